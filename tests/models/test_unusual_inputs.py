@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
+from unicodedata import normalize
 
 import numpy as np
 import pytest
 from sklearn.model_selection import GroupKFold, KFold, cross_val_score
 
-from pairmark import MetricSimilarity, Plda, RankBoostKernel, RecordSimilarity, SimilarityForest
+from pairmark import (
+    MetricSimilarity,
+    Plda,
+    RankBoostKernel,
+    RecordSimilarity,
+    SimilarityForest,
+    operating_point,
+)
 
 LEARNERS = (
     Plda(),
@@ -98,6 +106,50 @@ def test_rows_of_a_csv_reader_are_read_as_the_file_is() -> None:
         np.testing.assert_array_equal(
             model.pair_score(half, rows[1:10]),
             model.pair_score([{**row, "age": None} for row in half], rows[1:10]),
+        )
+
+
+def test_a_record_without_a_cell_is_refused_everywhere() -> None:
+    rows = [{"name": f"n{at // 2}", "city": ("graz", "lyon")[at % 2]} for at in range(40)]
+    who = [at // 2 for at in range(40)]
+    model = RecordSimilarity(n_estimators=5, n_forest=5, random_state=0).fit(rows, who)
+    words = "has no cell, so there is nothing to compare"
+    for nothing in ({}, {"name": ""}, {"name": "N/A", "city": None}):
+        for asks in (
+            lambda: model.pair_score([nothing], rows[:1]),  # noqa: B023
+            lambda: model.index([*rows, nothing]),  # noqa: B023
+            lambda: RecordSimilarity().fit([*rows, nothing], [*who, 0]),  # noqa: B023
+        ):
+            with pytest.raises(ValueError, match=words):
+                asks()
+
+
+def test_labels_of_one_spelling_are_one_and_words_for_nobody_are_none() -> None:
+    X = np.random.default_rng(0).normal(size=(80, 3))
+    who = [f"é{at // 2}" for at in range(80)]
+    spelled = [normalize("NFD", name) + " " if at % 2 else name for at, name in enumerate(who)]
+    np.testing.assert_array_equal(
+        Plda().fit(X, spelled).pair_score(X[:9], X[1:10]), Plda().fit(X, who).pair_score(X[:9], X[1:10])
+    )
+    for word in ("unknown", "N/A", "-"):
+        with pytest.raises(ValueError, match=f"8 of 80 rows name nobody.*'{word}' 8"):
+            Plda().fit(X, [word] * 8 + who[8:])
+    # Of few labels, which may be classes, one may be `none`.
+    Plda().fit(X, ["none", "mild"] * 40)
+    with pytest.raises(ValueError, match="no identity in 2 of 80 rows"):
+        Plda().fit(X, np.array([None, None, *who[2:]], dtype=object))
+
+
+def test_units_of_one_spelling_are_one() -> None:
+    left, right = np.triu_indices(60, 1)
+    same, scores = left // 2 == right // 2, np.random.default_rng(0).normal(size=left.size)
+    names = np.array([f"p{at // 2}" for at in range(60)])
+    plain = operating_point(scores, same, 0.4, units=(names[left], names[right]))
+    trailing = np.char.add(names, " ")
+    assert operating_point(scores, same, 0.4, units=(names[left], trailing[right])) == plain
+    with pytest.raises(ValueError, match=r"name nobody.*'unknown'"):
+        operating_point(
+            scores, same, 0.4, units=(np.where(names == "p3", "unknown", names)[left], names[right])
         )
 
 

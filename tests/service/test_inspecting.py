@@ -126,7 +126,9 @@ def test_a_table_with_text_is_read_as_records(deployment):
     empty = {"identity": "who", "exclude": ["city", "born"]}
     with pytest.raises(InvalidInput, match=r"row 5, column 'age' is empty.*--column NAME:number"):
         add(deployment, **empty)
-    records = add(deployment, **empty, columns={"age": "number"})
+    with pytest.raises(InvalidInput, match=r"row 5 has no cell.*leave out the 1 of 20 rows"):
+        add(deployment, **empty, columns={"age": "number"})
+    records = add(deployment, identity="who", exclude=["born"], columns={"age": "number"})
     assert deployment.datasets.load(records.id).schema is not None
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
+from unicodedata import normalize
+
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.service.datasets.schemas import DatasetRequest
-from pairmark.service.errors import ChooseProtocol
+from pairmark.service.errors import ChooseProtocol, InvalidInput
 from pairmark.service.runtime.points import PointRequest
 from pairmark.service.runtime.runtime import Runtime
 from tests.service.conftest import SMALL_FOREST, Deployment, people
@@ -131,3 +134,42 @@ def test_what_is_promised_of_few_people_holds_for_people_never_met(deployment):
     assert (refused, len(rates)) == (3, 3)
     # Each is above with a chance of 5 % at most; their mean hardly ever.
     assert np.mean(rates) <= 0.8
+
+
+def table(deployment: Deployment, names: list[str], **roles: str):
+    lines = "".join(f"{name},{at % 7},{at % 5}\n" for at, name in enumerate(names))
+    return deployment.datasets.add(
+        io.BytesIO(f"who,a,b\n{lines}".encode()), DatasetRequest(name="table", **roles), filename="table.csv"
+    )
+
+
+def test_labels_of_one_spelling_are_one(deployment):
+    names = [f"é{at // 2}" for at in range(80)]
+    spelled = [f"{normalize('NFD', name)} " if at % 2 else name for at, name in enumerate(names)]
+    assert table(deployment, spelled, identity="who").label_counts == dict.fromkeys(sorted(set(names)), 2)
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [
+        (("Ann", "ANN"), "'ANN' and 'Ann'"),
+        (("0012", "12"), "'0012' and '12'"),
+        (("3", "3.0"), "'3' and '3.0'"),
+        (("a b", "ab"), "'a b' and 'ab'"),
+    ],
+)
+def test_labels_that_hardly_differ_are_listed(deployment, pair, said):
+    found = table(deployment, [*pair * 2, *(f"p{at // 2}x" for at in range(40))], identity="who")
+    assert f"tell apart (1): {said}." in " ".join(found.warnings)
+    assert "tell apart" not in " ".join(
+        table(deployment, ["1.05", "1.5", "10", "1"] * 20, identity="who").warnings
+    )
+
+
+@pytest.mark.parametrize("word", ["unknown", "NA", "-"])
+def test_nobody_is_called_by_a_word_for_no_value(deployment, word):
+    names = [word] * 6 + [f"p{at // 2}" for at in range(80)]
+    for roles in ({"identity": "who"}, {"label": "who"}):
+        with pytest.raises(InvalidInput, match=f"6 of 86 rows name nobody.*'{word}' 6.*Leave them out"):
+            table(deployment, names, **roles)
+    assert table(deployment, names, classes="who").label_counts[word] == 6

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
+from pairmark.models.core.missing import OPEN_SET_FROM, is_absent, merged_labels, refuse_placeholders
 
 Missing = Literal["median", "below"]
 """How missing values are filled: see `fill_values`."""
@@ -131,7 +132,8 @@ def checked_identities(y: ArrayLike, n_rows: int) -> tuple[NDArray[Any], Int64]:
     Raises
     ------
     ValueError
-        When lengths differ, or no two rows share an identity, or all do: then there is nothing to tell apart.
+        When lengths differ, a row has none, or no two rows share an identity, or all do: then there is nothing to
+        tell apart. Of as many identities as people would be, when a word such as ``unknown`` is one.
     """
     if y is None:
         raise ValueError(
@@ -142,7 +144,14 @@ def checked_identities(y: ArrayLike, n_rows: int) -> tuple[NDArray[Any], Int64]:
         raise ValueError(f"y has shape {labels.shape}; expected ({n_rows},), one identity a row")
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise ValueError("y holds NaN or infinities; expected one identity a row")
+    if labels.dtype == object:
+        n_absent = sum(map(is_absent, labels.tolist()))
+        if n_absent:
+            raise ValueError(f"y has no identity in {n_absent:,} of {n_rows:,} rows: leave these rows out")
+        if len({isinstance(label, str) for label in labels.tolist()}) > 1:
+            raise ValueError("y holds texts and numbers; expected one of the two: use y.astype(str)")
     identities, codes = np.unique(labels, return_inverse=True)
+    identities, codes = merged_labels(identities, codes)
     if identities.size < 2:
         raise ValueError(
             "y holds a single identity (1 class); expected at least two, to have pairs that differ"
@@ -151,6 +160,8 @@ def checked_identities(y: ArrayLike, n_rows: int) -> tuple[NDArray[Any], Int64]:
         raise ValueError(
             "every identity has one row; expected at least one with two, to have pairs that are the same"
         )
+    if identities.size >= OPEN_SET_FROM:
+        refuse_placeholders(identities, np.bincount(codes), "rows")
     return identities, codes.astype(np.int64, copy=False)
 
 

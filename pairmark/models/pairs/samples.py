@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.inputs import checked_same, checked_weight
+from pairmark.models.core.missing import merged_labels, refuse_placeholders
 from pairmark.models.pairs.kernels.matching import greedy_matching
 from pairmark.models.pairs.order import codes_by_appearance, permutation_of
 from pairmark.models.pairs.splits import Protocol, joined_groups
@@ -320,6 +321,10 @@ def _unit_codes(units: ArrayLike, n: int) -> Int64:
     if columns.dtype.kind not in "iuUSb" and not (columns.dtype.kind == "f" and np.isfinite(columns).all()):
         raise ValueError(f"units have dtype {columns.dtype}; expected whole numbers or strings, none missing")
     codes, first = codes_by_appearance(columns.ravel())
+    names, merged = merged_labels(columns.ravel()[first], codes)
+    refuse_placeholders(names, np.bincount(merged), "sides of pairs")
+    if names.size < first.size:
+        codes, first = codes_by_appearance(merged)
     if first.size < 2:
         raise ValueError("units name a single unit; expected at least two")
     return codes.reshape(n, 2)

@@ -19,14 +19,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pairmark.models.core.arrays import Bool, Int64
+from pairmark.models.core.missing import OPEN_SET_FROM
 from pairmark.models.pairs.order import codes_by_appearance
 from pairmark.models.pairs.pair_budget import open_set_pairs, unit_pairs
 
 Protocol = Literal["open-set", "closed-set"]
 RandomState = int | np.random.Generator | None
 
-OPEN_SET_FROM = 30
-"""``auto`` holds out identities from this many on; with fewer there is too little to hold out."""
 CALIBRATION_FRACTION = 0.25
 TEST_FRACTION = 0.2
 _REDRAWS = 100

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Literal, get_args
 
+from pairmark.models.core.missing import is_absent, is_placeholder
+
 DateFormat = Literal[
     "YYYY-MM-DD",
     "YYYY/MM/DD",
@@ -23,8 +25,6 @@ DateFormat = Literal[
 DATE_FORMATS: tuple[DateFormat, ...] = get_args(DateFormat)
 MAX_CELL = 32_768
 """Characters of a cell."""
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
-"""Cells of a file that are missing, whatever their case and the spaces around them."""
 TRUE, FALSE = frozenset({"true", "yes", "t", "y", "1"}), frozenset({"false", "no", "f", "n", "0"})
 
 NUL = "holds the character NUL (0), which no database keeps; expected text without it"
@@ -46,11 +46,6 @@ def _date_pattern(form: str) -> re.Pattern[str]:
 
 
 _DATES = {form: _date_pattern(form) for form in DATE_FORMATS}
-
-
-def is_missing(cell: str) -> bool:
-    """Whether a file's cell says that there is no value."""
-    return (len(cell) <= 8 and cell.strip().lower() in MISSING) or cell.isspace()
 
 
 def number_of(cell: str) -> float | None:
@@ -98,30 +93,32 @@ def text_of(cell: str) -> str:
     return unicodedata.normalize("NFC", cell) if not cell.isascii() else cell
 
 
-def canonical(value: Any, kind: str, form: DateFormat | None = None, *, strict: bool = False) -> Any:
+def canonical(
+    value: Any, kind: str, form: DateFormat | None = None, *, strict: bool = False, verbatim: bool = False
+) -> Any:
     """A cell as models read it; None for a missing one.
 
     Parameters
     ----------
     value : a string, or a typed value.
     strict : whether the value is JSON: a number is then no string.
+    verbatim : whether a placeholder, such as ``N/A``, is a value where the type takes it.
 
     Raises
     ------
     ValueError
         Saying what was expected of a cell of this kind.
     """
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if is_absent(value):
         return None
-    if isinstance(value, str):
-        if len(value) > MAX_CELL:
-            raise ValueError(f"has {len(value)} characters; expected at most {MAX_CELL}")
-        if "\x00" in value:
-            raise ValueError(NUL)
-        if not value.strip() or is_missing(value):
-            return None
-    cell = _TAKEN[kind](value, form, strict)
-    if cell is None:
+    is_text = isinstance(value, str)
+    if is_text and len(value) > MAX_CELL:
+        raise ValueError(f"has {len(value)} characters; expected at most {MAX_CELL}")
+    if is_text and "\x00" in value:
+        raise ValueError(NUL)
+    stands_for_nothing = is_text and is_placeholder(value)
+    cell = None if stands_for_nothing and not verbatim else _TAKEN[kind](value, form, strict)
+    if cell is None and not stands_for_nothing:
         text = repr(value)
         sentence = EXPECTED[kind].format(form=form)
         raise ValueError(f"is {text if len(text) <= 60 else text[:57] + '...'}; expected {sentence}")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
-import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, get_args
 
+from pairmark.models.core.missing import counted, is_absent, is_placeholder
 from pairmark.models.records.cells import (
     DATE_FORMATS,
     FALSE,
@@ -17,11 +18,19 @@ from pairmark.models.records.cells import (
     TRUE,
     DateFormat,
     date_of,
-    is_missing,
     number_of,
     place_of,
 )
-from pairmark.models.records.schema import RESERVED, FieldType, RecordColumn, RecordError, Schema
+from pairmark.models.records.schema import (
+    COMPARED,
+    RESERVED,
+    STRINGS,
+    VERBATIM,
+    FieldType,
+    RecordColumn,
+    RecordError,
+    Schema,
+)
 
 _MOSTLY = 0.8
 """Share of cells from which on the others look like mistakes, not like another type."""
@@ -39,6 +48,8 @@ _MOST_CATEGORIES = 100
 _NUMBERED = 20
 """Rows from which on a rising column looks like a count of them."""
 _RISING = 0.95
+_MOST_FREQUENT = 10
+"""Values that are more frequent than a word that may be a name, such as Null, where it is kept as one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +62,7 @@ class ColumnNotes:
     reason : what speaks for the type. examples : some of its cells.
     warnings : what to look at, with row numbers from 1.
     missing, distinct : how many cells are missing, and how many distinct ones there are.
+    placeholders : words such as ``N/A`` among the missing, and how often each occurs.
     """
 
     column: RecordColumn
@@ -58,6 +70,7 @@ class ColumnNotes:
     examples: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     missing: int = 0
+    placeholders: Mapping[str, int] = field(default_factory=dict)
     distinct: int = 0
 
 
@@ -71,13 +84,20 @@ class Inference:
 
 @dataclass
 class _Cells:
-    """Distinct cells of a column that are not missing, with the row of the first of each."""
+    """Distinct cells of a column that are not missing, with the row of the first of each.
+
+    Attributes
+    ----------
+    counts : how often each occurs. placeholders : the cells among the missing that are words such as ``N/A``.
+    """
 
     name: str
     first: dict[str, int]
     n: int
     missing: int
     typed: str | None
+    counts: Counter[str]
+    placeholders: dict[str, int]
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -136,11 +156,13 @@ def infer(table: Mapping[str, Sequence[Any]], overrides: Mapping[str, str] | Non
         else:
             column, reason = _inferred(cells, has_id)
             has_id |= column.type == "id"
+        column = _told_of_placeholders(cells, column, declared=name in overrides)
         _look(cells, column)
         notes.append(
             ColumnNotes(
                 column=column, reason=reason, examples=tuple(_cut(cell) for cell in list(cells.first)[:_EXAMPLES]),
-                warnings=tuple(cells.warnings), missing=cells.missing, distinct=len(cells.first),
+                warnings=tuple(cells.warnings), missing=cells.missing, placeholders=cells.placeholders,
+                distinct=len(cells.first),
             )
         )  # fmt: skip
     try:
@@ -159,24 +181,53 @@ def _first_line(error: ValueError) -> str:
 
 def _distinct(name: str, values: Sequence[Any]) -> _Cells:
     first: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     missing, kinds = 0, set()
     for row, value in enumerate(values):
-        if value is None or (isinstance(value, float) and math.isnan(value)):
+        if is_absent(value):
             missing += 1
             continue
-        if isinstance(value, str):
-            if is_missing(value):
-                missing += 1
-                continue
-            cell = value
-            kinds.add("text")
-        else:
-            cell, kind = _typed(value)
-            kinds.add(kind)
+        cell, kind = (value, "text") if isinstance(value, str) else _typed(value)
+        kinds.add(kind)
+        counts[cell] += 1
         if cell not in first:
             first[cell] = row + 1
     typed = kinds.pop() if len(kinds) == 1 else None
-    return _Cells(name, first, len(values), missing, None if typed == "text" else typed)
+    placeholders = (
+        {cell: counts[cell] for cell in first if is_placeholder(cell)} if typed in (None, "text") else {}
+    )
+    for cell in placeholders:
+        del first[cell]
+    missing += sum(placeholders.values())
+    return _Cells(name, first, len(values), missing, None if typed == "text" else typed, counts, placeholders)
+
+
+def _told_of_placeholders(cells: _Cells, column: RecordColumn, *, declared: bool) -> RecordColumn:
+    """The column as one whose placeholders are values, where it was declared or hardly has any: somebody may be called
+    Null. Either is told."""
+    found = cells.placeholders
+    if not found or column.type not in COMPARED:
+        return column
+    more_frequent = sum(n > max(found.values()) for n in cells.counts.values())
+    is_value = column.type in STRINGS and (
+        declared or (more_frequent >= _MOST_FREQUENT and all(cell.strip().isalpha() for cell in found))
+    )
+    if column.type == "date" and declared:
+        is_value = column.format is not None and all(
+            date_of(cell, column.format) is not None for cell in found
+        )
+    if is_value:
+        cells.warnings.append(
+            f"{counted(found)}: cells that often stand for no value are kept as values; empty those that are none"
+        )
+        cells.missing -= sum(found.values())
+        cells.placeholders = {}
+        return column.model_copy(update={"verbatim": True})
+    cells.warnings.append(
+        f"{counted(found)}: taken as missing. To keep them as values, give the column's type "
+        f"(--column {column.name}:{column.type})"
+    )
+    return column
 
 
 def _typed(value: Any) -> tuple[str, str]:
@@ -189,8 +240,14 @@ def _typed(value: Any) -> tuple[str, str]:
     return str(value), "number"
 
 
+def parts_of(request: str) -> tuple[Any, str, bool]:
+    """A declared type, its date format or nothing, and whether cells such as ``N/A`` are values."""
+    kind, *parts = request.split(":")
+    return kind, ":".join(part for part in parts if part != VERBATIM), VERBATIM in parts
+
+
 def _overridden(cells: _Cells, request: str) -> tuple[RecordColumn, str]:
-    kind, _, form = request.partition(":")
+    kind, form, verbatim = parts_of(request)
     problem: dict[str, Any] = {"row": None, "column": cells.name}
     if kind not in get_args(FieldType) or (form and kind != "date"):
         raise RecordError(
@@ -202,7 +259,7 @@ def _overridden(cells: _Cells, request: str) -> tuple[RecordColumn, str]:
             ]
         )
     if kind != "date":
-        return RecordColumn(name=cells.name, type=kind), "as given"
+        return RecordColumn(name=cells.name, type=kind, verbatim=verbatim), "as given"
     if form:
         if form not in DATE_FORMATS:
             raise RecordError(

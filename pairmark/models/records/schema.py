@@ -23,6 +23,8 @@ STRINGS = frozenset({"text", "name", "category"})
 RESERVED = frozenset({"samples", "indices", "values"})
 """Names that say in a request what a value is, so that no column may have them."""
 MAX_COLUMNS = 1_000
+VERBATIM = "verbatim"
+"""Ends a declared type where cells such as ``N/A`` are values."""
 _SHOWN = 5
 
 Records = NDArray[np.object_]
@@ -52,13 +54,19 @@ def _sentence(problem: Mapping[str, Any]) -> str:
 
 
 class RecordColumn(BaseModel):
-    """A column: its name, its type and, of dates, the format of its cells."""
+    """A column: its name, its type and, of dates, the format of its cells.
+
+    Attributes
+    ----------
+    verbatim : whether cells such as ``N/A`` are values, as of somebody called Null.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(min_length=1, max_length=512)
     type: FieldType
     format: DateFormat | None = None
+    verbatim: bool = False
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -71,6 +79,10 @@ class RecordColumn(BaseModel):
         if self.type != "date" and self.format is not None:
             raise ValueError(f"column {self.name!r} has a date format, but its type is {self.type}")
         return self
+
+    def cell(self, value: Any, *, strict: bool = False) -> Any:
+        """A cell as models read it, see `cells.canonical`."""
+        return canonical(value, self.type, self.format, strict=strict, verbatim=self.verbatim)
 
 
 class Schema(BaseModel):
@@ -109,6 +121,21 @@ class Schema(BaseModel):
     def of_type(self, kind: FieldType) -> list[str]:
         return [column.name for column in self.columns if column.type == kind]
 
+    @property
+    def no_cell(self) -> str:
+        """What is said of a record without any cell."""
+        names = [column.name for column in self.fields]
+        more = "" if len(names) <= 20 else f" and {len(names) - 20} more"
+        return (
+            "has no cell, so there is nothing to compare; expected a value in at least one of "
+            f"{', '.join(names[:20])}{more}"
+        )
+
+    def empty_rows(self, cells: Records) -> NDArray[np.int64]:
+        """Numbers of the records without any cell."""
+        none: Any = None
+        return np.flatnonzero(np.equal(cells, none).all(axis=1))
+
     def read(self, table: Mapping[str, Sequence[Any]]) -> Records:
         """Cells of a table, as a file gives them: strings, or typed values.
 
@@ -134,7 +161,7 @@ class Schema(BaseModel):
                     cells[row, place] = values[key]
                     continue
                 try:
-                    cells[row, place] = canonical(value, column.type, column.format)
+                    cells[row, place] = column.cell(value)
                 except ValueError as error:
                     problems.append({"row": row + 1, "column": column.name, "detail": str(error)})
                     continue
@@ -172,7 +199,7 @@ class Schema(BaseModel):
                     continue
                 column = self.fields[place]
                 try:
-                    cells[row, place] = canonical(value, column.type, column.format, strict=strict)
+                    cells[row, place] = column.cell(value, strict=strict)
                 except ValueError as error:
                     problems.append({"row": row + 1, "column": name, "detail": str(error)})
             if len(problems) > 100:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from pairmark.models.records.inference import infer
-from pairmark.models.records.schema import STRINGS, RecordColumn, RecordError, Records, Schema
+from pairmark.models.records.inference import infer, parts_of
+from pairmark.models.records.schema import STRINGS, VERBATIM, RecordColumn, RecordError, Records, Schema
 
 _TYPES = {"number": float, "boolean": float, "date": float, "place": tuple, **dict.fromkeys(STRINGS, str)}
 
@@ -39,13 +39,9 @@ def columns_of(X: Any) -> dict[str, Sequence[Any]] | None:
 def _cells_of(column: Any) -> list[Any]:
     for method in ("to_pylist", "to_list", "tolist"):
         if hasattr(column, method):
-            return [None if _absent(cell) else cell for cell in getattr(column, method)()]
+            cells: list[Any] = getattr(column, method)()
+            return cells
     return list(column)
-
-
-def _absent(cell: Any) -> bool:
-    # pandas has values of its own for missing dates and cells.
-    return cell is None or type(cell).__name__ in ("NaTType", "NAType")
 
 
 def schema_of(X: Any, columns: Mapping[str, str] | None) -> Schema:
@@ -59,25 +55,27 @@ def schema_of(X: Any, columns: Mapping[str, str] | None) -> Schema:
         names: dict[str, None] = {}
         for record in X:
             names |= dict.fromkeys(record)
-        rows = _present(X)
-        return infer({name: [row.get(name) for row in rows] for name in names}, columns).schema
+        return infer({name: [row.get(name) for row in X] for name in names}, columns).schema
     matrix = _matrix(X, "X")
     return Schema(columns=tuple(RecordColumn(name=f"x{at}", type="number") for at in range(matrix.shape[1])))
 
 
 def declared(columns: Mapping[str, str]) -> Schema:
-    """The schema that types alone declare, ``date:FORMAT`` for dates."""
+    """The schema that types alone declare, ``date:FORMAT`` for dates, ``TYPE:verbatim`` where ``N/A`` is a value."""
     columns_ = []
     for name, request in columns.items():
-        kind, _, form = request.partition(":")
-        columns_.append(RecordColumn(name=name, type=kind, format=form or None))
+        kind, form, verbatim = parts_of(request)
+        columns_.append(RecordColumn(name=name, type=kind, format=form or None, verbatim=verbatim))
     return Schema(columns=tuple(columns_))
 
 
 def declaration(schema: Schema) -> dict[str, str]:
     """Types of a schema's columns, as `declared` reads them."""
     return {
-        column.name: column.type + (f":{column.format}" if column.format else "") for column in schema.columns
+        column.name: ":".join(
+            filter(None, (column.type, column.format, VERBATIM if column.verbatim else None))
+        )
+        for column in schema.columns
     }
 
 
@@ -92,17 +90,22 @@ def cells_of(X: Any, schema: Schema, name: str = "X", *, learner: str = "the mod
     Raises
     ------
     RecordError
-        Naming row and column of what does not fit.
+        Naming row and column of what does not fit, and the first record without a cell.
     """
     if isinstance(X, np.ndarray) and X.dtype == object:
         return _checked_table(X, schema, name)
+    cells: Records | None = None
     if isinstance(X, Mapping) and not (X and all(_is_column(cells) for cells in X.values())):
-        return schema.records(_present([X]), name, strict=False)
-    table = columns_of(X)
-    if table is not None:
-        return schema.read(table)
-    if _is_rows(X):
-        return schema.records(_present(X), name, strict=False)
+        cells = schema.records([X], name, strict=False)
+    elif (table := columns_of(X)) is not None:
+        cells = schema.read(table)
+    elif _is_rows(X):
+        cells = schema.records(X, name, strict=False)
+    if cells is not None:
+        empty = schema.empty_rows(cells)
+        if empty.size:
+            raise ValueError(f"{name}: row {empty[0] + 1} {schema.no_cell}")
+        return cells
     matrix = _matrix(X, name)
     if any(column.type != "number" for column in schema.fields):
         raise ValueError(
@@ -113,16 +116,6 @@ def cells_of(X: Any, schema: Schema, name: str = "X", *, learner: str = "the mod
             f"{name} has {matrix.shape[1]} features, but {learner} is expecting {len(schema.fields)} features as input"
         )
     return matrix.astype(object)
-
-
-def _present(rows: Sequence[Any]) -> list[Any]:
-    """Rows without the values of pandas for what is not there."""
-    return [
-        {column: None if _absent(cell) else cell for column, cell in row.items()}
-        if isinstance(row, Mapping)
-        else row
-        for row in rows
-    ]
 
 
 def _is_column(cells: Any) -> bool:

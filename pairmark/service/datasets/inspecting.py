@@ -100,7 +100,12 @@ def inspected(upload: Upload, work: Path) -> InspectionOut:
         notes = [RecordColumnOut(**each) for each in summary["columns"]]
         named = requested_roles.keys() | (request.columns or {}).keys()
         columns = [_record_column(each, _roles(request), named) for each in notes]
-        form["columns"] = {each.name: f"date:{each.format}" if each.format else each.type for each in notes}
+        # A type that is sent makes values of words such as N/A: those columns are inferred again.
+        form["columns"] = {
+            each.name: f"date:{each.format}" if each.format else each.type
+            for each in notes
+            if not each.placeholders or each.name in (request.columns or {})
+        }
     for column in columns:
         # The label is counted over all rows; the others by a sketch of the first ones.
         if column.name == request.label and column.distinct is not None:

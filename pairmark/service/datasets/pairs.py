@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.missing import label_of, refuse_placeholders
 from pairmark.models.pairs.listed import contradictory_pairs
 from pairmark.service.datasets.data import DatasetPairs
 from pairmark.service.datasets.limits import FileLimits
@@ -109,6 +110,11 @@ def _columns_of(
         pair += len(blocks[-1])
     if not blocks:
         raise InvalidInput("no pairs; expected columns left, right, same and one pair a line")
+    if has_units:
+        try:
+            refuse_placeholders(codes, np.bincount(np.concatenate(units).ravel()), "sides of pairs")
+        except ValueError as error:
+            raise InvalidInput(f"pairs file: {error}", field="pairs") from None
     sides = np.concatenate(left), np.concatenate(right)
     return _Columns(names, np.concatenate(blocks), *sides, np.concatenate(units) if has_units else None)
 
@@ -214,7 +220,7 @@ def _units(left: Sequence[Any], right: Sequence[Any], codes: dict[str, int], fir
                 _refuse(
                     first + pair, f"{('left_unit', 'right_unit')[at]} is empty; expected a number or a text"
                 )
-            units[pair, at] = codes.setdefault(text.strip(), len(codes))
+            units[pair, at] = codes.setdefault(label_of(text), len(codes))
     return units
 
 

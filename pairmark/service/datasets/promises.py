@@ -18,7 +18,8 @@ from pairmark.models.calibration.promises import (
     reach,
     units_needed,
 )
-from pairmark.models.pairs.splits import CALIBRATION_FRACTION, OPEN_SET_FROM, TEST_FRACTION, Protocol
+from pairmark.models.core.missing import OPEN_SET_FROM
+from pairmark.models.pairs.splits import CALIBRATION_FRACTION, TEST_FRACTION, Protocol
 
 MOST_TARGET = 0.5
 """Rates from here on are no target."""

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from pairmark.models.core.missing import OPEN_SET_FROM, like_labels, refuse_placeholders
 from pairmark.service.datasets.arrays import Npz, clipped, row_blocks, svmlight_blocks
 from pairmark.service.datasets.data import DatasetPairs
 from pairmark.service.datasets.limits import FileLimits
@@ -130,7 +131,20 @@ def read_dataset(
         identity = next((each for each in notes if each.type in ("identity", "classes")), None)
         if identity is not None and dataset.label_counts.size and request.label is None:
             summary["label"], summary["label_role"] = identity.name, identity.type
+    _check_labels(dataset, summary["label_role"])
     return dataset, summary
+
+
+def _check_labels(dataset: Stored, role: str) -> None:
+    """Refuse people who are called ``N/A`` and the like, and warn of labels that are spelled alike."""
+    if role == "identity" or (role == "label" and len(dataset.identities) >= OPEN_SET_FROM):
+        try:
+            refuse_placeholders(dataset.identities, dataset.label_counts, "rows")
+        except ValueError as error:
+            raise InvalidInput(str(error), field="label") from None
+    alike = like_labels(dataset.identities)
+    if alike is not None:
+        dataset.warnings.append(alike)
 
 
 def _refuse_unlabelled(there: str) -> NoReturn:

@@ -26,7 +26,7 @@ _ROLES: dict[str, tuple[FieldType, ...]] = {
     "id": ("id",),
 }
 """Types of the columns of each role; the first is what a column gets that is named for it."""
-_NOTES = ("reason", "examples", "warnings", "missing", "distinct")
+_NOTES = ("reason", "examples", "warnings", "missing", "placeholders", "distinct")
 
 
 class RecordTable(NamedTuple):
@@ -61,6 +61,12 @@ def read_records(upload: Upload, scratch: Path) -> RecordTable:
         first = error.problems[0]
         facts = {} if first["row"] is None else {"row": first["row"]}
         raise InvalidInput(str(error), column=first["column"], **facts) from error
+    empty = inference.schema.empty_rows(cells)
+    if empty.size:
+        raise InvalidInput(
+            f"row {empty[0] + 1} {inference.schema.no_cell}: leave out the {empty.size:,} of {n_rows:,} rows",
+            row=int(empty[0]) + 1,
+        )
     columns = {role: _column(inference.schema, role, types, request) for role, types in _ROLES.items()}
     if request.unlabelled:
         columns["label"] = None

@@ -78,6 +78,10 @@ class RecordColumnOut(BaseModel, RecordColumnFields):
 
     type: FieldType
     format: DateFormat | None = Field(description="of dates")
+    placeholders: dict[str, int] = Field(
+        default_factory=dict,
+        description="words such as `N/A` that are counted as missing, and how often each occurs",
+    )
 
 
 class DatasetOut(BaseModel, DatasetFields):

@@ -17,6 +17,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from pairmark.models.core.missing import label_of
 from pairmark.models.records.schema import Records, Schema
 from pairmark.service.datasets.data import (
     FACTS,
@@ -96,22 +97,25 @@ class Npy:
 
 
 class Codes:
-    """Strings turned into codes as they come; sorted at the end."""
+    """Strings turned into codes as they come, of whatever spelling (`label_of`); sorted at the end."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._code_of: dict[str, int] = {}
+        self._code_of_spelling: dict[str, int] = {}
         self._codes: list[NDArray[np.int64]] = []
 
     def add(self, values: Sequence[Any], first_row: int) -> None:
         """Take the next rows' values."""
-        code_of = self._code_of
+        code_of = self._code_of_spelling
         codes = np.empty(len(values), dtype=np.int64)
         for offset, value in enumerate(values):
             text = value if type(value) is str else as_text(value)
             code = code_of.get(text) if text is not None else None
             if code is None:
-                code = code_of[self._checked_name(text, first_row + offset)] = len(code_of)
+                name = self._checked_name(text, first_row + offset)
+                code = self._code_of.setdefault(label_of(name), len(self._code_of))
+                code_of[name] = code
             codes[offset] = code
         self._codes.append(codes)
 

@@ -35,7 +35,14 @@ from pairmark.service.galleries.index.live_gallery import BLOCK_ROWS, TAIL_ROWS,
 from pairmark.service.galleries.index.open_galleries import OpenGalleries
 from pairmark.service.galleries.items import item_repository
 from pairmark.service.galleries.items.item_forms import ItemForm, RecordForm, form_of, same_columns
-from pairmark.service.galleries.items.rows import RowErrors, Rows, checked_id, spellings, within_fields
+from pairmark.service.galleries.items.rows import (
+    RowErrors,
+    Rows,
+    checked_id,
+    spellings,
+    subject_spellings,
+    within_fields,
+)
 from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.schemas import (
     GalleryOut,
@@ -334,10 +341,12 @@ class Galleries:
             else:
                 assert subject is not None
                 ids = item_repository.subject_ids(session, state.id, subject)
-                probes = sum(erase_probes(session, state.id, spelling) for spelling in spellings(subject))
+                probes = sum(
+                    erase_probes(session, state.id, spelling) for spelling in subject_spellings(subject)
+                )
             now = self.database.now(session)
             item_repository.erase(session, state, ids, now)
-            erase_of_gallery(session, name, ids, [] if subject is None else spellings(subject))
+            erase_of_gallery(session, name, ids, [] if subject is None else subject_spellings(subject))
             before = {"items": len(ids), **({"probes": probes} if probes else {})}
             record(session, now, "gallery.erase", f"gallery:{name}", before=before)
         # The rows are gone and counted. Next go the files that hold them, then the database's log, then what this

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.missing import label_of
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.heldout.schemas import OverlapOut
 
@@ -44,7 +45,9 @@ def trained_on(data: LabelledData, rows: NDArray[np.int64], salt: str) -> Traine
 def identity_digests(names: Iterable[str], salt: str) -> Digests:
     """Salted digest of each identity's name, (n,): the names themselves are not kept with a model."""
     key = hashlib.sha256(salt.encode()).digest()
-    digests = [hashlib.blake2b(name.encode(), digest_size=DIGEST_BYTES, key=key).digest() for name in names]
+    digests = [
+        hashlib.blake2b(label_of(name).encode(), digest_size=DIGEST_BYTES, key=key).digest() for name in names
+    ]
     return np.array(digests, dtype=f"S{DIGEST_BYTES}")
 
 

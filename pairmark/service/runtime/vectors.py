@@ -242,14 +242,10 @@ def _record_rows(
         raise InvalidInput(
             f"{at}: column {first['column']!r} {first['detail']}", field=f"{at}.{first['column']}"
         ) from None
-    empty = next((at for at, row in enumerate(cells) if all(cell is None for cell in row)), None)
-    if empty is not None:
-        at = name if side.single else f"{name}[{empty}]"
-        raise InvalidInput(
-            f"{at} has no cell, so there is nothing to compare; expected a value in at least one of "
-            f"{_columns(schema)}",
-            field=at,
-        )
+    empty = schema.empty_rows(cells)
+    if empty.size:
+        at = name if side.single else f"{name}[{empty[0]}]"
+        raise InvalidInput(f"{at} {schema.no_cell}", field=at)
     encoder = getattr(estimator, "encoder_", None)
     if encoder is None:
         return cells

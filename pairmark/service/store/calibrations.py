@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.system_weights import MAX_SYSTEMS, SystemWeights, halves
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.inputs import checked_same
+from pairmark.models.core.missing import label_of, refuse_placeholders
 from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.models.registry import spec_of
 from pairmark.service.audit.log import record
@@ -454,7 +456,7 @@ def _units(left: Any, right: Any, n: int) -> NDArray[np.int64]:
             raise InvalidInput(f"{field}: {len(names)} units; expected {n}, one a score", field=field)
         if not all(isinstance(unit, int | str) and not isinstance(unit, bool) for unit in names):
             raise InvalidInput(f"{field}: expected strings or whole numbers", field=field)
-        sides.append(names)
+        sides.append([label_of(unit) if isinstance(unit, str) else unit for unit in names])
     numbers, words = (
         {unit for side in sides for unit in side if isinstance(unit, kind)} for kind in (int, str)
     )
@@ -464,5 +466,10 @@ def _units(left: Any, right: Any, n: int) -> NDArray[np.int64]:
             f"left_unit and right_unit hold {both[0][:100]!r} as a number and as text; expected one of the two",
             field="left_unit",
         )
-    codes = {unit: code for code, unit in enumerate(dict.fromkeys([*sides[0], *sides[1]]))}
+    counts = Counter([*sides[0], *sides[1]])
+    try:
+        refuse_placeholders(counts, counts.values(), "sides of pairs")
+    except ValueError as error:
+        raise InvalidInput(f"left_unit and right_unit: {error}", field="left_unit") from None
+    codes = {unit: code for code, unit in enumerate(counts)}
     return np.array([[codes[unit] for unit in side] for side in sides], dtype=np.int64).T

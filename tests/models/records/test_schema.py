@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pairmark.models.core.missing import is_placeholder
 from pairmark.models.records.inference import infer
 from pairmark.models.records.schema import RecordColumn, RecordError, Schema
 from tests.models.records.people import people
@@ -85,9 +86,8 @@ class TestInference:
 
     def test_telephone_numbers_are_no_formulas(self) -> None:
         table = {"phone": ["+49 30 1234", "-", "+49(30)99-1"], "note": ["@cmd", "-A1", "fine"]}
-        assert "'phone'" not in warnings(table)
         assert (
-            warnings(table)
+            warnings(table, phone="text").split(" / ")[-1]
             == "2 distinct cells begin like a formula of a spreadsheet and are kept as text: row 1, 2"
         )
 
@@ -120,6 +120,36 @@ class TestInference:
                             ({"a": "date:D.M"}, "date format"), ({"a": "ignore", "b": "id"}, "no column")):  # fmt: skip
             with pytest.raises(RecordError, match=said):
                 infer(table, wrong)
+
+    def test_words_for_no_value_are_missing_and_counted(self) -> None:
+        table = {
+            "phone": [*(f"{at} 5{at}" for at in range(40)), "-", "N/A", "n/a ", "unknown"],
+            "age": [*(str(20 + at % 3) for at in range(43)), "?"],
+            "born": [*(f"1990-01-{1 + at % 28:02d}" for at in range(42)), "0000-00-00", "1900-01-01"],
+        }
+        found = infer(table)
+        assert {each.column.name: (each.column.type, each.missing) for each in found.notes} == {
+            "phone": ("text", 4), "age": ("number", 1), "born": ("date", 2),
+        }  # fmt: skip
+        assert found.notes[0].placeholders == {"-": 1, "N/A": 1, "n/a ": 1, "unknown": 1}
+        assert "taken as missing" in found.notes[0].warnings[0]
+        assert "--column phone:text" in found.notes[0].warnings[0]
+        assert found.schema.read(table)[40:, 0].tolist() == [None] * 4
+        assert found.schema.records([{"phone": "NULL", "born": "1900-01-01"}]).tolist() == [[None] * 3]
+
+    def test_people_called_null_are_kept_where_said_or_where_the_word_is_rare(self) -> None:
+        surnames = ["ada", "bea", "cid", "dee", "eva", "fay", "gus", "hal", "ida", "jon", "kim", "leo"] * 3
+        rare = infer({"surname": [*surnames, "Null", "Na"]})
+        assert rare.schema.columns[0].verbatim
+        assert "'Null' 1, 'Na' 1: cells that often stand for no value are kept" in rare.notes[0].warnings[0]
+        common = {"surname": [*surnames, *["Null"] * 4]}
+        assert infer(common).notes[0].missing == 4
+        for declared in ("name", "name:verbatim"):
+            schema = infer(common, {"surname": declared}).schema
+            assert schema.read(common)[-1, 0] == "Null"
+            assert schema.records([{"surname": "Null"}])[0, 0] == "Null"
+        # A type that takes no such word still reads it as missing.
+        assert infer({"age": ["30", "41", "-"]}, {"age": "number"}).schema.read({"age": ["-"]})[0, 0] is None
 
     def test_typed_columns_keep_their_types(self) -> None:
         table = {
@@ -185,10 +215,12 @@ class TestRecords:
         st.fixed_dictionaries(
             {},
             optional={
-                "name": st.text(min_size=1).filter(lambda text: text.strip() and "\x00" not in text),
+                "name": st.text(min_size=1).filter(
+                    lambda text: text.strip() and "\x00" not in text and not is_placeholder(text)
+                ),
                 "age": st.floats(allow_nan=False, allow_infinity=False),
                 "ok": st.booleans(),
-                "born": st.dates(),
+                "born": st.dates().filter(lambda day: not is_placeholder(day.isoformat())),
                 "at": st.tuples(st.floats(-90, 90), st.floats(-180, 180)).map(list),
             },
         )

@@ -57,3 +57,14 @@ def test_texts_that_could_pass_for_another_are_no_ids(text: str) -> None:
 def test_other_texts_are_stored_in_nfc(text: Any, stored: str) -> None:
     assert id_text(text, "id") == stored
     assert type(id_text(text, "id")) is str
+
+
+def test_subjects_are_stored_in_one_spelling_and_none_is_a_word_for_nobody() -> None:
+    errors = RowErrors()
+    subjects = ["p1 ", " Zoe\u0308", "p1", None, "unknown", "N/A ", " "]
+    rows = RowChecks(VectorForm(1), errors).rows(
+        0, [f"i{at}" for at in range(7)], np.zeros((7, 1), dtype=np.float32), subjects, None
+    )
+    assert rows.subjects == ["p1", "Zo\u00eb", "p1", None]
+    assert [error["row"] for error in errors.items] == [4, 5, 6]
+    assert "names nobody" in errors.items[0]["detail"]

@@ -25,7 +25,7 @@ from pairmark.service.galleries.items.item_forms import (
     form_of,
     refuse_wholes,
 )
-from pairmark.service.galleries.items.rows import StoredRows, id_text
+from pairmark.service.galleries.items.rows import StoredRows, subject_text
 from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.schemas import ProbesRequest
 from pairmark.service.heldout.encoding import cells_for
@@ -113,7 +113,7 @@ class ProbeReader:
                 f"there are {len(rows or ())} vectors and {n} subjects; expected equal numbers, at least one",
                 field="subjects",
             )
-        whose = [id_text(subject, "subjects") for subject in subjects]
+        whose = [subject_text(subject, "subjects") for subject in subjects]
         if isinstance(form, RecordForm) or isinstance(rows[0], dict):
             cells, problems = form.read_json(rows)
             bad = next((at for at, problem in enumerate(problems) if problem is not None), None)
@@ -151,7 +151,7 @@ class ProbeReader:
         vectors = (
             X if schema is not None else np.array(X.toarray() if data.is_sparse else X, dtype=np.float32)
         )
-        names = [id_text(identity, "dataset: a label") for identity in data.identities]
+        names = [subject_text(identity, "dataset: a label") for identity in data.identities]
         return vectors, [names[code] for code in np.asarray(data.y).tolist()], warnings
 
 

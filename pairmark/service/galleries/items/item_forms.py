@@ -126,25 +126,17 @@ class RecordForm:
         return np.ascontiguousarray(rows if isinstance(rows, np.ndarray) else rows.toarray())
 
     def read_json(self, values: Sequence[Any]) -> tuple[Records, list[str | None]]:
+        cells = np.empty((len(values), len(self.schema.fields)), dtype=object)
+        problems: list[str | None] = [None] * len(values)
         try:
             cells = self.schema.records(values, "vector")
         except RecordError:
-            cells = np.empty((len(values), len(self.schema.fields)), dtype=object)
-        else:
-            return cells, [
-                None if any(cell is not None for cell in row) else self._no_cell() for row in cells
-            ]
-        problems: list[str | None] = []
-        for at, value in enumerate(values):
-            problem = None
-            try:
-                cells[at] = self.schema.records([value], "vector")[0]
-                if all(cell is None for cell in cells[at]):
-                    problem = self._no_cell()
-            except RecordError as error:
-                problem = _problem(error.problems[0])
-            problems.append(problem)
-        return cells, problems
+            for at, value in enumerate(values):
+                try:
+                    cells[at] = self.schema.records([value], "vector")[0]
+                except RecordError as error:
+                    problems[at] = _problem(error.problems[0])
+        return cells, self._with_empty(cells, problems)
 
     def read_table(self, table: Mapping[str, list[Any]]) -> tuple[Records, list[str | None]]:
         """Rows of a file by column, strings or typed values, and what is wrong with each."""
@@ -161,14 +153,12 @@ class RecordForm:
                     for name, values in table.items()
                 }
             )
-        for at, row in enumerate(cells):
-            if problems[at] is None and all(cell is None for cell in row):
-                problems[at] = self._no_cell()
-        return cells, problems
+        return cells, self._with_empty(cells, problems)
 
-    def _no_cell(self) -> str:
-        names = [column.name for column in self.schema.fields]
-        return f"the record has no cell; expected a value of {', '.join(names[:20])}"
+    def _with_empty(self, cells: Records, problems: list[str | None]) -> list[str | None]:
+        for at in self.schema.empty_rows(cells):
+            problems[at] = problems[at] or f"the record {self.schema.no_cell}"
+        return problems
 
     def task(self) -> dict[str, Any]:
         return {"columns": self.columns}

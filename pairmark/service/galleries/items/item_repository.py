@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.items.item_forms import ItemForm
-from pairmark.service.galleries.items.rows import Rows, StoredRows, spellings
+from pairmark.service.galleries.items.rows import Rows, StoredRows, spellings, subject_spellings
 from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.tables import GalleryItem, GalleryRemoval
 
@@ -264,7 +264,7 @@ def page_items(
 ) -> list[GalleryItem]:
     statement = select(GalleryItem).where(GalleryItem.gallery_id == gallery_id)
     if subject is not None:
-        statement = statement.where(GalleryItem.subject.in_(spellings(subject)))
+        statement = statement.where(GalleryItem.subject.in_(subject_spellings(subject)))
     if after is not None:
         statement = statement.where(GalleryItem.id > after)
     return list(session.scalars(statement.order_by(GalleryItem.id).limit(limit)))
@@ -272,7 +272,9 @@ def page_items(
 
 def subject_ids(session: Session, gallery_id: int, subject: str) -> list[str]:
     item = GalleryItem
-    statement = select(item.id).where(item.gallery_id == gallery_id, item.subject.in_(spellings(subject)))
+    statement = select(item.id).where(
+        item.gallery_id == gallery_id, item.subject.in_(subject_spellings(subject))
+    )
     return list(session.scalars(statement.order_by(item.id)))
 
 
@@ -283,7 +285,7 @@ def subject_rows(
     item = GalleryItem
     statement = (
         select(item.id, item.subject, item.vector, item.facts, item.seq)
-        .where(item.gallery_id == state.id, item.subject.in_(spellings(subject)))
+        .where(item.gallery_id == state.id, item.subject.in_(subject_spellings(subject)))
         .order_by(item.id)
         .limit(limit)
     )

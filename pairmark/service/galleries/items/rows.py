@@ -13,6 +13,7 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.missing import is_placeholder, label_of
 from pairmark.service.errors import InvalidInput, UnknownItem
 from pairmark.service.galleries.items.item_forms import ItemForm, Matrix
 from pairmark.service.galleries.items.metadata import MAX_FIELDS, checked_column, checked_metadata, fields_of
@@ -154,7 +155,7 @@ class RowChecks:
                 if not finite[at]:
                     raise InvalidInput("vector contains NaN, infinities or numbers beyond float32")
                 subject = None if subjects is None else subjects[at]
-                subject_id = None if subject is None else id_text(subject, "subject")
+                subject_id = None if subject is None else subject_text(subject, "subject")
                 value = None if metadata is None else metadata[at]
                 metadata_text = None if value is None else checked_metadata(value)
             except InvalidInput as error:
@@ -179,9 +180,8 @@ class RowChecks:
         self, start: int, ids: list[Any], vectors: Any, subjects: list[Any] | None, metadata: list[Any] | None
     ) -> Rows | None:
         """The rows where all of them are plain and good, as nearly all bulk rows are; None: look at each."""
-        if not _plain(ids) or (
-            subjects is not None and not _plain([subject for subject in subjects if subject is not None])
-        ):
+        named = [subject for subject in subjects or () if subject is not None]
+        if not _plain(ids) or not _plain(named) or any(map(_changes, set(named))):
             return None
         no_metadata: list[str | None] = [None] * len(ids)
         metadata_texts = no_metadata if metadata is None else checked_column(metadata)
@@ -263,6 +263,22 @@ def id_text(value: Any, field: str) -> str:
     return text
 
 
+def _changes(subject: str) -> bool:
+    """Whether `subject_text` would change or refuse a plain text."""
+    return subject != subject.strip() or is_placeholder(subject)
+
+
+def subject_text(value: Any, field: str) -> str:
+    """A subject as it is stored: an `id_text` without spaces around it, and no word such as ``unknown``."""
+    text = label_of(id_text(value, field))
+    if not text or is_placeholder(text):
+        raise InvalidInput(
+            f"{field} is {text!r}, which names nobody: leave {field} out, or give each one of their own",
+            field=field,
+        )
+    return text
+
+
 def checked_id(value: str, field: str = "id") -> str:
     """An id or subject as it may be stored; others are not there."""
     try:
@@ -277,6 +293,11 @@ def spellings(text: str) -> list[str]:
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         return []  # Never stored, and databases refuse to look.
     return list(dict.fromkeys((normalize("NFC", text), text, normalize("NFD", text))))
+
+
+def subject_spellings(text: str) -> list[str]:
+    """The same of a subject, which is stored without the spaces around it."""
+    return list(dict.fromkeys((*spellings(text), *spellings(label_of(text)))))
 
 
 def within_fields(rows: Rows, fields: Sequence[str], errors: RowErrors) -> tuple[Rows, list[str]]:
