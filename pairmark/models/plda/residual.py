@@ -20,15 +20,13 @@ from pairmark.models.core.state import Fact
 from pairmark.models.core.two_covariance import moments, pair_terms, shrunk_model
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.plda.kernels import residual as kernels
+from pairmark.models.trees.boosted import TreeSettings, fit_trees
 
 ROUNDS = (25, 50, 100, 200)
 """Numbers of trees that are tried, beside none."""
 _FOLDS = 5
 _PAIRS = 40_000
-_BINS = 64
-_RATE, _LEAST_HESSIAN, _RIDGE, _TRIED_SHARE = 0.05, 20.0, 10.0, 0.3
-_NEVER = np.finfo(np.float32).max
-"""Threshold of nodes that are not split: no difference is above it."""
+_RATE, _LEAST_HESSIAN, _RIDGE = 0.05, 20.0, 10.0
 _BOUND = 0.5
 """Of the standard deviation of the ratio of different pairs: most that trees may add."""
 
@@ -84,25 +82,11 @@ def fit_residual(
     left, right = pairs.left.astype(np.int64), pairs.right.astype(np.int64)
     ratios = _left_out(U, codes, left, right, shrinkages, random)
     slope, intercept = _logistic(ratios, pairs.same)
-    borders = _borders(F, left, right, random)
-    coded = np.empty((F.shape[1], left.size), dtype=np.uint8)
-    F = np.ascontiguousarray(F)
-    kernels.code(F, left, right, borders, coded)
-    m = F.shape[1]
-    n_tried = max(1, min(m, max(round(_TRIED_SHARE * m), 4)))
-    candidates = np.stack([np.sort(random.permutation(m)[:n_tried]) for _ in range(rounds)]).astype(np.int64)
-    features = np.zeros((rounds, kernels.NODES), dtype=np.int32)
-    bins = np.zeros((rounds, kernels.NODES), dtype=np.int32)
-    values = np.zeros((rounds, kernels.LEAVES))
-    margin = slope * ratios + intercept
-    kernels.boost(
-        coded, _BINS, pairs.same, np.ones(left.size), margin, _RATE, _LEAST_HESSIAN, _RIDGE, candidates,
-        features, bins, values,
-    )  # fmt: skip
-    padded = np.hstack([borders, np.full((m, 2), _NEVER, dtype=np.float32)])
-    thresholds = padded[features, np.minimum(bins, padded.shape[1] - 1)]
-    bound = _BOUND * float(ratios[~pairs.same].std())
-    return Residual(features, np.ascontiguousarray(thresholds, dtype=np.float32), values / slope, bound)
+    settings = TreeSettings(rounds, 0, _RATE, kernels.DEPTH, _LEAST_HESSIAN, _RIDGE)
+    differences, margin = np.abs(F[left] - F[right]), slope * ratios + intercept
+    trees = fit_trees(differences, pairs.same, np.ones(left.size), settings, random, margin)
+    features, thresholds, values = trees.completed(kernels.DEPTH)
+    return Residual(features, thresholds, values / slope, _BOUND * float(ratios[~pairs.same].std()))
 
 
 def _left_out(
@@ -155,11 +139,3 @@ def _logistic(ratios: Float64, same: Bool) -> tuple[float, float]:
             break
     slope = max(float(beta[0]), 1e-3) / scale
     return slope, float(beta[1]) - slope * centre
-
-
-def _borders(F: Float32, left: Int64, right: Int64, random: np.random.Generator) -> Float32:
-    """(m, `_BINS` - 1) quantiles of differences, of either kind of pair alike."""
-    sample = random.permutation(left.size)[:4_000]
-    differences = np.abs(F[left[sample]] - F[right[sample]])
-    quantiles = np.quantile(differences, np.arange(1, _BINS) / _BINS, axis=0).astype(np.float32)
-    return np.ascontiguousarray(quantiles.T)

@@ -19,7 +19,7 @@ from pairmark.models.records.context import N_CONTEXT, RivalIndex, find_rivals, 
 from pairmark.models.records.explain import explained
 from pairmark.models.records.schema import Records
 from pairmark.models.records.state import RecordSimilarityState
-from pairmark.models.records.trees import TreeSettings, fit_trees
+from pairmark.models.trees.boosted import TreeSettings, fit_trees
 
 N_FOLDS = 5
 """Parts of the training pairs, by left row: each is scored by models of the others."""

@@ -18,7 +18,7 @@ from pairmark.models.records.blocking import Postings, RowKeys, blocking_keys, c
 from pairmark.models.records.fellegi_sunter import FellegiSunter
 from pairmark.models.records.schema import Records, Schema
 from pairmark.models.records.tables import declaration
-from pairmark.models.records.trees import TreeSettings, fit_trees
+from pairmark.models.trees.boosted import TreeSettings, fit_trees
 
 MAX_CANDIDATES = 2_000_000
 """Pairs of the list; keys are held to fewer rows where there would be more."""

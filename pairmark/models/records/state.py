@@ -24,7 +24,7 @@ from pairmark.models.core.schema import (
 from pairmark.models.records.comparators import Comparators, TextFacts, check_rarity, rarity_layout
 from pairmark.models.records.context import N_CONTEXT
 from pairmark.models.records.schema import Schema
-from pairmark.models.records.trees import PairTrees, check_trees
+from pairmark.models.trees.boosted import BoostedTrees, check_trees
 
 N_LEVELS = 3
 """Levels of agreement of a field: apart, alike, equal."""
@@ -51,8 +51,8 @@ class RecordSimilarityState(Stateful):
     """Comparators, trees, and those that also see a pair's rivals."""
 
     _comparators: Comparators
-    trees_: PairTrees
-    context_: PairTrees | None
+    trees_: BoostedTrees
+    context_: BoostedTrees | None
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "trees_")
@@ -143,8 +143,8 @@ def _comparators(state: StoredState) -> Comparators:
     return comparators
 
 
-def _trees(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any], prefix: str) -> PairTrees:
-    return PairTrees(
+def _trees(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any], prefix: str) -> BoostedTrees:
+    return BoostedTrees(
         n_boosted=int(meta[f"{prefix}n_boosted"]),
         bias=float(meta[f"{prefix}bias"]),
         **{name: np.array(arrays[f"{prefix}{name}"]) for name in _TREES},

@@ -1,4 +1,4 @@
-"""Boosted trees and a randomised forest on features of pairs, averaged; missing features are values of their own."""
+"""Boosted trees and a randomised forest on features of rows, averaged; missing features are values of their own."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.progress import report
 from pairmark.models.core.schema import StoredState, refuse, require
-from pairmark.models.records.kernels import trees as kernels
+from pairmark.models.trees.kernels import boosted as kernels
 
 _SAMPLE = 200_000
 _REPORT_EVERY = 10
 
 
-class PairTrees(NamedTuple):
+class BoostedTrees(NamedTuple):
     """Fitted trees, node after node.
 
     Attributes
@@ -44,6 +44,25 @@ class PairTrees(NamedTuple):
         kernels.score(np.ascontiguousarray(features), *self, out)
         return out
 
+    def completed(self, depth: int) -> tuple[NDArray[np.int32], Float32, Float64]:
+        """Features, thresholds and values of trees of one depth, every node in its place: the children of node k are
+        2 k + 1 and 2 k + 2. Nodes that are not split send everything low.
+
+        Returns
+        -------
+        (T, 2^depth - 1) int32 and float32, and (T, 2^depth) float64, of the leaves.
+        """
+        nodes = self.roots[:, None]
+        levels = []
+        for _ in range(depth):
+            split, low = self.features[nodes] >= 0, self.children[nodes]
+            threshold = np.where(split, self.thresholds[nodes], np.finfo(np.float32).max)
+            levels.append((np.where(split, self.features[nodes], 0), threshold))
+            both = np.where(split, low, nodes), np.where(split, low + 1, nodes)
+            nodes = np.stack(both, axis=2).reshape(nodes.shape[0], -1)
+        features, thresholds = (np.hstack(part) for part in zip(*levels, strict=True))
+        return features.astype(np.int32), thresholds.astype(np.float32), self.values[nodes]
+
     def contributions(self, features: Float32) -> Float64:
         """What each feature adds to one pair's score, (m + 1,); the last is what every pair begins with."""
         out = np.empty(features.size + 1)
@@ -52,26 +71,34 @@ class PairTrees(NamedTuple):
 
 
 class TreeSettings(NamedTuple):
-    """How trees are grown."""
+    """How trees are grown; the last three of boosted ones: see `kernels.grow`, and the share of features tried."""
 
     n_boosted: int
     n_forest: int
     learning_rate: float
     max_depth: int
+    least_weight: float = 1.0
+    ridge: float = 5.0
+    tried_share: float = 0.3
 
 
-_BOOST_RIDGE, _BOOST_LEAST, _BOOST_SHARE = 5.0, 1.0, 0.3
 _FOREST_DEPTH, _FOREST_LEAST = 40, 1.0
 
 
 def fit_trees(
-    features: Float32, same: Bool, weight: Float64, settings: TreeSettings, random: np.random.Generator
-) -> PairTrees:
-    """Grow trees on pairs.
+    features: Float32,
+    same: Bool,
+    weight: Float64,
+    settings: TreeSettings,
+    random: np.random.Generator,
+    margin: Float64 | None = None,
+) -> BoostedTrees:
+    """Grow trees.
 
     Parameters
     ----------
     features : (n, m) float32, NaN where missing. same : (n,). weight : (n,) of mean about 1.
+    margin : (n,) what boosting begins with, row by row; None: the odds of all.
     """
     n, m = features.shape
     borders = _borders(features, random)
@@ -82,14 +109,13 @@ def fit_trees(
     bias = float(np.log(base / (1 - base))) if 0 < base < 1 else (10.0 if base else -10.0)
     forest = _GrowingForest(codes, borders, random)
     n_trees = settings.n_boosted + settings.n_forest
-    margin, g, h = np.full(n, bias), np.empty(n), np.empty(n)
-    n_tried = max(1, round(_BOOST_SHARE * m))
+    margin, g, h = np.full(n, bias) if margin is None else margin.copy(), np.empty(n), np.empty(n)
+    n_tried = min(m, max(4, round(settings.tried_share * m)))
     for tree in range(settings.n_boosted):
         kernels.gradients(margin, target, weight, g, h)
         columns = random.permutation(m)[:n_tried].astype(np.int64)
-        nodes = forest.add(
-            g, h, np.arange(n), settings.max_depth, _BOOST_LEAST, _BOOST_RIDGE, n_tried, False, columns
-        )
+        limits = settings.max_depth, settings.least_weight, settings.ridge, n_tried
+        nodes = forest.add(g, h, np.arange(n), *limits, False, columns)
         kernels.add_leaves(codes, *nodes, settings.learning_rate, margin)
         if tree % _REPORT_EVERY == 0:
             report(tree / n_trees, f"growing trees: {tree} of {n_trees}")
@@ -128,7 +154,7 @@ class _GrowingForest:
         self._trees.append(tree)
         return tree
 
-    def trees(self, n_boosted: int, bias: float) -> PairTrees:
+    def trees(self, n_boosted: int, bias: float) -> BoostedTrees:
         sizes = [tree[0].size for tree in self._trees]
         roots = (
             np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64) if sizes else np.empty(0, np.int64)
@@ -142,7 +168,7 @@ class _GrowingForest:
         # Numbers in a tree become numbers in the whole; a border above all values is the greatest number.
         thresholds = np.minimum(thresholds, np.finfo(np.float32).max)
         children = np.where(split, children + np.repeat(roots, sizes), 0)
-        return PairTrees(
+        return BoostedTrees(
             roots, n_boosted, bias, features.astype(np.int32), thresholds, low_missing.astype(np.uint8),
             children.astype(np.int64), values.astype(np.float64),
         )  # fmt: skip
