@@ -36,11 +36,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "rankboost, grid": ("rankboost-kernel", {"n_estimators": 20, "weak": "grid", "chain": "A-D"}),
     "rankboost, features": ("rankboost-kernel", {"n_estimators": 20, "coordinates": "features"}),
     "aligned, both": ("aligned-kernel", {"psd": False, "n_iter": 2, "hidden": (5,)}),
-    "ranking tree, per label": ("label-ranking-tree", {"outputs": "per-label"}),
     "pairwise, forest": ("label-ranking-pairwise", {"estimator": "forest", "calibrate": False}),
     **{
         f"auto of {name}": ("label-ranking-auto", {"candidates": [name]})
-        for name in ("forest", "kernel", "boosting", "logistic")
+        for name in ("forest", "neighbours", "logistic")
     },
 }
 KINDS = {spec.kind: spec for spec in LEARNERS}

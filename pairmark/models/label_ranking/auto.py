@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -13,11 +14,12 @@ from pairmark.models.core.spec import RandomState, Threads, document_parameters
 from pairmark.models.evaluation.rankings import kendall_tau, positions_of
 from pairmark.models.label_ranking.base import aggregated, spread_seeds
 from pairmark.models.label_ranking.calibration import PairCalibration
-from pairmark.models.label_ranking.candidates import CandidateName, completed_examples, fit_candidate
+from pairmark.models.label_ranking.candidates import CandidateName, Examples, fit_candidate
 from pairmark.models.label_ranking.rankings_data import TrainingRankings
 from pairmark.models.label_ranking.state import LabelRankingAutoState
+from pairmark.models.label_ranking.trees import completed
 
-CANDIDATES = ("constant", "extra-trees", "forest", "neighbours", "kernel", "boosting", "logistic")
+CANDIDATES = ("constant", "extra-trees", "forest", "neighbours", "logistic")
 """In the order tried."""
 
 _STEPS = 20
@@ -32,12 +34,12 @@ _AGGREGATIONS: tuple[Literal["borda", "copeland", "kemeny"], ...] = ("borda", "c
 class LabelRankingAuto(LabelRankingAutoState):
     """Choose and blend label rankers by cross-validation.
 
-    Forests of best and of random borders, nearest neighbours, kernel ridge regression, boosted trees and pairwise
-    logistic regression each predict, for every training row, by models that have not seen the row, how surely each
-    label comes before each other. Greedy selection with replacement (Caruana et al. 2004) finds the blend of these
-    predictions with the best mean Kendall tau; its members are fitted again on all rows. One ranking for all rows is a
-    candidate too, and stays unless the blend is ahead of it by more than a standard error. Choices inside a candidate
-    (numbers of neighbours, widths, ridges) are made within its training rows, so that the validation is honest.
+    One ranking for all rows, forests of best and of random borders, nearest neighbors and pairwise logistic regression
+    each predict, for every training row, by models that have not seen the row, how surely each label comes before each
+    other. Greedy selection with replacement (Caruana et al. 2004) finds the blend of these predictions with the best
+    mean Kendall tau; its members are fitted again on all rows. The one ranking for all rows stays unless the blend is
+    ahead of it by more than a standard error. The number of neighbors is chosen within a candidate's training rows, so
+    that the validation is honest. What is tried depends on the data alone, never on a clock.
 
     Attributes
     ----------
@@ -73,7 +75,7 @@ class LabelRankingAuto(LabelRankingAutoState):
         ] = None,
         n_folds: Annotated[
             int, Field(ge=2, le=50, description="folds of the cross-validation that chooses")
-        ] = 5,
+        ] = 3,
         aggregation: Annotated[
             Literal["auto", "borda", "copeland", "kemeny"],
             Field(description="how pairwise shares become a ranking; auto: the best by cross-validation"),
@@ -97,6 +99,7 @@ class LabelRankingAuto(LabelRankingAutoState):
         n, k = rankings.positions.shape
         seeds = dict(zip(CANDIDATES, spread_seeds(random, len(CANDIDATES)), strict=True))
         choosing = np.random.default_rng(spread_seeds(random, 1)[0])
+        completing = spread_seeds(random, 1)[0]
         names = self._names(k)
         limit = max(200, min(_VALIDATION_ROWS, _VALIDATION_CELLS // (k * k * len(names))))
         rows = np.sort(choosing.permutation(n)[:limit])
@@ -107,18 +110,20 @@ class LabelRankingAuto(LabelRankingAutoState):
         predictions: dict[str, Float64] = {}
         if n_folds >= 2:
             fold = choosing.permutation(np.arange(rows.size) % n_folds)
-            for number, name in enumerate(names):
-                before = np.empty((rows.size, k, k))
-                for part in range(n_folds):
-                    train, test = np.flatnonzero(fold != part), np.flatnonzero(fold == part)
-                    data = completed_examples(sample[train], validation[train], rankings.shares)
-                    before[test] = fit_candidate(name, data, seeds[name], self.n_jobs).shares(sample[test])
-                    share = (number + (part + 1) / n_folds) / len(names)
-                    report(0.8 * share, f"trying {name}")
-                predictions[name] = before
-                self.tau_[name] = _tau(before, validation, "borda")
-                if self.verbose:
-                    print(f"LabelRankingAuto: {name}, tau {self.tau_[name]:.4f}")
+            predictions = {name: np.empty((rows.size, k, k)) for name in names}
+            for part in range(n_folds):
+                train, test = np.flatnonzero(fold != part), np.flatnonzero(fold == part)
+                data = self._examples(
+                    sample[train], replace(rankings, positions=validation[train]), completing
+                )
+                for number, name in enumerate(names):
+                    report(0.8 * (part + number / len(names)) / n_folds, f"trying {name}")
+                    predictions[name][test] = fit_candidate(name, data, seeds[name], self.n_jobs).shares(
+                        sample[test]
+                    )
+            self.tau_ = {name: _tau(before, validation, "borda") for name, before in predictions.items()}
+            if self.verbose:
+                print(f"LabelRankingAuto: {self.tau_}")
         if predictions:
             weights = _beyond_constant(_greedy(predictions, validation), predictions, validation)
             blend = sum(predictions[name] * weight for name, weight in weights.items())
@@ -127,10 +132,13 @@ class LabelRankingAuto(LabelRankingAutoState):
         self._settle(weights, blend, validation)
         members: Any = list(weights)
         self._member_names = members
-        data = completed_examples(X, rankings.positions, rankings.shares)
+        data = self._examples(X, rankings, completing)
         for number, name in enumerate(weights):
             self.members_[name] = fit_candidate(name, data, seeds[name], self.n_jobs)
             report(0.8 + 0.2 * (number + 1) / len(weights), f"learning {name}")
+
+    def _examples(self, X: Float32, rankings: TrainingRankings, seed: int) -> Examples:
+        return Examples(X=X, positions=rankings.positions, targets=completed(X, rankings, seed, self.n_jobs))
 
     def _settle(self, weights: dict[str, float], blend: Any, validation: Float32) -> None:
         self.weights_ = weights

@@ -11,23 +11,13 @@ from pairmark.models.core.arrays import Bool, Float32, Float64
 from pairmark.models.core.spec import RandomState, Threads, document_parameters
 from pairmark.models.label_ranking.base import aggregated, spread_seeds
 from pairmark.models.label_ranking.calibration import PairCalibration
-from pairmark.models.label_ranking.rankings_data import TrainingRankings, completed_targets
+from pairmark.models.label_ranking.rankings_data import TrainingRankings
 from pairmark.models.label_ranking.state import TreesState
-from pairmark.models.label_ranking.trees import (
-    NEVER,
-    GrowOptions,
-    Trees,
-    grow_trees,
-    n_threads_of,
-)
+from pairmark.models.label_ranking.trees import GrowOptions, completed, grow_trees
 
 Split = Annotated[
     Literal["breiman", "level"],
     Field(description="the best split of each node, or one feature per level (Level-Splits)"),
-]
-Outputs = Annotated[
-    Literal["joint", "per-label"],
-    Field(description="one tree for all labels, or one for each label as in the paper"),
 ]
 MaxDepth = Annotated[
     Annotated[int, Field(ge=1, le=10_000)] | None, Field(description="maximum depth; null: fully grown")
@@ -57,8 +47,6 @@ Verbose = Annotated[int, Field(ge=0, le=100, description="1: print a line when a
 
 _CALIBRATION_PAIRS = 2_000_000
 _FOLDS = 3
-_COMPLETING_TREES = 50
-_COMPLETING_LEAF = 2
 
 
 class _TreesBase(TreesState):
@@ -71,7 +59,6 @@ class _TreesBase(TreesState):
         self,
         *,
         split: Split = "breiman",
-        outputs: Outputs = "joint",
         max_depth: MaxDepth = None,
         max_features: MaxFeatures = None,
         honest: Honest = False,
@@ -82,7 +69,6 @@ class _TreesBase(TreesState):
         verbose: Verbose = 0,
     ) -> None:
         self.split = split
-        self.outputs = outputs
         self.max_depth = max_depth
         self.max_features = max_features
         self.honest = honest
@@ -103,35 +89,21 @@ class _TreesBase(TreesState):
         )
 
     def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
-        if self.outputs == "per-label" and self.aggregation != "mean":
-            raise ValueError(
-                f"aggregation is {self.aggregation!r}, which needs whole rankings in the leaves: use outputs='joint', "
-                "or aggregation='mean'"
-            )
         options, seeds = self._options(), spread_seeds(random, self.n_estimators)
-        completing, calibrating = spread_seeds(random, _COMPLETING_TREES), spread_seeds(random, _FOLDS)
-        targets = completed_targets(rankings.positions, rankings.shares)
-        begin = 0.0
-        if not rankings.complete:
-            begin = 0.3
-            targets = _completed(X, rankings, targets, completing, n_jobs=self.n_jobs, until=begin)
+        calibrating = spread_seeds(random, _FOLDS)
+        targets = completed(X, rankings, spread_seeds(random, 1)[0], self.n_jobs)
         self.positions_, self.targets_ = rankings.positions, targets
         self.trees_, in_sample = grow_trees(
             X,
-            self._split_targets(targets),
+            targets,
             options,
             seeds,
             n_jobs=self.n_jobs,
             stage="growing trees",
-            span=(begin, 0.9),
+            span=(0.0, 0.9),
             verbose=self.verbose,
         )
         self.calibration_ = self._calibrated(X, in_sample, options, calibrating)
-
-    def _split_targets(self, targets: Float64) -> list[Float64]:
-        if self.outputs == "joint":
-            return [np.ascontiguousarray(targets)]
-        return [np.ascontiguousarray(targets[:, i : i + 1]) for i in range(targets.shape[1])]
 
     def _calibrated(
         self, X: Float32, in_sample: Bool, options: GrowOptions, seeds: list[int]
@@ -144,7 +116,7 @@ class _TreesBase(TreesState):
         if n > limit:
             rows = np.unique(np.linspace(0, n - 1, limit).astype(np.intp))
         if (~in_sample[:, rows]).sum(axis=0).min() >= min(5, self.n_estimators) and in_sample.shape[0] > 1:
-            before = self._shares(self.trees_, X[rows], self.positions_, self.targets_, in_sample[:, rows])
+            before = self.trees_.votes(X[rows], self.positions_, self.targets_, skip=in_sample[:, rows])
             return PairCalibration.fit(before, self.positions_[rows])
         if n < 2 * _FOLDS:
             return PairCalibration()
@@ -159,59 +131,23 @@ class _TreesBase(TreesState):
             extra_seeds = spread_seeds(np.random.RandomState(seeds[number] % 2**32), n_trees)
             trees, _ = grow_trees(
                 X[train],
-                self._split_targets(self.targets_[train]),
+                self.targets_[train],
                 options,
                 extra_seeds,
                 n_jobs=self.n_jobs,
                 stage="calibrating",
                 span=(0.9 + 0.03 * number, 0.93 + 0.03 * number),
             )
-            before[test] = self._shares(trees, X[rows[test]], self.positions_[train], self.targets_[train])
+            before[test] = trees.votes(X[rows[test]], self.positions_[train], self.targets_[train])
         return PairCalibration.fit(before, self.positions_[rows])
 
     def _scores(self, X: Float32) -> Float64:
         if self.aggregation == "mean":
-            return -self._means(self.trees_, X, self.targets_, NEVER) / 2.0
+            return -self.trees_.means(X, self.targets_) / 2.0
         return aggregated(self._before(X), self.aggregation)
 
     def _before(self, X: Float32) -> Float64:
-        return self._shares(self.trees_, X, self.positions_, self.targets_)
-
-    def _means(self, trees: Trees, X: Float32, targets: Float64, skip: Bool) -> Float64:
-        threads = n_threads_of(self.n_jobs, X.shape[0])
-        if self.outputs == "joint":
-            return trees.means(X, targets, n_threads=threads, skip=skip)
-        k = targets.shape[1]
-        return np.hstack(
-            [
-                trees.means(
-                    X,
-                    np.ascontiguousarray(targets[:, i : i + 1]),
-                    roots=trees.roots[i::k],
-                    n_threads=threads,
-                    skip=skip,
-                )
-                for i in range(k)
-            ]
-        )
-
-    def _shares(
-        self,
-        trees: Trees,
-        X: Float32,
-        positions: Float32,
-        targets: Float64,
-        skip: Bool = NEVER,
-    ) -> Float64:
-        if self.outputs == "joint":
-            threads = n_threads_of(self.n_jobs, X.shape[0])
-            return trees.votes(X, positions, targets, n_threads=threads, skip=skip)
-        # Trees of single labels know no pairs: the gap between mean positions stands in, on a logistic scale.
-        means = self._means(trees, X, targets, skip) / 2.0
-        before = 1.0 / (1.0 + np.exp(means[:, :, None] - means[:, None, :]))
-        k = before.shape[1]
-        before[:, np.arange(k), np.arange(k)] = 0.0
-        return np.asarray(before)
+        return self.trees_.votes(X, self.positions_, self.targets_)
 
 
 @document_parameters
@@ -222,10 +158,10 @@ class LabelRankingTree(_TreesBase):
     lower its mean squared error, and a leaf ranks by its rows. Incomplete rankings are completed by the expectation
     under a forest grown before (rows out of bag), so that what is absent does not pull labels to the middle.
 
-    A node's split is its own best (Algorithm 10), or one feature serves a whole level, chosen by the total empirical
-    error, with a border for each cell (Algorithm 9). The paper's shallow trees have 5 levels. Rows of a leaf become a
-    ranking by their mean positions, or by the shares of rows that put one label before another
-    (`pairmark.models.evaluation.rankings`).
+    A node's split is its own best (Algorithm 10, by scikit-learn's multi-output trees), or one feature serves a whole
+    level, chosen by the total empirical error, with a border for each cell (Algorithm 9). The paper's shallow trees
+    have 5 levels. Rows of a leaf become a ranking by their mean positions, or by the shares of rows that put one label
+    before another (`pairmark.models.evaluation.rankings`).
 
     Attributes
     ----------
@@ -272,7 +208,6 @@ class LabelRankingForest(_TreesBase):
         *,
         n_estimators: Annotated[int, Field(ge=1, le=10_000, description="trees")] = 100,
         split: Split = "breiman",
-        outputs: Outputs = "joint",
         max_depth: MaxDepth = None,
         max_features: MaxFeatures = None,
         honest: Honest = False,
@@ -290,50 +225,9 @@ class LabelRankingForest(_TreesBase):
         verbose: Verbose = 0,
     ) -> None:
         super().__init__(
-            split=split, outputs=outputs, max_depth=max_depth, max_features=max_features, honest=honest,
+            split=split, max_depth=max_depth, max_features=max_features, honest=honest,
             max_samples=max_samples, aggregation=aggregation, random_state=random_state, n_jobs=n_jobs,
             verbose=verbose,
         )  # fmt: skip
         self.n_estimators = n_estimators
         self.bootstrap = bootstrap
-
-
-def _completed(
-    X: Float32,
-    rankings: TrainingRankings,
-    targets: Float64,
-    seeds: list[int],
-    *,
-    n_jobs: int | None,
-    until: float,
-) -> Float64:
-    """Targets of incomplete rankings, filled row by row with what a forest of other rows expects.
-
-    Random borders and small leaves: of all that was tried these lost least where half of the labels are missing.
-    """
-    rough = GrowOptions(splitter="random", min_samples_leaf=_COMPLETING_LEAF, bootstrap=True)
-    n, k = rankings.positions.shape
-    for turn in range(2):
-        trees, in_sample = grow_trees(
-            X,
-            [targets],
-            rough,
-            seeds,
-            n_jobs=n_jobs,
-            stage="completing rankings",
-            span=(turn * until / 2, (turn + 1) * until / 2),
-        )
-        completed = np.empty_like(targets)
-        size = max(1, 8_000_000 // (k * k))
-        for start in range(0, n, size):
-            rows = slice(start, start + size)
-            before = trees.votes(
-                X[rows],
-                rankings.positions,
-                targets,
-                skip=np.ascontiguousarray(in_sample[:, rows]),
-                n_threads=n_threads_of(n_jobs, X.shape[0]),
-            )
-            completed[rows] = completed_targets(rankings.positions[rows], before)
-        targets = completed
-    return targets

@@ -82,7 +82,7 @@ class LogisticPairs:
     coef: Annotated[Float64, Array(shape=("models", "features"))]
     intercept: Annotated[Float64, Array(shape=("models",))]
 
-    def shares(self, X: Float32, n_threads: int) -> Float64:
+    def shares(self, X: Float32) -> Float64:
         # einsum without BLAS: a row's answer does not depend on the rows beside it.
         margin = np.einsum("nd,pd->np", (X - self.mean) / self.scale, self.coef) + self.intercept
         return np.asarray(0.5 * (1.0 + np.tanh(0.5 * margin)))
@@ -122,10 +122,10 @@ class TreePairs:
     n_each: ClassVar[int] = 1
     options: ClassVar[GrowOptions] = GrowOptions(min_samples_leaf=5)
 
-    def shares(self, X: Float32, n_threads: int) -> Float64:
+    def shares(self, X: Float32) -> Float64:
         roots = self.trees.roots
         columns = [
-            self.trees.means(X, self.targets, roots=roots[at : at + self.n_each], n_threads=n_threads)
+            self.trees.means(X, self.targets, roots=roots[at : at + self.n_each])
             for at in range(0, roots.size, self.n_each)
         ]
         return np.hstack(columns) if columns else np.empty((X.shape[0], 0))
@@ -152,7 +152,7 @@ class TreePairs:
             own = [int(s) for s in np.random.default_rng(seed).integers(0, 2**62, cls.n_each)]
             return grow_trees(
                 X[problem.rows],
-                [problem.first.astype(np.float64)[:, None]],
+                problem.first.astype(np.float64)[:, None],
                 cls.options,
                 own,
                 n_jobs=1,
@@ -182,7 +182,7 @@ class UserPairs:
 
     models: list[Any]
 
-    def shares(self, X: Float32, n_threads: int) -> Float64:
+    def shares(self, X: Float32) -> Float64:
         columns = [_probability(model, X) for model in self.models]
         return np.stack(columns, axis=1) if columns else np.empty((X.shape[0], 0))
 

@@ -18,7 +18,6 @@ from pairmark.models.label_ranking.calibration import PairCalibration
 from pairmark.models.label_ranking.pair_models import PairProblem, fit_pair_models, problems_of, square
 from pairmark.models.label_ranking.rankings_data import TrainingRankings
 from pairmark.models.label_ranking.state import PairwiseState
-from pairmark.models.label_ranking.trees import n_threads_of
 
 _FOLDS = 3
 _NAMED = 10
@@ -171,7 +170,7 @@ class PairwiseLabelRanker(PairwiseState):
             )
             test = np.flatnonzero(fold == number)
             shares[place[test]] = square(
-                models.shares(X[test], 1), np.array(at_models, dtype=np.intp), constant, k
+                models.shares(X[test]), np.array(at_models, dtype=np.intp), constant, k
             )
         return PairCalibration.fit(shares, rankings.positions[sample])
 
@@ -180,7 +179,7 @@ class PairwiseLabelRanker(PairwiseState):
 
     def _before(self, X: Float32) -> Float64:
         return square(
-            self.models_.shares(X, n_threads_of(self.n_jobs, X.shape[0])),
+            self.models_.shares(X),
             self.modelled_,
             self.constant_,
             self.n_labels_,

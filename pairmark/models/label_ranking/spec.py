@@ -19,6 +19,7 @@ TREE = _ranker(
     title="Label ranking tree: one regression tree on the labels' positions; fast, small",
     estimator=LabelRankingTree,
     state=TREES_STATE,
+    retired={"outputs": "joint"},
 )
 
 FOREST = _ranker(
@@ -26,6 +27,7 @@ FOREST = _ranker(
     title="Label ranking forest: the mean of many label ranking trees; takes any rankings with little tuning",
     estimator=LabelRankingForest,
     state=TREES_STATE,
+    retired={"outputs": "joint"},
 )
 
 PAIRWISE = _ranker(

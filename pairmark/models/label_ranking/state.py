@@ -15,7 +15,7 @@ from pairmark.models.core.state import Fact, StateRecord
 from pairmark.models.label_ranking.base import RankerBase
 from pairmark.models.label_ranking.candidates import CANDIDATE_CLASSES, Candidate, CandidateName
 from pairmark.models.label_ranking.pair_models import STORED, PairModels, UserPairs
-from pairmark.models.label_ranking.trees import Trees
+from pairmark.models.label_ranking.trees import Trees, require_trees
 
 
 class TreesState(RankerBase):
@@ -28,10 +28,7 @@ class TreesState(RankerBase):
     @classmethod
     def _relate(cls, file: StoredState) -> None:
         super()._relate(file)
-        n = file.sizes["trees"]
-        each = 1 if file.params["outputs"] == "joint" else file.facts.n_labels
-        if n == 0 or n % each:
-            raise refuse("roots", None, f"has {n} rows", f"a multiple of {each}, and one tree at least")
+        require_trees(file, "")
 
 
 class PairwiseState(RankerBase):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from threading import Event
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -16,15 +14,17 @@ from numpy.typing import NDArray
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.core.schema import Array, StoredState, refuse, require, require_offsets
-from pairmark.models.label_ranking.kernels import growing, reading
+from pairmark.models.label_ranking.kernels import levels, reading
+from pairmark.models.label_ranking.rankings_data import TrainingRankings, completed_targets
 
 MaxFeatures = int | float | str | None
 NEVER = np.zeros((0, 0), dtype=np.bool_)
 """No tree is skipped."""
 
-_ROWS_PER_THREAD = 2_048
-_DEEPEST = 100_000
-"""Levels that are walked to find out which nodes can be reached."""
+Nodes = tuple[NDArray[np.int32], Float32, NDArray[np.int32], NDArray[np.int32]]
+"""Feature (-1: a leaf), threshold (values at most that go left) and children of each node."""
+
+_COMPLETING_TREES = 50
 FAINT = 0.05
 """Weight of a vote by completed targets beside one by an order that was seen."""
 
@@ -33,7 +33,7 @@ FAINT = 0.05
 class GrowOptions:
     """How one tree is grown; names are those of `LabelRankingForest`.
 
-    ``splitter`` : the best border of each feature, or one at random. ``min_samples_leaf`` : rows a leaf holds at least.
+    ``splitter``, ``min_samples_leaf`` : see scikit-learn's ``DecisionTreeRegressor``.
     """
 
     split: Literal["breiman", "level"] = "breiman"
@@ -72,17 +72,10 @@ class Trees:
         """Refuse offsets that do not fit, and a node that does not come after its parent: no walk is endless."""
         starts = f"{prefix}member_start"
         require_offsets(starts, file.arrays[starts], file.sizes[f"{prefix}members"], f"{prefix}members")
-        feature, left, right, roots = (
-            file.arrays[prefix + name] for name in ("feature", "left", "right", "roots")
-        )
+        feature, left, right = (file.arrays[prefix + name] for name in ("feature", "left", "right"))
         number = np.arange(feature.size)
-        bad = (feature >= 0) & ((left <= number) | (right <= number))
-        if not bad.any():
-            return
-        # Nodes that nothing leads to are never read; earlier versions left some behind.
-        bad &= _reached(feature, left, right, roots)
         for name, child in (("left", left), ("right", right)):
-            require(~bad | (child > number), prefix + name, child, "a node after its parent")
+            require((feature < 0) | (child > number), prefix + name, child, "a node after its parent")
 
     def of(self, roots: Int64) -> tuple[Any, ...]:
         """Arguments of the reading kernels, for some of the trees."""
@@ -97,23 +90,10 @@ class Trees:
             self.mass,
         )
 
-    def means(
-        self,
-        X: Float32,
-        targets: Float64,
-        *,
-        roots: Int64 | None = None,
-        skip: Bool = NEVER,
-        n_threads: int = 1,
-    ) -> Float64:
+    def means(self, X: Float32, targets: Float64, *, roots: Int64 | None = None) -> Float64:
         """Mean targets of the rows' leaves over the trees, (n, k)."""
         out = np.zeros((X.shape[0], targets.shape[1]))
-        nodes = self.of(self.roots if roots is None else roots)
-
-        def read(rows: slice) -> None:
-            reading.mean_targets(X[rows], *nodes, targets, skip[:, rows], out[rows])
-
-        _in_parts(read, X.shape[0], n_threads)
+        reading.mean_targets(X, *self.of(self.roots if roots is None else roots), targets, out)
         return out
 
     def votes(
@@ -123,25 +103,18 @@ class Trees:
         targets: Float64,
         *,
         skip: Bool = NEVER,
-        n_threads: int = 1,
     ) -> Float64:
         """Pairwise shares, (n, k, k), see `reading.pair_votes`."""
         k = positions.shape[1]
         out = np.zeros((X.shape[0], k, k))
         nodes = self.of(self.roots)
-
-        def read(rows: slice) -> None:
-            reading.pair_votes(
-                X[rows], *nodes, positions, targets, reach_of(k), FAINT, skip[:, rows], out[rows]
-            )
-
-        _in_parts(read, X.shape[0], n_threads)
+        reading.pair_votes(X, *nodes, positions, targets, reach_of(k), FAINT, skip, out)
         return out
 
 
 def grow_trees(
     X: Float32,
-    targets: list[Float64],
+    targets: Float64,
     options: GrowOptions,
     seeds: list[int],
     *,
@@ -151,12 +124,11 @@ def grow_trees(
     verbose: int = 0,
     sample_weight: Float64 | None = None,
 ) -> tuple[Trees, Bool]:
-    """Grow a tree for each seed and each array of targets.
+    """Grow a tree for each seed.
 
     Parameters
     ----------
-    targets : one (n, k) array for joint trees, or one (n, 1) array a label; trees of one seed share their sample
-        and stand next to each other.
+    targets : (n, k).
     sample_weight : (n,) by which the drawn rows are weighted.
     stage, span : what progress is reported as, and the part of the fit that this is.
 
@@ -164,42 +136,46 @@ def grow_trees(
     -------
     the trees, and (n_seeds, n) which rows each seed's sample held.
     """
-    order = np.argsort(np.ascontiguousarray(X.T), axis=1, kind="stable").astype(np.int32)
-    norms = [np.einsum("ij,ij->i", y, y) for y in targets]
-    stop = Event()
 
-    def grow(seed: int) -> tuple[list[Trees], Bool] | None:
-        if stop.is_set():
-            return None
+    def grow(seed: int) -> tuple[Trees, Bool]:
         rng = np.random.default_rng(seed)
         weight, estimate = _sample(X.shape[0], options, rng)
         if sample_weight is not None:
             weight, estimate = weight * sample_weight, estimate * sample_weight
-        trees = [
-            _grow_one(X, order, y, norm, weight, estimate, options, int(rng.integers(0, 2**63 - 1)))
-            for y, norm in zip(targets, norms, strict=True)
-        ]
-        return trees, (weight > 0) | (estimate > 0)
+        return _grow_one(X, targets, weight, estimate, options, rng), (weight > 0) | (estimate > 0)
 
-    results: list[tuple[list[Trees], Bool]] = []
-    seeds_done = in_threads(grow, seeds, n_jobs)
-    try:
-        for result in seeds_done:
-            results.append(result)
-            report(
-                span[0] + (span[1] - span[0]) * len(results) / len(seeds),
-                f"{stage}: {len(results)} of {len(seeds)}",
-            )
-            if verbose:
-                print(f"{stage}: {len(results)} of {len(seeds)}")
-    except BaseException:
-        # Abandoned: let the threads run out of work before going on, instead of behind the caller's back.
-        stop.set()
-        for _ in seeds_done:
-            pass
-        raise
-    trees = end_to_end([tree for own, _ in results for tree in own])
-    return trees, np.stack([in_sample for _, in_sample in results])
+    results: list[tuple[Trees, Bool]] = []
+    for result in in_threads(grow, seeds, n_jobs):
+        results.append(result)
+        told = f"{stage}: {len(results)} of {len(seeds)}"
+        report(span[0] + (span[1] - span[0]) * len(results) / len(seeds), told)
+        if verbose:
+            print(told)
+    return end_to_end([tree for tree, _ in results]), np.stack([in_sample for _, in_sample in results])
+
+
+def completed(X: Float32, rankings: TrainingRankings, seed: int, n_jobs: int | None) -> Float64:
+    """Targets of rankings, incomplete ones filled row by row with what a forest of other rows expects.
+
+    Random borders and small leaves: of all that was tried these lost least where half of the labels are missing.
+    """
+    positions = rankings.positions
+    targets = completed_targets(positions, rankings.shares)
+    if rankings.complete:
+        return targets
+    rough = GrowOptions(splitter="random", min_samples_leaf=2, bootstrap=True)
+    seeds = np.random.default_rng(seed).integers(2**62, size=_COMPLETING_TREES).tolist()
+    n, k = positions.shape
+    size = max(1, 8_000_000 // (k * k))
+    for _ in range(2):
+        trees, in_sample = grow_trees(X, targets, rough, seeds, n_jobs=n_jobs, stage="completing rankings")
+        filled = np.empty_like(targets)
+        for start in range(0, n, size):
+            rows = slice(start, start + size)
+            before = trees.votes(X[rows], positions, targets, skip=in_sample[:, rows])
+            filled[rows] = completed_targets(positions[rows], before)
+        targets = filled
+    return targets
 
 
 def in_threads(work: Callable[[Any], Any], jobs: Sequence[Any], n_jobs: int | None) -> Iterator[Any]:
@@ -257,11 +233,6 @@ def resolved_features(max_features: MaxFeatures, n_features: int) -> int:
     return min(int(max_features), n_features)
 
 
-def n_threads_of(n_jobs: int | None, n_rows: int) -> int:
-    # Asking joblib costs more than reading a row.
-    return 1 if n_jobs is None or n_rows <= _ROWS_PER_THREAD else int(effective_n_jobs(n_jobs))
-
-
 def _sample(n: int, options: GrowOptions, rng: np.random.Generator) -> tuple[Float64, Float64]:
     """Weights of the rows that splits are chosen on and of those that leaves are filled with."""
     share = options.max_samples
@@ -285,25 +256,11 @@ def _sample(n: int, options: GrowOptions, rng: np.random.Generator) -> tuple[Flo
 
 
 def _grow_one(
-    X: Float32,
-    order: NDArray[np.int32],
-    y: Float64,
-    norm: Float64,
-    weight: Float64,
-    estimate: Float64,
-    options: GrowOptions,
-    seed: int,
+    X: Float32, y: Float64, weight: Float64, estimate: Float64, options: GrowOptions, rng: np.random.Generator
 ) -> Trees:
-    own = np.empty((order.shape[0], np.count_nonzero(weight)), dtype=np.int32)
-    growing.sampled_order(order, weight, own)
-    depth = np.iinfo(np.int64).max if options.max_depth is None else options.max_depth
-    n_features = resolved_features(options.max_features, X.shape[1])
-    limits = (X, own, y, norm, weight, depth, options.min_samples_leaf, n_features)
-    if options.split == "level":
-        feature, threshold, left, right = growing.grow_by_level(*limits, np.uint64(seed))
-    else:
-        splitter = growing.RANDOM if options.splitter == "random" else growing.BEST
-        feature, threshold, left, right = growing.grow_by_cell(*limits, splitter, np.uint64(seed))
+    rows = np.flatnonzero(weight)
+    grow = _by_level if options.split == "level" else _by_cell
+    feature, threshold, left, right = grow(X[rows], y[rows], weight[rows], options, rng)
     filling = np.flatnonzero(estimate).astype(np.int32)
     leaf = np.empty(filling.size, dtype=np.int32)
     reading.leaves_of(X[filling], feature, threshold, left, right, leaf)
@@ -326,6 +283,74 @@ def _grow_one(
     )
 
 
+def _by_cell(
+    X: Float32, y: Float64, weight: Float64, options: GrowOptions, rng: np.random.Generator
+) -> Nodes:
+    """Each cell by a feature of its own: Algorithm 10 (Breiman) of the paper's appendix D, by scikit-learn's trees."""
+    from sklearn.tree import DecisionTreeRegressor
+
+    grown = DecisionTreeRegressor(
+        splitter=options.splitter,
+        max_depth=options.max_depth,
+        min_samples_leaf=options.min_samples_leaf,
+        max_features=resolved_features(options.max_features, X.shape[1]),
+        random_state=int(rng.integers(2**32)),
+    )
+    nodes = grown.fit(X, y, sample_weight=weight, check_input=False).tree_
+    # Rounded down: a float32 value is at most the float32 threshold where it is at most the float64 one.
+    threshold = nodes.threshold.astype(np.float32)
+    lower = np.nextafter(threshold, np.float32(-np.inf))
+    is_leaf = nodes.feature < 0
+    return (
+        np.where(is_leaf, -1, nodes.feature).astype(np.int32),
+        np.where(is_leaf, 0, np.where(threshold > nodes.threshold, lower, threshold)).astype(np.float32),
+        np.where(is_leaf, 0, nodes.children_left).astype(np.int32),
+        np.where(is_leaf, 0, nodes.children_right).astype(np.int32),
+    )
+
+
+def _by_level(
+    X: Float32, y: Float64, weight: Float64, options: GrowOptions, rng: np.random.Generator
+) -> Nodes:
+    """All cells of a level by one feature: Algorithm 9 (Level-Splits) of the paper's appendix D."""
+    d = X.shape[1]
+    order = np.argsort(np.ascontiguousarray(X.T), axis=1, kind="stable")
+    n_tried = resolved_features(options.max_features, d)
+    feature, threshold, children = [-1], [np.float32(0.0)], [0]
+    node, cells = np.zeros(X.shape[0], dtype=np.int64), np.zeros(1, dtype=np.int64)
+    level = 0
+    while options.max_depth is None or level < options.max_depth:
+        level += 1
+        cell_of_node = np.full(len(feature), -1)
+        cell_of_node[cells] = np.arange(cells.size)
+        gains, thresholds = levels.best_borders(X, order, cell_of_node[node], y, weight, cells.size)
+        splits = gains >= 0
+        tried = [f for f in rng.permutation(d) if splits[f].any()][:n_tried]
+        if not tried:
+            break
+        best = max(tried, key=lambda f: gains[f, splits[f]].sum())
+        # Cells that the level's feature cannot split wait for the next.
+        waiting = cells[~splits[best] & splits.any(axis=0)]
+        for cell in np.flatnonzero(splits[best]):
+            feature[cells[cell]], threshold[cells[cell]] = best, thresholds[best, cell]
+            children[cells[cell]] = len(feature)
+            feature += [-1, -1]
+            threshold += [np.float32(0.0)] * 2
+            children += [0, 0]
+        cells = np.append(waiting, np.arange(cell_of_node.size, len(feature)))
+        is_split = np.asarray(feature)[node] >= 0
+        goes_right = X[:, best] > np.asarray(threshold)[node]
+        node = np.where(is_split, np.asarray(children)[node] + goes_right, node)
+    left = np.asarray(children, dtype=np.int32)
+    is_leaf = np.asarray(feature) < 0
+    return (
+        np.asarray(feature, dtype=np.int32),
+        np.asarray(threshold),
+        left,
+        np.where(is_leaf, 0, left + 1).astype(np.int32),
+    )
+
+
 def _bypass(
     count: Int64, feature: NDArray[np.int32], left: NDArray[np.int32], right: NDArray[np.int32]
 ) -> Int64:
@@ -344,23 +369,7 @@ def _bypass(
     return stand_in
 
 
-def _reached(feature: NDArray[Any], left: NDArray[Any], right: NDArray[Any], roots: Int64) -> Bool:
-    reached = np.zeros(feature.size, dtype=np.bool_)
-    level = np.unique(roots)
-    for _ in range(_DEEPEST):
-        level = level[~reached[level]]
-        if not level.size:
-            return reached
-        reached[level] = True
-        level = level[feature[level] >= 0]
-        level = np.unique(np.concatenate([left[level], right[level]]))
-    raise refuse("left", None, f"leads down more than {_DEEPEST} levels", "fewer")
-
-
-def _in_parts(read: Callable[[slice], None], n: int, n_threads: int) -> None:
-    n_parts = min(n_threads, -(-n // _ROWS_PER_THREAD))
-    if n_parts <= 1:
-        read(slice(0, n))
-        return
-    edges = np.linspace(0, n, n_parts + 1).astype(int)
-    Parallel(n_jobs=n_parts, prefer="threads")(delayed(read)(slice(a, b)) for a, b in pairwise(edges))
+def require_trees(file: StoredState, prefix: str) -> None:
+    """Refuse a forest without a tree."""
+    if not file.sizes[f"{prefix}trees"]:
+        raise refuse(f"{prefix}roots", None, "has no rows", "one tree at least")

@@ -43,7 +43,7 @@ def _leaves_of_trees(row, roots, feature, threshold, left, right, leaves, active
 
 
 @kernel
-def mean_targets(X, roots, feature, threshold, left, right, member_start, members, mass, y, skip, out):
+def mean_targets(X, roots, feature, threshold, left, right, member_start, members, mass, y, out):
     """Mean over trees of the mean target in the leaf of each row.
 
     Parameters
@@ -51,7 +51,6 @@ def mean_targets(X, roots, feature, threshold, left, right, member_start, member
     member_start : (n_nodes + 1,) where each leaf's members begin. members : training rows. mass : their weights,
         which sum to one in a leaf.
     y : (n, k) targets.
-    skip : (n_trees, n_rows) trees not to be asked about a row (out of bag estimates), or (0, 0).
     out : (n_rows, k) means.
     """
     k = y.shape[1]
@@ -59,13 +58,9 @@ def mean_targets(X, roots, feature, threshold, left, right, member_start, member
     slots = roots.shape[0] if sums_by_tree else 0
     leaves, active = np.empty(slots, dtype=np.int64), np.empty(slots, dtype=np.int64)
     for q in range(X.shape[0]):
-        n_asked = 0
         if sums_by_tree:
             _leaves_of_trees(X[q], roots, feature, threshold, left, right, leaves, active)
         for t in range(roots.shape[0]):
-            if skip.shape[0] > 0 and skip[t, q]:
-                continue
-            n_asked += 1
             if sums_by_tree:
                 node = leaves[t]
             else:
@@ -76,9 +71,8 @@ def mean_targets(X, roots, feature, threshold, left, right, member_start, member
                 w, r = mass[p], members[p]
                 for c in range(k):
                     out[q, c] += w * y[r, c]
-        if n_asked > 0:
-            for c in range(k):
-                out[q, c] /= n_asked
+        for c in range(k):
+            out[q, c] /= roots.shape[0]
 
 
 @kernel
@@ -143,6 +137,7 @@ def pair_votes(
     ----------
     positions : (n, k) float32, NaN = absent. y : (n, k) completed targets, larger = later.
     reach : difference of targets that counts as certain.
+    skip : (n_trees, n_rows) trees not to be asked about a row (out of bag estimates), or (0, 0).
     out : (n_rows, k, k), the diagonal stays 0.
 
     Other parameters as in `mean_targets`.
