@@ -1,4 +1,4 @@
-"""The application: features behind endpoints, endpoints behind the edge."""
+"""The application: features behind endpoints, endpoints behind the guard."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
@@ -20,20 +20,17 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.exceptions import HTTPException
-from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pairmark.models.calibration.warmup import is_warm, warm_calibration
 from pairmark.service import db_metrics
 from pairmark.service.api import metrics, openapi, problems
-from pairmark.service.api.edge import Edge
+from pairmark.service.api.guard import Guard
 from pairmark.service.api.jobs import MAX_STREAMS
-from pairmark.service.api.problems import ProblemAnswer
-from pairmark.service.api.routes import ROUTES
-from pairmark.service.api.routing import Route, RouteTable
+from pairmark.service.api.problems import MethodNotAllowed, ProblemAnswer, UnknownAddress
+from pairmark.service.api.routers import ROUTERS, guarded_routes
+from pairmark.service.api.routing import PlainRoute
 from pairmark.service.api.services import Services
 from pairmark.service.api.upkeep import keep_galleries
 from pairmark.service.console import pages as console
@@ -43,7 +40,6 @@ from pairmark.service.errors import NotReady, PairmarkError
 from pairmark.service.logs import configure_logging
 from pairmark.service.settings import Settings
 from pairmark.service.shares import Seats
-from pairmark.service.telemetry import exporter
 from pairmark.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -55,36 +51,6 @@ HELPERS = 64
 """Threads for short work; more than the requests that may have one, so that none waits for another's."""
 START_PATIENCE_S = 60.0
 """How long a start waits for the database and its schema, which another container may still be making."""
-
-
-class Application(FastAPI):
-    """FastAPI behind the edge.
-
-    The framework's own outer layers (its last resort for errors, its telemetry, its bound on bodies) are left out:
-    the edge does their work, and on the scoring routes they cost a tenth of a request.
-    """
-
-    edge: Callable[[ASGIApp], ASGIApp]
-    table: RouteTable
-
-    def build_middleware_stack(self) -> ASGIApp:
-        """The edge around the framework's handling of exceptions, open files and handlers."""
-        framework = ExceptionMiddleware(
-            AsyncExitStackMiddleware(self._dispatch), handlers=self.exception_handlers
-        )
-        return self.edge(framework)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Give a request to the edge: the framework's two steps of this, in one."""
-        scope["app"] = self
-        if self.middleware_stack is None:
-            self.middleware_stack = self.build_middleware_stack()
-        await self.middleware_stack(scope, receive, send)
-
-    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The handler of the route that the edge has found; what is no request (the lifespan) is the framework's."""
-        route: Route | None = scope.get("pairmark.route")
-        await (self.router if route is None else route.app)(scope, receive, send)
 
 
 def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAPI:
@@ -100,7 +66,7 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
     if warm:
         # Settings that cannot work stop the start, not the first person who signs in.
         _ = services.provider
-    app = Application(
+    app = FastAPI(
         title="Pairmark",
         version=VERSION,
         lifespan=_lifespan,
@@ -108,19 +74,19 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        max_body_size=None,
-        # The edge traces requests itself; only asking whether to do so costs 4 us a request.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.services = services
     app.state.own_process = False
     app.state.warm = warm
-    app.table = RouteTable((*ROUTES, *console.ROUTES))
+    for router in (*ROUTERS, *console.ROUTERS):
+        app.include_router(router)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Refused, refused)
-    app.edge = partial(Edge, services=services, table=app.table)
-    app.openapi = lambda: openapi.document(app, app.table)  # type: ignore[method-assign]
+    plain = {(route.method, route.path): route for route in guarded_routes() if isinstance(route, PlainRoute)}
+    app.add_middleware(Guard, settings=settings, plain=plain)
+    app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]
     return app
 
 
@@ -154,11 +120,22 @@ async def _invalid_request(_: Request, error: Exception) -> Any:
 
 
 async def _refused(request: Request, error: Exception) -> Any:
+    """What the framework refuses; a body is refused for the reason that stands in the scope."""
     assert isinstance(error, HTTPException)
     refusal = request.scope.get("pairmark.refusal")
     if refusal is not None:
-        return ProblemAnswer(refusal)
-    return ProblemAnswer(problems.status_problem(error), error.headers)
+        raise refusal
+    if error.status_code not in (404, 405):
+        return ProblemAnswer(problems.status_problem(error), error.headers)
+    services: Services = request.app.state.services
+    await services.admission.admit(request.scope, "any", {}, "read")
+    if error.status_code == 404:
+        return ProblemAnswer(UnknownAddress("there is nothing at this address; /docs lists what there is"))
+    routes = guarded_routes(*ROUTERS, *console.ROUTERS)
+    path = request.scope["path"]
+    methods = sorted({route.method for route in routes if route.path_regex.match(path)})
+    allowed = ", ".join(methods)
+    return ProblemAnswer(MethodNotAllowed(f"this address takes {allowed}"), {"allow": allowed})
 
 
 @contextlib.asynccontextmanager
@@ -189,9 +166,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services.runtime.close()
     services.galleries.close()
     services.database.dispose()
-    sends = exporter()
-    if sends is not None:
-        await asyncio.to_thread(sends.close)
 
 
 def _await_database(services: Services) -> None:
@@ -251,6 +225,8 @@ async def _warm(app: FastAPI) -> None:
         await services.runtime.load_promoted()
         if not is_warm():
             await asyncio.to_thread(warm_calibration)
+        # The first call takes a second, and would hold up everybody.
+        await asyncio.to_thread(app.openapi)
         services.runtime.warm = True
     except Exception:
         log.exception("promoted versions could not be loaded; the service stays not ready")

@@ -17,8 +17,6 @@ from typing import Final, TypeVar
 from pairmark.service.errors import RateLimited
 
 T = TypeVar("T")
-CROWDED_S: Final = 1.0
-"""Seconds after a change of owners in which requests take turns."""
 MOST_USES: Final = 1_000
 _OWNER: ContextVar[str] = ContextVar("pairmark_owner", default="")
 _LIMITS: ContextVar[list[tuple[str, int, int]] | None] = ContextVar("pairmark_limits", default=None)
@@ -200,40 +198,3 @@ class Turns:
             yield
         finally:
             self.end(turn)
-
-
-class LoopTurns:
-    """Starts one request of each owner in each turn of the event loop, while several owners ask."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        self._last = ""
-        self._crowded_until = 0.0
-
-    def crowded(self, owner: str) -> bool:
-        """Whether another owner has asked lately."""
-        now = time.monotonic()
-        if owner != self._last:
-            self._crowded_until = now + CROWDED_S if self._last else 0.0
-            self._last = owner
-        return now < self._crowded_until
-
-    async def turn(self, owner: str) -> None:
-        """Wait for the owner's next turn."""
-        loop = asyncio.get_running_loop()
-        mine: asyncio.Future[None] = loop.create_future()
-        if not self._waiting:
-            loop.call_soon(self._start)
-        self._waiting.setdefault(owner, deque()).append(mine)
-        await mine
-
-    def _start(self) -> None:
-        for owner in [*self._waiting]:
-            waiting = self._waiting[owner]
-            first = waiting.popleft()
-            if not first.done():
-                first.set_result(None)
-            if not waiting:
-                del self._waiting[owner]
-        if self._waiting:
-            asyncio.get_running_loop().call_soon(self._start)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from pairmark.service.shares import LoopTurns, Turns
+from pairmark.service.shares import Turns
 
 
 def test_turns_go_to_who_has_the_fewest() -> None:
@@ -23,19 +21,3 @@ def test_turns_go_to_who_has_the_fewest() -> None:
     for turn in (*of_a, *of_b):
         if turn.granted:
             turns.end(turn)
-
-
-def test_requests_of_several_owners_start_one_each_a_turn() -> None:
-    async def scenario() -> list[str]:
-        turns, order = LoopTurns(), []
-
-        async def ask(owner: str) -> None:
-            await turns.turn(owner)
-            order.append(owner)
-
-        await asyncio.gather(*(ask("a") for _ in range(5)), ask("b"))
-        return order
-
-    order = asyncio.run(scenario())
-    assert order.index("b") == 1
-    assert sorted(order) == [*"aaaaab"]

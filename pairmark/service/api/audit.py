@@ -5,12 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import Request
+from fastapi import APIRouter, Query, Request
 from pydantic import AfterValidator, Field
 
-from pairmark.service.api.query import FROM_QUERY, PageQuery
+from pairmark.service.api.query import PageQuery
+from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.api.services import InServices, names_of
 from pairmark.service.audit.schemas import AuditPage
+
+router = APIRouter(tags=["audit"], route_class=GuardedRoute)
 
 
 def _in_utc(value: datetime) -> datetime:
@@ -37,7 +40,9 @@ class AuditQuery(PageQuery):
     )
 
 
-def list_audit(http: Request, services: InServices, query: Annotated[AuditQuery, FROM_QUERY]) -> AuditPage:
+@router.get("/audit")
+@needs("admin")
+def list_audit(http: Request, services: InServices, query: Annotated[AuditQuery, Query()]) -> AuditPage:
     """Who changed what, newest first; an admin of a tenant sees the tenant's. An entry is committed with its
     change."""
     since = None if query.since is None else query.since.timestamp()

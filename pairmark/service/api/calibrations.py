@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from pairmark.service.api.query import FROM_QUERY, Paging, Query
+from pairmark.service.api.query import Paging, QueryModel
+from pairmark.service.api.routing import BULK, GuardedRoute, needs
 from pairmark.service.api.services import InServices, check_may, names_of
 from pairmark.service.errors import InvalidInput, UnknownCalibration
 from pairmark.service.runtime.parsing import list_of, parse_lists, read_scores
 from pairmark.service.store.calibrations import unknown_calibration
 from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage, FprBandOut
 from pairmark.service.store.views import calibration_without_origin
+
+router = APIRouter(tags=["calibrations"], route_class=GuardedRoute)
+
 
 Unit = int | str
 
@@ -66,7 +71,7 @@ class ScoresRequest(ScoresOptions):
     )
 
 
-class CalibrationQuery(Query):
+class CalibrationQuery(QueryModel):
     """What to say of a calibration."""
 
     band: bool = Field(
@@ -99,12 +104,18 @@ SCORES_LISTS = {
 }
 
 
-async def add_calibration(http: Request, services: InServices, response: Response) -> CalibrationOut:
+@router.post("/calibrations", status_code=201)
+@needs(
+    "train",
+    limits=BULK,
+    decode=partial(parse_lists, ScoresRequest, readers=SCORES_LISTS, options=ScoresOptions),
+    errors=(409, 429, 507),
+    links={"get_calibration": {"calibration_id": "$response.body#/id"}},
+)
+async def add_calibration(
+    http: Request, services: InServices, response: Response, request: ScoresRequest
+) -> CalibrationOut:
     """Calibrate scores of another system. `POST /match?fpr=..&calibration=ID {"scores": [..]}` then decides."""
-    body = await http.body()
-    request = await services.runtime.batch_place.run(
-        lambda: parse_lists(ScoresRequest, body, SCORES_LISTS, ScoresOptions)
-    )
     check_may(http, "train", request.name, unknown=UnknownCalibration)
     calibration = await services.runtime.batch_place.run(
         lambda: services.store.calibrations.add_scores(**dict(request))
@@ -113,17 +124,21 @@ async def add_calibration(http: Request, services: InServices, response: Respons
     return calibration
 
 
+@router.get("/calibrations")
+@needs("train")
 def list_calibrations(http: Request, services: InServices, query: Paging) -> CalibrationPage:
     """Calibrations that the key may see, newest first."""
     names = names_of(http).resources("train")
     return services.store.calibrations.page(limit=query.limit, cursor=query.cursor, names=names)
 
 
+@router.get("/calibrations/{calibration_id}")
+@needs("any")
 async def get_calibration(
     http: Request,
     services: InServices,
     calibration_id: Annotated[str, Path(max_length=64)],
-    query: Annotated[CalibrationQuery, FROM_QUERY],
+    query: Annotated[CalibrationQuery, Query()],
 ) -> CalibrationDetail:
     """A calibration with its curve: the rate and its bound at each threshold taken alone.
 

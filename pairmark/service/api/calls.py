@@ -1,27 +1,22 @@
-"""Bodies, answers and media types of the routes that the edge calls directly."""
+"""Requests to plain routes: bodies, answers and media types."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope
 
 from pairmark.service.api.problems import NotAcceptable, UnsupportedMediaType
 from pairmark.service.api.services import Services
-from pairmark.service.errors import Forbidden, TooLarge
+from pairmark.service.errors import Forbidden
 from pairmark.service.keys import ActiveKey
 from pairmark.service.names import EVERY_NAME, VisibleNames
-from pairmark.service.runtime.growing_body import GrowingBody, RequestBody
 from pairmark.service.runtime.parsing import check_structure
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.service.settings import Settings
-from pairmark.service.shares import LoopTurns, current_owner
 from pairmark.service.store.schemas import DECIDED_RATES
 
 JSON: Final = b"application/json"
@@ -29,22 +24,24 @@ OCTETS: Final = b"application/octet-stream"
 NPZ: Final = b"application/x-npz"
 _WEIGHT: Final = re.compile(rb"[01](\.[0-9]{0,3})?")
 
-_LARGE_BODY: Final = "pairmark.large_body"
-
 Answer = tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]]
-"""Body, media type and further headers of an answer with status 200; the edge sends it."""
+"""Body, media type and further headers of an answer with status 200."""
 
 
-@dataclass(slots=True)
-class Call:
-    """One request to a route that the edge calls itself; ``query`` is what the route's query model read."""
+class Call(Request):
+    """A request to a plain route.
 
-    services: Services
-    scope: Scope
-    headers: Mapping[bytes, bytes]
-    receive: Receive
-    query: Any
-    path: dict[str, str]
+    Attributes
+    ----------
+    services : of this process. query : what the route's query model read. fields : headers, by name in small letters.
+    whole : the body that was read.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, services: Services, query: Any) -> None:
+        super().__init__(scope, receive)
+        self.services, self.query = services, query
+        self.fields: dict[bytes, bytes] = dict(scope["headers"])
+        self.whole: bytes | bytearray = b""
 
     @property
     def key(self) -> ActiveKey | None:
@@ -89,75 +86,37 @@ class Call:
             if not is_fixed:
                 raise Forbidden(f"the key may only decide; {name} takes a key with score", scope="score")
 
-    async def body(self) -> RequestBody:
+    async def read_body(self) -> bytes | bytearray:
         """The whole body; of JSON, no more brackets than the largest batch has."""
-        services, settings = self.services, self.services.settings
-        kind = self.headers.get(b"content-type", JSON).partition(b";")[0].strip().lower()
-        limit = settings.max_body_bytes if kind in (OCTETS, NPZ) else settings.max_json_bytes
-        body = await read_body(self.scope, self.receive, limit, services.pieces_of_bodies)
-        if kind not in (OCTETS, NPZ):
-            check_structure(
-                body if isinstance(body, bytes | bytearray) else body[:], settings.max_batch_pairs
-            )
-        return body
-
-
-def body_seconds(settings: Settings, n_bytes: int) -> float:
-    """How long a body may take of which so many bytes have arrived."""
-    return settings.request_timeout_s + n_bytes / settings.min_upload_bytes_per_s
-
-
-async def read_body(scope: Scope, receive: Receive, limit: int, turns: LoopTurns) -> RequestBody:
-    """The whole body, at most ``limit`` bytes of it held at any time.
-
-    Parameters
-    ----------
-    turns : of the pieces of large bodies, which are taken one at a time, so that short requests come in between.
-    """
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        raise ClientDisconnect
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body", False) and len(body) <= limit:
-        scope["pairmark.body_read"] = True
-        return body
-    whole = GrowingBody(body)
-    while whole.size <= limit and message.get("more_body", False):
-        if whole.is_large:
-            await turns.turn(current_owner())
-        message = await receive()
+        message = await self.receive()
+        whole: bytes | bytearray = message.get("body", b"")
+        if message.get("more_body", False):
+            whole = bytearray(whole)
+            while message.get("more_body", False):
+                message = await self.receive()
+                whole += message.get("body", b"")
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        whole.add(message.get("body", b""))
-    if whole.size > limit:
-        raise TooLarge(f"the body has more than {limit} bytes, which is the most taken here", limit=limit)
-    scope["pairmark.body_read"] = True
-    finished = whole.finished()
-    if whole.is_large:
-        scope[_LARGE_BODY] = finished
-    return finished
+        self.whole = whole
+        if media_type(self.fields) not in (OCTETS, NPZ):
+            check_structure(whole, self.services.settings.max_batch_pairs)
+        return whole
 
 
-def forget_body(scope: Scope) -> None:
-    """Free a large body in a thread, which takes milliseconds, once its request is answered."""
-    if _LARGE_BODY in scope:
-        asyncio.get_running_loop().run_in_executor(None, _let_go, scope.pop(_LARGE_BODY))
-
-
-def _let_go(body: RequestBody) -> None:
-    """Nothing but to hold what nobody else holds any more, and so to free it here."""
+def media_type(fields: Mapping[bytes, bytes]) -> bytes:
+    """The type of a body; without one it is JSON."""
+    kind = fields.get(b"content-type", JSON)
+    return kind if kind == JSON else kind.partition(b";")[0].strip().lower()
 
 
 def media(call: Call) -> tuple[bytes, bool]:
     """Media type of the body, and whether raw bytes are wanted back; refuses what is neither read nor given."""
-    kind, accept = call.headers.get(b"content-type", JSON), call.headers.get(b"accept", b"*/*")
-    if kind != JSON:
-        kind = kind.partition(b";")[0].strip().lower()
-        if kind not in (JSON, OCTETS, NPZ):
-            raise UnsupportedMediaType(
-                f"the body is {kind.decode('latin-1')[:100]!r}; expected Content-Type: application/json, "
-                "application/octet-stream or application/x-npz"
-            )
+    kind, accept = media_type(call.fields), call.fields.get(b"accept", b"*/*")
+    if kind not in (JSON, OCTETS, NPZ):
+        raise UnsupportedMediaType(
+            f"the body is {kind.decode('latin-1')[:100]!r}; expected Content-Type: application/json, "
+            "application/octet-stream or application/x-npz"
+        )
     if accept == b"*/*":
         return kind, False
     weights = _weights(accept)

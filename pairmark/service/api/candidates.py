@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
-from fastapi import Request
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.service.api.answers import MatchOut, ModelUsedOut, OperatingPointOut
 from pairmark.service.api.models import Name, Number
+from pairmark.service.api.routing import LONG_LISTS, GuardedRoute, needs
 from pairmark.service.api.services import InServices, check_may
 from pairmark.service.errors import InvalidInput, UnknownDataset
 from pairmark.service.runtime.parsing import objects_of, parse_lists
 from pairmark.service.store.refs import name_of
 from pairmark.service.store.subjects import CANDIDATES
 from pairmark.wire import scoring
+
+router = APIRouter(tags=["models"], route_class=GuardedRoute)
 
 
 class CandidatesOptions(BaseModel, scoring.CandidatesOptions):
@@ -41,8 +45,15 @@ class CandidateScoresOut(BaseModel):
 _LISTS = {"pairs": objects_of(tuple[str, str], 1_000_000)}
 
 
+@router.post("/models/{name:name}/versions/{version}/candidates", summary="Score candidate pairs")
+@needs(
+    "train",
+    limits=LONG_LISTS,
+    decode=partial(parse_lists, CandidatesRequest, readers=_LISTS, options=CandidatesOptions),
+    errors=(409, 429),
+)
 async def score_candidates(
-    http: Request, services: InServices, name: Name, version: Number
+    http: Request, services: InServices, name: Name, version: Number, request: CandidatesRequest
 ) -> CandidateScoresOut:
     """Score candidate pairs of a stored table, or of two, each among its rivals: the other pairs that either record
     could be in.
@@ -51,10 +62,7 @@ async def score_candidates(
     that were drawn at random from one list (`drawn_from`); the guarantee is about that list. A pair that stands alone
     is scored by `/similarity` and decided by `/match`.
     """
-    runtime, body = services.runtime, await http.body()
-    request = await runtime.batch_place.run(
-        lambda: parse_lists(CandidatesRequest, body, _LISTS, CandidatesOptions)
-    )
+    runtime = services.runtime
     check_may(http, "train", name_of(request.dataset), unknown=UnknownDataset)
     loaded = await runtime.version(name, version)
     scores, dataset_id = await runtime.batch_place.run(

@@ -17,7 +17,6 @@ from typing import Any, Final
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from pairmark.service.api.calls import body_seconds
 from pairmark.service.settings import Settings
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -91,7 +90,11 @@ class Connections:
                 connection.refuse(
                     408, f"the head of a request did not arrive within {settings.header_timeout_s:g} s"
                 )
-            elif connection.phase == _BODY and waited > LOOK_S + body_seconds(settings, connection.n_bytes):
+            elif (
+                connection.phase == _BODY
+                and waited
+                > LOOK_S + settings.request_timeout_s + connection.n_bytes / settings.min_upload_bytes_per_s
+            ):
                 # The edge answers a request whose body it awaits; here end those whose body nobody reads.
                 connection.end_body()
             elif connection.phase == _LINGER and waited > LINGER_S:

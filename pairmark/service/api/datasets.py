@@ -7,18 +7,22 @@ from functools import partial
 from inspect import Parameter, Signature
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, File, Form, Path, Request, Response, UploadFile
+from fastapi import APIRouter, Depends, File, Form, Path, Query, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
 
 from pairmark.service.api.leaving import while_connected
-from pairmark.service.api.query import FROM_QUERY, Paging, Query
+from pairmark.service.api.query import Paging, QueryModel
+from pairmark.service.api.routing import UPLOAD, GuardedRoute, needs
 from pairmark.service.api.services import InServices, Services, check_may, names_of
 from pairmark.service.datasets.inspecting import InspectionOut
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, RowsOut
 from pairmark.service.errors import UnknownDataset
 from pairmark.service.store.schemas import LedgerOut
 from pairmark.wire.base import Text
+
+router = APIRouter(tags=["datasets"], route_class=GuardedRoute)
+
 
 T = TypeVar("T")
 Ref = Annotated[str, Path(description="`name` (the newest version) or `name:version`", max_length=200)]
@@ -86,6 +90,13 @@ async def _while_connected(
         )
 
 
+@router.post("/datasets", status_code=201)
+@needs(
+    "train",
+    limits=UPLOAD,
+    errors=(409, 429, 507),
+    links={name: {"ref": "$response.body#/name"} for name in ("get_dataset", "delete_dataset")},
+)
 async def add_dataset(
     http: Request,
     services: InServices,
@@ -113,6 +124,8 @@ async def add_dataset(
     return dataset
 
 
+@router.post("/datasets/inspect")
+@needs("train", limits=UPLOAD, errors=(429, 507))
 async def inspect_dataset(
     http: Request,
     services: InServices,
@@ -127,16 +140,22 @@ async def inspect_dataset(
     return await _while_connected(http, services, work, file, pairs, right_file)
 
 
+@router.get("/datasets")
+@needs("any")
 def list_datasets(request: Request, services: InServices, query: Paging) -> DatasetPage:
     """All dataset versions that the key may see, newest first."""
     return services.datasets.page(limit=query.limit, cursor=query.cursor, names=names_of(request).datasets)
 
 
+@router.get("/datasets/{ref:name}")
+@needs("dataset")
 def get_dataset(services: InServices, ref: Ref) -> DatasetOut:
     """One version of a dataset."""
     return services.datasets.get(ref)
 
 
+@router.get("/datasets/{ref:name}/ledger")
+@needs("dataset")
 def get_ledger(services: InServices, ref: Ref) -> LedgerOut:
     """The versions calibrated on a dataset version, and the rates at which their operating points were requested.
 
@@ -146,7 +165,7 @@ def get_ledger(services: InServices, ref: Ref) -> LedgerOut:
     return services.store.ledger(f"{dataset.name}:{dataset.version}", dataset.sha256)
 
 
-class RowsQuery(Query):
+class RowsQuery(QueryModel):
     """Which rows."""
 
     start: int = Field(0, ge=0, lt=2**53, description="0-based index of the first row")
@@ -165,7 +184,9 @@ class RowsQuery(Query):
         return range(self.start, self.start + self.limit)
 
 
-def list_rows(services: InServices, ref: Ref, query: Annotated[RowsQuery, FROM_QUERY]) -> RowsOut:
+@router.get("/datasets/{ref:name}/rows")
+@needs("train")
+def list_rows(services: InServices, ref: Ref, query: Annotated[RowsQuery, Query()]) -> RowsOut:
     """Rows of a dataset, as they were read: vectors, labels and ids."""
     rows = services.datasets.rows(ref, query.numbers)
     facts = {"start": query.numbers[0], "rows": len(rows.items)}
@@ -173,6 +194,8 @@ def list_rows(services: InServices, ref: Ref, query: Annotated[RowsQuery, FROM_Q
     return rows
 
 
+@router.delete("/datasets/{ref:name}", status_code=204)
+@needs("train", errors=(409,))
 def delete_dataset(services: InServices, ref: Ref) -> None:
     """Delete a version and its bytes; refused while a waiting or running job needs it."""
     services.datasets.delete(ref)

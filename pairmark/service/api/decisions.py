@@ -8,36 +8,24 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from starlette.types import Message
-
 from pairmark.service.api.calls import JSON, Answer, Call
-from pairmark.service.audit.actor import Actor, acting
 
 HEADER: Final = b"pairmark-log-decision"
 LOGGED: Final = 1_000
 """Most scores of one entry; the digest of the answer stands for the rest."""
 
 
-async def logged_decision(handler: Callable[[Call], Awaitable[Answer]], call: Call, actor: Actor) -> Answer:
+async def logged_decision(handler: Callable[[Call], Awaitable[Answer]], call: Call) -> Answer:
     """Answer, once the decision is in the audit log: the answer names its entry in ``Pairmark-Decision-Id``."""
-    input_digest, receive = hashlib.sha256(), call.receive
-
-    async def hashed() -> Message:
-        message = await receive()
-        input_digest.update(message.get("body", b""))
-        return message
-
-    call.receive = hashed
     body, kind, extra = await handler(call)
     facts = {
         "query": call.scope["query_string"].decode("latin-1")[:500],
-        "input_sha256": input_digest.hexdigest(),
+        "input_sha256": hashlib.sha256(call.whole).hexdigest(),
         "answer_sha256": hashlib.sha256(body).hexdigest(),
         **(_of_json(body) if kind == JSON else _of_headers(extra)),
     }
-    resource = f"gallery:{call.path['gallery']}" if "gallery" in call.path else "match"
-    with acting(actor):
-        number = await asyncio.to_thread(call.services.audit.note, "decision", resource, facts)
+    resource = f"gallery:{call.path_params['gallery']}" if "gallery" in call.path_params else "match"
+    number = await asyncio.to_thread(call.services.audit.note, "decision", resource, facts)
     return body, kind, (*extra, (b"pairmark-decision-id", b"%d" % number))
 
 

@@ -7,12 +7,16 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import Field
 
 from pairmark.service.api.examples import answer_examples
-from pairmark.service.api.query import FROM_QUERY, Query
+from pairmark.service.api.query import QueryModel
+from pairmark.service.api.routing import GuardedRoute, needs
+
+router = APIRouter(include_in_schema=False, route_class=GuardedRoute)
+
 
 POLICY = (
     "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -40,7 +44,7 @@ GROUPS = {
 }
 
 
-class DocsQuery(Query):
+class DocsQuery(QueryModel):
     """Which requests the page shows."""
 
     operation: str | None = Field(
@@ -48,7 +52,9 @@ class DocsQuery(Query):
     )
 
 
-def show_docs(request: Request, query: Annotated[DocsQuery, FROM_QUERY]) -> HTMLResponse:
+@router.get("/docs", response_class=HTMLResponse)
+@needs("any")
+def show_docs(request: Request, query: Annotated[DocsQuery, Query()]) -> HTMLResponse:
     """Every endpoint with its parameters, bodies, answers and a curl line."""
     document: dict[str, Any] = request.app.openapi()
     base = str(request.base_url).rstrip("/")
@@ -71,6 +77,8 @@ def show_docs(request: Request, query: Annotated[DocsQuery, FROM_QUERY]) -> HTML
     return HTMLResponse(page, headers={"content-security-policy": POLICY, "cache-control": "no-store"})
 
 
+@router.get("/openapi.json")
+@needs("any")
 def openapi_document(request: Request) -> JSONResponse:
     """The OpenAPI document."""
     return JSONResponse(request.app.openapi())

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from fastapi import Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
+from pairmark.service.api.calls import JSON, Answer, Call, media_type
 from pairmark.service.api.leaving import while_connected
 from pairmark.service.api.problems import UnsupportedMediaType
-from pairmark.service.api.query import FROM_QUERY, PageQuery, Paging, Query
+from pairmark.service.api.query import PageQuery, Paging, QueryModel
+from pairmark.service.api.routing import ITEMS, LONG_LISTS, GuardedRoute, PlainRoute, needs
 from pairmark.service.api.services import InServices, Services, check_may, names_of
 from pairmark.service.datasets.confined import Gone
 from pairmark.service.datasets.limits import FileLimits
@@ -35,14 +38,20 @@ from pairmark.service.galleries.schemas import (
     ImportOptions,
     ItemOut,
     ItemPage,
+    ItemsBody,
     ProbesRequest,
     ReceiptOut,
     UpsertOut,
 )
+from pairmark.service.jobs.schemas import JobOut
 from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.runtime.parsing import list_of, parse_lists, read_probes
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.wire.jobs import Task
+
+router = APIRouter(tags=["galleries"], route_class=GuardedRoute)
+bulk = APIRouter(tags=["galleries"], route_class=PlainRoute)
+
 
 Name = Annotated[str, Path(max_length=200, description="the gallery's name")]
 ItemId = Annotated[str, Path(max_length=512, description="the item's id; it may contain slashes")]
@@ -53,7 +62,16 @@ Made = TypeVar("Made", GalleryCalibrationOut, GalleryEvaluationOut)
 _TASKS: Final[dict[str, Task]] = {"calibration": "gallery-calibration", "evaluation": "gallery-evaluation"}
 
 
-class ImportQuery(ImportOptions, Query):
+_AS_A_JOB: Final[dict[int | str, dict[str, Any]]] = {
+    202: {
+        "model": JobOut,
+        "description": "queued, with `background`: a job whose `result` names what it made",
+    }
+}
+_PROBES = {"vectors": read_probes, "subjects": list_of(str, optional=True)}
+
+
+class ImportQuery(ImportOptions, QueryModel):
     """How a bulk body becomes items."""
 
 
@@ -65,7 +83,7 @@ class ItemsQuery(PageQuery):
     vectors: bool = Field(False, description="include the vectors or records")
 
 
-class MeasureQuery(Query):
+class MeasureQuery(QueryModel):
     """How a gallery is measured."""
 
     background: bool = Field(
@@ -79,11 +97,26 @@ async def version_of(services: Services, state: GalleryState) -> LoadedVersion:
     return await services.runtime.version_for(f"{state.model}:{state.version}", CAPABILITY)
 
 
+@router.get("/galleries")
+@needs("gallery")
 def list_galleries(request: Request, services: InServices, query: Paging) -> GalleryPage:
     """Galleries that the key may see, by name."""
     return services.galleries.page(query.limit, query.cursor, names=names_of(request).resources("gallery"))
 
 
+@router.put(
+    "/galleries/{gallery:name}",
+    summary="Create or move gallery",
+    responses={201: {"model": GalleryOut, "description": "made"}},
+)
+@needs(
+    "gallery",
+    errors=(409,),
+    links={
+        name: {"gallery": "$response.body#/name"}
+        for name in ("get_gallery", "upsert_items", "search_gallery")
+    },
+)
 async def put_gallery(
     http: Request, services: InServices, response: Response, gallery: Name, request: GalleryRequest
 ) -> GalleryOut:
@@ -101,19 +134,31 @@ async def put_gallery(
     return info
 
 
+@router.get("/galleries/{gallery:name}")
+@needs("gallery")
 def get_gallery(services: InServices, gallery: Name) -> GalleryOut:
     """A gallery: its version, items and metadata fields."""
     return services.galleries.get(gallery)
 
 
+@router.delete("/galleries/{gallery:name}", status_code=204)
+@needs("gallery")
 def delete_gallery(services: InServices, gallery: Name) -> None:
     """Delete a gallery with its items, index files, calibrations and evaluations."""
     services.galleries.delete(gallery)
 
 
-async def upsert_items(
-    services: InServices, request: Request, gallery: Name, query: Annotated[ImportQuery, FROM_QUERY]
-) -> UpsertOut:
+@bulk.put("/galleries/{gallery:name}/items", response_model=UpsertOut)
+@needs(
+    "gallery",
+    limits=ITEMS,
+    of_items=True,
+    errors=(409, 415, 429, 507),
+    body=ItemsBody,
+    query=ImportQuery,
+    bodies=tuple(kind for kind in KINDS if "json" not in kind),
+)
+async def upsert_items(call: Call, gallery: Name) -> Answer:
     """Enrol items, or replace items with the same id.
 
     Valid rows are stored, batch by batch. The others are listed in `errors` with their 0-based index. If no row is
@@ -124,9 +169,8 @@ async def upsert_items(
     column of ids, optionally a column of subjects, and one column per number (Parquet: or one list column). A gallery
     of records takes JSON, CSV and Parquet with the columns of its model.
     """
-    kind = KINDS.get(
-        request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    )
+    services, query = call.services, call.query
+    kind = KINDS.get(media_type(call.fields).decode("latin-1"))
     if kind is None:
         raise UnsupportedMediaType(f"items come as {', '.join(KINDS)}")
     state = await asyncio.to_thread(services.galleries.state, gallery)
@@ -134,16 +178,17 @@ async def upsert_items(
     form = form_of(version.estimator, state.dimension)
     errors = RowErrors()
     if kind == "json":
-        body = await request.body()
-        return await services.galleries.write_place.run(
+        body = bytes(await call.read_body())
+        out = await services.galleries.write_place.run(
             lambda: services.galleries.write(gallery, json_batches(body, form, errors), errors, version)
         )
+        return out.model_dump_json().encode(), JSON, ()
     async with services.galleries.import_place() as place:
         with services.galleries.workspace() as folder:
             upload, scratch = folder / "upload", folder / "scratch"
             scratch.mkdir()
             with upload.open("wb") as stream:
-                async for piece in request.stream():
+                async for piece in call.stream():
                     stream.write(piece)
 
             size = upload.stat().st_size
@@ -156,27 +201,36 @@ async def upsert_items(
                 ) as batches:
                     return services.galleries.write(gallery, batches, errors, version)
 
-            return await while_connected(request, lambda has_left: place.run(lambda: work(has_left)))
+            out = await while_connected(call, lambda has_left: place.run(lambda: work(has_left)))
+            return out.model_dump_json().encode(), JSON, ()
 
 
-def list_items(services: InServices, gallery: Name, query: Annotated[ItemsQuery, FROM_QUERY]) -> ItemPage:
+@router.get("/galleries/{gallery:name}/items")
+@needs("gallery")
+def list_items(services: InServices, gallery: Name, query: Annotated[ItemsQuery, Query()]) -> ItemPage:
     """A gallery's items, ordered by id."""
     return services.galleries.items(
         gallery, query.limit, query.cursor, subject=query.subject, vectors=query.vectors
     )
 
 
+@router.get("/galleries/{gallery:name}/items/{id:path}")
+@needs("gallery")
 def get_item(services: InServices, gallery: Name, id: ItemId) -> ItemOut:
     """An item with its vector."""
     return services.galleries.item(gallery, id)
 
 
+@router.delete("/galleries/{gallery:name}/items/{id:path}")
+@needs("gallery", of_items=True)
 async def delete_item(services: InServices, gallery: Name, id: ItemId) -> ReceiptOut:
     """Erase an item from the database, the index and all files. The receipt lists what is left to do."""
     catalogue = await services.runtime.catalogue.refreshed()
     return await asyncio.to_thread(services.galleries.erase, gallery, catalogue, id=checked_id(id))
 
 
+@router.delete("/galleries/{gallery:name}/subjects/{subject:path}")
+@needs("gallery", of_items=True)
 async def delete_subject(services: InServices, gallery: Name, subject: Subject) -> ReceiptOut:
     """Erase all items of a subject, and its probes in calibrations. If it has no items, the receipt states 0."""
     catalogue = await services.runtime.catalogue.refreshed()
@@ -184,6 +238,10 @@ async def delete_subject(services: InServices, gallery: Name, subject: Subject) 
     return await asyncio.to_thread(services.galleries.erase, gallery, catalogue, subject=whose)
 
 
+@router.post(
+    "/galleries/{gallery:name}/erase", operation_id="erase_from_gallery", summary="Erase an item or a subject"
+)
+@needs("gallery", of_items=True)
 async def erase(services: InServices, gallery: Name, request: ErasureRequest) -> ReceiptOut:
     """Erase an item, or all items of a subject and its probes, named in the body.
 
@@ -196,22 +254,17 @@ async def erase(services: InServices, gallery: Name, request: ErasureRequest) ->
     )
 
 
-_PROBES = {"vectors": read_probes, "subjects": list_of(str, optional=True)}
-
-
 async def _measure(
     http: Request,
     services: Services,
     response: Response,
     gallery: str,
     what: Literal["calibration", "evaluation"],
-    form: type[ProbesRequest],
+    request: ProbesRequest,
     background: bool,
     measure: Callable[[str, LoadedVersion, Any], Made],
 ) -> Made | Response:
     """Calibrate or evaluate a gallery, now or as a job."""
-    body = await http.body()
-    request = await services.runtime.batch_place.run(lambda: parse_lists(form, body, _PROBES))
     if request.dataset is not None:
         check_may(http, "train", request.dataset.partition(":")[0], unknown=UnknownDataset)
     if background:
@@ -225,12 +278,28 @@ async def _measure(
     return result
 
 
+@router.post(
+    "/galleries/{gallery:name}/calibrations",
+    status_code=201,
+    responses=_AS_A_JOB,
+    response_model=GalleryCalibrationOut,
+)
+@needs(
+    "gallery",
+    limits=LONG_LISTS,
+    decode=partial(parse_lists, GalleryCalibrationRequest, readers=_PROBES),
+    errors=(409, 429),
+    links={
+        "get_gallery_calibration": {"gallery": "$request.path.gallery", "calibration": "$response.body#/id"}
+    },
+)
 async def calibrate_gallery(
     http: Request,
     services: InServices,
     response: Response,
     gallery: Name,
-    query: Annotated[MeasureQuery, FROM_QUERY],
+    request: GalleryCalibrationRequest,
+    query: Annotated[MeasureQuery, Query()],
 ) -> GalleryCalibrationOut | Response:
     """Calibrate searches by `fpir`, with one probe for each person who is not enrolled.
 
@@ -243,10 +312,12 @@ async def calibrate_gallery(
     """
     measure = services.identification.calibrate
     return await _measure(
-        http, services, response, gallery, "calibration", GalleryCalibrationRequest, query.background, measure
+        http, services, response, gallery, "calibration", request, query.background, measure
     )
 
 
+@router.get("/galleries/{gallery:name}/calibrations/{calibration}")
+@needs("gallery")
 def get_gallery_calibration(
     services: InServices, gallery: Name, calibration: MeasurementId
 ) -> GalleryCalibrationOut:
@@ -254,20 +325,34 @@ def get_gallery_calibration(
     return services.identification.calibration(gallery, calibration)
 
 
+@router.post(
+    "/galleries/{gallery:name}/evaluations",
+    status_code=201,
+    responses=_AS_A_JOB,
+    response_model=GalleryEvaluationOut,
+)
+@needs(
+    "gallery",
+    limits=LONG_LISTS,
+    decode=partial(parse_lists, GalleryEvaluationRequest, readers=_PROBES),
+    errors=(409, 429),
+    links={"get_evaluation": {"gallery": "$request.path.gallery", "evaluation": "$response.body#/id"}},
+)
 async def evaluate_gallery(
     http: Request,
     services: InServices,
     response: Response,
     gallery: Name,
-    query: Annotated[MeasureQuery, FROM_QUERY],
+    request: GalleryEvaluationRequest,
+    query: Annotated[MeasureQuery, Query()],
 ) -> GalleryEvaluationOut | Response:
     """Measure searches with probes: the CMC, the FNIR at each FPIR, and both rates at the gallery's own threshold."""
     measure = services.identification.evaluate
-    return await _measure(
-        http, services, response, gallery, "evaluation", GalleryEvaluationRequest, query.background, measure
-    )
+    return await _measure(http, services, response, gallery, "evaluation", request, query.background, measure)
 
 
+@router.get("/galleries/{gallery:name}/evaluations/{evaluation}")
+@needs("gallery")
 def get_evaluation(services: InServices, gallery: Name, evaluation: MeasurementId) -> GalleryEvaluationOut:
     """An evaluation of a gallery."""
     return services.identification.evaluation(gallery, evaluation)

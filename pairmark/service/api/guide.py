@@ -6,13 +6,17 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Final
 
-from fastapi import Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from pydantic import Field
 
 from pairmark.service.api.problems import UnknownAddress, html_page
-from pairmark.service.api.query import FROM_QUERY, Query
+from pairmark.service.api.query import QueryModel
+from pairmark.service.api.routing import GuardedRoute, needs
+
+router = APIRouter(include_in_schema=False, route_class=GuardedRoute)
+
 
 FOLDER: Final = Path(__file__).parent.parent / "guide"
 # The theme sets light or dark with a line of script in each page. Nothing here is made from what a client sent.
@@ -30,7 +34,7 @@ _ABSENT: Final = (
 )
 
 
-class GuideQuery(Query):
+class GuideQuery(QueryModel):
     """What the site's own links ask with: all of it is for the browser, none of it changes the answer."""
 
     v: str | None = Field(None, max_length=64, description="the version of a style or script")
@@ -40,7 +44,9 @@ class GuideQuery(Query):
     area: str | None = Field(None, max_length=32, description="sent by the site's search form")
 
 
-async def show_guide(request: Request, file: str, query: Annotated[GuideQuery, FROM_QUERY]) -> Response:
+@router.get("/guide/{file:path}", response_class=HTMLResponse)
+@needs("open")
+async def show_guide(request: Request, file: str, query: Annotated[GuideQuery, Query()]) -> Response:
     """A page of the documentation, or what it is made with."""
     del query
     if not (FOLDER / "index.html").exists():
@@ -52,6 +58,8 @@ async def show_guide(request: Request, file: str, query: Annotated[GuideQuery, F
     return answer
 
 
+@router.get("/guide", response_class=HTMLResponse)
+@needs("open")
 async def guide() -> Response:
     """The first page, whose links are relative to the folder."""
     return RedirectResponse("/guide/", status_code=308)

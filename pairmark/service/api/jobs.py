@@ -7,11 +7,12 @@ import json
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import Header, Path, Request, Response
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from pairmark.service.api.query import FROM_QUERY, PageQuery
+from pairmark.service.api.query import PageQuery
+from pairmark.service.api.routing import EVENT, LONG, GuardedRoute, content, needs
 from pairmark.service.api.services import InServices, Services, check_may, may, names_of
 from pairmark.service.errors import Forbidden, UnknownDataset, UnknownJob
 from pairmark.service.jobs.queue import EVENTS_A_READ, unknown_job
@@ -21,6 +22,9 @@ from pairmark.service.shares import Seats
 from pairmark.service.store.refs import name_of
 from pairmark.service.training.schemas import JobRequest
 from pairmark.wire.jobs import JobState
+
+router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
+
 
 JobId = Annotated[str, Path(max_length=64)]
 
@@ -47,6 +51,12 @@ def _visible_job(request: Request, services: Services, job_id: str) -> JobOut:
     return job
 
 
+@router.post("/jobs", status_code=202)
+@needs(
+    "train",
+    errors=(404, 409, 429),
+    links={name: {"job_id": "$response.body#/id"} for name in ("get_job", "cancel_job")},
+)
 def submit_job(
     http: Request,
     services: InServices,
@@ -72,7 +82,9 @@ def submit_job(
     return job
 
 
-def list_jobs(request: Request, services: InServices, query: Annotated[JobsQuery, FROM_QUERY]) -> JobPage:
+@router.get("/jobs")
+@needs("any")
+def list_jobs(request: Request, services: InServices, query: Annotated[JobsQuery, Query()]) -> JobPage:
     """Jobs that the key may submit, and jobs of galleries that it may read; newest first."""
     grants = names_of(request)
     return services.queue.page(
@@ -84,6 +96,8 @@ def list_jobs(request: Request, services: InServices, query: Annotated[JobsQuery
     )
 
 
+@router.get("/jobs/{job_id}")
+@needs("any")
 def get_job(request: Request, services: InServices, job_id: JobId) -> JobOut:
     """A job with its state, progress and attempts."""
     job = _visible_job(request, services, job_id)
@@ -93,6 +107,8 @@ def get_job(request: Request, services: InServices, job_id: JobId) -> JobOut:
     return job
 
 
+@router.post("/jobs/{job_id}/cancel", status_code=202)
+@needs("any")
 def cancel_job(request: Request, services: InServices, job_id: JobId) -> JobOut:
     """Cancel a job. A waiting job ends at once; a running one is stopped and registers nothing.
 
@@ -104,6 +120,13 @@ def cancel_job(request: Request, services: InServices, job_id: JobId) -> JobOut:
     return services.queue.cancel(job_id)
 
 
+@router.get(
+    "/jobs/{job_id}/events",
+    summary="Follow job events",
+    response_class=Response,
+    responses=content("text/event-stream", EVENT),
+)
+@needs("any", limits=LONG, errors=(429,))
 async def job_events(
     request: Request,
     services: InServices,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import Path, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 
 from pairmark.service.api.query import Paging
+from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.api.services import InServices, names_of
 from pairmark.service.errors import UnknownTenant
 from pairmark.service.keys.keys import DAY_S
@@ -22,16 +23,23 @@ from pairmark.service.keys.schemas import (
 )
 from pairmark.service.names import MAX_TENANT
 
+router = APIRouter(tags=["keys"], route_class=GuardedRoute)
+
+
 TenantName = Annotated[str, Path(max_length=MAX_TENANT, description="the tenant, the prefix of its names")]
 KeyId = Annotated[str, Path(max_length=64, description="the key's id, the part after `pm_`")]
 
 
+@router.get("/keys")
+@needs("admin")
 def list_keys(http: Request, services: InServices, query: Paging) -> KeyPage:
     """All keys in order of creation, including revoked ones; for an admin of a tenant, the tenant's. Secrets are not
     shown."""
     return services.keys.page(query.limit, query.cursor, tenant=names_of(http).tenant)
 
 
+@router.post("/keys", status_code=201)
+@needs("admin", links={name: {"key_id": "$response.body#/id"} for name in ("rotate_key", "revoke_key")})
 async def create_key(http: Request, services: InServices, response: Response, request: KeyRequest) -> NewKey:
     """Create a key. Only this answer shows it; the service stores its hash.
 
@@ -54,6 +62,8 @@ async def create_key(http: Request, services: InServices, response: Response, re
     return key
 
 
+@router.post("/keys/{key_id}/rotate", status_code=201)
+@needs("admin", errors=(409,), links={"revoke_key": {"key_id": "$response.body#/id"}})
 async def rotate_key(
     http: Request, services: InServices, response: Response, key_id: KeyId, request: RotationRequest
 ) -> NewKey:
@@ -65,17 +75,23 @@ async def rotate_key(
     return key
 
 
+@router.delete("/keys/{key_id}", status_code=204)
+@needs("admin")
 async def revoke_key(http: Request, services: InServices, key_id: KeyId) -> None:
     """Revoke a key at once, with its console sessions. Revoking it again changes nothing."""
     await asyncio.to_thread(services.keys.revoke, key_id, tenant=names_of(http).tenant)
     await services.runtime.catalogue.after_change()
 
 
+@router.get("/tenants")
+@needs("admin")
 def list_tenants(http: Request, services: InServices, query: Paging) -> TenantPage:
     """Tenants by name, with their quotas and use; for an admin of a tenant, that one."""
     return services.tenants.page(query.limit, query.cursor, tenant=names_of(http).tenant)
 
 
+@router.get("/tenants/{tenant}")
+@needs("admin")
 def get_tenant(http: Request, services: InServices, tenant: TenantName) -> TenantOut:
     """A tenant with its quotas and use."""
     if names_of(http).tenant not in (None, tenant):
@@ -83,6 +99,8 @@ def get_tenant(http: Request, services: InServices, tenant: TenantName) -> Tenan
     return services.tenants.get(tenant)
 
 
+@router.put("/tenants/{tenant}", summary="Set a tenant's quotas")
+@needs("operator")
 async def set_quotas(services: InServices, tenant: TenantName, request: Quotas) -> TenantOut:
     """Set a tenant's quotas; those left out are the settings' defaults. Makes the tenant when there is none."""
     return await asyncio.to_thread(services.tenants.set_quotas, tenant, request)

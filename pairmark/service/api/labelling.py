@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import Request, Response
+from fastapi import APIRouter, Request, Response
 from msgspec import Meta
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from pairmark.service.api.datasets import Ref
+from pairmark.service.api.routing import LONG_LISTS, GuardedRoute, needs
 from pairmark.service.api.services import InServices, check_may
 from pairmark.service.datasets.schemas import DatasetOut
 from pairmark.service.runtime.parsing import objects_of, parse_lists
+
+router = APIRouter(tags=["datasets"], route_class=GuardedRoute)
+
 
 MAX_ANSWERS = 100_000
 
@@ -102,23 +107,32 @@ class ProposedPairs(BaseModel):
 _LISTS = {"answers": objects_of(AnsweredPair, MAX_ANSWERS)}
 
 
-async def propose_pairs(http: Request, services: InServices, ref: Ref) -> ProposedPairs:
+@router.post("/datasets/{ref:name}/proposals")
+@needs(
+    "train", limits=LONG_LISTS, decode=partial(parse_lists, ProposalRequest, readers=_LISTS), errors=(429,)
+)
+async def propose_pairs(services: InServices, ref: Ref, request: ProposalRequest) -> ProposedPairs:
     """Propose which pairs of a table to label next: first those that tell most, then a random draw to calibrate on.
 
     Send all answers so far each time, in the order in which they were given. `pairmark label` does the same with files.
     """
-    body = await http.body()
-    request = await services.runtime.batch_place.run(lambda: parse_lists(ProposalRequest, body, _LISTS))
     proposed = await services.runtime.batch_place.run(
         lambda: services.pair_queue.propose(ref, request.answers, **request.model_dump(exclude={"answers"}))
     )
     return ProposedPairs.model_validate(proposed)
 
 
-async def add_labelled_pairs(http: Request, services: InServices, response: Response, ref: Ref) -> DatasetOut:
+@router.post("/datasets/{ref:name}/pairs", status_code=201)
+@needs(
+    "train",
+    limits=LONG_LISTS,
+    decode=partial(parse_lists, LabelledTableRequest, readers=_LISTS),
+    errors=(409, 429, 507),
+)
+async def add_labelled_pairs(
+    http: Request, services: InServices, response: Response, ref: Ref, request: LabelledTableRequest
+) -> DatasetOut:
     """Store a table, or the two, with the answers as its pairs, as the next version of a name."""
-    body = await http.body()
-    request = await services.runtime.batch_place.run(lambda: parse_lists(LabelledTableRequest, body, _LISTS))
     check_may(http, "train", request.name)
     dataset = await services.runtime.batch_place.run(
         lambda: services.pair_queue.add(ref, request.name, request.answers)

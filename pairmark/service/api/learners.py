@@ -5,11 +5,15 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from fastapi import APIRouter
 from pydantic import BaseModel, field_validator
 
 from pairmark.models.registry import LEARNERS
+from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.errors import UnknownLearner
 from pairmark.wire.models import LearnerFields
+
+router = APIRouter(tags=["learners"], route_class=GuardedRoute)
 
 
 class LearnerOut(BaseModel, LearnerFields, from_attributes=True):
@@ -38,11 +42,15 @@ def _listed() -> dict[str, LearnerOut]:
     return {spec.kind: LearnerOut.model_validate(spec) for spec in LEARNERS}
 
 
+@router.get("/learners")
+@needs("any")
 async def list_learners() -> LearnerPage:
     """Every learner, with the JSON Schema of its parameters."""
     return LearnerPage(items=list(_listed().values()))
 
 
+@router.get("/learners/{kind}")
+@needs("any")
 async def get_learner(kind: str) -> LearnerOut:
     """One learner, with the JSON Schema of its parameters."""
     listed = _listed()

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
-from fastapi import File, Form, Header, Path, Request, Response, UploadFile
+from fastapi import APIRouter, File, Form, Header, Path, Query, Request, Response, UploadFile
 from fastapi.responses import HTMLResponse, StreamingResponse
 from pydantic import BaseModel, BeforeValidator, Field
 
 from pairmark.models.evaluation.drawing import MEDIA_TYPES, Format, draw_roc
-from pairmark.service.api.query import FROM_QUERY, PageQuery, Paging, Query
+from pairmark.service.api.query import PageQuery, Paging, QueryModel
 from pairmark.service.api.report_page import report_page
+from pairmark.service.api.routing import LONG, UPLOAD, GuardedRoute, content, needs
 from pairmark.service.api.services import Caller, InServices, Services, Workspace, check_may, may, names_of
 from pairmark.service.errors import InvalidInput, UnknownDataset
 from pairmark.service.heldout.errors import KEPT, ErrorKind
@@ -38,6 +39,9 @@ from pairmark.service.store.schemas import (
 )
 from pairmark.service.store.views import without_origin
 from pairmark.wire.models import AliasParameters, MeasureParameters, VersionCalibrationParameters
+
+router = APIRouter(tags=["models"], route_class=GuardedRoute)
+
 
 Name = Annotated[str, Path(max_length=MAX_NAME, description="the model's name")]
 
@@ -69,7 +73,7 @@ class ModelsQuery(PageQuery):
     )
 
 
-class RocQuery(Query):
+class RocQuery(QueryModel):
     """How much of a curve."""
 
     points: int | None = Field(
@@ -80,7 +84,7 @@ class RocQuery(Query):
     )
 
 
-class ReportQuery(Query):
+class ReportQuery(QueryModel):
     """In which form."""
 
     format: Literal["json", "html"] | None = Field(
@@ -88,7 +92,7 @@ class ReportQuery(Query):
     )
 
 
-class ErrorsQuery(Query):
+class ErrorsQuery(QueryModel):
     """Which errors of a version."""
 
     kind: ErrorKind = Field(
@@ -104,7 +108,7 @@ class ErrorsQuery(Query):
     limit: int = Field(50, ge=1, le=KEPT, description="largest number of pairs in the answer")
 
 
-class TreeQuery(Query):
+class TreeQuery(QueryModel):
     """Which tree of a version."""
 
     tree: int = Field(0, ge=0, le=10_000, description="which tree of a forest, from 0")
@@ -124,15 +128,25 @@ class CalibrationRequest(BaseModel, VersionCalibrationParameters, extra="forbid"
     """The data to calibrate a version on."""
 
 
-def list_models(
-    request: Request, services: InServices, query: Annotated[ModelsQuery, FROM_QUERY]
-) -> ModelPage:
+@router.get("/models")
+@needs("any")
+def list_models(request: Request, services: InServices, query: Annotated[ModelsQuery, Query()]) -> ModelPage:
     """Models that the key may see, by name, with their aliases and newest versions."""
     return services.store.page(
         limit=query.limit, cursor=query.cursor, contains=query.contains, names=names_of(request).models
     )
 
 
+@router.post("/models", status_code=201)
+@needs(
+    "import",
+    limits=UPLOAD,
+    errors=(409, 507),
+    links={
+        name: {"name": "$response.body#/model", "version": "$response.body#/version"}
+        for name in ("get_version", "get_roc")
+    },
+)
 async def import_model(
     http: Request,
     services: InServices,
@@ -163,11 +177,15 @@ async def import_model(
     return imported
 
 
+@router.get("/models/{name:name}")
+@needs("model")
 def get_model(services: InServices, name: Name) -> ModelOut:
     """A model with its aliases and newest versions."""
     return services.store.model(name)
 
 
+@router.put("/models/{name:name}/policy")
+@needs("train")
 async def set_policy(services: InServices, name: Name, request: Policy) -> Policy:
     """Set whether `/match` may answer by the bootstrap when the finite-sample method refuses."""
     policy = await asyncio.to_thread(services.store.set_policy, name, request)
@@ -175,11 +193,15 @@ async def set_policy(services: InServices, name: Name, request: Policy) -> Polic
     return policy
 
 
+@router.get("/models/{name:name}/versions")
+@needs("model")
 def list_versions(services: InServices, name: Name, query: Paging) -> VersionPage:
     """A model's versions, newest first."""
     return services.store.versions(name, limit=query.limit, cursor=query.cursor)
 
 
+@router.get("/models/{name:name}/versions/{version}")
+@needs("model")
 def get_version(http: Request, services: InServices, name: Name, version: Number) -> VersionOut:
     """A version: parameters, capabilities, metrics with intervals, lineage and calibrations.
 
@@ -196,37 +218,49 @@ def _visible(http: Request, version: VersionOut) -> VersionOut:
     return version if origin_visible and may(http, "train", version.model) else without_origin(version)
 
 
+@router.delete("/models/{name:name}/versions/{version}", status_code=204)
+@needs("admin", errors=(409,))
 async def delete_version(services: InServices, name: Name, version: Number) -> None:
     """Delete a version with its calibrations; refused while an alias points to it."""
     await asyncio.to_thread(services.store.delete, name, version)
     await services.runtime.catalogue.after_change()
 
 
-def get_roc(
-    services: InServices, name: Name, version: Number, query: Annotated[RocQuery, FROM_QUERY]
-) -> RocOut:
+@router.get("/models/{name:name}/versions/{version}/roc", summary="Get ROC curve")
+@needs("scores")
+def get_roc(services: InServices, name: Name, version: Number, query: Annotated[RocQuery, Query()]) -> RocOut:
     """The ROC on held-out pairs."""
     return services.store.reports.roc(name, version, query.points)
 
 
+@router.get("/models/{name:name}/versions/{version}/leaderboard")
+@needs("model")
 def get_leaderboard(services: InServices, name: Name, version: Number) -> LeaderboardOut:
     """The version, simple baselines and the candidates of cross-validation, all measured on the same held-out data."""
     return services.store.reports.leaderboard(name, version)
 
 
+@router.get("/models/{name:name}/versions/{version}/errors", summary="List hardest pairs")
+@needs("train")
 def get_errors(
-    services: InServices, name: Name, version: Number, query: Annotated[ErrorsQuery, FROM_QUERY]
+    services: InServices, name: Name, version: Number, query: Annotated[ErrorsQuery, Query()]
 ) -> ErrorsOut:
     """The hardest held-out pairs, as rows of the dataset. With `fpr`, only those that are wrong at that rate."""
     return services.store.reports.errors(name, version, kind=query.kind, fpr=query.fpr, limit=query.limit)
 
 
+@router.get(
+    "/models/{name:name}/versions/{version}/report",
+    response_model=ReportOut,
+    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}},
+)
+@needs("scores")
 async def get_report(
     request: Request,
     services: InServices,
     name: Name,
     version: Number,
-    query: Annotated[ReportQuery, FROM_QUERY],
+    query: Annotated[ReportQuery, Query()],
 ) -> ReportOut | Response:
     """A version's report: guarantee, error rates, groups, likelihood ratios, limits and a model card.
 
@@ -246,11 +280,25 @@ async def get_report(
         return await asyncio.to_thread(work)
 
 
+@router.get(
+    "/models/{name:name}/versions/{version}/roc.svg",
+    summary="Draw ROC curve as SVG",
+    response_class=Response,
+    responses=content("image/svg+xml"),
+)
+@needs("scores")
 async def get_roc_svg(services: InServices, name: Name, version: Number) -> Response:
     """The ROC on held-out pairs as a picture."""
     return await _roc_picture(services, name, version, "svg")
 
 
+@router.get(
+    "/models/{name:name}/versions/{version}/roc.png",
+    summary="Draw ROC curve as PNG",
+    response_class=Response,
+    responses=content("image/png"),
+)
+@needs("scores")
 async def get_roc_png(services: InServices, name: Name, version: Number) -> Response:
     """The ROC on held-out pairs as a picture."""
     return await _roc_picture(services, name, version, "png")
@@ -266,14 +314,22 @@ async def _roc_picture(services: Services, name: str, version: int, format: Form
     return Response(body, media_type=MEDIA_TYPES[format], headers={"cache-control": "private, max-age=3600"})
 
 
+@router.get("/models/{name:name}/versions/{version}/tree", response_model=dict[str, Any])
+@needs("scores")
 async def get_tree(
-    services: InServices, name: Name, version: Number, query: Annotated[TreeQuery, FROM_QUERY]
+    services: InServices, name: Name, version: Number, query: Annotated[TreeQuery, Query()]
 ) -> Any:
     """A tree of the model, if it has trees: its cells with counts and rates, and their splits."""
     loaded_version = await services.runtime.version(name, version)
     return await asyncio.to_thread(tree_data, loaded_version, query.tree)
 
 
+@router.get(
+    "/models/{name:name}/versions/{version}/export",
+    response_class=Response,
+    responses=content("application/zip"),
+)
+@needs("train", limits=LONG, errors=(507,))
 def export_version(services: InServices, folder: Workspace, name: Name, version: Number) -> StreamingResponse:
     """A version as one file, with report and calibration, for `POST /models` of another service."""
     path = services.store.export(name, version, folder)
@@ -291,6 +347,10 @@ def _pieces(path: FilePath) -> Iterator[bytes]:
             yield piece
 
 
+@router.post(
+    "/models/{name:name}/versions/{version}/calibrations", status_code=201, summary="Calibrate version"
+)
+@needs("train", errors=(409, 429, 507), links={"get_calibration": {"calibration_id": "$response.body#/id"}})
 async def calibrate(
     http: Request,
     services: InServices,
@@ -311,6 +371,8 @@ async def calibrate(
     return calibration
 
 
+@router.post("/models/{name:name}/versions/{version}/evaluations", summary="Evaluate version")
+@needs("train", errors=(409, 429))
 async def evaluate(
     http: Request, services: InServices, name: Name, version: Number, request: MeasureRequest
 ) -> EvaluationOut:
@@ -321,6 +383,8 @@ async def evaluate(
     )
 
 
+@router.get("/models/{name:name}/aliases/{alias}")
+@needs("model")
 def get_alias(services: InServices, response: Response, name: Name, alias: AliasName) -> AliasOut:
     """The version that an alias points to. Send its ETag as `If-Match` when you move it."""
     row = services.store.alias(name, alias)
@@ -328,6 +392,8 @@ def get_alias(services: InServices, response: Response, name: Name, alias: Alias
     return row
 
 
+@router.put("/models/{name:name}/aliases/{alias}")
+@needs("train", errors=(409, 412))
 async def move_alias(
     services: InServices,
     caller: Caller,
@@ -352,6 +418,8 @@ async def move_alias(
     return target
 
 
+@router.get("/models/{name:name}/aliases/{alias}/history", summary="List alias history")
+@needs("model")
 def alias_history(services: InServices, name: Name, alias: AliasName, query: Paging) -> AliasChangePage:
     """Every move of an alias, newest first."""
     return services.store.history(name, alias, limit=query.limit, cursor=query.cursor)

@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
+from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from pairmark.service.api import metrics
+from pairmark.service.api.answers import OperatingPointOut
 from pairmark.service.api.models import Name, Number
-from pairmark.service.api.query import FROM_QUERY, Query
+from pairmark.service.api.query import QueryModel
+from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.api.services import InServices
 from pairmark.service.errors import InvalidInput, UnknownCalibration
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.subjects import SubjectClass
 from pairmark.wire.scoring import PointOfVersionParameters
 
+router = APIRouter(tags=["models"], route_class=GuardedRoute)
 
-class PointOfVersionQuery(Query, PointOfVersionParameters):
+
+class PointOfVersionQuery(QueryModel, PointOfVersionParameters):
     """An operating point of a version, for single vectors or for subjects of several samples."""
 
 
@@ -43,8 +48,10 @@ class LiveOut(BaseModel):
     )
 
 
+@router.get("/models/{name:name}/versions/{version}/operating-point", response_model=OperatingPointOut)
+@needs("scores")
 async def get_operating_point(
-    services: InServices, name: Name, version: Number, query: Annotated[PointOfVersionQuery, FROM_QUERY]
+    services: InServices, name: Name, version: Number, query: Annotated[PointOfVersionQuery, Query()]
 ) -> JSONResponse:
     """The operating point that `/match` uses at a false positive rate, without scoring a pair.
 
@@ -88,6 +95,12 @@ def _subjects(query: PointOfVersionQuery, version: LoadedVersion, limit: int) ->
     return SubjectClass(*samples, version.aggregation(query.aggregation, samples))
 
 
+@router.get(
+    "/models/{name:name}/versions/{version}/live",
+    summary="Get live check",
+    response_model=LiveOut | None,
+)
+@needs("scores")
 def get_live(services: InServices, name: Name, version: Number) -> dict[str, Any] | None:
     """Live scores compared with those of the calibration, over all serving processes; null before the first score."""
     services.store.version(name, version)

@@ -1,29 +1,36 @@
-"""`/embed`, `/classify` and `/rank-labels`: what a model says of single points. Called by the edge, as `scoring.py`."""
+"""`/embed`, `/classify` and `/rank-labels`: what a model says of single points. Plain routes, as `scoring.py`."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from pairmark.service.api.answers import ClassesOut, VectorsOut
 from pairmark.service.api.calls import JSON, OCTETS, Answer, Call, media, model_header
 from pairmark.service.api.metrics import POINTS
 from pairmark.service.api.problems import NotAcceptable, UnsupportedMediaType
-from pairmark.service.api.query import Query
-from pairmark.service.api.scoring import BYTES_A_SECOND
+from pairmark.service.api.query import QueryModel
+from pairmark.service.api.routing import VECTORS, PlainRoute, needs
+from pairmark.service.api.scoring import BINARY_BODIES, BYTES_A_SECOND, MODEL_HEADER
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.places import RequestWork
 from pairmark.service.runtime.binary import parse_npz_rows, parse_rows
 from pairmark.service.runtime.classifying import classes_json, classified
-from pairmark.service.runtime.growing_body import RequestBody
+from pairmark.service.runtime.json_forms import FeaturesBody
 from pairmark.service.runtime.parsing import parse_features
-from pairmark.service.runtime.ranking import Points, parse_points, points_by_text, rank
+from pairmark.service.runtime.ranking import Points, RankBody, parse_points, points_by_text, rank
 from pairmark.service.runtime.vectors import Features
 from pairmark.service.runtime.versions import LoadedVersion, embedded
 from pairmark.wire.scoring import Number, RankingFields, RankingsFields, RankParameters
+
+router = APIRouter(tags=["scoring"], route_class=PlainRoute)
+ranking = APIRouter(tags=["ranking"], route_class=PlainRoute)
+
 
 LABELS_IN_A_HEADER: Final = 4_096
 """Bytes; with more of them probabilities are given as JSON only."""
@@ -32,7 +39,7 @@ DETAIL_COSTS: Final = 3
 _EMBEDDED, _CLASSIFIED, _RANKED = (POINTS.labels(path) for path in ("/embed", "/classify", "/rank-labels"))
 
 
-class PointsQuery(Query):
+class PointsQuery(QueryModel):
     """Which model is asked, and the width of a binary body."""
 
     model: str | None = Field(None, description="the model; in JSON, name it in the body instead")
@@ -42,15 +49,47 @@ class PointsQuery(Query):
     dtype: Number = Field("float32", description="octet-stream: type of the numbers, little-endian")
 
 
+@router.post("/embed", summary="Embed points", response_model=VectorsOut)
+@needs(
+    "score",
+    limits=VECTORS,
+    query=PointsQuery,
+    body=FeaturesBody,
+    bodies=BINARY_BODIES,
+    raw_headers={**MODEL_HEADER, "X-Pairmark-Dimension": "numbers in a vector"},
+)
 async def embed(call: Call) -> Answer:
-    """Map points to the vectors that the model compares."""
+    """Map points to the vectors that the model compares.
+
+    Bulk bodies: `application/octet-stream` is little-endian float32, row-major; `application/x-npz` contains one array
+    `features`. With `Accept: application/octet-stream` the answer is raw float32 too, its width in
+    `X-Pairmark-Dimension`.
+    """
     features, answer = await _answered(call, "embed", lambda model, features: math.inf, _embedded_answer)
     _EMBEDDED.inc(len(features))
     return answer
 
 
+@router.post("/classify", summary="Classify points", response_model=ClassesOut)
+@needs(
+    "score",
+    limits=VECTORS,
+    query=PointsQuery,
+    body=FeaturesBody,
+    bodies=BINARY_BODIES,
+    raw_headers={
+        **MODEL_HEADER,
+        "X-Pairmark-Dimension": "number of labels",
+        "X-Pairmark-Labels": "JSON list of the labels, in the order of the columns",
+    },
+)
 async def classify(call: Call) -> Answer:
-    """The most probable label of each point, named as the training dataset names it, and all probabilities."""
+    """The most probable label of each point, named as the training dataset names it, and all probabilities.
+
+    Bulk bodies: `application/octet-stream` is little-endian float32, row-major; `application/x-npz` contains one array
+    `features`. With `Accept: application/octet-stream` the answer is raw float32 too, its width in
+    `X-Pairmark-Dimension`, one column per label, their names in `X-Pairmark-Labels` (406 when they do not fit).
+    """
     features, answer = await _answered(
         call, "classify", lambda model, features: model.seconds_a_point * len(features), _classified_answer
     )
@@ -65,7 +104,7 @@ async def _answered(
     answer: Callable[[Call, LoadedVersion, Features, bool], Answer],
 ) -> tuple[Features, Answer]:
     kind, raw = media(call)
-    body = await call.body()
+    body = await call.read_body()
     with call.services.runtime.request_work() as request_work:
         features, version = await _read(call, request_work, capability, kind, body)
         _check_number(call, len(features))
@@ -76,7 +115,7 @@ async def _answered(
 
 
 async def _read(
-    call: Call, request_work: RequestWork, capability: str, kind: bytes, body: RequestBody
+    call: Call, request_work: RequestWork, capability: str, kind: bytes, body: bytes | bytearray
 ) -> tuple[Features, LoadedVersion]:
     """The points of a body, and the version that they are for."""
     runtime, query = call.services.runtime, call.query
@@ -132,10 +171,18 @@ def _classified_answer(call: Call, version: LoadedVersion, features: Features, r
     return probabilities.tobytes(), OCTETS, headers
 
 
-class RankQuery(Query, RankParameters):
+class RankQuery(QueryModel, RankParameters):
     """A point, and what is asked of it. Instead of `features`, each feature can be given by its name: `x.NAME`."""
 
     model_config = ConfigDict(extra="allow")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, values: dict[str, Any]) -> dict[str, Any]:
+        for name in values:
+            if name not in cls.model_fields and not name.startswith("x."):
+                raise ValueError(f"{name[:100]!r} is not a query parameter here; features are named x.NAME")
+        return values
 
     model: str | None = Field(None, description="the model; optional if only one model ranks labels")
     features: str | None = Field(
@@ -153,6 +200,8 @@ class RankingsOut(BaseModel, RankingsFields):
     """Rankings, one per point, in order."""
 
 
+@ranking.get("/rank-labels", summary="Rank labels of one point", response_model=RankingsOut)
+@needs("score", query=RankQuery)
 async def rank_point(call: Call) -> Answer:
     """Rank a model's labels for one point.
 
@@ -162,8 +211,6 @@ async def rank_point(call: Call) -> Answer:
     `expected_features`. Instead of `features`, you can give each feature by its name: `?x.NAME=5.1`.
     """
     _check_media(call)
-    # There is no body to wait for: a slow answer is then not blamed on the client.
-    call.scope["pairmark.body_read"] = True
     query: RankQuery = call.query
     values = {name.removeprefix("x."): text for name, text in (query.model_extra or {}).items()}
     rows = points_by_text(query.features, values)
@@ -172,11 +219,13 @@ async def rank_point(call: Call) -> Answer:
         return await _ranked(call, request_work, points)
 
 
+@ranking.post("/rank-labels", summary="Rank labels", response_model=RankingsOut)
+@needs("score", limits=VECTORS, body=RankBody)
 async def rank_points(call: Call) -> Answer:
     """Rank labels for one or many points."""
     if _check_media(call) != JSON:
         raise UnsupportedMediaType("rankings are asked for with Content-Type: application/json")
-    body = await call.body()
+    body = await call.read_body()
     with call.services.runtime.request_work() as request_work:
         points = await request_work.run(len(body) / BYTES_A_SECOND[JSON], lambda: parse_points(body))
         return await _ranked(call, request_work, points)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
@@ -41,6 +41,14 @@ class NotAcceptable(PairmarkError, slug="not-acceptable"):
 
 class UnsupportedMediaType(PairmarkError, slug="unsupported-media-type"):
     """The media type is not supported here."""
+
+
+class NotImplementedHere(PairmarkError, slug="not-implemented"):
+    """The request asks for a part of HTTP that is not implemented here."""
+
+
+class UnmetExpectation(PairmarkError, slug="expectation-failed"):
+    """The request expects what this service does not do."""
 
 
 class SlowBody(PairmarkError, slug="request-timeout"):
@@ -123,6 +131,9 @@ _FIXES: dict[int, dict[type[PairmarkError], str]] = {
         UnsupportedMediaType: "Send `application/json`. Scoring routes also read `application/octet-stream` and "
         "`application/x-npz`; datasets are sent as `multipart/form-data`. Bodies are sent without `Content-Encoding`.",
     },
+    417: {
+        UnmetExpectation: "Leave the `Expect` header out, or send `100-continue`.",
+    },
     422: {
         errors.InvalidInput: "`detail` names the field and what was expected. Vectors are lists of finite numbers (no "
         "NaN, no infinities, no strings) that fit float32. Their length is the model's number of features.",
@@ -155,6 +166,9 @@ _FIXES: dict[int, dict[type[PairmarkError], str]] = {
         errors.JobTimeout: "Train on fewer pairs (`n_pairs`), rows or trees, or raise `PAIRMARK_JOB_TIMEOUT_S` on the "
         "workers, then submit again.",
         Internal: "This is a bug of the service. Report it with its `request_id`, which is in the logs too.",
+    },
+    501: {
+        NotImplementedHere: "Send the body as it is, or with `Transfer-Encoding: chunked`.",
     },
     503: {
         errors.SearchTooLong: "Send fewer queries at a time, or raise `PAIRMARK_REQUEST_TIMEOUT_S`.",
@@ -213,60 +227,40 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def render(
-    error: PairmarkError, *, path: str, request_id: str, headers: Mapping[str, str] | None = None
-) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Status, headers and body of an error's answer."""
-    page = PAGES.get(error.slug) or PAGES["internal-error"]
-    body = {
-        # Facts first: they must never overwrite the members that RFC 9457 names.
-        **error.facts,
-        "type": f"/problems/{page.error.slug}",
-        "title": page.error.title,
-        "status": page.status,
-        "detail": error.detail,
-        "instance": path,
-        "request_id": request_id,
-    }
-    # ASCII escapes keep lone surrogates, which UTF-8 cannot carry, from failing the answer itself.
-    encoded = json.dumps(body, ensure_ascii=True, allow_nan=False, default=str).encode()
-    fields = [
-        (b"content-type", PROBLEM_JSON.encode()),
-        (b"content-length", str(len(encoded)).encode()),
-        (b"cache-control", b"no-store"),
-    ]
-    retry_after = error.facts.get("retry_after", page.retry_after)
-    if retry_after is not None:
-        fields.append((b"retry-after", str(retry_after).encode()))
-    if page.status == 401:
-        fields.append((b"www-authenticate", b'Bearer realm="pairmark"'))
-    fields.extend((name.lower().encode(), value.encode()) for name, value in (headers or {}).items())
-    return page.status, fields, encoded
-
-
 class ProblemAnswer:
-    """An ASGI answer that says what went wrong."""
+    """An ASGI answer that says what went wrong; the log finds the problem in the scope."""
 
     def __init__(self, error: PairmarkError, headers: Mapping[str, str] | None = None) -> None:
-        self.error, self.headers = error, headers
+        self.error = error
+        self._headers = headers or getattr(error, "headers", None) or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        status, headers, body = render(
-            self.error,
-            path=scope["path"],
-            request_id=scope.get("pairmark.request_id", ""),
-            headers=self.headers,
-        )
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        scope["pairmark.problem"] = error = self.error
+        page = PAGES.get(error.slug) or PAGES["internal-error"]
+        body = {
+            # Facts first: they must never overwrite the members that RFC 9457 names.
+            **error.facts,
+            "type": f"/problems/{page.error.slug}",
+            "title": page.error.title,
+            "status": page.status,
+            "detail": error.detail,
+            "instance": scope["path"],
+            "request_id": scope.get("pairmark.request_id", ""),
+        }
+        headers = {"cache-control": "no-store", **self._headers}
+        retry_after = error.facts.get("retry_after", page.retry_after)
+        if retry_after is not None:
+            headers["retry-after"] = str(retry_after)
+        if page.status == 401:
+            headers["www-authenticate"] = 'Bearer realm="pairmark"'
+        # ASCII escapes keep lone surrogates, which UTF-8 cannot carry, from failing the answer itself.
+        text = json.dumps(body, ensure_ascii=True, allow_nan=False, default=str)
+        answer = Response(text, page.status, headers, media_type=PROBLEM_JSON)
+        await answer(scope, receive, send)
 
 
 def status_problem(error: HTTPException) -> PairmarkError:
     """What the framework's own refusals mean here."""
-    if error.status_code == 404:
-        return UnknownAddress("there is nothing at this address; /docs lists what there is")
-    if error.status_code == 405:
-        return MethodNotAllowed("this address does not take that method; see the Allow header")
     if error.status_code == 413:
         return errors.TooLarge(str(error.detail))
     if error.status_code == 415:
@@ -281,7 +275,12 @@ _ALTERNATIVE = re.compile(r"bool|int|float|str|(list|dict|tuple)\[.*")
 
 def invalid_request(error: RequestValidationError) -> PairmarkError:
     """The first thing wrong with a request, by field. Never what was sent: a NaN in it could not be serialised."""
-    first = error.errors()[0]
+    return invalid_field(error.errors())
+
+
+def invalid_field(problems: Sequence[Any]) -> PairmarkError:
+    """What pydantic says of fields, as a problem: what is not known here before what is missing."""
+    first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
     place, *parts = first["loc"] or ("body",)
     if place == "body" and first["type"] == "json_invalid":
         return errors.InvalidInput("the body is not JSON", field="body")
@@ -289,42 +288,12 @@ def invalid_request(error: RequestValidationError) -> PairmarkError:
     places = (part for part in parts if isinstance(part, int) or not _ALTERNATIVE.fullmatch(part))
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in places).lstrip(".")[:200]
     message = "is missing" if first["type"] == "missing" else first["msg"].removeprefix("Value error, ")
+    if place == "query" and first["type"] == "extra_forbidden":
+        return errors.InvalidInput(f"{field[:100]!r} is not a query parameter here", field=field[:100])
     return errors.InvalidInput(f"{field or place}: {message}"[:1000], field=field or str(place))
 
 
 _POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"
-
-
-async def list_problems() -> HTMLResponse:
-    """A page that lists every problem type of this service."""
-    rows = "".join(
-        f'<tr><th scope="row"><a href="/problems/{slug}">{slug}</a></th><td class="number">{page.status}</td>'
-        f"<td>{escape(page.error.title)}</td></tr>"
-        for slug, page in sorted(PAGES.items())
-    )
-    return html_page(
-        "Problems",
-        '<div class="head"><div><h1>Problems</h1><p>Errors are <code>application/problem+json</code>. '
-        "Their <code>type</code> is one of these pages.</p></div></div>"
-        '<div class="scroll" tabindex="0" role="region" aria-label="Problems"><table><thead><tr><th scope="col">Problem'
-        '</th><th scope="col" class="number">Status</th><th scope="col">Meaning</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>",
-    )
-
-
-async def show_problem(slug: str) -> HTMLResponse:
-    """A page that explains the problem and how to fix it."""
-    page = PAGES.get(slug)
-    if page is None:
-        raise UnknownAddress(f"there is no problem called {slug[:100]!r}; GET /problems lists them")
-    parts = escape(page.fix).split("`")
-    fix = "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
-    return html_page(
-        page.error.title,
-        f'<p class="crumbs"><a href="/problems">Problems</a> / {slug}</p>'
-        f'<div class="head"><div><h1>{escape(page.error.title)}</h1><p>Status {page.status}</p></div></div>'
-        f'<div class="card"><div class="title"><h2>How to fix it</h2></div><p>{fix}</p></div>',
-    )
 
 
 def html_page(title: str, body: str, *, status: int = 200) -> HTMLResponse:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
-from pairmark.service.api.query import FROM_QUERY, Paging, Query
+from pairmark.service.api.query import Paging, QueryModel
+from pairmark.service.api.routing import BULK, GuardedRoute, needs
 from pairmark.service.api.services import Caller, InServices, Services, check_may, may, names_of
 from pairmark.service.datasets.schemas import DatasetOut
 from pairmark.service.errors import Forbidden, UnknownGallery
@@ -29,10 +30,13 @@ from pairmark.service.reviews.schemas import (
     ReviewRequest,
 )
 
+router = APIRouter(tags=["reviews"], route_class=GuardedRoute)
+
+
 ReviewId = Annotated[str, Path(max_length=32, description="the review's id")]
 
 
-class NextQuery(Query):
+class NextQuery(QueryModel):
     """How many pairs, and for whom."""
 
     n: int = Field(1, ge=1, le=MAX_HANDED, description="largest number of pairs in the answer")
@@ -45,7 +49,7 @@ class NextQuery(Query):
     )
 
 
-class ReviewQuery(Query):
+class ReviewQuery(QueryModel):
     """What the wrong decisions are broken down by."""
 
     group_by: str | None = Field(
@@ -75,6 +79,12 @@ async def _visible(
     return review
 
 
+@router.post("/reviews", status_code=201)
+@needs(
+    "train",
+    errors=(404,),
+    links={name: {"review_id": "$response.body#/id"} for name in ("get_review", "next_of_review", "judge")},
+)
 async def create_review(
     http: Request, services: InServices, response: Response, request: ReviewRequest
 ) -> ReviewOut:
@@ -93,25 +103,31 @@ async def create_review(
     return review
 
 
+@router.get("/reviews")
+@needs("train")
 def list_reviews(http: Request, services: InServices, query: Paging) -> ReviewPage:
     """Reviews of models that the key may train, newest first."""
     return services.reviews.page(query.limit, query.cursor, names_of(http).resources("train"))
 
 
+@router.get("/reviews/{review_id}")
+@needs("train")
 async def get_review(
-    http: Request, services: InServices, review_id: ReviewId, query: Annotated[ReviewQuery, FROM_QUERY]
+    http: Request, services: InServices, review_id: ReviewId, query: Annotated[ReviewQuery, Query()]
 ) -> ReviewOut:
     """A review and what its judgements show so far."""
     return await _visible(http, services, review_id, query.group_by)
 
 
+@router.get("/reviews/{review_id}/next", summary="Take pairs to judge")
+@needs("train")
 async def next_of_review(
     http: Request,
     services: InServices,
     caller: Caller,
     response: Response,
     review_id: ReviewId,
-    query: Annotated[NextQuery, FROM_QUERY],
+    query: Annotated[NextQuery, Query()],
 ) -> ItemsToJudge:
     """Pairs to judge. They are this reviewer's for ten minutes; asked again, the answer begins with the same ones.
 
@@ -122,6 +138,8 @@ async def next_of_review(
     return await asyncio.to_thread(services.reviews.next, review_id, query.by or caller, query.n)
 
 
+@router.post("/reviews/{review_id}/outcomes", summary="Judge pairs")
+@needs("train", limits=BULK)
 async def judge(
     http: Request, services: InServices, caller: Caller, review_id: ReviewId, request: OutcomesRequest
 ) -> ReviewOut:
@@ -137,12 +155,16 @@ async def judge(
     return judged
 
 
+@router.delete("/reviews/{review_id}", status_code=204)
+@needs("train")
 async def delete_review(http: Request, services: InServices, review_id: ReviewId) -> None:
     """Delete a review with its pairs and judgements."""
     await _visible(http, services, review_id)
     await asyncio.to_thread(services.reviews.delete, review_id)
 
 
+@router.post("/reviews/{review_id}/dataset", status_code=201, summary="Make a dataset of judged pairs")
+@needs("train")
 async def dataset_of_review(
     http: Request, services: InServices, review_id: ReviewId, request: JudgedDatasetRequest
 ) -> DatasetOut:
@@ -152,6 +174,8 @@ async def dataset_of_review(
     return await asyncio.to_thread(services.judged_pairs.of_review, review_id, request)
 
 
+@router.post("/outcomes/dataset", status_code=201, summary="Make a dataset of outcomes")
+@needs("train", limits=BULK, errors=(404,))
 async def dataset_of_outcomes(
     http: Request, services: InServices, request: OutcomesDatasetRequest
 ) -> DatasetOut:
@@ -164,6 +188,8 @@ async def dataset_of_outcomes(
     return await asyncio.to_thread(services.judged_pairs.of_outcomes, request)
 
 
+@router.post("/reviews/erase", summary="Erase refs")
+@needs("train", errors=(404,))
 async def erase_refs(http: Request, services: InServices, request: RefsErasure) -> RefsErased:
     """Erase names, sides and subjects of kept decisions, reviews and outcomes that carry one of these names.
 
@@ -173,6 +199,8 @@ async def erase_refs(http: Request, services: InServices, request: RefsErasure) 
     return await asyncio.to_thread(services.reviews.erase, request.model, request.refs)
 
 
+@router.post("/outcomes", summary="Add outcomes from elsewhere")
+@needs("train", limits=BULK, errors=(404,))
 async def add_outcomes(
     http: Request, services: InServices, caller: Caller, request: ElsewhereRequest
 ) -> ElsewhereOut:

@@ -1,26 +1,62 @@
-"""Route definitions and the lookup of a request's route; `routes.py` lists the routes."""
+"""Routes that check who asks, and what may be sent, before the body is read.
+
+A handler is FastAPI's own: ``@router.post(...)``, and below it ``@needs(...)``, the one declaration of access and
+limits. `GuardedRoute` is the route class of every router. A `PlainRoute` passes the framework by: its handler takes a
+`Call`, reads the body itself and answers in a hundred microseconds.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
-from functools import cached_property
-from typing import Any, Final, get_args, get_type_hints
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from inspect import Parameter, Signature
+from typing import Annotated, Any, Final, TypeVar
 
-from fastapi.responses import JSONResponse, Response
+from fastapi import Body, Depends, Query, Request, Response
+from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
-from starlette.routing import compile_path
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.types import Message, Receive, Scope
 
 from pairmark.service.api.access import Access
-from pairmark.service.api.problems import responses
-from pairmark.service.api.query import NoQuery, Query, QueryReader, reader_of
+from pairmark.service.api.calls import JSON, Call, media_type
+from pairmark.service.api.decisions import HEADER, logged_decision
+from pairmark.service.api.problems import MethodNotAllowed, SlowBody, UnsupportedMediaType, responses
+from pairmark.service.api.query import query_values, read_query
+from pairmark.service.api.services import Services
+from pairmark.service.audit.actor import Actor, acting
+from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.keys.schemas import Level
 from pairmark.service.names import NAME_PATTERN
+from pairmark.service.settings import Settings
+from pairmark.service.shares import current_owner
 
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+Answering = Callable[[Request], Coroutine[Any, Any, Response]]
 JSON_TYPE: Final = "application/json"
-_ALWAYS = (422, 500, 503)
+OCTETS_TYPE: Final = "application/octet-stream"
+EVENT: Final[dict[str, Any]] = {
+    "type": "object",
+    "description": "one server-sent event; `data` is JSON",
+    "properties": {name: {"type": "string"} for name in ("id", "event", "data", "retry")},
+}
+WITHIN_PAGE: Final = "pairmark.within_page"
+"""Marks what a page of the console asks in this process: the page itself is logged."""
+_MOST_MARKS: Final = 50_000
+"""Brackets, braces and commas of a JSON body that the framework reads, at most."""
+_BINARY: Final = {"type": "string", "format": "binary"}
+_RATE_LIMITS: Final = {
+    name: {"description": text, "schema": {"type": "string"}}
+    for name, text in (
+        ("RateLimit-Policy", "the limits that this request counts towards: `q` at once, and in `w` seconds"),
+        ("RateLimit", "what remains of each: `r` now, all of it in `t` seconds"),
+    )
+}
+"""Fields of answers where something is limited (draft-ietf-httpapi-ratelimit-headers-11)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,243 +65,373 @@ class BodyLimits:
 
     Attributes
     ----------
-    upload : the body may have `max_upload_bytes` and arrive in pieces, each in time.
-    bulk : a JSON body holds vectors, records, items, scores, outcomes or candidates, and may have `max_json_bytes`;
-        else `max_control_bytes`.
-    decoded : the handler decodes the JSON itself, as the framework would hold up everybody over long lists.
+    json : the setting with the most bytes of a JSON body. other : of a body of another type.
     instead : what takes more than a JSON body may hold, for the refusal.
-    timed : the whole takes at most `request_timeout_s`.
+    timed : the whole takes at most `request_timeout_s`; else each piece of the body must come in time.
     """
 
-    upload: bool = False
-    bulk: bool = False
-    decoded: bool = False
+    json: str = "max_control_bytes"
+    other: str = "max_control_bytes"
     instead: str = "send less at a time"
     timed: bool = True
 
+    def limit(self, settings: Settings, kind: bytes) -> int:
+        """Bytes that a body of this type may have."""
+        limit: int = getattr(settings, self.json if kind == JSON else self.other)
+        return limit
 
-EVENTS: Final = "text/event-stream"
-EVENT: Final[dict[str, Any]] = {
-    "type": "object",
-    "description": "one server-sent event; `data` is JSON",
-    "properties": {name: {"type": "string"} for name in ("id", "event", "data", "retry")},
-}
+
+CONTROL: Final = BodyLimits()
+BULK: Final = BodyLimits(json="max_json_bytes", other="max_json_bytes")
+LONG: Final = BodyLimits(timed=False)
+LONG_LISTS: Final = BodyLimits(json="max_json_bytes", other="max_json_bytes", timed=False)
+UPLOAD: Final = BodyLimits(other="max_upload_bytes", timed=False)
+ITEMS: Final = BodyLimits(
+    json="max_json_bytes",
+    other="max_upload_bytes",
+    timed=False,
+    instead="send items as CSV, Parquet or npz",
+)
+VECTORS: Final = BodyLimits(
+    json="max_json_bytes",
+    other="max_body_bytes",
+    instead="send application/octet-stream or application/x-npz, or batches of records",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Binary:
-    """Bodies and answers beside JSON.
+class Needs:
+    """What a route needs, limits and may answer.
 
     Attributes
     ----------
-    bodies : media types that are read.
-    answer_headers : headers of a raw answer, with what they hold; None: the answer is always JSON.
-    text : says what the bytes are.
-    """
-
-    bodies: tuple[str, ...]
-    answer_headers: Mapping[str, str] | None = None
-    text: str = ""
-
-
-@dataclass(frozen=True)
-class Route:
-    """One address and method: everything that dispatch, access, limits, metrics and the OpenAPI document need.
-
-    Attributes
-    ----------
-    handler : takes a `Call` if ``direct``, else what FastAPI finds in its signature.
-    access : the scope it needs.
-    tag : its group in the OpenAPI document; None: it is not there.
-    query, body, answer : their models; what is left out is read from the handler's signature. No answer: see ``gives``.
-    gives : media type of the answer; with a type other than JSON the handler returns a response of its own.
-    or_gives : a media type that the same answer can have instead of JSON.
-    also : further successful answers, status -> (model, description).
-    errors : statuses of problems beyond those that every route can answer with.
+    access : the scope, on the resource in the path if there is one.
     reading : a POST that changes nothing, so that a key which may only read may send it.
     of_items : it changes items of a gallery and not the gallery itself.
-    links : operation id -> parameters of it, as expressions on this route's answer.
+    decode : reads a JSON body with long lists, in a thread; the framework would hold up everybody over them.
+    query, body : what a plain route reads, for the OpenAPI document.
+    bodies : media types that are read beside JSON.
+    raw_headers : headers of an answer in octets, with what they hold; None: the answer is always JSON.
     decides : answers are decisions, which the audit log can keep.
-    direct : the edge calls the handler itself, past the framework, whose handling of a body costs more than a score.
+    errors : statuses of problems beyond those that every route can answer with.
+    links : operation id -> parameters of it, as expressions on this route's answer.
     """
 
-    method: str
-    path: str
-    handler: Callable[..., Any]
-    _: KW_ONLY
     access: Access
-    tag: str | None = None
-    summary: str | None = None
-    name: str | None = None
-    query: type[Query] | None = None
-    body: Any = None
-    answer: Any = None
-    gives: str = JSON_TYPE
-    or_gives: str | None = None
-    status: int = 200
-    also: Mapping[int, tuple[type[BaseModel], str]] = field(default_factory=dict)
-    errors: tuple[int, ...] = ()
-    limits: BodyLimits = BodyLimits()
+    limits: BodyLimits = CONTROL
     reading: bool = False
     of_items: bool = False
-    direct: bool = False
+    decode: Callable[[bytes], BaseModel] | None = None
+    query: Any = None
+    body: Any = None
+    bodies: tuple[str, ...] = ()
+    raw_headers: Mapping[str, str] | None = None
     decides: bool = False
-    binary: Binary | None = None
+    errors: tuple[int, ...] = ()
     links: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        for name, model in ({} if self.direct else _signature_models(self.handler)).items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, model)
 
-    @property
-    def operation_id(self) -> str:
-        """The operation's name, unique in the table."""
-        return self.name or self.handler.__name__
+def needs(access: Access, **declared: Any) -> Callable[[Handler], Handler]:
+    """Declare below ``@router.get(...)`` what a handler needs: see `Needs`."""
 
-    @cached_property
-    def reads(self) -> bool:
-        """Whether it changes nothing."""
-        return self.reading or self.method == "GET"
+    def declare(handler: Handler) -> Handler:
+        vars(handler)["needs"] = Needs(access=access, **declared)
+        return handler
 
-    @cached_property
-    def level(self) -> Level:
-        """How much of a resource its scope has to cover."""
-        return "read" if self.reads else "items" if self.of_items else "all"
+    return declare
 
-    @cached_property
-    def label(self) -> str:
-        """The address without the kinds of its parameters, as metrics, logs and the OpenAPI document show it."""
-        return self.path.replace(":path}", "}")
 
-    @cached_property
-    def reader(self) -> QueryReader:
-        return reader_of(self.query or NoQuery)
+def content(media_type: str, schema: Mapping[str, Any] = _BINARY) -> dict[int | str, dict[str, Any]]:
+    """``responses`` of a route that answers with something other than JSON."""
+    return {200: {"content": {media_type: {"schema": schema}}}}
 
-    @cached_property
-    def app(self) -> Any:
-        """The handler as an ASGI application, with FastAPI reading its path, headers and body."""
-        return self.framework_route(self.handler).app
 
-    @property
-    def reads_stream(self) -> bool:
-        """Whether the handler reads the body itself, so that the framework does not know its form."""
-        return self.body is not None and (self.direct or self.binary is not None or self.limits.decoded)
+class _Name(Convertor[str]):
+    """A name in an address, with or without a tenant, however its slash is encoded."""
 
-    def problem_statuses(self) -> set[int]:
-        statuses = {*_ALWAYS, *self.errors}
-        if self.access != "open":
+    regex = NAME_PATTERN
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("name", _Name())
+
+
+class GuardedRoute(APIRoute):
+    """A route that refuses what it does not allow before anything is parsed."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        self.needs: Needs = vars(endpoint)["needs"]
+        (self.method,) = options["methods"]
+        options["operation_id"] = options["operation_id"] or endpoint.__name__
+        options["summary"] = options["summary"] or endpoint.__name__.replace("_", " ").capitalize()
+        status = options["status_code"] or 200
+        answers = {status: {}, **options["responses"]}
+        answers = {status: self._success(answer) for status, answer in answers.items()}
+        if self.needs.links:
+            answers[status]["links"] = {
+                name: {"operationId": name, "parameters": dict(arguments)}
+                for name, arguments in self.needs.links.items()
+            }
+        answers |= responses(*sorted(self._problems(path)))
+        extra = {} if self.needs.access == "open" else _access_text(self.needs.access)
+        if self.needs.bodies:
+            extra["requestBody"] = {"content": {kind: {"schema": _BINARY} for kind in self.needs.bodies}}
+        options |= {"responses": answers, "openapi_extra": extra}
+        super().__init__(path, endpoint, **options)
+
+    def _success(self, answer: dict[str, Any]) -> dict[str, Any]:
+        headers: dict[str, Any] = {"X-Request-ID": {"schema": {"type": "string"}}}
+        if self.needs.access != "open":
+            headers |= _RATE_LIMITS
+        if self.needs.raw_headers is not None:
+            texts = self.needs.raw_headers.items()
+            headers |= {name: {"description": text, "schema": {"type": "string"}} for name, text in texts}
+            answer = {**answer, "content": {OCTETS_TYPE: {"schema": _BINARY}}}
+        return {**answer, "headers": headers}
+
+    def _problems(self, path: str) -> set[int]:
+        statuses = {422, 500, 503, *self.needs.errors}
+        if self.needs.access != "open":
             statuses |= {401, 403}
-        if self.method in ("POST", "PUT", "PATCH"):
+        if self.method in ("POST", "PUT"):
             statuses |= {408, 413}
-        if self.direct:
-            statuses |= {404, 406, 415, 429}
-        if "{" in self.path:
+        if "{" in path:
             statuses.add(404)
         return statuses
 
-    def framework_route(self, endpoint: Callable[..., Any]) -> APIRoute:
-        """FastAPI's view of the route with this endpoint."""
-        json = self.gives == JSON_TYPE and self.status != 204
-        answers: dict[int | str, dict[str, Any]] = {
-            status: {"model": model, "description": text} for status, (model, text) in self.also.items()
-        }
-        if not json and self.status != 204:
-            is_binary = self.gives.startswith(("image/", "application/"))
-            text = {"type": "string", "format": "binary"} if is_binary else {"type": "string"}
-            schema = EVENT if self.gives == EVENTS else text
-            answers[self.status] = {
-                "description": "Successful Response",
-                "content": {self.gives: {"schema": schema}},
-            }
-        if self.or_gives is not None:
-            answers[self.status] = {"content": {self.or_gives: {"schema": {"type": "string"}}}}
-        answers.update(responses(*sorted(self.problem_statuses())))
-        return APIRoute(
-            self.path,
-            endpoint,
-            methods=[self.method],
-            response_model=self.answer if json else None,
-            response_class=JSONResponse if json else Response,
-            status_code=self.status,
-            responses=answers,
-            tags=[self.tag] if self.tag else None,
-            summary=self.summary or self.operation_id.replace("_", " ").capitalize(),
-            operation_id=self.operation_id,
-            name=self.operation_id,
+    @property
+    def is_page(self) -> bool:
+        """Whether people see the answer in a browser."""
+        return self.response_class is HTMLResponse
+
+    @property
+    def level(self) -> Level:
+        """How much of a resource its scope has to cover."""
+        if self.needs.reading or self.method == "GET":
+            return "read"
+        return "items" if self.needs.of_items else "all"
+
+    def get_route_handler(self) -> Answering:
+        """The handler behind its guards."""
+        return self._guarded(super().get_route_handler())
+
+    def _guarded(self, handler: Answering) -> Answering:
+        limits, level = self.needs.limits, self.level
+
+        async def guarded(request: Request) -> Response:
+            scope = request.scope
+            services: Services = scope["app"].state.services
+            settings = services.settings
+            if "pairmark.head" in scope and not limits.timed:
+                raise MethodNotAllowed("this address takes GET")
+            await services.admission.admit(scope, self.needs.access, request.path_params, level)
+            self._check_query(scope)
+            receive = self._bounded_body(request, settings)
+            with acting(_actor(scope)):
+                async with asyncio.timeout(settings.request_timeout_s if limits.timed else None):
+                    return await self._answer(services, handler, scope, receive)
+
+        return guarded
+
+    def _check_query(self, scope: Scope) -> None:
+        if scope["query_string"]:
+            values = query_values(scope["query_string"])
+            if not self.dependant.query_params:
+                name = next(iter(values))[:100]
+                raise InvalidInput(f"{name!r} is not a query parameter here; there is none", field=name)
+
+    async def _answer(
+        self, services: Services, handler: Answering, scope: Scope, receive: Receive
+    ) -> Response:
+        request = _Decoding(scope, receive, services, self.needs.decode)
+        # Pages ask on within their turn; uploads and long work have places of their own; whoever watches the service is
+        # told at once, also while everybody waits.
+        is_probe = self.needs.access in ("open", "metrics")
+        if self.is_page or is_probe or WITHIN_PAGE in scope or not self.needs.limits.timed:
+            return await handler(request)
+        async with services.slot(current_owner()):
+            return await handler(request)
+
+    def _bounded_body(self, request: Request, settings: Settings) -> Receive:
+        """Check what a head says of its body; what reads that, up to its bounds."""
+        fields = dict(request.scope["headers"])
+        if b"content-encoding" in fields:
+            _check_encoding(fields[b"content-encoding"].strip().lower())
+        limits = self.needs.limits
+        limit = limits.limit(settings, media_type(fields))
+        declared = fields.get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > limit:
+            raise _too_large(str(int(declared)), limit, limits.instead)
+        if declared == b"0":
+            return request.receive
+        return _Body(request, settings, limits, limit, self._counts_marks(fields)).receive
+
+    def _counts_marks(self, fields: Mapping[bytes, bytes]) -> bool:
+        return self.needs.decode is None and media_type(fields) == JSON
+
+
+class PlainRoute(GuardedRoute):
+    """A route whose handler reads a `Call`; the models in `Needs` say what it takes, for the document."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        declared: Needs = vars(endpoint)["needs"]
+        given = {"query": (declared.query, Query()), "body": (declared.body, Body())}
+
+        def reads(**_: Any) -> None:
+            """Never called: names what the handler reads."""
+
+        vars(reads)["__signature__"] = Signature(
+            [
+                Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[model, place])
+                for name, (model, place) in given.items()
+                if model is not None
+            ]
         )
+        super().__init__(path, endpoint, **{**options, "dependencies": [Depends(reads)]})
+
+    def _problems(self, path: str) -> set[int]:
+        return super()._problems(path) | {404, 406, 415, 429}
+
+    def get_route_handler(self) -> Answering:
+        """The handler behind its guards, without the framework between."""
+        self.answer: Answering = self._guarded(self._call)
+        return self.answer
+
+    def _check_query(self, scope: Scope) -> None:
+        if self.needs.query is None:
+            super()._check_query(scope)
+
+    def _counts_marks(self, fields: Mapping[bytes, bytes]) -> bool:
+        return False
+
+    async def _answer(
+        self, services: Services, handler: Answering, scope: Scope, receive: Receive
+    ) -> Response:
+        query = None if self.needs.query is None else read_query(self.needs.query, scope["query_string"])
+        return await handler(Call(scope, receive, services, query))
+
+    async def _call(self, call: Request) -> Response:
+        assert isinstance(call, Call)
+        handler = partial(self.endpoint, **call.path_params)
+        if self.needs.decides and (
+            call.services.settings.log_decisions or call.fields.get(HEADER) == b"true"
+        ):
+            body, kind, extra = await logged_decision(handler, call)
+        else:
+            body, kind, extra = await handler(call)
+        response = Response(body, media_type=kind.decode())
+        response.raw_headers.extend(extra)
+        return response
 
 
-@dataclass(frozen=True)
-class RouteMatch:
-    """The route of a request, and the parameters in its path."""
+class _Decoding(Request):
+    """A request whose JSON is read by the route's own decoder, if it has one."""
 
-    route: Route
-    path: dict[str, str]
+    def __init__(
+        self, scope: Scope, receive: Receive, services: Services, decode: Callable[[bytes], BaseModel] | None
+    ) -> None:
+        super().__init__(scope, receive)
+        self._services, self._decode = services, decode
 
-
-class RouteTable:
-    """Routes by method and path, the first that fits; `ValueError` when two share both, or an operation's name."""
-
-    def __init__(self, routes: Iterable[Route]) -> None:
-        self.routes: Sequence[Route] = tuple(routes)
-        self._exact: dict[tuple[str, str], RouteMatch] = {}
-        self._patterns: dict[tuple[str, str], list[tuple[re.Pattern[str], Route]]] = {}
-        names: set[str] = set()
-        for route in self.routes:
-            if route.operation_id in names:
-                raise ValueError(f"two routes are called {route.operation_id!r}")
-            names.add(route.operation_id)
-            for method in _methods(route):
-                if "{" in route.path:
-                    pattern = _pattern(route.path)
-                    self._patterns.setdefault((method, _first(route.path)), []).append((pattern, route))
-                elif (method, route.path) in self._exact:
-                    raise ValueError(f"two routes answer {method} {route.path}")
-                else:
-                    self._exact[(method, route.path)] = RouteMatch(route, {})
-
-    def find(self, method: str, path: str) -> RouteMatch | None:
-        """The route of a request, if there is one."""
-        route_match = self._exact.get((method, path))
-        if route_match is not None:
-            return route_match
-        for pattern, route in self._patterns.get((method, _first(path)), ()):
-            # Not `match`: there "$" would leave a line break at the end out of the name.
-            matched = pattern.fullmatch(path)
-            if matched is not None:
-                return RouteMatch(route, matched.groupdict())
-        return None
-
-    def methods_of(self, path: str) -> list[str]:
-        """The methods that an address takes; none: there is nothing there."""
-        methods = {method for method, _ in (*self._exact, *self._patterns)}
-        return sorted(method for method in methods if self.find(method, path) is not None)
+    async def json(self) -> Any:
+        body = await self.body()
+        if self._decode is None:
+            return await super().json()
+        try:
+            return await self._services.runtime.batch_place.run(partial(self._decode, body))
+        except Exception as error:
+            # The framework takes any error of a body for a malformed one.
+            self.scope["pairmark.refusal"] = error
+            raise
 
 
-def _signature_models(handler: Callable[..., Any]) -> dict[str, type[BaseModel] | None]:
-    """The models of query, body and answer that a handler's signature names."""
-    hints = get_type_hints(handler)
-    answers = get_args(hints.get("return")) or (hints.get("return"),)
-    models = {"query": (hints.get("query"),), "body": (hints.get("request"),), "answer": answers}
+class _Body:
+    """Reads a body within its bounds: bytes, marks of JSON, and the time of each piece of what may take long."""
+
+    def __init__(
+        self, request: Request, settings: Settings, limits: BodyLimits, limit: int, counts_marks: bool
+    ) -> None:
+        self._request, self._settings, self._limits = request, settings, limits
+        self._limit, self._counts_marks = limit, counts_marks
+        self._size = self._marks = 0
+        self._began = 0.0
+        self._is_read = False
+
+    async def receive(self) -> Message:
+        """The next piece; what is refused is kept in the scope, as the framework takes it for a malformed body."""
+        try:
+            return await self._next()
+        except (SlowBody, TooLarge) as error:
+            self._request.scope["pairmark.refusal"] = error
+            raise
+
+    async def _next(self) -> Message:
+        if self._limits.timed or self._is_read:
+            message = await self._request.receive()
+        else:
+            message = await self._in_time()
+        piece = message.get("body", b"")
+        self._size += len(piece)
+        if self._size > self._limit:
+            raise _too_large(f"more than {self._limit}", self._limit, self._limits.instead)
+        if self._counts_marks:
+            # Each may become an object and be validated, all of them while nobody else is answered.
+            self._marks += piece.count(b"[") + piece.count(b"{") + piece.count(b",")
+            if self._marks > _MOST_MARKS:
+                raise TooLarge(
+                    f"the body has more than {_MOST_MARKS} lists, objects and commas; {self._limits.instead}",
+                    limit=_MOST_MARKS,
+                )
+        if not message.get("more_body", False):
+            self._is_read = self._request.scope["pairmark.body_read"] = True
+        return message
+
+    async def _in_time(self) -> Message:
+        """Long uploads may take long, but each piece must come in time, and all of them at some rate."""
+        settings, now = self._settings, time.monotonic()
+        self._began = self._began or now
+        patience = settings.request_timeout_s
+        most = self._began + patience + self._size / settings.min_upload_bytes_per_s - now
+        try:
+            async with asyncio.timeout(max(0.0, min(most, patience))):
+                return await self._request.receive()
+        except TimeoutError:
+            raise SlowBody(
+                f"the body arrives too slowly: no piece for {patience:g} s, or less than "
+                f"{settings.min_upload_bytes_per_s:g} bytes a second"
+            ) from None
+
+
+def _access_text(access: Access) -> dict[str, Any]:
     return {
-        name: next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
-        for name, kinds in models.items()
+        "security": [{"bearer": []}, {"key": []}],
+        "x-required-scope": "any" if access == "metrics" else access,
     }
 
 
-def _pattern(path: str) -> re.Pattern[str]:
-    """What an address matches; names may have a tenant before them."""
-    pattern = compile_path(path)[0].pattern
-    for name in ("name", "ref", "gallery"):
-        pattern = pattern.replace(f"(?P<{name}>[^/]+)", f"(?P<{name}>{NAME_PATTERN})")
-    return re.compile(pattern)
+def _actor(scope: Scope) -> Actor:
+    key = scope.get("pairmark.key")
+    return Actor(
+        name=scope.get("pairmark.caller", "nobody"),
+        tenant=None if key is None else key.tenant,
+        request_id=scope["pairmark.request_id"],
+        trace_id=scope.get("pairmark.trace_id"),
+    )
 
 
-def _methods(route: Route) -> tuple[str, ...]:
-    """A route that reads answers HEAD as well, unless its answer does not end by itself."""
-    return ("GET", "HEAD") if route.method == "GET" and route.limits.timed else (route.method,)
+def _too_large(size: str, limit: int, instead: str) -> TooLarge:
+    return TooLarge(f"the body has {size} bytes; at most {limit} are taken here: {instead}", limit=limit)
 
 
-def _first(path: str) -> str:
-    return path[1:].partition("/")[0]
+def _check_encoding(encoding: bytes) -> None:
+    if encoding not in (b"", b"identity"):
+        raise UnsupportedMediaType(
+            f"the body has Content-Encoding: {encoding.decode('latin-1')[:100]}; expected a body that is not "
+            "compressed in transfer. Files of datasets may be compressed themselves, e.g. .csv.gz and Parquet",
+            field="content-encoding",
+        )

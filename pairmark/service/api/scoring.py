@@ -1,7 +1,7 @@
 """The scoring routes: `/similarity`, `/match`, `/explain`.
 
-Called by the edge itself, because a framework's handling of one body costs more than scoring a pair. Every request
-goes the same way: parse, resolve, score, decide, answer. `RequestWork` decides which of it runs on the event loop.
+Plain routes, because a framework's handling of one body costs more than scoring a pair. Every request goes the same
+way: parse, resolve, score, decide, answer. `RequestWork` decides which of it runs on the event loop.
 """
 
 from __future__ import annotations
@@ -11,18 +11,21 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
+from fastapi import APIRouter
 from pydantic_core import to_json
 
+from pairmark.service.api.answers import ExplanationOut, MatchesOut, ScoresOut
 from pairmark.service.api.calls import JSON, NPZ, OCTETS, Answer, Call, media, model_header
-from pairmark.service.api.evidence import bayes_answer, check_apart
+from pairmark.service.api.evidence import BayesOut, bayes_answer, check_apart
 from pairmark.service.api.problems import NotAcceptable
-from pairmark.service.api.query import Query
+from pairmark.service.api.query import QueryModel
+from pairmark.service.api.routing import VECTORS, PlainRoute, needs
 from pairmark.service.decision_codes import DECISIONS
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
 from pairmark.service.places import RequestWork
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.binary import parse_npz, parse_octets
-from pairmark.service.runtime.growing_body import RequestBody
+from pairmark.service.runtime.json_forms import PairsBody, ScoresBody
 from pairmark.service.runtime.live import subsample
 from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
@@ -32,6 +35,14 @@ from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.subjects import SubjectClass
 from pairmark.wire.scoring import MatchParameters, PairsParameters, SimilarityParameters
 
+router = APIRouter(tags=["scoring"], route_class=PlainRoute)
+BINARY_BODIES: Final = ("application/octet-stream", "application/x-npz")
+MODEL_HEADER: Final = {"X-Pairmark-Model": "JSON of the version that answered"}
+_POINT: Final = {
+    f"X-Pairmark-{name}": "as in the operating point"
+    for name in ("Threshold", "Calibration-Id", "Method", "Fpr-Upper-Bound")
+}
+
 BYTES_A_SECOND: Final = {JSON: 64 * 1024 * 1000.0, OCTETS: 2 * 1024 * 1024 * 1000.0, NPZ: 1.0}
 """How fast each kind of body is read; an npz may hold far more than its bytes."""
 WRITING_S: Final = 4e-7
@@ -40,15 +51,15 @@ CONFIDENCE: Final = MatchParameters.confidence
 _SCORED, _MATCHED, _EXPLAINED = (PAIRS.labels(path) for path in ("/similarity", "/match", "/explain"))
 
 
-class PairsQuery(Query, PairsParameters):
+class PairsQuery(QueryModel, PairsParameters):
     """Which model scores, how subjects of several samples are compared, and the shape of a binary body."""
 
 
-class SimilarityQuery(Query, SimilarityParameters):
+class SimilarityQuery(QueryModel, SimilarityParameters):
     """Which model scores, and whether scores are stated as evidence too."""
 
 
-class MatchQuery(Query, MatchParameters):
+class MatchQuery(QueryModel, MatchParameters):
     """Which model scores, and how it decides: at a false positive rate, or by prior and costs."""
 
 
@@ -66,14 +77,30 @@ class ScoredPairs:
     """How subjects were compared; None for plain vectors."""
 
 
+@router.post("/similarity", summary="Score pairs", response_model=ScoresOut)
+@needs(
+    "score",
+    limits=VECTORS,
+    query=SimilarityQuery,
+    body=PairsBody,
+    bodies=BINARY_BODIES,
+    raw_headers=MODEL_HEADER,
+)
 async def similarity(call: Call) -> Answer:
-    """The similarity of each pair of a left and a right side."""
+    """The similarity of each pair of a left and a right side.
+
+    Bulk bodies: `application/octet-stream` is little-endian float32, row-major: all left rows, then all right rows
+    (`dim` defaults to the model's, `n_left` to half of the rows). `application/x-npz` contains the arrays `left` and
+    `right`. For subjects of several samples, send the rows subject by subject. `left_samples` and `right_samples` give
+    the number of rows per subject; in npz, the arrays `left_counts` and `right_counts` do. With `Accept:
+    application/octet-stream` the answer is raw too: float32 scores.
+    """
     kind, raw = media(call)
     query: SimilarityQuery = call.query
     if raw and query.log_lr:
         raise NotAcceptable("log_lr is given as application/json: leave it out, or accept that")
     await call.services.runtime.check_calibration(query.calibration, call.models)
-    body = await call.body()
+    body = await call.read_body()
     with call.services.runtime.request_work() as request_work:
         scored = await _score(call, request_work, kind, body, "similarity")
         ratios = None
@@ -89,6 +116,20 @@ async def similarity(call: Call) -> Answer:
     return answer
 
 
+@router.post(
+    "/match",
+    summary="Decide pairs at a false positive rate, or by costs",
+    response_model=MatchesOut | BayesOut,
+)
+@needs(
+    "decide",
+    limits=VECTORS,
+    decides=True,
+    query=MatchQuery,
+    body=PairsBody | ScoresBody,
+    bodies=BINARY_BODIES,
+    raw_headers={**MODEL_HEADER, **_POINT},
+)
 async def match(call: Call) -> Answer:
     """Decide for each pair whether it is the same: at a false positive rate, or (with `prior`) at the lowest cost.
 
@@ -100,6 +141,9 @@ async def match(call: Call) -> Answer:
     If the calibration data cannot support the rate, the answer is 422 `insufficient-calibration-data` with
     `smallest_fpr` and `required_units` for each method. Its `alternatives` state what the other methods would answer.
     To decide scores of another system, send `{"scores": [..]}` and `calibration=`.
+
+    Bulk bodies: as for `POST /similarity`. With `Accept: application/octet-stream` the answer is raw too: one uint8 per
+    pair (1 = match, with `fnr` 2 = review), and the threshold and calibration in headers.
     """
     query: MatchQuery = call.query
     kind, raw = media(call)
@@ -111,7 +155,7 @@ async def match(call: Call) -> Answer:
         raise NotAcceptable(
             "log_lr and decisions by prior are given as application/json: leave them out, or accept that"
         )
-    body = await call.body()
+    body = await call.read_body()
     with call.services.runtime.request_work() as request_work:
         if kind == JSON and holds_scores(body):
             scored = await _given_scores(call, request_work, body)
@@ -175,12 +219,20 @@ async def _by_costs(
     return body, JSON, ()
 
 
+@router.post("/explain", summary="Explain one pair's score", response_model=ExplanationOut)
+@needs(
+    "score",
+    limits=VECTORS,
+    query=PairsQuery,
+    body=PairsBody,
+    bodies=BINARY_BODIES,
+)
 async def explain(call: Call) -> Answer:
-    """What each feature contributes to the score of one pair."""
+    """What each feature contributes to the score of one pair. Bulk bodies: as for `POST /similarity`."""
     kind, raw = media(call)
     if raw:
         raise NotAcceptable("explanations are given as application/json")
-    body = await call.body()
+    body = await call.read_body()
     with call.services.runtime.request_work() as request_work:
         pairs, version = await _read(call, request_work, kind, body, "similarity")
 
@@ -197,7 +249,7 @@ async def explain(call: Call) -> Answer:
 
 
 async def _read(
-    call: Call, request_work: RequestWork, kind: bytes, body: RequestBody, capability: str
+    call: Call, request_work: RequestWork, kind: bytes, body: bytes | bytearray, capability: str
 ) -> tuple[VectorPairs, LoadedVersion]:
     """The pairs of a body, and the version that they are for."""
     runtime, settings, query = call.services.runtime, call.services.settings, call.query
@@ -237,7 +289,7 @@ def _model(pairs: VectorPairs, query: PairsQuery) -> str | None:
 
 
 async def _score(
-    call: Call, request_work: RequestWork, kind: bytes, body: RequestBody, capability: str
+    call: Call, request_work: RequestWork, kind: bytes, body: bytes | bytearray, capability: str
 ) -> ScoredPairs:
     pairs, version = await _read(call, request_work, kind, body, capability)
     how = call.query.aggregation
@@ -251,7 +303,7 @@ async def _score(
     return ScoredPairs(scores, version.json, version, pairs, subjects, how)
 
 
-async def _given_scores(call: Call, request_work: RequestWork, body: RequestBody) -> ScoredPairs:
+async def _given_scores(call: Call, request_work: RequestWork, body: bytes | bytearray) -> ScoredPairs:
     """Scores made elsewhere: no model scores anything, and a calibration must be named."""
     calibration, limit = call.query.calibration, call.services.settings.max_batch_pairs
     if calibration is None:

@@ -1,17 +1,22 @@
-"""`/galleries/{gallery}/search` and `.../subjects/{subject}/verify`: called by the edge, as `scoring.py`."""
+"""`/galleries/{gallery}/search` and `.../subjects/{subject}/verify`: plain routes, as `scoring.py`."""
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Path
 
 from pairmark.service.api.calls import JSON, Answer, Call, only_json
 from pairmark.service.api.metrics import SEARCHED
-from pairmark.service.api.query import Query
+from pairmark.service.api.query import QueryModel
 from pairmark.service.api.rates import limit_of
+from pairmark.service.api.routing import VECTORS, PlainRoute, needs
 from pairmark.service.api.scoring import BYTES_A_SECOND, CONFIDENCE
 from pairmark.service.errors import TooLarge, UnknownModel, UnsupportedRate
 from pairmark.service.galleries.repository import GalleryState
+from pairmark.service.galleries.schemas import SearchBody, SearchOut, VerifyBody, VerifyOut
 from pairmark.service.galleries.searches import SeenDecision, model_rows, parse_probe, parse_search
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.points import ServedPoint
@@ -19,17 +24,29 @@ from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.subjects import SubjectClass
 from pairmark.wire.galleries import VerifyParameters
 
+router = APIRouter(tags=["galleries"], route_class=PlainRoute)
+
+
+Gallery = Annotated[str, Path(description="the gallery's name")]
+Subject = Annotated[str, Path(description="the subject; it may contain slashes")]
 CAPABILITY = "search"
 
 
-class VerifyQuery(Query, VerifyParameters):
+class VerifyQuery(QueryModel, VerifyParameters):
     """The operating point of a verification, and how a subject of several items is compared."""
 
 
 _FOUND, _VERIFIED = SEARCHED.labels("search"), SEARCHED.labels("verify")
 
 
-async def search(call: Call) -> Answer:
+@router.post(
+    "/galleries/{gallery:name}/search",
+    operation_id="search_gallery",
+    summary="Search a gallery",
+    response_model=SearchOut,
+)
+@needs("gallery", limits=VECTORS, reading=True, decides=True, errors=(409,), body=SearchBody)
+async def search(call: Call, gallery: Gallery) -> Answer:
     """Find the most similar items of each query, by exact search.
 
     Scores are those of `/similarity`, best first; ties are ordered by id. With `fpir` or `fpr`, only matches are
@@ -39,8 +56,8 @@ async def search(call: Call) -> Answer:
     deletion that was acknowledged before it.
     """
     only_json(call)
-    services, name = call.services, call.path["gallery"]
-    text = await call.body()
+    services, name = call.services, gallery
+    text = await call.read_body()
     with services.runtime.request_work() as request_work:
         seconds = len(text) / BYTES_A_SECOND[JSON]
         request = await request_work.run(seconds, lambda: parse_search(text, services.settings))
@@ -83,7 +100,14 @@ async def search(call: Call) -> Answer:
     return answer, JSON, ()
 
 
-async def verify(call: Call) -> Answer:
+@router.post(
+    "/galleries/{gallery:name}/subjects/{subject:path}/verify",
+    operation_id="verify_subject",
+    summary="Verify one subject",
+    response_model=VerifyOut,
+)
+@needs("gallery", limits=VECTORS, reading=True, decides=True, query=VerifyQuery, body=VerifyBody)
+async def verify(call: Call, gallery: Gallery, subject: Subject) -> Answer:
     """Decide whether a vector, or several samples, belong to a subject.
 
     If the calibration supports it, a subject with several items is compared as a whole, and the guarantee is for the
@@ -92,8 +116,8 @@ async def verify(call: Call) -> Answer:
     """
     only_json(call)
     services = call.services
-    name, subject = call.path["gallery"], call.path["subject"]
-    text, most = await call.body(), services.settings.max_subject_samples
+    name = gallery
+    text, most = await call.read_body(), services.settings.max_subject_samples
     with services.runtime.request_work() as request_work:
         seconds = len(text) / BYTES_A_SECOND[JSON]
         probe, refs = await request_work.run(seconds, lambda: parse_probe(text, most))
@@ -147,7 +171,7 @@ def _keep(
         return
     decisions = [item.decision for item in seen_decisions]
     call.services.recorder.record(
-        Deciding(version.entry.model_id, version.entry.version, call.path["gallery"]),
+        Deciding(version.entry.model_id, version.entry.version, call.path_params["gallery"]),
         policy,
         [decisions.count(code) for code in range(3)],
         lambda: decisions,

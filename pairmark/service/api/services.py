@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Depends, Request
 
 from pairmark.service import db_metrics
+from pairmark.service.api.admission import Admission
 from pairmark.service.api.event_watch import EventWatch
 from pairmark.service.api.rates import Rates
 from pairmark.service.api.readiness import TimedQuestion
@@ -37,7 +38,7 @@ from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.reviews import Reviews
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.settings import Settings
-from pairmark.service.shares import LoopTurns, Turns
+from pairmark.service.shares import Turns
 from pairmark.service.store.refs import PRODUCTION
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.submission import TrainingQueue
@@ -45,6 +46,10 @@ from pairmark.service.webhooks.webhooks import Webhooks
 
 if TYPE_CHECKING:
     from pairmark.service.keys.openid import Provider
+
+
+HANDLED_AT_ONCE = 8
+"""Requests of one owner that handlers of the framework answer at once."""
 
 
 class Services:
@@ -77,12 +82,17 @@ class Services:
         self.keys = Keys(self.database, settings)
         self.tenants = Tenants(self.database, settings)
         self.sessions = Sessions(self.database)
-        self.pieces_of_bodies = LoopTurns()
+        self.admission = Admission(self)
+        self._slots: dict[str, asyncio.Semaphore] = {}
         self.report_turns = Turns(1, 2)
         """Of reports and pictures: more threads of Python at a time make none faster, and scores wait longer."""
         self.last_use: dict[str, float] = {}
         """When keys were last used, by id, that is not in the database yet."""
         db_metrics.watch(self.database)
+
+    def slot(self, owner: str) -> asyncio.Semaphore:
+        """Held by each request of an owner while a handler of the framework answers it."""
+        return self._slots.setdefault(owner, asyncio.Semaphore(HANDLED_AT_ONCE))
 
     @cached_property
     def provider(self) -> Provider | None:

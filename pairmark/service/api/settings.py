@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from fastapi import APIRouter
 from pydantic import BaseModel, Field, SecretStr
 
+from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.api.services import InServices
 from pairmark.service.settings import Settings
+
+router = APIRouter(tags=["status"], route_class=GuardedRoute)
+
 
 HIDDEN = "***"
 
@@ -33,6 +38,8 @@ class SettingsOut(BaseModel):
     items: list[SettingOut]
 
 
+@router.get("/settings")
+@needs("operator")
 def get_settings(services: InServices) -> SettingsOut:
     """The settings of this process. Environment variables set them; they are read at the start."""
     return SettingsOut(items=public_settings(services.settings))

@@ -6,14 +6,18 @@ import logging
 from pathlib import Path
 from typing import Literal
 
-from fastapi import Request, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from pairmark.service.api import metrics
 from pairmark.service.api.readings import deployment_text
+from pairmark.service.api.routing import GuardedRoute, content, needs
 from pairmark.service.api.services import InServices
 from pairmark.service.errors import NotReady
 from pairmark.service.jobs.queue import START_ONE
+
+router = APIRouter(tags=["status"], route_class=GuardedRoute)
+
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +36,15 @@ class Ready(BaseModel):
     warnings: list[str] = Field(description="problems that need attention, although requests are answered")
 
 
+@router.get("/healthz", summary="Check liveness")
+@needs("open")
 async def healthz() -> Alive:
     """The process is alive. Does not check the database."""
     return Alive()
 
 
+@router.get("/readyz", summary="Check readiness")
+@needs("open")
 async def readyz(request: Request, services: InServices) -> Ready:
     """Ready: kernels are compiled and the database answers. Answers within two seconds, with the reason if not."""
     if request.app.state.closing.is_set():
@@ -57,6 +65,13 @@ async def readyz(request: Request, services: InServices) -> Ready:
     return Ready(workers=workers, warnings=warnings)
 
 
+@router.get(
+    "/metrics",
+    summary="Get metrics",
+    response_class=Response,
+    responses=content("text/plain", {"type": "string"}),
+)
+@needs("metrics")
 async def scrape(services: InServices) -> Response:
     """Metrics in the Prometheus text format. If the database does not answer in time, its metrics are left out."""
     try:

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 
 from fastapi import Request
 
-from pairmark.service.api.edge import WITHIN_PAGE
+from pairmark.service.api.routing import WITHIN_PAGE
 
 _FORWARDED = frozenset({b"host", b"authorization", b"x-api-key", b"cookie", b"x-request-id"})
 _COPIED = (

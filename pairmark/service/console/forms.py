@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
-from pairmark.service.api.query import FROM_QUERY, Query
-from pairmark.service.api.routing import Route
+from pairmark.service.api.query import QueryModel
+from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.api.services import may
 from pairmark.service.console.ask import Api
 from pairmark.service.console.frame import page
 from pairmark.service.store.refs import PRODUCTION, split_ref
+
+router = APIRouter(include_in_schema=False, route_class=GuardedRoute, default_response_class=HTMLResponse)
+
 
 SUGGESTED = 25
 """Models offered by name; any other can be typed."""
@@ -21,7 +24,7 @@ FIELDS_SHOWN = 40
 """Above this many features a form of one field each helps nobody; the vector is pasted."""
 
 
-class TrainQuery(Query):
+class TrainQuery(QueryModel):
     """What the form starts with."""
 
     dataset: str | None = Field(None, max_length=200)
@@ -30,7 +33,7 @@ class TrainQuery(Query):
     params: str | None = Field(None, max_length=4000, description="JSON of parameters to start with")
 
 
-class TryQuery(Query):
+class TryQuery(QueryModel):
     """Which model, and perhaps which rows of which dataset."""
 
     model: str | None = Field(None, max_length=200)
@@ -39,7 +42,9 @@ class TryQuery(Query):
     right: int | None = Field(None, ge=0, lt=2**53)
 
 
-async def train_page(request: Request, query: Annotated[TrainQuery, FROM_QUERY]) -> HTMLResponse:
+@router.get("/console/train")
+@needs("any")
+async def train_page(request: Request, query: Annotated[TrainQuery, Query()]) -> HTMLResponse:
     """The form that ends in a training job."""
     api = Api(request)
     datasets = (await api.need("/datasets", limit=100))["items"]
@@ -54,7 +59,9 @@ async def train_page(request: Request, query: Annotated[TrainQuery, FROM_QUERY])
     )
 
 
-async def try_page(request: Request, query: Annotated[TryQuery, FROM_QUERY]) -> HTMLResponse:
+@router.get("/console/try")
+@needs("any")
+async def try_page(request: Request, query: Annotated[TryQuery, Query()]) -> HTMLResponse:
     """A form for what the chosen model can do: score and explain a pair, rank labels."""
     api = Api(request)
     models = (await api.need("/models", limit=SUGGESTED))["items"]
@@ -90,9 +97,3 @@ def _fields(version: dict[str, Any] | None) -> list[str]:
     if version is None or version["n_features"] > FIELDS_SHOWN:
         return []
     return version["feature_names"] or [f"x{at}" for at in range(version["n_features"])]
-
-
-ROUTES = (
-    Route("GET", "/console/train", train_page, access="any", query=TrainQuery, gives="text/html"),
-    Route("GET", "/console/try", try_page, access="any", query=TryQuery, gives="text/html"),
-)

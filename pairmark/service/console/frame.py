@@ -15,7 +15,7 @@ from pydantic import Field
 
 from pairmark.service.api.docs import with_code
 from pairmark.service.api.guide import FOLDER as GUIDE
-from pairmark.service.api.query import Query
+from pairmark.service.api.query import QueryModel
 from pairmark.service.api.services import may
 from pairmark.service.console.ask import Refused
 from pairmark.service.keys.schemas import Scope
@@ -43,7 +43,7 @@ NAVIGATION: tuple[tuple[str, str, Scope | None], ...] = (
 """Address, words, and the scope without which the page is of no use."""
 
 
-class CursorQuery(Query):
+class CursorQuery(QueryModel):
     """Which page of a list."""
 
     cursor: str | None = Field(None, max_length=1000)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
-from pairmark.service.api.query import FROM_QUERY
-from pairmark.service.api.routing import Route
+from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.console.ask import Api
 from pairmark.service.console.frame import CursorQuery, listing, page
+
+router = APIRouter(include_in_schema=False, route_class=GuardedRoute, default_response_class=HTMLResponse)
+
 
 ON_A_PAGE = 25
 
@@ -22,7 +24,9 @@ class ItemsPageQuery(CursorQuery):
     subject: str | None = Field(None, max_length=512)
 
 
-async def galleries_page(request: Request, query: Annotated[CursorQuery, FROM_QUERY]) -> HTMLResponse:
+@router.get("/console/galleries")
+@needs("any")
+async def galleries_page(request: Request, query: Annotated[CursorQuery, Query()]) -> HTMLResponse:
     """Galleries by name."""
     api = Api(request)
     galleries = await api.need("/galleries", limit=ON_A_PAGE, cursor=query.cursor)
@@ -37,8 +41,10 @@ async def galleries_page(request: Request, query: Annotated[CursorQuery, FROM_QU
     return page(request, "galleries.html", **listing(galleries, query), models=able)
 
 
+@router.get("/console/galleries/{name:name}")
+@needs("any")
 async def show_gallery(
-    request: Request, name: str, query: Annotated[ItemsPageQuery, FROM_QUERY]
+    request: Request, name: str, query: Annotated[ItemsPageQuery, Query()]
 ) -> HTMLResponse:
     """One gallery with its items."""
     api = Api(request)
@@ -54,16 +60,3 @@ async def show_gallery(
         **listing(items, query),
         subject=query.subject or "",
     )
-
-
-ROUTES = (
-    Route("GET", "/console/galleries", galleries_page, access="any", query=CursorQuery, gives="text/html"),
-    Route(
-        "GET",
-        "/console/galleries/{name}",
-        show_gallery,
-        access="any",
-        query=ItemsPageQuery,
-        gives="text/html",
-    ),
-)

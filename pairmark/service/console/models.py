@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
-from fastapi import Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
-from pairmark.service.api.query import FROM_QUERY, Query
-from pairmark.service.api.routing import Route
+from pairmark.service.api.query import QueryModel
+from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.console.ask import Api
 from pairmark.service.console.frame import CursorQuery, listing, page
 from pairmark.service.console.promises import promise
+
+router = APIRouter(include_in_schema=False, route_class=GuardedRoute, default_response_class=HTMLResponse)
+
 
 ON_A_PAGE = 25
 
@@ -24,13 +27,15 @@ class FindQuery(CursorQuery):
     contains: str | None = Field(None, max_length=100)
 
 
-class HardestQuery(Query):
+class HardestQuery(QueryModel):
     """How the hardest pairs are shown."""
 
     labels: bool = Field(False, description="with whose rows they are, which the audit log notes")
 
 
-async def models_page(request: Request, query: Annotated[FindQuery, FROM_QUERY]) -> HTMLResponse:
+@router.get("/console/models")
+@needs("any")
+async def models_page(request: Request, query: Annotated[FindQuery, Query()]) -> HTMLResponse:
     """Models by name, found by a part of it."""
     models = await Api(request).need("/models", limit=ON_A_PAGE, **query.model_dump())
     for model in models["items"]:
@@ -43,14 +48,18 @@ async def models_page(request: Request, query: Annotated[FindQuery, FROM_QUERY])
     return page(request, "models.html", **listing(models, query), contains=query.contains or "")
 
 
-async def model_page(request: Request, name: str, query: Annotated[HardestQuery, FROM_QUERY]) -> HTMLResponse:
+@router.get("/console/models/{name:name}")
+@needs("any")
+async def model_page(request: Request, name: str, query: Annotated[HardestQuery, Query()]) -> HTMLResponse:
     """The version that serves, else the newest."""
     model = await Api(request).need(f"/models/{name}")
     return await _version_page(request, model, _production(model) or model["latest_version"], query)
 
 
+@router.get("/console/models/{name:name}/{version}")
+@needs("any")
 async def version_page(
-    request: Request, name: str, version: int, query: Annotated[HardestQuery, FROM_QUERY]
+    request: Request, name: str, version: int, query: Annotated[HardestQuery, Query()]
 ) -> HTMLResponse:
     return await _version_page(request, await Api(request).need(f"/models/{name}"), version, query)
 
@@ -130,17 +139,3 @@ def _metrics(metrics: dict[str, Any]) -> list[dict[str, Any]]:
                     label = f"Recognised at {100 * float(rate):.3g}\u00a0% FPR"
                     rows.append({"label": label, "share": True, **estimate})
     return rows
-
-
-ROUTES = (
-    Route("GET", "/console/models", models_page, access="any", query=FindQuery, gives="text/html"),
-    Route("GET", "/console/models/{name}", model_page, access="any", query=HardestQuery, gives="text/html"),
-    Route(
-        "GET",
-        "/console/models/{name}/{version}",
-        version_page,
-        access="any",
-        query=HardestQuery,
-        gives="text/html",
-    ),
-)

@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fastapi import Request
+from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from pairmark.service.api.routing import Route
+from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.api.services import may
 from pairmark.service.console.ask import Api
 from pairmark.service.console.frame import page
 from pairmark.service.console.promises import promise
 
+router = APIRouter(include_in_schema=False, route_class=GuardedRoute, default_response_class=HTMLResponse)
+
+
 SHOWN = 8
 LOOKED_AT = 50
 
 
+@router.get("/")
+@needs("any")
 async def overview(request: Request) -> HTMLResponse:
     """The console's first page."""
     api = Api(request)
@@ -130,6 +135,3 @@ def _attention(
             words = f"{model['name']} has {model['latest_version']} version(s) and none in production."
             note("warn", "not serving", words, f"/console/models/{model['name']}")
     return sorted(notes, key=lambda entry: entry["level"] != "bad")[:8]
-
-
-ROUTES = (Route("GET", "/", overview, access="any", gives="text/html"),)

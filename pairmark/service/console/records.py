@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, get_args
 
-from fastapi import Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
-from pairmark.service.api.query import FROM_QUERY
-from pairmark.service.api.routing import Route
+from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.api.services import may
 from pairmark.service.console.ask import Api
 from pairmark.service.console.frame import CursorQuery, listing, page
 from pairmark.wire.jobs import JobState
+
+router = APIRouter(include_in_schema=False, route_class=GuardedRoute, default_response_class=HTMLResponse)
+
 
 ON_A_PAGE = 25
 
@@ -32,7 +34,9 @@ class AuditPageQuery(CursorQuery):
     resource: str | None = Field(None, max_length=400)
 
 
-async def jobs_page(request: Request, query: Annotated[StateQuery, FROM_QUERY]) -> HTMLResponse:
+@router.get("/console/jobs")
+@needs("any")
+async def jobs_page(request: Request, query: Annotated[StateQuery, Query()]) -> HTMLResponse:
     """Jobs, newest first."""
     jobs = await Api(request).need("/jobs", limit=ON_A_PAGE, **query.model_dump())
     return page(
@@ -40,6 +44,8 @@ async def jobs_page(request: Request, query: Annotated[StateQuery, FROM_QUERY]) 
     )
 
 
+@router.get("/console/jobs/{job_id}")
+@needs("any")
 async def show_job(request: Request, job_id: str) -> HTMLResponse:
     """One job: its progress, its attempts, and what it made or why it failed."""
     job = await Api(request).need(f"/jobs/{job_id}")
@@ -47,28 +53,38 @@ async def show_job(request: Request, job_id: str) -> HTMLResponse:
     return page(request, "job.html", job=job, may_cancel=cancels)
 
 
-async def datasets_page(request: Request, query: Annotated[CursorQuery, FROM_QUERY]) -> HTMLResponse:
+@router.get("/console/datasets")
+@needs("any")
+async def datasets_page(request: Request, query: Annotated[CursorQuery, Query()]) -> HTMLResponse:
     """Every stored version, newest first."""
     datasets = await Api(request).need("/datasets", limit=ON_A_PAGE, cursor=query.cursor)
     return page(request, "datasets.html", **listing(datasets, query))
 
 
+@router.get("/console/datasets/{ref:name}")
+@needs("any")
 async def show_dataset(request: Request, ref: str) -> HTMLResponse:
     """One version of a dataset."""
     return page(request, "dataset.html", dataset=await Api(request).need(f"/datasets/{ref}"))
 
 
+@router.get("/console/datasets/{ref:name}/labelling")
+@needs("any")
 async def label_pairs(request: Request, ref: str) -> HTMLResponse:
     """The queue of a table's pairs to label."""
     return page(request, "labelling.html", dataset=await Api(request).need(f"/datasets/{ref}"))
 
 
-async def audit_page(request: Request, query: Annotated[AuditPageQuery, FROM_QUERY]) -> HTMLResponse:
+@router.get("/console/audit")
+@needs("any")
+async def audit_page(request: Request, query: Annotated[AuditPageQuery, Query()]) -> HTMLResponse:
     """Every change: who did what to what, newest first."""
     entries = await Api(request).need("/audit", limit=50, **query.model_dump())
     return page(request, "audit.html", **listing(entries, query), asked=query)
 
 
+@router.get("/console/keys")
+@needs("any")
 async def keys_page(request: Request) -> HTMLResponse:
     """API keys: what each may do, since when and until when."""
     keys = (await Api(request).need("/keys", limit=200))["items"]
@@ -76,19 +92,8 @@ async def keys_page(request: Request) -> HTMLResponse:
     return page(request, "keys.html", keys=keys, tenants=tenants)
 
 
+@router.get("/console/settings")
+@needs("any")
 async def settings_page(request: Request) -> HTMLResponse:
     """The settings in force, those that were changed first."""
     return page(request, "settings.html", settings=(await Api(request).need("/settings"))["items"])
-
-
-ROUTES = (
-    Route("GET", "/console/jobs", jobs_page, access="any", query=StateQuery, gives="text/html"),
-    Route("GET", "/console/jobs/{job_id}", show_job, access="any", gives="text/html"),
-    Route("GET", "/console/datasets", datasets_page, access="any", query=CursorQuery, gives="text/html"),
-    # Names may hold a slash, so what is more than a name comes first.
-    Route("GET", "/console/datasets/{ref}/labelling", label_pairs, access="any", gives="text/html"),
-    Route("GET", "/console/datasets/{ref}", show_dataset, access="any", gives="text/html"),
-    Route("GET", "/console/audit", audit_page, access="any", query=AuditPageQuery, gives="text/html"),
-    Route("GET", "/console/keys", keys_page, access="any", gives="text/html"),
-    Route("GET", "/console/settings", settings_page, access="any", gives="text/html"),
-)

@@ -5,20 +5,24 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from fastapi import Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from pairmark.service.api.query import FROM_QUERY
 from pairmark.service.api.reviews import ReviewQuery
-from pairmark.service.api.routing import Route
+from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.api.services import InServices
 from pairmark.service.console.ask import Api
 from pairmark.service.console.frame import HEADERS, CursorQuery, listing, page
 
+router = APIRouter(include_in_schema=False, route_class=GuardedRoute, default_response_class=HTMLResponse)
+
+
 ON_A_PAGE = 25
 
 
-async def reviews_page(request: Request, query: Annotated[CursorQuery, FROM_QUERY]) -> HTMLResponse:
+@router.get("/console/reviews")
+@needs("any")
+async def reviews_page(request: Request, query: Annotated[CursorQuery, Query()]) -> HTMLResponse:
     """Reviews, newest first."""
     api = Api(request)
     reviews = await api.need("/reviews", limit=ON_A_PAGE, cursor=query.cursor)
@@ -27,8 +31,10 @@ async def reviews_page(request: Request, query: Annotated[CursorQuery, FROM_QUER
     return page(request, "reviews.html", **listing(reviews, query), models=reviewable)
 
 
+@router.get("/console/reviews/{review_id}")
+@needs("any")
 async def show_review(
-    request: Request, services: InServices, review_id: str, query: Annotated[ReviewQuery, FROM_QUERY]
+    request: Request, services: InServices, review_id: str, query: Annotated[ReviewQuery, Query()]
 ) -> HTMLResponse:
     """One review, with the pairs to judge."""
     images = services.settings.review_images
@@ -41,11 +47,3 @@ async def show_review(
             "img-src 'self'", f"img-src 'self' {host}"
         )
     return response
-
-
-ROUTES = (
-    Route("GET", "/console/reviews", reviews_page, access="any", query=CursorQuery, gives="text/html"),
-    Route(
-        "GET", "/console/reviews/{review_id}", show_review, access="any", query=ReviewQuery, gives="text/html"
-    ),
-)

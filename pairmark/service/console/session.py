@@ -10,16 +10,16 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qs
 
-from fastapi import Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import ConfigDict, Field
 
 from pairmark.service.api.access import COOKIE, from_elsewhere
 from pairmark.service.api.metrics import AUTH_FAILURES
 from pairmark.service.api.problems import UnknownAddress
-from pairmark.service.api.query import FROM_QUERY, Query
+from pairmark.service.api.query import QueryModel
 from pairmark.service.api.rates import limit_of
-from pairmark.service.api.routing import Route
+from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.api.services import InServices, Services
 from pairmark.service.console.frame import page
 from pairmark.service.errors import Forbidden, NotReady, RateLimited
@@ -29,6 +29,9 @@ from pairmark.service.settings import OIDC_CALLBACK
 if TYPE_CHECKING:
     from pairmark.service.keys.openid import Provider
 
+router = APIRouter(include_in_schema=False, route_class=GuardedRoute, default_response_class=HTMLResponse)
+
+
 log = logging.getLogger(__name__)
 
 LONGEST_FORM = 4096
@@ -37,13 +40,13 @@ SIGN_ON_S = 600
 KEY = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 
-class LoginQuery(Query):
+class LoginQuery(QueryModel):
     """Where to go after signing in."""
 
     next: str | None = Field(None, max_length=1000)
 
 
-class CallbackQuery(Query):
+class CallbackQuery(QueryModel):
     """What a provider adds to the address that it sends people back to."""
 
     model_config = ConfigDict(extra="ignore")
@@ -54,8 +57,10 @@ class CallbackQuery(Query):
     error: str | None = Field(None, max_length=500)
 
 
+@router.get("/login")
+@needs("open")
 async def login_form(
-    request: Request, services: InServices, query: Annotated[LoginQuery, FROM_QUERY]
+    request: Request, services: InServices, query: Annotated[LoginQuery, Query()]
 ) -> Response:
     """Where a key is entered, once one exists."""
     if not (await services.runtime.catalogue.refreshed()).locked:
@@ -76,7 +81,9 @@ def _form(
     )
 
 
-async def login(request: Request, services: InServices, query: Annotated[LoginQuery, FROM_QUERY]) -> Response:
+@router.post("/login")
+@needs("open")
+async def login(request: Request, services: InServices, query: Annotated[LoginQuery, Query()]) -> Response:
     """Begin a session that stands for the key: a random word in a cookie, which scripts cannot read and other sites
     cannot send."""
     _check_origin(request)
@@ -104,8 +111,10 @@ async def _begin_session(
     answer.set_cookie(COOKIE, word, max_age=int(seconds), httponly=True, samesite="strict", secure=secure)
 
 
+@router.get("/login/oidc")
+@needs("open")
 async def begin_sign_on(
-    request: Request, services: InServices, query: Annotated[LoginQuery, FROM_QUERY]
+    request: Request, services: InServices, query: Annotated[LoginQuery, Query()]
 ) -> Response:
     """Send a person to the OpenID provider; a cookie holds what the way back has to fit."""
     provider = _provider(services)
@@ -128,8 +137,10 @@ async def begin_sign_on(
     return answer
 
 
+@router.get(OIDC_CALLBACK)
+@needs("open")
 async def end_sign_on(
-    request: Request, services: InServices, query: Annotated[CallbackQuery, FROM_QUERY]
+    request: Request, services: InServices, query: Annotated[CallbackQuery, Query()]
 ) -> Response:
     """Begin a session for who comes back from the provider. It stands for a key that ends with it, has the scopes of
     the person's groups, and is never shown."""
@@ -172,6 +183,8 @@ def _progress_in(cookie: str | None) -> tuple[dict[str, Any], str]:
         return {}, "/"
 
 
+@router.post("/logout")
+@needs("open")
 async def logout(request: Request, services: InServices) -> Response:
     """End the session, here and wherever its cookie was copied to."""
     _check_origin(request)
@@ -203,12 +216,3 @@ def _key_in(body: bytes) -> str | None:
         return None
     key = form.get("key", [""])[0].strip()
     return key if KEY.fullmatch(key) else None
-
-
-ROUTES = (
-    Route("GET", "/login", login_form, access="open", query=LoginQuery, gives="text/html"),
-    Route("POST", "/login", login, access="open", query=LoginQuery, gives="text/html"),
-    Route("GET", "/login/oidc", begin_sign_on, access="open", query=LoginQuery, gives="text/html"),
-    Route("GET", OIDC_CALLBACK, end_sign_on, access="open", query=CallbackQuery, gives="text/html"),
-    Route("POST", "/logout", logout, access="open", gives="text/html"),
-)

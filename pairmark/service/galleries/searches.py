@@ -24,7 +24,6 @@ from pairmark.service.galleries.items.metadata import parse_filter
 from pairmark.service.galleries.items.rows import StoredRows, checked_id
 from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.schemas import SearchRequestFields, VerifyFields
-from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.json_forms import EXPECTED, EXPECTED_SIDE
 from pairmark.service.runtime.parsing import read_rows, read_side, split_request
 from pairmark.service.runtime.points import ServedPoint, without_threshold
@@ -51,7 +50,7 @@ class SeenDecision(NamedTuple):
     threshold: float
 
 
-def parse_search(body: RequestBody, settings: Settings) -> SearchRequest:
+def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
     parsed, texts = split_request(SearchRequestFields, body, {"queries": EXPECTED})
     if parsed.fpir is not None and parsed.fpr is not None:
         raise InvalidInput("fpir and fpr exclude one another; expected one of them", field="fpr")
@@ -93,7 +92,7 @@ def _check_whole_subjects(body: SearchRequestFields) -> None:
         )
 
 
-def parse_probe(body: RequestBody, max_samples: int) -> tuple[SideRows, list[str] | None]:
+def parse_probe(body: bytes | bytearray, max_samples: int) -> tuple[SideRows, list[str] | None]:
     """Read the one vector of a verification, or the samples of its one subject, and the caller's name of it."""
     parsed, texts = split_request(VerifyFields, body, {"probe": EXPECTED_SIDE})
     probe, counts = read_side(texts["probe"], "probe")

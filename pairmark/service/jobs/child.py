@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -24,7 +23,6 @@ from pairmark.service.jobs.schemas import Claim
 from pairmark.service.logs import configure_logging
 from pairmark.service.processes import die_with_parent
 from pairmark.service.settings import Settings
-from pairmark.service.telemetry import attempted, exporter
 
 FENCED = 75
 _NICENESS = 10
@@ -50,7 +48,6 @@ def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Setting
     configure_logging(settings.log_level)
     db = open_database(settings)
     queue = JobQueue(db, settings)
-    start = time.time()
     try:
         claim = queue.claim_of(job_id, attempt)
         work = runner(claim, db, open_blobs(settings), settings)
@@ -58,10 +55,6 @@ def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Setting
         confine_memory(limit)
         with acting(Actor(name=f"job {claim.job_id}", trace_id=claim.trace_id)):
             error = attempt_error(claim, work, limit)
-        slug = None if error is None else error.slug
-        attempted(
-            claim.job_id, claim.trace_id, claim.task, start, slug, learner=claim.learner, attempt=attempt
-        )
         if isinstance(error, NotReady):
             queue.lost(claim, error.detail)
         elif error is not None:
@@ -70,9 +63,6 @@ def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Setting
         return FENCED
     finally:
         db.dispose()
-        sends = exporter()
-        if sends is not None:
-            sends.close()
     return 0
 
 

@@ -21,7 +21,6 @@ from pairmark.service.names import EVERY_NAME, VisibleNames, tenant_of
 from pairmark.service.pagination import start_of
 from pairmark.service.shares import current_owner, note_limit
 from pairmark.service.tables import JobAttempt, JobRow
-from pairmark.service.telemetry import submitted
 from pairmark.wire.jobs import JobState
 
 START_ONE = "queued jobs wait until one is started with `pairmark worker`, or `pairmark serve --with-worker`"
@@ -147,7 +146,6 @@ class JobQueue(Leases):
         repository.add_job(session, row)
         facts = {"task": job.task, "learner": job.learner, "dataset": job.dataset, "model": job.model}
         record(session, row.created_at, "job.submit", f"job:{row.id}", after=facts, tenant=tenant_of(name))
-        submitted(row.id, row.trace_id, current_actor().span_id, job.task)
         return row
 
     def get(self, job_id: str) -> JobOut:

@@ -12,14 +12,13 @@ from pairmark.models.core.arrays import Float32
 from pairmark.models.core.artefact import npy_header
 from pairmark.service.datasets.zips import UNREADABLE_HEAD, checked_members, damage_refused
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.vectors import Counts, Features, VectorPairs
 
 DTYPES = {"float32": "<f4", "float16": "<f2", "float64": "<f8"}
 
 
 def parse_octets(
-    body: RequestBody,
+    body: bytes | bytearray,
     *,
     dim: int,
     n_left: int | None,
@@ -73,12 +72,12 @@ def _even_counts(n_rows: int, each: int, side: str) -> Counts:
     return np.full(n_rows // each, each, dtype=np.int64)
 
 
-def parse_rows(body: RequestBody, *, dim: int, dtype: str = "float32") -> Features:
+def parse_rows(body: bytes | bytearray, *, dim: int, dtype: str = "float32") -> Features:
     """Read little-endian rows of points, each of ``dim`` numbers."""
     return Features(_finite(_octet_rows(body, dim, dtype), "features"))
 
 
-def _octet_rows(body: RequestBody, dim: int, dtype: str) -> Float32:
+def _octet_rows(body: bytes | bytearray, dim: int, dtype: str) -> Float32:
     row_bytes = np.dtype(DTYPES[dtype]).itemsize * dim
     if not body:
         raise InvalidInput(f"the body is empty; expected {dtype} rows", field="body")
@@ -92,14 +91,14 @@ def _octet_rows(body: RequestBody, dim: int, dtype: str) -> Float32:
     return _writable(body, DTYPES[dtype]).reshape(-1, dim)
 
 
-def _writable(body: RequestBody, dtype: str) -> Float32:
+def _writable(body: bytes | bytearray, dtype: str) -> Float32:
     # Kernels are compiled for writable arrays; a read-only one would compile them again.
     buffer = bytearray(body) if isinstance(body, bytes) else body
     with np.errstate(over="ignore"):
         return np.frombuffer(buffer, dtype=dtype).astype(np.float32, copy=False)
 
 
-def parse_npz(body: RequestBody, *, max_bytes: int) -> VectorPairs:
+def parse_npz(body: bytes | bytearray, *, max_bytes: int) -> VectorPairs:
     """Read an npz of arrays ``left`` and ``right``. Object arrays are refused and sizes bounded before unpacking.
 
     With ``left_counts`` or ``right_counts``, rows of that side are samples, subject after subject, so many each.
@@ -127,13 +126,13 @@ def _counts(column: Float32 | None, n_rows: int, side: str) -> Counts:
     return counts
 
 
-def parse_npz_rows(body: RequestBody, *, max_bytes: int) -> Features:
+def parse_npz_rows(body: bytes | bytearray, *, max_bytes: int) -> Features:
     """Read an npz of one array ``features``, as `parse_npz` reads two."""
     return Features(_npz_members(body, ("features",), max_bytes)["features"])
 
 
 def _npz_members(
-    body: RequestBody, names: tuple[str, ...], max_bytes: int, perhaps: tuple[str, ...] = ()
+    body: bytes | bytearray, names: tuple[str, ...], max_bytes: int, perhaps: tuple[str, ...] = ()
 ) -> dict[str, Float32]:
     array_names = " and ".join(map(repr, names))
     if perhaps:

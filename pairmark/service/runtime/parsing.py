@@ -20,7 +20,6 @@ from pydantic import BaseModel, ValidationError
 from pairmark.models.core.arrays import Float32
 from pairmark.models.records.schema import RESERVED
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.json_forms import (
     EXPECTED,
     EXPECTED_SIDE,
@@ -108,7 +107,7 @@ def check_structure(body: bytes | bytearray, max_pairs: int) -> None:
 
 
 def split_request(
-    form: type[Form], body: RequestBody, lists: Mapping[str, str | None]
+    form: type[Form], body: bytes | bytearray, lists: Mapping[str, str | None]
 ) -> tuple[Form, dict[str, bytes]]:
     """What a request asks, and the JSON of each member that may be long.
 
@@ -143,7 +142,7 @@ def split_request(
 
 def parse_lists(
     form: type[Whole],
-    body: RequestBody,
+    body: bytes | bytearray,
     readers: Mapping[str, Reader],
     options: type[BaseModel] | None = None,
 ) -> Whole:
@@ -201,7 +200,7 @@ def read_probes(text: bytes, name: str) -> list[Any] | None:
     return list(rows.tolist()) if isinstance(rows, np.ndarray) else rows.rows
 
 
-def parse_pairs(body: RequestBody) -> VectorPairs:
+def parse_pairs(body: bytes | bytearray) -> VectorPairs:
     """Pairs of any form, or `InvalidInput` that names the field and what was expected."""
     request, texts = split_request(PairsFields, body, {"left": EXPECTED_SIDE, "right": EXPECTED_SIDE})
     (a, of_a), (b, of_b) = (read_side(text, name) for name, text in texts.items())
@@ -215,7 +214,7 @@ def parse_pairs(body: RequestBody) -> VectorPairs:
     return VectorPairs(a, b, counts, request.model, request.refs)
 
 
-def parse_features(body: RequestBody) -> Features:
+def parse_features(body: bytes | bytearray) -> Features:
     """Points, or `InvalidInput` that names the field and what was expected."""
     request, texts = split_request(AskingBody, body, {"features": EXPECTED})
     return Features(read_rows(texts["features"], "features"), request.model)
@@ -225,7 +224,7 @@ class _ScoresFields(BaseModel, extra="forbid"):
     """Nothing stands beside the scores."""
 
 
-def parse_scores(body: RequestBody) -> NDArray[Any]:
+def parse_scores(body: bytes | bytearray) -> NDArray[Any]:
     """Read a JSON body of scores made elsewhere: (n,) float32, or (n, n_systems) float64."""
     _, texts = split_request(_ScoresFields, body, {"scores": "a list of numbers"})
     if _lead(texts["scores"]) == b"[[":
@@ -233,7 +232,7 @@ def parse_scores(body: RequestBody) -> NDArray[Any]:
     return _vector(texts["scores"], "scores")
 
 
-def holds_scores(body: RequestBody) -> bool:
+def holds_scores(body: bytes | bytearray) -> bool:
     """Whether a JSON body speaks of scores, not of vectors (a cheap look before the real parse)."""
     # Finding plain bytes is far cheaper than an expression, and vectors have none of them.
     return body.find(b'"scores"', 0, 4096) >= 0 and _SCORES_FIELD.search(body, 0, 4096) is not None

@@ -14,7 +14,6 @@ from pydantic_core import to_json
 from pairmark.models.core.arrays import Float32
 from pairmark.models.registry import schema_of_model
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.json_forms import FLOAT32_MAX, AskingBody, Dense, Record
 from pairmark.service.runtime.parsing import raise_beyond, read_rows, split_request
 from pairmark.service.runtime.vectors import RecordRows, SideRows, SparseRows, check_finite, to_rows
@@ -59,7 +58,7 @@ class Points:
         return len(self.rows)
 
 
-def parse_points(body: RequestBody) -> Points:
+def parse_points(body: bytes | bytearray) -> Points:
     request, texts = split_request(RankFields, body, {"features": _EXPECTED})
     rows = read_rows(texts["features"], "features")
     if isinstance(rows, SparseRows):

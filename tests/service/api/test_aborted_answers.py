@@ -37,7 +37,7 @@ def test_an_aborted_export_leaves_nothing(deployment: Deployment, last: str | No
             "asgi": {"version": "3.0", "spec_version": "2.4"},
             "http_version": "1.1",
             "method": "GET",
-            "headers": [],
+            "headers": [(b"host", b"127.0.0.1")],
             "scheme": "http",
             "path": "/models/faces/versions/1/export",
             "raw_path": b"/models/faces/versions/1/export",

@@ -13,7 +13,7 @@ from pairmark.service.api.problems import NotAcceptable
 
 def raw(accept: str) -> bool:
     """Whether raw bytes are given."""
-    return media(cast(Call, SimpleNamespace(headers={b"accept": accept.encode()})))[1]
+    return media(cast(Call, SimpleNamespace(fields={b"accept": accept.encode()})))[1]
 
 
 @pytest.mark.parametrize(
@@ -45,5 +45,5 @@ def test_nothing_else_is_given(accept: str) -> None:
 
 
 def test_a_body_without_a_type_is_json() -> None:
-    call: Any = SimpleNamespace(headers={})
+    call: Any = SimpleNamespace(fields={})
     assert media(call) == (JSON, False)

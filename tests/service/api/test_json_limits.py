@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairmark.service.api.calibrations import SCORES_LISTS, ScoresOptions, ScoresRequest
-from pairmark.service.api.routes import ROUTES
-from pairmark.service.api.routing import Route
+from pairmark.service.api.routers import guarded_routes
+from pairmark.service.api.routing import GuardedRoute
 from pairmark.service.app import create_app
 from pairmark.service.errors import InvalidInput, PairmarkError, TooLarge
 from pairmark.service.runtime.json_forms import SparseVector
@@ -33,14 +33,14 @@ from pairmark.service.runtime.vectors import SparseRow
 from pairmark.service.settings import Settings
 
 JSON_ROUTES = [
-    route
-    for route in ROUTES
-    if route.method in ("POST", "PUT") and route.body is not None and isinstance(route.tag, str)
+    route for route in guarded_routes() if route.method in ("POST", "PUT") and route.body_field is not None
 ]
 JSON = {"content-type": "application/json"}
 
 
-async def refused(settings: Settings, routes: list[Route], bodies: dict[str, bytes], declared: bool) -> None:
+async def refused(
+    settings: Settings, routes: list[GuardedRoute], bodies: dict[str, bytes], declared: bool
+) -> None:
     """Send each body to each route of a service in this process: it is refused, and never with a 5xx."""
     app = create_app(settings, warm=False)
     async with app.router.lifespan_context(app):
@@ -48,7 +48,7 @@ async def refused(settings: Settings, routes: list[Route], bodies: dict[str, byt
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
             for route in routes:
                 path = re.sub(
-                    r"\{(\w+)(:path)?\}", lambda part: "1" if part[1] == "version" else "x", route.path
+                    r"\{(\w+)(:\w+)?\}", lambda part: "1" if part[1] == "version" else "x", route.path
                 )
                 for name, body in bodies.items():
 

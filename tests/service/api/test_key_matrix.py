@@ -7,13 +7,13 @@ import re
 import pytest
 
 from pairmark.service.api.access import check_key
-from pairmark.service.api.routes import ROUTES
-from pairmark.service.api.routing import Route, RouteTable
+from pairmark.service.api.routers import guarded_routes
+from pairmark.service.api.routing import GuardedRoute
 from pairmark.service.errors import Forbidden
 from pairmark.service.keys.grants import Grants
 from pairmark.service.keys.keys import ActiveKey
 
-TABLE = RouteTable(ROUTES)
+ROUTES = guarded_routes()
 SCOPES = ("score", "decide", "gallery", "gallery:read", "gallery:items", "train", "import", "admin")
 SCORE, DECIDE, GALLERY, READ, ITEMS, TRAIN, IMPORT, ADMIN = SCOPES
 ALLOWED: tuple[tuple[set[str], str], ...] = (
@@ -76,12 +76,12 @@ def grant(scope: str, resource: str | None) -> str:
     return f"{name}:{resource}:{level}" if level else f"{name}:{resource}"
 
 
-def admitted(route: Route, scope: str, resource: str | None) -> bool:
+def admitted(route: GuardedRoute, scope: str, resource: str | None) -> bool:
     key = ActiveKey(id="k", name="k", sha256="", grants=Grants([grant(scope, resource)]), rate=None)
-    named = dict.fromkeys(re.findall(r"{(\w+)(?::path)?}", route.path), "1")
+    named = dict.fromkeys(re.findall(r"{(\w+)(?::\w+)?}", route.path), "1")
     named = {name: "people" if name in ("name", "gallery", "ref") else value for name, value in named.items()}
     try:
-        check_key(key, route.access, named, level=route.level)
+        check_key(key, route.needs.access, named, level=route.level)
     except Forbidden:
         return False
     return True
@@ -89,18 +89,22 @@ def admitted(route: Route, scope: str, resource: str | None) -> bool:
 
 def test_every_route_is_in_the_matrix() -> None:
     assert {route.operation_id for route in ROUTES} == {*MAY, *OPEN}
-    assert {route.operation_id for route in ROUTES if route.access == "open"} == OPEN
+    assert {route.operation_id for route in ROUTES if route.needs.access == "open"} == OPEN
 
 
 @pytest.mark.parametrize("scope", SCOPES)
 def test_a_scope_opens_its_routes_and_no_others(scope: str) -> None:
-    for route in (one for one in TABLE.routes if one.access != "open"):
+    for route in (one for one in ROUTES if one.needs.access != "open"):
         may = scope in MAY[route.operation_id]
         # Whoever may fill every gallery may see the models that can be named for one.
-        may_all = may or (scope == GALLERY and route.access == "model")
+        may_all = may or (scope == GALLERY and route.needs.access == "model")
         assert admitted(route, scope, None) is may_all, route.operation_id
         assert admitted(route, scope, "people") is may, route.operation_id
-        about = re.search(r"{(name|gallery|ref)(:path)?}", route.path)
-        if about and scope != "admin" and not (route.path.startswith("/learners") or route.access == "any"):
+        about = re.search(r"{(name|gallery|ref)(:\w+)?}", route.path)
+        if (
+            about
+            and scope != "admin"
+            and not (route.path.startswith("/learners") or route.needs.access == "any")
+        ):
             opens_another = admitted(route, scope, "cars")
             assert not opens_another, f"{route.operation_id}: a key for one resource opened another"
