@@ -256,6 +256,11 @@ class Settings(BaseSettings):
         description="threads of one job, for BLAS and for parallel fits; default: one for each core that the process "
         "may use",
     )
+    link_memory_bytes: int = Field(
+        1024 * MIB,
+        ge=128 * MIB,
+        description="memory of the tables that a link job holds, in bytes; what does not fit goes to disk",
+    )
     job_timeout_s: float | None = Field(
         None, gt=0, description="seconds that one attempt at a job may run; default: no limit"
     )

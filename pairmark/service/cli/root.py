@@ -14,6 +14,7 @@ from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.cli import (
     catalogue,
     keys,
+    linking,
     matching,
     operating,
     output,
@@ -48,6 +49,7 @@ for command in (
     reporting.report,
     matching.similarity,
     matching.match,
+    linking.link,
     pair_labels.label,
     serving.warmup,
     setup.setup,

@@ -1,0 +1,92 @@
+"""Made-up people with duplicates, for links: fields that depend on each other, households, movers, typing mistakes.
+
+``plain``: fields that have nothing to do with each other. ``dependent``: postcode and state follow the suburb.
+``families``: a fifth of the people share surname, address and often telephone with the one before. A tenth of the
+further records of a person have another address.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import accumulate, cycle
+
+STYLES = ("plain", "dependent", "families")
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_FAMILIES = 0.2
+
+
+def people(n: int, style: str, seed: int = 0) -> tuple[list[int], dict[str, list[str]]]:
+    """Who each row is of, and the columns."""
+    drawn = random.Random(seed)
+    first, last = _zipf(drawn, _words(drawn, 800), 0.8), _zipf(drawn, _words(drawn, 5_000), 0.7)
+    streets = _words(drawn, 3_000)
+    states = cycle(("nsw", "vic", "qld", "wa", "sa"))
+    suburbs = {
+        name: (str(drawn.randrange(1_000, 9_999)), next(states)) for name in _words(drawn, max(60, n // 150))
+    }
+    names = list(suburbs)
+
+    def address() -> dict[str, str]:
+        suburb = drawn.choice(names)
+        street = f"{drawn.randrange(1, 300)} {drawn.choice(streets)} st"
+        if style == "plain":
+            return {"street": street, "postcode": str(drawn.randrange(1_000, 9_999))}
+        return dict(
+            zip(("street", "suburb", "postcode", "state"), (street, suburb, *suburbs[suburb]), strict=True)
+        )
+
+    rows: list[tuple[int, dict[str, str]]] = []
+    before: dict[str, str] = {}
+    person = 0
+    while len(rows) < n:
+        born = f"{drawn.randrange(1930, 2010)}-{drawn.randrange(1, 13):02d}-{drawn.randrange(1, 29):02d}"
+        record = {"first": first(), "last": last(), **address(), "born": born}
+        record["phone"] = f"0{drawn.randrange(10**8, 10**9)}"
+        if style == "families" and before and drawn.random() < _FAMILIES:
+            shared = ["last", "street", "suburb", "postcode", "state", *["phone"] * (drawn.random() < 0.5)]
+            record |= {name: before[name] for name in shared}
+        before = record
+        rows.append((person, record))
+        for _ in range(drawn.randrange(1, 4) if drawn.random() < 0.3 else 0):
+            copy = record | (address() if drawn.random() < 0.1 else {})
+            rows.append((person, {name: _mistyped(drawn, cell) for name, cell in copy.items()}))
+        person += 1
+    rows = rows[:n]
+    drawn.shuffle(rows)
+    return [of for of, _ in rows], {name: [row[name] for _, row in rows] for name in rows[0][1]}
+
+
+def _words(drawn: random.Random, n: int) -> list[str]:
+    words: set[str] = set()
+    while len(words) < n:
+        letters = (
+            drawn.choice("bcdfghjklmnprstvwz" if at % 2 == 0 else "aeiou")
+            for at in range(drawn.randint(4, 10))
+        )
+        words.add("".join(letters))
+    return sorted(words)
+
+
+def _zipf(drawn: random.Random, words: list[str], slope: float) -> Callable[[], str]:
+    weights = list(accumulate((1 + at) ** -slope for at in range(len(words))))
+    return lambda: drawn.choices(words, cum_weights=weights)[0]
+
+
+def _mistyped(drawn: random.Random, cell: str) -> str:
+    """The cell, one with a mistake in an eighth, or none in a twentieth."""
+    chance = drawn.random()
+    if chance > 0.17:
+        return cell
+    if chance < 0.05:
+        return ""
+    at = drawn.randrange(len(cell))
+    letter = drawn.choice(_LETTERS)
+    return drawn.choice(
+        (
+            cell[:at] + letter + cell[at + 1 :],
+            cell[:at] + letter + cell[at:],
+            cell[:at] + cell[at + 1 :],
+            cell[:at] + cell[at + 1 : at + 2] + cell[at] + cell[at + 2 :],
+        )
+    )

@@ -1,0 +1,125 @@
+"""From files to links: reads tables, links them, and writes the links."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from pairmark.models.records.linking.engine import Linking
+from pairmark.models.records.linking.mixture import NeedsJudgements
+from pairmark.service.datasets.limits import FileLimits
+from pairmark.service.errors import InvalidInput
+from pairmark.service.links.tables import read_tables
+from pairmark.service.settings import Settings
+
+COLUMNS = ("left", "right", "score", "decision", "entity")
+
+
+class Blocking(BaseModel):
+    """How candidates were found."""
+
+    rules: list[list[str]] = Field(
+        description="columns that a candidate's records have in common, a rule each"
+    )
+    left_out: list[list[str]] = Field(
+        description="rules that would have made more candidates than the budget"
+    )
+    candidates_per_record: float
+
+
+class FalseLinks(BaseModel):
+    """How many of the links are false."""
+
+    estimate: float = Field(description="the share as the fitted model has it: an estimate, no bound")
+
+
+class LinkSummary(BaseModel):
+    """What was linked."""
+
+    records: int
+    candidates: int
+    links: int
+    cut: int = Field(description="pairs that look the same and would join records that contradict each other")
+    entities: int = Field(description="of two records or more")
+    empty: int = Field(description="records without any cell, which link to nothing")
+    blocking: Blocking
+    false_links: FalseLinks
+    ids: list[str | None] = Field(
+        description="the column that names the rows of each table; null: row numbers"
+    )
+    notes: list[str]
+
+
+def link_files(
+    files: Sequence[Path],
+    scratch: Path,
+    settings: Settings,
+    *,
+    out: Path,
+    id_column: str | None = None,
+    columns: dict[str, str] | None = None,
+    false_links: float | None = None,
+) -> LinkSummary:
+    """Write the links of one table, or between two, to a CSV or Parquet file.
+
+    Raises
+    ------
+    InvalidInput
+        On tables that cannot be read or linked; what can be done is said.
+    """
+    import duckdb
+
+    limits = FileLimits.of(settings, sum(path.stat().st_size for path in files))
+    config: dict[str, Any] = {
+        "memory_limit": f"{settings.link_memory_bytes}B",
+        "temp_directory": str(scratch / "spill"),
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+    }
+    if settings.job_threads is not None:
+        config["threads"] = str(settings.job_threads)
+    with closing(duckdb.connect(str(scratch / "links.duckdb"), config=config)) as connection:
+        tables = read_tables(connection, files, scratch, limits, id_column=id_column, columns=columns)
+        linking = Linking(connection, tables.fields, tables.n_rows, tables.n_left)
+        try:
+            linking.run(false_links)
+        except NeedsJudgements as error:
+            raise InvalidInput(
+                f"without labels, matches cannot be told from strangers here: {error}. Judge some pairs by "
+                "`pairmark label`, train on them, and link by that model (--model)"
+            ) from error
+        form = "PARQUET" if out.suffix == ".parquet" else "CSV"
+        connection.execute(
+            "COPY (SELECT x.id AS left, y.id AS right, score, decision, z.id AS entity FROM links "
+            "JOIN ids x ON x.row = a JOIN ids y ON y.row = b LEFT JOIN ids z ON z.row = entity ORDER BY a, b) "
+            f"TO '{str(out).replace(chr(39), 2 * chr(39))}' (FORMAT {form})"
+        )
+        return LinkSummary(
+            records=tables.n_rows,
+            candidates=linking.n_candidates,
+            links=linking.n_links,
+            cut=linking.n_cut,
+            entities=linking.n_entities,
+            empty=linking.n_empty,
+            blocking=Blocking(
+                rules=[list(rule) for rule in linking.rules],
+                left_out=[list(rule) for rule in linking.left_out],
+                candidates_per_record=round(linking.n_candidates / tables.n_rows, 2),
+            ),
+            false_links=FalseLinks(estimate=round(linking.false_links, 6)),
+            ids=tables.ids,
+            notes=tables.notes,
+        )
+
+
+def first_links(path: Path, n: int) -> list[tuple[Any, ...]]:
+    """The first rows of what `link_files` wrote."""
+    import duckdb
+
+    with closing(duckdb.connect()) as connection:
+        source = "read_parquet(?)" if path.suffix == ".parquet" else "read_csv(?, all_varchar=true)"
+        return connection.execute(f"SELECT * FROM {source} LIMIT {n}", [str(path)]).fetchall()

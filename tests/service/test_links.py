@@ -1,0 +1,231 @@
+"""Duplicates of a table and links between two, from files, without labels."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from benchmarks._linked_people import people
+from pairmark.service.cli import main
+from pairmark.service.errors import InvalidInput
+from pairmark.service.links.linking import LinkSummary, link_files
+from pairmark.service.settings import Settings
+
+N = 3_000
+
+
+def write(path: Path, columns: Mapping[str, Sequence[Any]]) -> Path:
+    with path.open("w", newline="") as stream:
+        lines = csv.writer(stream)
+        lines.writerow(columns)
+        lines.writerows(zip(*columns.values(), strict=True))
+    return path
+
+
+def linked(
+    folder: Path, *files: Path, threads: int = 1, **options: Any
+) -> tuple[LinkSummary, list[dict[str, str]]]:
+    """What linking some files says, and the rows that it writes."""
+    scratch = folder / f"scratch{len(list(folder.iterdir()))}"
+    scratch.mkdir()
+    out = scratch / "links.csv"
+    summary = link_files(files, scratch, Settings(job_threads=threads), out=out, **options)
+    with out.open(newline="") as stream:
+        return summary, list(csv.DictReader(stream))
+
+
+def f1(rows: Sequence[Mapping[str, str]], identity: Mapping[str, int]) -> float:
+    """Of pairs in one entity, against those of one identity."""
+    ids = list(identity)
+    place = {name: at for at, name in enumerate(ids)}
+    kept = [row for row in rows if row["decision"] == "match"]
+    a, b = ([place[row[side]] for row in kept] for side in ("left", "right"))
+    graph = coo_array((np.ones(len(kept)), (a, b)), shape=(len(ids), len(ids)))
+    entity = connected_components(graph, directed=False)[1].astype(np.int64)
+    who = np.array([identity[name] for name in ids])
+    both = entity * (who.max() + 1) + who
+    made, true, right = (np.unique(of, return_counts=True)[1] for of in (entity, who, both))
+    pairs = [float((counts * (counts - 1) / 2).sum()) for counts in (made, true, right)]
+    return 2 * pairs[2] / (pairs[0] + pairs[1])
+
+
+def table(n: int, style: str, seed: int = 0) -> tuple[dict[str, int], dict[str, list[str]]]:
+    who, columns = people(n, style, seed)
+    ids = [f"r{row}" for row in range(n)]
+    return dict(zip(ids, who, strict=True)), {"id": ids, **columns}
+
+
+@pytest.mark.parametrize(("style", "least"), [("plain", 0.99), ("dependent", 0.99), ("families", 0.98)])
+def test_duplicates_of_people_are_found_without_labels(tmp_path: Path, style: str, least: float) -> None:
+    identity, columns = table(N, style)
+    summary, rows = linked(tmp_path, write(tmp_path / "t.csv", columns))
+    assert f1(rows, identity) >= least
+    assert summary.ids == ["id"]
+    assert summary.links == len(rows) - summary.cut
+    assert summary.false_links.estimate < 0.02
+    # An entity is called by the first of its records, which every one of its links knows.
+    of = {
+        row[side]: row["entity"] for row in rows for side in ("left", "right") if row["decision"] == "match"
+    }
+    assert all(of[entity] == entity for entity in of.values())
+
+
+def test_namesakes_at_one_address_are_not_one_person_where_no_date_says_so(tmp_path: Path) -> None:
+    identity, columns = table(N, "families")
+    del columns["born"]
+    _, rows = linked(tmp_path, write(tmp_path / "t.csv", columns))
+    is_same = [identity[row["left"]] == identity[row["right"]] for row in rows]
+    assert len(rows) > 500
+    assert np.mean(is_same) > 0.9
+
+
+def test_two_tables_whose_columns_are_spelled_differently_are_linked(tmp_path: Path) -> None:
+    identity, columns = table(N, "dependent")
+    sides = [row % 2 == 0 for row in range(N)]
+    left, right = (
+        {
+            name: [cell for cell, is_left in zip(cells, sides, strict=True) if is_left == first]
+            for name, cells in columns.items()
+        }
+        for first in (True, False)
+    )
+    right = {name.upper(): cells for name, cells in right.items() if name != "phone"}
+    right["BORN"] = ["/".join(reversed(cell.split("-"))) for cell in right["BORN"]]
+    files = write(tmp_path / "a.csv", left), write(tmp_path / "b.csv", right)
+    summary, rows = linked(tmp_path, *files)
+    true = {(a, b) for a in left["id"] for b in right["ID"] if identity[a] == identity[b]}
+    # Equal rows of one table link to what the first of them links to best: entities say the rest.
+    of = {
+        row[side]: row["entity"] for row in rows for side in ("left", "right") if row["decision"] == "match"
+    }
+    found = {(a, b) for a in left["id"] for b in right["ID"] if a in of and of[a] == of.get(b)}
+    assert len(found & true) >= 0.97 * len(found)
+    assert len(found & true) >= 0.95 * len(true)
+    assert any("'phone' of a.csv is not compared: b.csv has none" in note for note in summary.notes)
+
+
+def test_the_number_of_threads_and_the_format_change_nothing(tmp_path: Path) -> None:
+    import duckdb
+
+    file = write(tmp_path / "t.csv", table(N, "dependent")[1])
+    parquet = tmp_path / "t.parquet"
+    duckdb.execute(f"COPY (SELECT * FROM read_csv('{file}', all_varchar=true)) TO '{parquet}'")
+    once = linked(tmp_path, file)
+    assert linked(tmp_path, file, threads=3) == once
+    assert linked(tmp_path, parquet) == once
+
+
+def test_a_lower_share_of_false_links_leaves_the_surer_ones(tmp_path: Path) -> None:
+    file = write(tmp_path / "t.csv", table(N, "dependent")[1])
+    all_links, rows = linked(tmp_path, file)
+    fewer, strict = linked(tmp_path, file, false_links=all_links.false_links.estimate / 10)
+    assert 0 < fewer.links < all_links.links
+    assert fewer.false_links.estimate <= all_links.false_links.estimate / 10
+    left_out = {(row["left"], row["right"]) for row in rows} - {(row["left"], row["right"]) for row in strict}
+    surest = max(float(row["score"]) for row in rows if (row["left"], row["right"]) in left_out)
+    assert surest <= min(float(row["score"]) for row in strict)
+
+
+def test_equal_rows_are_duplicates_and_each_is_linked_once(tmp_path: Path) -> None:
+    _, columns = table(40, "plain", seed=1)
+    copies = {name: (cells[:20] * 30) for name, cells in columns.items()}
+    copies["id"] = [f"r{row}" for row in range(600)]
+    summary, rows = linked(tmp_path, write(tmp_path / "t.csv", copies))
+    assert (summary.links, summary.entities) == (len(rows), len({row["entity"] for row in rows}))
+    assert summary.links == 600 - summary.entities
+
+
+def test_records_that_contradict_each_other_stay_apart(tmp_path: Path) -> None:
+    from pairmark.models.records.linking.entities import entities
+
+    a, b = np.array([0, 1, 5]), np.array([1, 2, 6])
+    scores = np.array([0.99, 0.8, 0.9])
+
+    def odds(left: Any, right: Any) -> Any:
+        return np.where((left == 0) & (right == 2), -30.0, 5.0)
+
+    kept, entity = entities(a, b, scores, odds)
+    assert kept.tolist() == [True, False, True]
+    assert entity.tolist()[::2] == [0, 5]
+
+
+def test_strangers_are_not_linked(tmp_path: Path) -> None:
+    who, columns = people(2_000, "dependent")
+    first = [at for at, of in enumerate(who) if of not in who[:at]]
+    alone = {name: [cells[at] for at in first] for name, cells in columns.items()}
+    alone = {"id": [f"r{at}" for at in range(len(first))], **alone}
+    summary, _ = linked(tmp_path, write(tmp_path / "t.csv", alone))
+    assert summary.links <= 2
+    rng = np.random.default_rng(0)
+    numbers = {name: rng.normal(size=400).round(4).tolist() for name in "abcd"}
+    assert linked(tmp_path, write(tmp_path / "n.csv", numbers))[0].links == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "the file is empty"),
+        ("id,a,b\n", "has no rows"),
+        ("id,a,b\n1,x,y\n", "has one row"),
+        ("id,a,b\n1,x,y\n2,x,y\n", "nothing tells records apart"),
+        ("id,a,b\n1,,\n2,,\n", "nothing tells records apart"),
+        ("id,name,town\n1,ann,york\n1,bob,hull\n3,cid,bath\n", "'1' names 2 rows"),
+        ("code,name,town\nk1,ann,york\nk2,bob,hull\nk3,cid,bath\n", "say it by --id: code"),
+    ],
+)
+def test_a_table_that_cannot_be_linked_is_refused_in_words(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text(text)
+    with pytest.raises(InvalidInput, match=said):
+        linked(tmp_path, file)
+
+
+def test_an_id_column_that_is_not_there_and_tables_without_a_common_column_are_refused(
+    tmp_path: Path,
+) -> None:
+    file = write(tmp_path / "t.csv", table(50, "plain")[1])
+    with pytest.raises(InvalidInput, match="no column is called 'nope'"):
+        linked(tmp_path, file, id_column="nope")
+    other = write(tmp_path / "o.csv", {"id": [1, 2, 3], "color": ["red", "green", "blue"]})
+    with pytest.raises(InvalidInput, match="no column in common"):
+        linked(tmp_path, file, other)
+
+
+def test_matches_that_nothing_tells_from_strangers_need_judgements() -> None:
+    from pairmark.models.records.linking.mixture import Comparison, NeedsJudgements, fit
+
+    # Pairs agree in one column that says little, and in no column that identifies.
+    comparisons = [
+        Comparison((at,), np.array([1 - u - 0.001, 0.001, u])) for at, u in enumerate((0.002, 0.001, 0.0005))
+    ]
+    levels = np.array([[3, 1, 1], [1, 3, 1], [1, 1, 3]])
+    counts = np.array([40_000.0, 40_000.0, 30_000.0])
+    with pytest.raises(NeedsJudgements, match=r"differ in the columns|more pairs"):
+        fit(comparisons, levels, counts, 2e7, 6_000)
+
+
+def test_the_command_writes_links_and_says_what_it_found(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAIRMARK_HOME", str(tmp_path / "home"))
+    file, out = write(tmp_path / "t.csv", table(1_000, "dependent")[1]), tmp_path / "links.parquet"
+    with pytest.raises(SystemExit) as ended:
+        main(["link", str(file), "-o", str(out)])
+    said = capfd.readouterr()
+    assert not ended.value.code, said.err
+    assert "an estimate, no bound" in said.out
+    assert "finding candidates" in said.err
+    assert out.read_bytes().startswith(b"PAR1")
+    with pytest.raises(SystemExit):
+        main(["link", str(file), "--json"])
+    summary = json.loads(capfd.readouterr().out)
+    assert summary["links"] > 100
+    assert summary["blocking"]["candidates_per_record"] > 0
