@@ -152,6 +152,8 @@ class MatchResult:
     model : the version that answered (None where the scores were given).
     decisions : (n,) match, review or different, where a false negative rate was asked for too.
     log_lr : (n,) natural log-likelihood ratios, if they were requested.
+    reasons : (n,) why a pair does not match whatever it scores, such as ``unlike-calibration``; else None.
+    warnings : what limits the whole answer, each with ``code`` and ``detail``.
     """
 
     matches: NDArray[np.bool_]
@@ -160,6 +162,8 @@ class MatchResult:
     model: ModelUsed | None
     decisions: list[str] | None = None
     log_lr: NDArray[np.float64] | None = None
+    reasons: list[str | None] = field(default_factory=list)
+    warnings: list[dict[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,6 +101,8 @@ class ScoringCalls(Calls):
             model=None if answer.get("model") is None else ModelUsed.of(answer["model"]),
             decisions=None if fnr is None else [entry["decision"] for entry in answer["matches"]],
             log_lr=np.array([entry["log_lr"] for entry in answer["matches"]]) if log_lr else None,
+            reasons=[entry.get("reason") for entry in answer["matches"]],
+            warnings=answer.get("warnings", []),
         )
 
     async def log_lr(

@@ -16,3 +16,5 @@ class DecisionCode(IntEnum):
 
 DECISIONS: Final = tuple(code.name.lower() for code in DecisionCode)
 """Names of the codes, in their order."""
+RAW_UNLIKE: Final = 3
+"""Of a pair with a row unlike those of the calibration, in raw answers."""

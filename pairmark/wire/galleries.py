@@ -106,14 +106,26 @@ class SearchFields(Fields):
         CandidatesFields | None,
         Text("of a gallery of more records than are all scored; absent if everything was scored"),
     ] = None
+    reasons: Annotated[
+        list[str | None] | None,
+        Text(
+            "why a query matches nobody, whatever it scores: `unlike-calibration`; absent if none has a reason"
+        ),
+    ] = None
+    unlike_items: Annotated[
+        int | None, Text("enrolled items left out as unlike those of the calibration; absent if none")
+    ] = None
     operating_point: dict[str, Any] | None = None
     warning: str | None = None
+    warnings: Annotated[list[dict[str, str]] | None, Text("as of `/match`")] = None
 
 
 class VerificationFields(Fields):
     model: GalleryModelFields
     subject: str
-    match: Annotated[bool, Text("score > threshold, compared in float32")]
+    match: Annotated[bool, Text("score > threshold, compared in float32; never where there is a `reason`")]
+    reason: Annotated[str | None, Text("as of `/match`")] = None
+    unlike: Annotated[list[str] | None, Text("which rows: `probe[0]`, `item ID`")] = None
     decision: Annotated[
         Literal["match", "review", "different"] | None,
         Text(
@@ -134,13 +146,14 @@ class VerificationFields(Fields):
         str | None, Text("how the subject was compared as a whole; null: its best item decided")
     ] = None
     fpr_upper_bound: Annotated[
-        float,
+        float | None,
         Text(
             "bound for the whole verification; if the best item decides, the bound of one comparison times "
-            "the number of items"
+            "the number of items; absent where nothing is guaranteed"
         ),
-    ]
+    ] = None
     warning: str | None = None
+    warnings: Annotated[list[dict[str, str]] | None, Text("as of `/match`")] = None
 
 
 class ImportParameters(Parameters):

@@ -131,6 +131,12 @@ class EvaluationFields(Fields):
     roc: Any
     operating_points: list[SeenPointFields]
     overlap: Any
+    inputs: Annotated[
+        dict[str, int] | None,
+        Text(
+            "`rows` measured, and how many are `unlike` those of the calibration, so that their pairs never match"
+        ),
+    ] = None
     warnings: list[str]
 
 

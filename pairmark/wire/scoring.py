@@ -28,21 +28,34 @@ class OperatingPointFields(Fields):
     fpr: Annotated[float, Text("the requested rate")]
     threshold: Annotated[float, Text("a float32 value")]
     fpr_upper_bound: Annotated[
-        float,
+        float | None,
         Text(
-            "the true rate is at most this, with the stated confidence. For `method=estimate` it is the "
-            "finite-sample bound at the threshold, or 1 if there is none"
+            "the true rate is at most this, with the stated confidence. Absent, as `confidence` and `method`, where "
+            "nothing is guaranteed; `meaning` then says what is known of an estimate"
         ),
-    ]
-    confidence: float
-    method: Annotated[str, Text("finite-sample, bootstrap or estimate")]
+    ] = None
+    confidence: float | None = None
+    method: Annotated[str | None, Text("finite-sample or bootstrap")] = None
+    assumes: Annotated[
+        list[dict[str, str]],
+        Text(
+            "what it supposes: `people-alike` (new people are like those who calibrated), `pairs-drawn` (the "
+            "calibration pairs came about as `origin` says), `missing-at-random` (records with missing cells), each "
+            "with its `status`: `checked`, `declared` or `unchecked`"
+        ),
+    ] = ()  # type: ignore[assignment]
     tpr: Annotated[float | None, Text("share of same pairs that match at this threshold")]
     tpr_interval: list[float] | None
     n_units: Annotated[
         int, Text("number of independent people (open-set) or samples (closed-set) that it is based on")
     ]
     n_negative_pairs: int
-    observed_fpr: Annotated[float, Text("the rate on the calibration pairs at this threshold")]
+    observed_fpr: Annotated[
+        float, Text("the rate on the calibration pairs at this threshold; each pair of people counts once")
+    ]
+    observed_fpr_by_samples: Annotated[
+        float | None, Text("the same with each scored pair counted once: people count by their samples")
+    ] = None
     n_independent: Annotated[int, Text("number of pairs that share no unit; `finite-sample` counts these")]
     origin: Annotated[str, Text(ORIGIN_TEXT)]
     population: Annotated[
@@ -277,6 +290,9 @@ class PointOfVersionParameters(ThreeWayParameters):
 
 
 class SimilarityParameters(PairsParameters, EvidenceParameters):
+    detail: Annotated[
+        bool, Text("add `unlike`: the pairs with a row unlike those who calibrated, and which row of theirs")
+    ] = False
     calibration: Annotated[
         str | None, Text("with `log_lr`: id of a calibration; default: the version's own")
     ] = None

@@ -46,7 +46,7 @@ def test_points_and_files_are_scored_and_decided(digits_deployment: RunningServe
     assert "The false negative rate is at most" in three.stdout
     guess = deployment.cli("match", text(X[0]), text(X[1]), "--fpr", "0.001", "--method", "estimate", *at)
     assert guess.returncode == 0, guess.stderr
-    assert "Nothing is promised: the threshold is an estimate" in guess.stdout
+    assert "Nothing is guaranteed: the threshold is an estimate" in guess.stdout
 
 
 def test_a_refusal_says_the_same_ways_out_over_http_and_on_the_command_line(

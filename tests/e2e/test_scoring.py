@@ -263,7 +263,8 @@ def test_auto_is_asymptotic_only_where_a_policy_allows_it(
     assert set(others) == {"bootstrap", "estimate"}
     assert others["estimate"]["guarantee"] == "none"
     estimated = http.post("/match?fpr=0.01&method=estimate", json=body).json()["operating_point"]
-    assert (estimated["guarantee"], estimated["method"]) == ("none", "estimate")
+    assert estimated["guarantee"] == "none"
+    assert not {"method", "confidence", "fpr_upper_bound"} & set(estimated)
     rate = next(
         (
             fpr
@@ -315,3 +316,31 @@ def test_match_review_different_over_http(digits_deployment: RunningServer, rows
     assert together["simultaneous"]
     assert http.post("/match?fpr=0.2&fnr=2", json=body).status_code == 422
     assert http.post("/match?fpr=0.2&fnr=0.3&method=estimate", json=body).status_code == 422
+
+
+def test_rows_unlike_those_who_calibrated_never_match(
+    digits_deployment: RunningServer, rows: np.ndarray
+) -> None:
+    http = digits_deployment.http
+    left = np.concatenate([rows[:1], 0 * rows[:1], 255 * rows[:1], np.full_like(rows[:1], 7)])
+    body = {"left": left.tolist(), "right": left.tolist()}
+    answer = http.post("/match?fpr=0.02", json=body).json()
+    assert [entry.get("reason") for entry in answer["matches"]] == [None, *["unlike-calibration"] * 3]
+    assert [entry["match"] for entry in answer["matches"]] == [True, False, False, False]
+    assert answer["matches"][1]["unlike"] == ["left", "right"]
+    assert {"assumption": "people-alike", "status": "checked"} in answer["operating_point"]["assumes"]
+    # What is nowhere near a match is still not called different.
+    three_way = http.post("/match?fpr=0.02&fnr=0.2", json=body).json()
+    assert [entry["decision"] for entry in three_way["matches"]] == ["match", *["review"] * 3]
+    raw = http.post(
+        "/match?fpr=0.02&dim=64",
+        content=np.concatenate([left, left]).astype("<f4").tobytes(),
+        headers={"content-type": "application/octet-stream", "accept": "application/octet-stream"},
+    )
+    assert list(raw.content) == [1, 3, 3, 3]
+    subject = {"samples": [rows[0].tolist(), (0 * rows[0]).tolist()]}
+    told = http.post("/match?fpr=0.1", json={"left": [subject], "right": [rows[0].tolist()]})
+    if told.status_code == 200:
+        assert told.json()["matches"][0]["unlike"] == ["left[1]"]
+    scores = http.post("/similarity?detail=true", json=body).json()
+    assert [entry["pair"] for entry in scores["unlike"]] == [1, 2, 3]

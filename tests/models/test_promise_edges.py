@@ -118,7 +118,7 @@ def test_a_list_is_promised_what_its_origin_allows(options: dict, origin: str, g
     assert (point.origin, point.guarantee) == (origin, guarantee)
     if guarantee == "none":
         # What would change it is said.
-        assert "Nothing is promised" in point.meaning
+        assert "Nothing is guaranteed" in point.meaning
         assert "independent=True" in point.meaning or "listing='random'" in point.meaning
     else:
         assert "30 %" in point.meaning

@@ -37,7 +37,7 @@ from pairmark.wire.scoring import (
 # What binary bodies have by their own shape.
 SHAPES = {"dim", "n_left", "pairs", "dtype", "left_samples", "right_samples"}
 CALLS = [
-    ("similarity log_lr", SimilarityParameters, SHAPES | {"log_lr", "lr_method"}),
+    ("similarity log_lr", SimilarityParameters, SHAPES | {"log_lr", "lr_method", "detail"}),
     ("match decide", MatchParameters, SHAPES | {"detail"}),
     ("rank_labels", RankParameters, set()),
     ("search", SearchParameters, set()),

@@ -31,6 +31,7 @@ from pairmark.models.calibration.bands import FprBand, bootstrap_band, finite_sa
 from pairmark.models.calibration.bootstrap import CONFIDENCES, N_REPLICATES, confidence_row, n_above
 from pairmark.models.calibration.bounds import small_sample_interval
 from pairmark.models.calibration.held_out import Arrays, HeldOutScores, pick_points
+from pairmark.models.calibration.inputs import CheckedRows, RowRanges
 from pairmark.models.calibration.operating_point import (
     ANSWERING,
     METHODS,
@@ -38,7 +39,7 @@ from pairmark.models.calibration.operating_point import (
     Method,
     OperatingPoint,
 )
-from pairmark.models.calibration.origins import Guarantee, Origin, guarantee_of, origin_of
+from pairmark.models.calibration.origins import Guarantee, Origin, assumptions, guarantee_of, origin_of
 from pairmark.models.calibration.promises import candidate_share, checked_rate
 from pairmark.models.calibration.refusals import (
     joint_refusal,
@@ -75,6 +76,7 @@ class Calibration:
     Attributes
     ----------
     likelihood_ratios : what scores are worth as evidence; None without same pairs, or where it was not kept yet.
+    inputs : what the rows of the calibration are like; None where that was not kept.
     """
 
     def __init__(self, held_out: HeldOutScores, origin: Origin | None = None) -> None:
@@ -84,6 +86,7 @@ class Calibration:
         self._thresholds = held_out.thresholds
         self._bands: dict[tuple[bool, float], FprBand | None] = {}
         self.likelihood_ratios = held_out.likelihood_ratios
+        self.inputs = RowRanges.from_arrays(held_out.arrays)
 
     @classmethod
     def fit(
@@ -183,6 +186,20 @@ class Calibration:
             When the state was written by newer code or lacks parts.
         """
         return cls(HeldOutScores.from_state(arrays, meta))
+
+    @property
+    def checked_rows(self) -> CheckedRows | None:
+        """What is known of the calibration's rows; None where that was not kept."""
+        facts = self._held_out.facts.get("inputs")
+        return None if self.inputs is None else CheckedRows(ranges=self.inputs, facts=facts or {})
+
+    def with_inputs(self, check: CheckedRows | None) -> Self:
+        """This calibration, which knows from now on what its rows are like."""
+        if check is not None:
+            self._held_out.arrays |= check.ranges.arrays()
+            self._held_out.facts["inputs"] = check.facts
+            self.inputs = check.ranges
+        return self
 
     def without_guarantee(self) -> Self:
         """The same calibration with the origin ``imported``: it answers as before, and guarantees nothing."""
@@ -348,6 +365,7 @@ class Calibration:
         """JSON-able facts: sizes, protocol, and the smallest rate by confidence and method."""
         facts = {name: self._held_out.facts[name] for name in _PUBLIC_FACTS}
         facts["origin"] = self.origin
+        facts["inputs"] = self._held_out.facts.get("inputs")
         facts["score_range"] = [float(self._thresholds[-1]), float(self._thresholds[0])]
         facts["smallest_fpr"] = {f"{c:.2f}": self.smallest_fpr(c) for c in CONFIDENCES}
         return facts
@@ -435,13 +453,16 @@ class Calibration:
     ) -> OperatingPoint:
         tpr, interval = None, None
         if self._held_out.facts["n_same_pairs"]:
-            tpr = self._held_out.share_above(threshold)
+            # Pairs with a row unlike these do not match: their share was measured on other people.
+            kept = 1.0 - self._held_out.facts.get("inputs", {}).get("positive_pairs_flagged", 0.0)
+            tpr = kept * self._held_out.share_above(threshold)
             n = int(self._held_out.facts["n_same_independent"])
             interval = small_sample_interval(tpr, n, n, confidence, floor=n)
         return OperatingPoint(
             fpr=fpr,
             threshold=float(threshold),
             fpr_upper_bound=bound if method == "estimate" else min(bound, fpr),
+            assumes=assumptions(self.origin, rows_checked=self.inputs is not None),
             confidence=confidence,
             method=method,
             tpr=tpr,
@@ -450,6 +471,7 @@ class Calibration:
             n_negative_pairs=int(self._held_out.facts["n_negative_pairs"]),
             protocol=self.protocol,
             observed_fpr=self._observed_fpr(threshold),
+            observed_fpr_by_samples=self._held_out.share_of_rows(threshold),
             # Pairs that share no unit. That of `summary` is `FiniteSample.n`: what an average over all pairs is worth.
             n_independent=self._finite.n_matched,
             origin=self.origin,

@@ -113,6 +113,7 @@ class HeldOutScores:
         arrays: Arrays = {
             "thresholds": thresholds,
             "above": above,
+            "rows_above": np.searchsorted(-sample.different.scores, -thresholds) / n_different,
             "same_scores": same_scores,
             "same_above": same_above,
             "matched_same": matched_same,
@@ -181,6 +182,14 @@ class HeldOutScores:
         above = self.arrays["same_above"]
         at = n_above(self.arrays["same_scores"], threshold)
         return min(1.0, float(above[at])) if at < above.size else 1.0
+
+    def share_of_rows(self, threshold: np.float32) -> float | None:
+        """The share of scored different pairs above a threshold, each counted once; None where it was not kept."""
+        above = self.arrays.get("rows_above")
+        if above is None:
+            return None
+        at = n_above(self.thresholds, threshold)
+        return float(above[at]) if at < above.size else 1.0
 
     def bootstrap(self) -> BootstrapTable:
         """The bootstrap's table, made when it is first asked for."""

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.bounds import order_pairs_needed, order_rank, order_upper, wilson_interval
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
-from pairmark.models.calibration.origins import Guarantee
+from pairmark.models.calibration.origins import Guarantee, assumptions
 from pairmark.models.calibration.promises import askable, checked_rate
 from pairmark.models.calibration.schema import reading_state
 from pairmark.models.core.arrays import Float32
@@ -77,7 +77,7 @@ class IdentificationPoint:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able: the attributes by name."""
-        values = asdict(self) | {"meaning": self.meaning}
+        values = asdict(self) | {"meaning": self.meaning, "assumes": assumptions("drawn")}
         values["fnir_interval"] = None if self.fnir_interval is None else list(self.fnir_interval)
         return values
 

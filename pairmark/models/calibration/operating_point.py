@@ -7,12 +7,14 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from pairmark.models.calibration.origins import Guarantee, guarantee_of, meaning_of
+from pairmark.models.calibration.origins import Guarantee, assumptions, guarantee_of, meaning_of
 
 Method = Literal["finite-sample", "bootstrap", "estimate"]
 
 METHODS = ("auto", "finite-sample", "bootstrap", "estimate")
 ANSWERING: tuple[Method, ...] = ("finite-sample", "bootstrap", "estimate")
+OF_GUARANTEES = ("method", "confidence", "fpr_upper_bound", "fnr_upper_bound", "fpir_upper_bound")
+"""Facts that are stated only with a guarantee."""
 
 
 class InsufficientCalibrationData(ValueError):
@@ -67,9 +69,9 @@ class OperatingPoint:
     fpr : the false positive rate that was asked for.
     threshold : a float32 value.
     fpr_upper_bound : upper confidence bound of the rate at the threshold, valid after the threshold was chosen; at most
-        ``fpr``, except for ``estimate``, where it is finite-sample and 1 where nothing can be said.
+        ``fpr``. None, as the next two, where ``guarantee`` is ``none``; what is known of an estimate, ``meaning`` says.
     confidence : of the bound.
-    method : ``finite-sample``, ``bootstrap`` or ``estimate``.
+    method : ``finite-sample`` or ``bootstrap``.
     tpr : share of same pairs above the threshold; None when no same pairs were given.
     tpr_interval : two-sided Wilson interval at ``confidence`` with Student's quantile, on the independent blocks of
         same pairs (open-set: identities), which is wider than an interval that pretends pairs are independent.
@@ -77,6 +79,8 @@ class OperatingPoint:
     n_negative_pairs : scored pairs that are different.
     protocol : ``open-set`` or ``closed-set``.
     observed_fpr : the rate at the threshold on the calibration pairs (units weighed equally).
+    observed_fpr_by_samples : the same with every scored pair counted once, so that people count by their samples; None
+        for a calibration that was made before it was kept.
     n_independent : pairs that share no unit, which ``finite-sample`` counts.
     origin : how the pairs came about: ``all``, every pair of the units; ``drawn`` by Pairmark; listed at ``random``;
         inside of ``blocks``; ``independent`` of each other, as declared; a random sample of a ``population``; or, so
@@ -93,6 +97,9 @@ class OperatingPoint:
     guarantee : ``finite-sample``, ``finite-population``, ``asymptotic`` or ``none``; what each says is in
         `pairmark.models.calibration.origins.GUARANTEES`.
     meaning : the guarantee in words: what holds, for whom, and under which assumption.
+    assumes : what it supposes, each an ``assumption`` and its ``status`` (``checked``, ``declared`` or ``unchecked``):
+        ``people-alike``, that new people are like those who calibrated; ``pairs-drawn``, that pairs came about as
+        ``origin`` says; ``missing-at-random``, of records with missing cells.
 
     Examples
     --------
@@ -108,9 +115,9 @@ class OperatingPoint:
 
     fpr: float
     threshold: float
-    fpr_upper_bound: float
-    confidence: float
-    method: Method
+    fpr_upper_bound: float | None
+    confidence: float | None
+    method: Method | None
     tpr: float | None
     tpr_interval: tuple[float, float] | None
     n_units: int
@@ -118,6 +125,7 @@ class OperatingPoint:
     protocol: str
     observed_fpr: float
     n_independent: int
+    observed_fpr_by_samples: float | None = None
     origin: str = "all"
     simultaneous: bool = False
     candidate: int | None = None
@@ -127,6 +135,7 @@ class OperatingPoint:
     review_same: float | None = None
     review_different: float | None = None
     population: dict[str, int] | None = None
+    assumes: list[dict[str, str]] = field(default_factory=list)
     guarantee: Guarantee = field(init=False)
     meaning: str = field(init=False)
 
@@ -137,14 +146,27 @@ class OperatingPoint:
             guarantee,
             self.origin,
             fpr=self.fpr,
-            confidence=self.confidence,
+            confidence=self.confidence or 0.0,
             protocol=self.protocol,
             pairs=self.population["pairs"] if self.population else None,
+            bound=self.fpr_upper_bound or 1.0,
         )
         object.__setattr__(self, "meaning", words)
+        object.__setattr__(self, "assumes", self.assumes or assumptions(self.origin))
+        if guarantee == "none":
+            for name in ("method", "confidence", "fpr_upper_bound", "fnr_upper_bound"):
+                object.__setattr__(self, name, None)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able: the attributes by name."""
+        """JSON-able: the attributes by name, without those that only a guarantee has where there is none."""
         values = asdict(self)
         values["tpr_interval"] = None if self.tpr_interval is None else list(self.tpr_interval)
-        return values
+        return values if self.guarantee != "none" else without_guarantee(values)
+
+
+def without_guarantee(facts: Mapping[str, Any], why: str | None = None) -> dict[str, Any]:
+    """An operating point's facts where nothing is guaranteed; ``why`` in words, where they do not say so yet."""
+    left = {name: fact for name, fact in facts.items() if name not in OF_GUARANTEES}
+    return (
+        left | {"guarantee": "none"} | ({} if why is None else {"meaning": f"Nothing is guaranteed: {why}."})
+    )

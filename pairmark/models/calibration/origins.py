@@ -20,6 +20,8 @@ Origin = Literal[
     "imported",
 ]
 Guarantee = Literal["finite-sample", "finite-population", "asymptotic", "none"]
+Assumption = Literal["people-alike", "pairs-drawn", "missing-at-random"]
+Status = Literal["checked", "declared", "unchecked"]
 GUARANTEES: dict[Guarantee, str] = {
     "finite-sample": "for new people (closed-set: for new samples of these classes; blocks: for new blocks), whatever "
     "their scores look like",
@@ -87,9 +89,21 @@ def origin_of(
     return "unknown" if listing is None else "random" if listing == "random" else "drawn"
 
 
-def guarantee_of(method: str, origin: str) -> Guarantee:
-    """What a method's answer from pairs of an origin promises."""
-    if method == "estimate" or origin in _WANTING:
+def assumptions(origin: str, *, rows_checked: bool = False) -> list[dict[str, str]]:
+    """What an operating point supposes, and whether that is checked, declared or neither.
+
+    ``rows_checked`` : whether rows that are unlike those of the calibration are told at a decision.
+    """
+    drawn: Status = "unchecked" if origin in _WANTING else "checked" if origin == "all" else "declared"
+    return [
+        {"assumption": "people-alike", "status": "checked" if rows_checked else "unchecked"},
+        {"assumption": "pairs-drawn", "status": drawn},
+    ]
+
+
+def guarantee_of(method: str | None, origin: str) -> Guarantee:
+    """What a method's answer from pairs of an origin guarantees."""
+    if method in ("estimate", None) or origin in _WANTING:
         return "none"
     if method == "bootstrap":
         return "asymptotic"
@@ -97,12 +111,22 @@ def guarantee_of(method: str, origin: str) -> Guarantee:
 
 
 def meaning_of(
-    guarantee: Guarantee, origin: str, *, fpr: float, confidence: float, protocol: str, pairs: int | None
+    guarantee: Guarantee,
+    origin: str,
+    *,
+    fpr: float,
+    confidence: float,
+    protocol: str,
+    pairs: int | None,
+    bound: float = 1.0,
 ) -> str:
-    """What holds, for whom, and under which assumption."""
-    if guarantee == "none":
-        return f"Nothing is promised: {_WANTING.get(origin, 'the threshold is an estimate')}."
+    """What holds, for whom, and under which assumption; ``bound`` : of the rate at the threshold of an estimate."""
     rate, sure = f"{100 * fpr:.4g} %", f"{100 * confidence:.4g} %"
+    if guarantee == "none":
+        words = f"Nothing is guaranteed: {_WANTING.get(origin, 'the threshold is an estimate')}."
+        if origin in _WANTING or bound >= 1:
+            return words
+        return f"{words} With {sure} confidence, the rate at this threshold is at most {100 * bound:.3g} %."
     if guarantee == "finite-population":
         return (
             f"With {sure} confidence, at most {rate} of the different pairs of this population of {pairs:,} pairs "
@@ -113,7 +137,9 @@ def meaning_of(
         "independent": "new pairs that are different",
     }.get(
         origin,
-        "pairs of different new people" if protocol == "open-set" else "new pairs of different classes",
+        "pairs of different new people (each pair of people counts once)"
+        if protocol == "open-set"
+        else "new pairs of different classes (each pair of samples counts once)",
     )
     assumed = _ASSUMED[origin].format(units="people" if protocol == "open-set" else "samples")
     words = f"With {sure} confidence, at most {rate} of {pair_words} score above the threshold, if {assumed}."

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 from numpy.typing import NDArray
 
+from pairmark.models.calibration.kernels.row_statistics import N_STATISTICS
 from pairmark.models.core.schema import Array, StoredState, check_arrays, refuse, require
 
 _ROUNDING = 1e-9
@@ -36,6 +38,7 @@ def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) ->
     layout = {
         "thresholds": Array(kind="float32", shape=("thresholds",)),
         "above": share,
+        "rows_above": replace(share, optional=True),
         "same_scores": Array(kind="float32", shape=("same",)),
         "same_above": Array(kind="float64", shape=("same",), low=0, high=1 + _ROUNDING),
         "bootstrap_thresholds": Array(kind="float32", shape=("stops",)),
@@ -54,6 +57,9 @@ def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) ->
         "block_row_share": Array(kind="float64", shape=("rows",), low=0, high=1 + _ROUNDING, optional=True),
         "lr_scores": Array(kind="float32", shape=("lr_steps",), optional=True),
         "lr_values": Array(kind="float64", shape=("lr_steps",), order="never-falling", optional=True),
+        "inputs_scales": Array(kind="float32", shape=(2, "features"), optional=True),
+        "inputs_ranges": Array(kind="float64", shape=(2, N_STATISTICS), optional=True),
+        "inputs_reference": Array(kind="float64", shape=("people", N_STATISTICS), optional=True),
         "lr_cap_scores": Array(kind="float32", shape=("lr_caps",), optional=True),
         "lr_cap_values": Array(
             kind="float64", shape=("lr_caps",), low=0, order="never-falling", optional=True

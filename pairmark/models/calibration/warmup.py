@@ -7,9 +7,11 @@ import contextlib
 import numpy as np
 
 from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.calibration.kernels.bootstrap import dyadic_replicates
 from pairmark.models.calibration.kernels.capacity import log_mean_product
 from pairmark.models.calibration.kernels.list_matchings import list_matchings
+from pairmark.models.calibration.kernels.row_statistics import row_statistics, rows_outside
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.core.compiled import is_cached
 from pairmark.models.pairs.kernels.matching import greedy_matching
@@ -17,7 +19,14 @@ from pairmark.models.pairs.kernels.matching import greedy_matching
 _UNITS = 80
 _RATE = 0.2
 _METHODS = ("finite-sample", "bootstrap", "estimate")
-_KERNELS = (dyadic_replicates, log_mean_product, list_matchings, greedy_matching)
+_KERNELS = (
+    dyadic_replicates,
+    log_mean_product,
+    list_matchings,
+    greedy_matching,
+    rows_outside,
+    row_statistics,
+)
 
 
 def is_warm() -> bool:
@@ -31,12 +40,16 @@ def warm_calibration() -> None:
     From a warm kernel cache this takes a fraction of a second.
     """
     random = np.random.default_rng(0)
+    rows = random.normal(size=(_UNITS, 3)).astype(np.float32)
+    ranges = RowRanges.fit(rows, np.arange(_UNITS))
+    assert ranges is not None
+    ranges.unlike(rows)
     left, right = np.triu_indices(_UNITS, 0)
     scores = random.normal(size=left.size) + 3.0 * (left == right)
     in_list = (random.random(left.size) < 0.3) | (left == right)
-    for rows, has_units in ((slice(None), True), (in_list, True), (in_list, False)):
-        units = np.stack([left, right], axis=1)[rows] if has_units else None
-        calibration = Calibration.fit(scores[rows], (left == right)[rows], units)
+    for listed, has_units in ((slice(None), True), (in_list, True), (in_list, False)):
+        units = np.stack([left, right], axis=1)[listed] if has_units else None
+        calibration = Calibration.fit(scores[listed], (left == right)[listed], units)
         for method in _METHODS:
             with contextlib.suppress(InsufficientCalibrationData):
                 calibration.operating_point(_RATE, method=method)

@@ -22,6 +22,22 @@ class ModelUsedOut(BaseModel, ModelUsedFields, title="ModelUsed"):
     kind: str
 
 
+class UnlikeOut(BaseModel, title="UnlikePair"):
+    """A pair with a row unlike those who calibrated."""
+
+    pair: int = Field(description="0-based")
+    rows: list[str] = Field(
+        description="which rows: `left`, `right`, of subjects `left[2]`", examples=[["left"]]
+    )
+
+
+class WarningOut(BaseModel, title="Warning"):
+    """What limits the whole answer."""
+
+    code: str = Field(examples=["inputs-moved"])
+    detail: str
+
+
 class ScoresOut(BaseModel):
     """Similarities, one per pair, in order. Higher is more similar; swapping the sides does not change a bit."""
 
@@ -35,13 +51,26 @@ class ScoresOut(BaseModel):
     calibration_id: str | None = Field(None, description="with `log_lr`: id of the calibration that was used")
     origin: str | None = Field(None, description=f"with `log_lr`: {ORIGIN_TEXT}")
     imported: Imported | None = Field(None, description=f"with `log_lr`: {IMPORTED_TEXT}")
+    unlike: list[UnlikeOut] | None = Field(
+        None, description="with `detail`: pairs with a row unlike calibration's"
+    )
 
 
 class MatchOut(BaseModel):
     """A decision about one pair."""
 
     score: float | None = Field(None, description="absent for keys that may only decide")
-    match: bool = Field(description="score > threshold, strictly, compared in float32")
+    match: bool = Field(
+        description="score > threshold, strictly, compared in float32; never where there is a `reason`"
+    )
+    reason: str | None = Field(
+        None,
+        description="why it does not match whatever it scores: `unlike-calibration`, a row unlike those of the people "
+        "who calibrated; `too-little-to-compare`, of records",
+    )
+    unlike: list[str] | None = Field(
+        None, description="the rows that are: `left`, `right`, of subjects `left[2]`"
+    )
     decision: str | None = Field(None, description="with `fnr`: match, review or different")
     log_lr: float | None = Field(None, description="with `log_lr`: the natural log-likelihood ratio")
     log10_fpr: float | None = Field(
@@ -66,6 +95,9 @@ class MatchesOut(BaseModel):
     model: ModelUsedOut | None = Field(description="null for scores of another system")
     matches: list[MatchOut]
     operating_point: OperatingPointOut
+    warnings: list[WarningOut] | None = Field(
+        None, description="`inputs-moved`: rows are no longer like those of the calibration"
+    )
 
 
 class ExplanationOut(BaseModel, ExplanationFields):

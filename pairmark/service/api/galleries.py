@@ -176,7 +176,7 @@ async def upsert_items(call: Call, gallery: Name) -> Answer:
     state = await asyncio.to_thread(services.galleries.state, gallery)
     version = await version_of(services, state)
     form = form_of(version.estimator, state.dimension)
-    errors = RowErrors()
+    errors = RowErrors(await services.runtime.row_ranges(version, None))
     if kind == "json":
         body = bytes(await call.read_body())
         out = await services.galleries.write_place.run(

@@ -20,7 +20,7 @@ from pairmark.service.api.evidence import BayesOut, bayes_answer, check_apart
 from pairmark.service.api.problems import NotAcceptable
 from pairmark.service.api.query import QueryModel
 from pairmark.service.api.routing import VECTORS, PlainRoute, needs
-from pairmark.service.decision_codes import DECISIONS
+from pairmark.service.decision_codes import DECISIONS, DecisionCode
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
 from pairmark.service.places import RequestWork
 from pairmark.service.reviews.repository import Deciding
@@ -30,6 +30,7 @@ from pairmark.service.runtime.live import subsample
 from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
 from pairmark.service.runtime.points import Ratios, ServedPoint, plain, without_threshold
+from pairmark.service.runtime.unlike import UNLIKE, UnlikePairs
 from pairmark.service.runtime.vectors import VectorPairs
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.subjects import SubjectClass
@@ -71,10 +72,16 @@ class ScoredPairs:
     model_json: bytes
     version: LoadedVersion | None = None
     pairs: VectorPairs | None = None
+    unlike: UnlikePairs | None = None
+    """Pairs that are decided without their score."""
     subjects: SubjectClass | None = None
     """The class of subjects that a decision is about; None for plain vectors."""
     aggregation: str | None = None
     """How subjects were compared; None for plain vectors."""
+
+    def codes(self, point: ServedPoint, *, raw: bool = False) -> Any:
+        """What was decided of each pair, an array; see `ServedPoint.decided`."""
+        return point.decided(self.scores, None if self.unlike is None else self.unlike.pairs, raw=raw)
 
 
 @router.post("/similarity", summary="Score pairs", response_model=ScoresOut)
@@ -97,13 +104,16 @@ async def similarity(call: Call) -> Answer:
     """
     kind, raw = media(call)
     query: SimilarityQuery = call.query
-    if raw and query.log_lr:
-        raise NotAcceptable("log_lr is given as application/json: leave it out, or accept that")
+    if raw and (query.log_lr or query.detail):
+        raise NotAcceptable("log_lr and detail are given as application/json: leave them out, or accept that")
     await call.services.runtime.check_calibration(query.calibration, call.models)
     body = await call.read_body()
     with call.services.runtime.request_work() as request_work:
         scored = await _score(call, request_work, kind, body, "similarity")
         ratios = None
+        if query.detail:
+            ranges = await call.services.runtime.row_ranges(scored.version, query.calibration)
+            scored.unlike = UnlikePairs.of(ranges, scored.pairs)
         if query.log_lr:
             ratios = await call.services.runtime.ratios(
                 scored.version, query.calibration, query.lr_method, subjects=scored.subjects
@@ -300,7 +310,7 @@ async def _score(
         return ScoredPairs(scores, version.json, version, pairs)
     of = pairs.sample_class() if capability == "match" else None
     subjects = None if of is None else SubjectClass(*of, how)
-    return ScoredPairs(scores, version.json, version, pairs, subjects, how)
+    return ScoredPairs(scores, version.json, version, pairs, subjects=subjects, aggregation=how)
 
 
 async def _given_scores(call: Call, request_work: RequestWork, body: bytes | bytearray) -> ScoredPairs:
@@ -351,12 +361,12 @@ def _keep(call: Call, scored: ScoredPairs, point: ServedPoint, n_matched: int) -
     if policy is None:
         return
     n = len(scored.scores)
-    doubtful = 0 if point.lower is None else int((point.decided(scored.scores) == 2).sum())
+    doubtful = 0 if point.lower is None else int((scored.codes(point) == DecisionCode.REVIEW).sum())
     call.services.recorder.record(
         Deciding(version.entry.model_id, version.entry.version),
         policy,
         (n - n_matched - doubtful, n_matched, doubtful),
-        lambda: point.decided(scored.scores),
+        lambda: scored.codes(point),
         scored.scores,
         float(point.threshold),
         pairs=pairs,
@@ -377,6 +387,10 @@ def _scores_answer(call: Call, scored: ScoredPairs, raw: bool, ratios: Ratios | 
     body = b'{"model":%b,"scores":%b' % (scored.model_json, to_json(scored.scores.tolist()))
     if scored.aggregation is not None:
         body += b',"aggregation":"%b"' % scored.aggregation.encode()
+    if call.query.detail:
+        unlike = scored.unlike
+        places = [] if unlike is None else [{"pair": at, "rows": unlike.names(at)} for at in unlike.places]
+        body += b',"unlike":%b' % to_json(places)
     if ratios is not None:
         worth = ratios.maps.log_lr(scored.scores, call.query.lr_method).tolist()
         facts = {"log_lr": worth, "lr_method": call.query.lr_method, **ratios.facts}
@@ -388,19 +402,29 @@ def _match_answer(
     call: Call, scored: ScoredPairs, point: ServedPoint, raw: bool, with_scores: bool, ratios: Ratios | None
 ) -> tuple[int, Answer]:
     """How many match, and the answer."""
+    unlike = scored.unlike = UnlikePairs.of(point.inputs, scored.pairs)
     if raw:
-        codes = point.decided(scored.scores).tobytes()
+        codes = scored.codes(point, raw=True).tobytes()
         return codes.count(1), (codes, OCTETS, _point_headers(scored.model_json, point, with_scores))
     scores: list[float] = scored.scores.tolist()
-    decided = point.match_list(scores)
-    if call.query.detail or point.lower is not None or ratios is not None or not with_scores:
+    decided = point.match_list(scores) if unlike is None else (scored.codes(point) == 1).tolist()
+    if (
+        call.query.detail
+        or point.lower is not None
+        or ratios is not None
+        or not with_scores
+        or unlike is not None
+    ):
         entries: list[dict[str, Any]] = [
             {"score": score, "match": match} if with_scores else {"match": match}
             for score, match in zip(scores, decided, strict=True)
         ]
         if point.lower is not None:
-            for entry, code in zip(entries, point.decided(scored.scores).tolist(), strict=True):
+            for entry, code in zip(entries, scored.codes(point).tolist(), strict=True):
                 entry["decision"] = DECISIONS[code]
+        if unlike is not None:
+            for pair in unlike.places:
+                entries[pair] |= {"reason": UNLIKE, "unlike": unlike.names(pair)}
         if ratios is not None:
             worth = ratios.maps.log_lr(scored.scores, call.query.lr_method).tolist()
             for entry, log_lr in zip(entries, worth, strict=True):
@@ -422,10 +446,11 @@ def _match_answer(
                 ]
             ).encode()
         )
-    body = b'{"model":%b,"matches":%b,"operating_point":%b}' % (
+    body = b'{"model":%b,"matches":%b,"operating_point":%b%b}' % (
         scored.model_json,
         matches,
         point.json if with_scores else to_json(without_threshold(point.public)),
+        b',"warnings":%b' % to_json(point.warnings) if point.warnings else b"",
     )
     return sum(decided), (body, JSON, ())
 
@@ -437,6 +462,10 @@ def _point_headers(model: bytes, point: ServedPoint, with_scores: bool) -> tuple
         model_header(model),
         *threshold,
         (b"x-pairmark-calibration-id", str(facts["calibration_id"]).encode()),
-        (b"x-pairmark-method", str(facts["method"]).encode()),
-        (b"x-pairmark-fpr-upper-bound", repr(facts["fpr_upper_bound"]).encode()),
+        (b"x-pairmark-guarantee", str(facts["guarantee"]).encode()),
+        *(
+            (b"x-pairmark-" + name.replace("_", "-").encode(), str(facts[name]).encode())
+            for name in ("method", "fpr_upper_bound")
+            if name in facts
+        ),
     )

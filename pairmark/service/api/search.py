@@ -8,6 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
+from pairmark.models.calibration.inputs import RowRanges
 from pairmark.service.api.calls import JSON, Answer, Call, only_json
 from pairmark.service.api.metrics import SEARCHED
 from pairmark.service.api.query import QueryModel
@@ -76,9 +77,12 @@ async def search(call: Call, gallery: Gallery) -> Answer:
                 point = await services.runtime.operating_point(
                     version, body.fpr, body.confidence, "auto", None, fnr=body.fnr
                 )
+            ranges = await services.runtime.row_ranges(version, None)
 
             def work(
-                version: LoadedVersion | None = version, point: ServedPoint | None = point
+                version: LoadedVersion | None = version,
+                point: ServedPoint | None = point,
+                ranges: RowRanges | None = ranges,
             ) -> GalleryState | tuple[bytes, int]:
                 # Read and searched in one go: a turn of the event loop between them would cost as much as both.
                 state = services.galleries.state(name)
@@ -86,7 +90,14 @@ async def search(call: Call, gallery: Gallery) -> Answer:
                 if version is None or (version.entry.model_id, version.entry.version) != at:
                     return state
                 return services.searches.search(
-                    state, version, request, point, scores=call.shows_scores(version), decisions=decisions
+                    state,
+                    version,
+                    request,
+                    point,
+                    scores=call.shows_scores(version),
+                    decisions=decisions,
+                    ranges=ranges,
+                    moved=services.runtime.moved(version.calibration_id),
                 )
 
             result = await place.run(work)

@@ -87,12 +87,10 @@ def _promise(point: dict[str, Any]) -> str:
     counted = "people" if point["protocol"] == "open-set" else "samples"
     if point["origin"] == "blocks" or point["n_units"] == point["n_independent"]:
         counted = "blocks" if point["origin"] == "blocks" else "pairs"
-    if point["method"] == "estimate" and point["origin"] != "imported":
-        text += (
-            f" With confidence {point['confidence']:g} the false positive rate is at most "
-            f"{point['fpr_upper_bound']:.3g}."
-        )
-    if point.get("fnr") is not None:
+    unchecked = [one["assumption"] for one in point.get("assumes") or () if one["status"] == "unchecked"]
+    if unchecked:
+        text += f" Not checked: {', '.join(unchecked)}."
+    if point.get("fnr_upper_bound") is not None:
         text += f" The false negative rate is at most {point['fnr_upper_bound']:.3g}; both hold together."
     if point.get("samples"):
         enrolled, probes = point["samples"]

@@ -342,6 +342,9 @@ def _show_evaluation(to: Console, report: dict[str, Any]) -> None:
     to.print(f"{report['model']}:{report['version']} on {report['dataset']} ({report['protocol']})")
     output.warn(to, report.get("warnings", []))
     show_metrics(to, report["metrics"])
+    inputs = report.get("inputs")
+    if inputs is not None:
+        to.print(f"{inputs['unlike']:,} of {inputs['rows']:,} rows are unlike those of the calibration")
     points = report.get("operating_points") or []
     if points:
         columns = list(points[0])

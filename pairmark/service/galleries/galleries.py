@@ -240,6 +240,7 @@ class Galleries:
             if len(rows):
                 n_written, state = self._write(name, rows, errors)
                 n_stored += n_written
+                errors.warn_of(rows)
                 if version is not None:
                     self._index_meanwhile(state, version)
         if version is not None and n_stored > TAIL_ROWS:

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic_core import to_json
 
+from pairmark.models.calibration.inputs import RowRanges
+from pairmark.models.calibration.operating_point import without_guarantee
 from pairmark.models.core.subjects import SampleSets
 from pairmark.service.decision_codes import DECISIONS, DecisionCode
 from pairmark.service.errors import InvalidInput, TooLarge, UnknownItem
 from pairmark.service.galleries.calibration.probe_updates import MAX_TEMPLATES
 from pairmark.service.galleries.calibration.thresholds import Thresholds
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.index.gallery_view import GalleryView, ItemHit, scores_candidates
+from pairmark.service.galleries.index.blocks import IndexBlock
+from pairmark.service.galleries.index.gallery_view import (
+    GalleryView,
+    ItemHit,
+    Likeness,
+    Owner,
+    owner_of,
+    scores_candidates,
+)
 from pairmark.service.galleries.index.live_gallery import LiveGallery
 from pairmark.service.galleries.index.subject_search import SubjectHit
 from pairmark.service.galleries.items import item_repository
@@ -27,9 +40,13 @@ from pairmark.service.galleries.schemas import SearchRequestFields, VerifyFields
 from pairmark.service.runtime.json_forms import EXPECTED, EXPECTED_SIDE
 from pairmark.service.runtime.parsing import read_rows, read_side, split_request
 from pairmark.service.runtime.points import ServedPoint, without_threshold
+from pairmark.service.runtime.unlike import UNLIKE
 from pairmark.service.runtime.vectors import SideRows, to_rows
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
+
+CHECKED_ROWS = 65_536
+"""Enrolled rows that are looked at together."""
 
 
 class SearchRequest(NamedTuple):
@@ -117,6 +134,9 @@ class Searches:
         self._galleries = galleries
         self._thresholds = thresholds
         self._settings = settings
+        self._alike: WeakKeyDictionary[IndexBlock, tuple[RowRanges, NDArray[np.bool_] | None]] = (
+            WeakKeyDictionary()
+        )
         self.served_by: dict[str, str] = {}
         """The version that served each gallery last."""
 
@@ -129,6 +149,8 @@ class Searches:
         *,
         scores: bool = True,
         decisions: list[SeenDecision] | None = None,
+        ranges: RowRanges | None = None,
+        moved: dict[str, str] | None = None,
     ) -> tuple[bytes, int]:
         """The answer's JSON, and how many items it returns (blocking).
 
@@ -138,6 +160,8 @@ class Searches:
         decision : the operating point at the request's ``fpr``, if it has one.
         scores : whether hits carry theirs.
         decisions : takes what was decided, where a rate was asked for.
+        ranges : what rows of the calibration are like, where that is known: at a rate no other row matches.
+        moved : the warning that inputs no longer are.
         """
         body = request.body
         form = form_of(version.estimator, state.dimension)
@@ -171,9 +195,19 @@ class Searches:
                 f"expected to return up to about {body.fpr * view.n_items:.3g} strangers; ask for fpir, which is of "
                 "the whole search"
             )
+        if point is not None and moved is not None:
+            point = without_guarantee(point, moved["detail"].rstrip("."))
+        like, n_unlike = None, 0
+        if point is not None and ranges is not None:
+            like = partial(self._like, ranges)
+            n_unlike = _count_unlike(view, like)
         hits: Sequence[Sequence[ItemHit | SubjectHit]]
         if aggregation is not None:
-            hits = live.subjects.at(view, aggregation).search(queries, k, above)
+            owners = _unlike_owners(view, like) if like is not None and n_unlike else set()
+            found = live.subjects.at(view, aggregation).search(queries, k + len(owners), above)
+            hits = [
+                [hit for hit in row if owner_of(hit.subject, hit.id or "") not in owners][:k] for row in found
+            ]
         else:
             hits = view.search(
                 queries,
@@ -182,9 +216,13 @@ class Searches:
                 above=above,
                 by_subject=body.group_by is not None,
                 deadline=deadline,
+                like=like if n_unlike else None,
                 other_search=self._galleries.views.cluster_search(state, conditions, view.seq),
             )
         self._galleries.views.tidy_later(live)
+        flags = [] if like is None or ranges is None else ranges.unlike(queries).tolist()
+        if flags:
+            hits = [[] if flag else row for row, flag in zip(hits, flags, strict=True)]
         results = [_reported(query_hits, point is not None, scores, decision) for query_hits in hits]
         if decisions is not None and above is not None:
             decisions += _decisions_of(hits, float(above if decision is None else decision.threshold))
@@ -192,10 +230,37 @@ class Searches:
             "aggregation": aggregation,
             "candidates": self._candidates(live, view, k),
             "operating_point": point if scores else without_threshold(point),
+            "reasons": [UNLIKE if flag else None for flag in flags] or None,
+            "unlike_items": n_unlike or None,
             "warning": warning,
+            "warnings": None if point is None or moved is None else [moved],
         }
         present_facts = {name: fact for name, fact in facts.items() if fact is not None}
         return to_json({"model": version.public, "results": results, **present_facts}), sum(map(len, hits))
+
+    def _like(self, ranges: RowRanges, block: IndexBlock) -> NDArray[np.bool_] | None:
+        """Which rows of a block are like those of the calibration; None: all. Looked at once a block."""
+        known = self._alike.get(block)
+        if known is None or known[0] is not ranges:
+            vectors: Any = getattr(block.index, "vectors", ())
+            flags = [
+                ranges.unlike(np.array(vectors[at : at + CHECKED_ROWS], dtype=np.float32))
+                for at in range(0, len(vectors), CHECKED_ROWS)
+            ]
+            known = ranges, None
+            if any(part.size for part in flags):
+                sizes = [min(CHECKED_ROWS, len(block) - at * CHECKED_ROWS) for at in range(len(flags))]
+                known = (
+                    ranges,
+                    ~np.concatenate(
+                        [
+                            part if part.size else np.zeros(n, bool)
+                            for part, n in zip(flags, sizes, strict=True)
+                        ]
+                    ),
+                )
+            self._alike[block] = known
+        return known[1]
 
     def _candidates(self, live: LiveGallery, view: GalleryView, k: int) -> dict[str, Any] | None:
         """How many candidates were scored of each query, where not all items were, and how good these are."""
@@ -244,38 +309,69 @@ class Searches:
         """
         item_scores = version.score(probe[:1], items.vectors)
         best = int(np.argmax(item_scores))
-        bound = decision.public["fpr_upper_bound"]
+        bound = decision.public.get("fpr_upper_bound")
         if aggregation is None:
             score = item_scores[best : best + 1]
-            bound = min(1.0, bound * len(items))
+            bound = None if bound is None else min(1.0, bound * len(items))
         else:
             k, p = (np.array([side.shape[0]], dtype=np.int64) for side in (items.vectors, probe))
             score = version.score_subjects(
                 SampleSets.of_rows(items.vectors, k), SampleSets.of_rows(probe, p), aggregation
             )
+        unlike = _unlike_names(decision.inputs, probe, items)
+        code = int(decision.decided(score, np.array([bool(unlike)]))[0])
         if decisions is not None:
-            code = int(decision.decided(score)[0])
             decisions.append(
                 SeenDecision(0, items.ids[best], subject, float(score[0]), code, float(decision.threshold))
             )
         answer = {
             "model": version.public,
             "subject": subject,
-            "match": bool(decision.matches(score)[0]),
-            **({} if decision.lower is None else {"decision": DECISIONS[int(decision.decided(score)[0])]}),
+            "match": code == DecisionCode.MATCH,
+            **({"reason": UNLIKE, "unlike": unlike} if unlike else {}),
+            **({} if decision.lower is None else {"decision": DECISIONS[code]}),
             **({"score": float(score[0])} if scores else {}),
             "id": items.ids[best],
             "items": len(items),
             **({} if aggregation is None else {"aggregation": aggregation}),
             "operating_point": decision.public if scores else without_threshold(decision.public),
-            "fpr_upper_bound": bound,
+            **({} if bound is None else {"fpr_upper_bound": bound}),
+            **({"warnings": decision.warnings} if decision.warnings else {}),
         }
-        if aggregation is None and len(items) > 1:
+        if aggregation is None and len(items) > 1 and bound is not None:
             answer["warning"] = (
                 f"the best of {len(items)} comparisons decides, each at fpr {decision.public['fpr']:g}: together they "
                 f"match somebody else in at most {bound:.3g} of verifications"
             )
         return to_json(answer)
+
+
+def _count_unlike(view: GalleryView, like: Likeness) -> int:
+    """How many items of a gallery are unlike those of the calibration."""
+    n = 0
+    for part in view.all_parts:
+        alike = like(part.block)
+        if alike is not None:
+            n += int((~alike if part.alive is None else part.alive & ~alike).sum())
+    return n
+
+
+def _unlike_owners(view: GalleryView, like: Likeness) -> set[Owner]:
+    """Whose such items are: a subject with one of them is unlike as a whole."""
+    owners = set()
+    for part in view.all_parts:
+        alike = like(part.block)
+        if alike is not None:
+            rows = np.flatnonzero(~alike if part.alive is None else part.alive & ~alike).tolist()
+            owners |= {owner_of(part.block.subject(row), part.block.ids[row]) for row in rows}
+    return owners
+
+
+def _unlike_names(ranges: RowRanges | None, probe: Matrix, items: StoredRows) -> list[str]:
+    """The rows of a verification that are unlike those of the calibration."""
+    flags = np.empty(0) if ranges is None else ranges.unlike(probe, items.vectors)
+    names = [f"probe[{at}]" for at in range(len(probe))] + [f"item {id}" for id in items.ids]
+    return [names[at] for at in np.flatnonzero(flags).tolist()]
 
 
 def model_rows(rows: SideRows, name: str, version: LoadedVersion) -> Matrix:

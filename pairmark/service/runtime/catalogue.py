@@ -76,6 +76,8 @@ class CatalogueView:
     locked: bool
     """Whether a key was ever made: then every request needs one, even when all are revoked."""
     sessions: Mapping[str, ActiveSession] = field(default_factory=dict)
+    moved: Mapping[str, dict[str, str]] = field(default_factory=dict)
+    """Calibrations whose inputs have moved, and the warning that says so."""
 
     def key(self, credential: str) -> ActiveKey | None:
         """The unrevoked key that was shown, if it is one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
-from pairmark.models.calibration.operating_point import InsufficientCalibrationData
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData, without_guarantee
 from pairmark.models.calibration.system_weights import SystemWeights
 from pairmark.models.core.arrays import Float32
 from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.promises import Promise, population_of, ways_from
+from pairmark.service.decision_codes import RAW_UNLIKE
 from pairmark.service.errors import InvalidInput, UnsupportedRate
 from pairmark.service.store.subjects import SubjectClass
 from pairmark.wire.models import Imported
@@ -36,22 +38,30 @@ class ServedPoint:
     """The rate that was asked for, as metrics name it."""
     lower: np.float32 | None = None
     """At or below it a pair is different, and between the two to be reviewed; None where no `fnr` was asked for."""
+    inputs: RowRanges | None = None
+    """What rows must be like for a match; None where that was not kept."""
+    warnings: tuple[dict[str, str], ...] = ()
 
-    def decided(self, scores: Float32) -> NDArray[np.uint8]:
-        """0: different, 1: match, 2: review."""
+    def decided(
+        self, scores: Float32, unlike: NDArray[np.bool_] | None = None, *, raw: bool = False
+    ) -> NDArray[np.uint8]:
+        """0: different, 1: match, 2: review. A pair with an ``unlike`` row never matches; ``raw`` : it is 3."""
         codes = (scores > self.threshold).view(np.uint8)
         if self.lower is not None:
             codes[(scores > self.lower) & (codes == 0)] = 2
+        if unlike is not None:
+            codes[unlike] = RAW_UNLIKE if raw else 0 if self.lower is None else 2
         return codes
 
-    def matches(self, scores: Float32) -> NDArray[np.bool_]:
-        matched: NDArray[np.bool_] = scores > self.threshold
-        return matched
-
     def match_list(self, scores: list[float]) -> list[bool]:
-        """As `matches`, of a few scores: an array costs more than they do. Doubles of float32 order as these."""
+        """The matches among a few scores: an array costs more than they do. Doubles of float32 order as these."""
         threshold = float(self.threshold)
         return [score > threshold for score in scores]
+
+    def moved(self, warning: dict[str, str]) -> ServedPoint:
+        """The point after inputs have moved: it decides as before and guarantees nothing."""
+        public = without_guarantee(self.public, warning["detail"].rstrip("."))
+        return replace(self, public=public, json=to_json(public), warnings=(warning,))
 
 
 def without_threshold(public: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -170,7 +180,12 @@ class OperatingPoints:
             raise InvalidInput(str(error)) from error
         promise = "simultaneous" if point.simultaneous else "pointwise"
         number = entry.number
-        public = {**plain(asdict(point)), "promise": promise, "calibration_id": calibration_id, **class_facts}
+        public = {
+            **plain(point.as_dict()),
+            "promise": promise,
+            "calibration_id": calibration_id,
+            **class_facts,
+        }
         public["number"] = number
         public["imported"] = entry.imported
         if entry.classes is not None and point.guarantee != "none":
@@ -187,6 +202,7 @@ class OperatingPoints:
             json=to_json(public),
             rate=f"{fpr:g}",
             lower=None if point.fnr_threshold is None else np.float32(point.fnr_threshold),
+            inputs=calibration.inputs,
         )
         self._points.put(request, served_point)
         return served_point

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.calibration.promises import units_needed
 from pairmark.models.registry import spec_of
 from pairmark.models.warmup import warm_loaded
@@ -150,7 +151,19 @@ class Runtime:
         point = self.points.at_hand(request)
         if point is None:
             point = await asyncio.to_thread(self.points.compute, request)
-        return point
+        warning = self.moved(calibration)
+        return point if warning is None else point.moved(warning)
+
+    def moved(self, calibration: str | None) -> dict[str, str] | None:
+        """The warning that inputs are no longer like those of a calibration; None where they are."""
+        return self.catalogue.view.moved.get(calibration or "")
+
+    async def row_ranges(self, version: LoadedVersion | None, calibration: str | None) -> RowRanges | None:
+        """What rows are like in the calibration named, else in the version's own; None where that was not kept."""
+        calibration = calibration or (None if version is None else version.calibration_id)
+        if calibration is None:
+            return None
+        return (await asyncio.to_thread(self.points.fetch, calibration)).calibration.inputs
 
     async def ratios(
         self,

@@ -74,6 +74,8 @@ class VectorPairs:
     model: str | None = None
     refs: list[list[str]] | None = None
     """The caller's names of both sides of each pair."""
+    rows: tuple[Any, Any] | None = None
+    """Both sides as the model took them, where these are not as they were sent."""
 
     @property
     def n_pairs(self) -> int:

@@ -109,7 +109,7 @@ class LoadedVersion:
         left: Any = pairs.left
         right: Any = pairs.right
         if not (self._scores_as_sent(left) and self._scores_as_sent(right)):
-            left, right = self._rows_of(pairs)
+            left, right = pairs.rows = self._rows_of(pairs)
         if pairs.counts is not None:
             a, b = (
                 SampleSets.of_rows(rows, counts)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.inputs import CheckedRows
 from pairmark.models.calibration.system_weights import MAX_SYSTEMS, SystemWeights, halves
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.inputs import checked_same
@@ -92,7 +93,7 @@ class Calibrations:
         row, data = self.version_and_data(name, version, dataset)
         protocol_name = self.protocol_of(row, protocol)
         self.refuse_overlap(row, name, data, protocol_name)
-        scores, pairs = self.score_dataset(
+        scores, pairs, X = self.score_dataset(
             row,
             name,
             without_groups(data, groups),
@@ -110,7 +111,7 @@ class Calibrations:
             listing=pairs.listing,
             blocks=pairs.blocks,
             population=pairs.population,
-        )
+        ).with_inputs(CheckedRows.of(X, pairs))
         return self.register(
             calibration,
             name=f"{data.name}:{data.version}",
@@ -224,14 +225,15 @@ class Calibrations:
         n_pairs: int | None,
         random_state: int,
         listing: ListOrigin | None = None,
-    ) -> tuple[NDArray[np.float32], HeldOutPairs]:
+    ) -> tuple[NDArray[np.float32], HeldOutPairs, Any]:
+        """Scores of the pairs of a whole dataset, the pairs, and the rows that they number."""
         estimator = self._versions.load(row, name)
         limit = min(n_pairs or DEFAULT_PAIRS, self._versions.settings.max_calibration_pairs)
         pairs = whole_dataset(
             data, protocol=protocol, n_pairs=limit, random_state=random_state, listing=listing
         )
         X = rows_for(estimator, spec_of(row.kind), data, self._versions.settings.max_dense_bytes)
-        return estimator.score_pairs(X, pairs.left, pairs.right), pairs
+        return estimator.score_pairs(X, pairs.left, pairs.right), pairs, X
 
     def version_and_data(self, name: str, version: int, dataset: str) -> tuple[ModelVersion, LabelledData]:
         """A version that scores pairs, and a dataset whose vectors it takes."""

@@ -96,7 +96,7 @@ def _limits(version: VersionOut, promises: list[PromisedRate], evidence: Evidenc
             worst = refused[0]
             smallest = worst.smallest_fpr
             rates = "no rate at all" if smallest is None else f"rates from {askable(smallest):g} up"
-            sentences.append(f"Its calibration supports {rates} at confidence {worst.confidence:g}.")
+            sentences.append(f"Its calibration supports {rates} at confidence {worst.confidence or 0.95:g}.")
         population = version.promise and version.promise.population
         whom = f"new samples of {population}" if population else "new people"
         sentences.append(

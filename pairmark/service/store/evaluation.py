@@ -21,6 +21,9 @@ from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import ModelVersion
 from pairmark.wire.jobs import GroupRole, Protocol
 
+MANY_UNLIKE = 0.05
+"""A larger share of rows unlike the calibration's is warned of."""
+
 
 class Evaluations:
     """Reports on data that came later."""
@@ -43,7 +46,7 @@ class Evaluations:
         """Score held-out pairs of a dataset and report on them; nothing is stored. Data that the version was trained on
         is not refused, but counted and warned of: the figures are then too good."""
         row, data = self._calibrations.version_and_data(name, version, dataset)
-        scores, pairs = self._calibrations.score_dataset(
+        scores, pairs, X = self._calibrations.score_dataset(
             row,
             name,
             without_groups(data, groups),
@@ -55,9 +58,19 @@ class Evaluations:
         with refusals(f"dataset {data.name}:{data.version}", field="dataset"):
             report = pair_report(scores, same, units, protocol=resolved, random_state=random_state)
         by_group = None
-        if groups == "compare" and row.calibration_id is not None:
-            calibration, _ = self._calibrations.load(row.calibration_id)
+        calibration = None if row.calibration_id is None else self._calibrations.load(row.calibration_id)[0]
+        if groups == "compare" and calibration is not None:
             by_group = rates_by_group(calibration, scores, pairs, data)
+        flags, inputs, unlike_words = None, None, []
+        if calibration is not None and calibration.inputs is not None:
+            flags = calibration.inputs.flags(X)
+            seen = np.unique([pairs.left, pairs.right])
+            inputs = {"rows": int(seen.size), "unlike": int(flags[seen].sum())}
+            if inputs["unlike"] > MANY_UNLIKE * inputs["rows"]:
+                unlike_words = [
+                    f"{inputs['unlike']} of {inputs['rows']} rows are unlike those of the calibration, so their pairs "
+                    "never match: check units and preprocessing, or calibrate on rows like these"
+                ]
         overlap = OverlapOut(rows=0, identities=0)
         if row.report is not None:
             overlap = overlap_with(read_trained_on(self._versions.blobs.folder(row.report)), data)
@@ -69,18 +82,26 @@ class Evaluations:
             protocol=resolved,
             metrics=report.metrics,
             roc=RocOut.model_validate({**report.roc(), "groups": by_group}),
-            operating_points=self._operating_points(row, scores, pairs),
+            operating_points=self._operating_points(row, scores, pairs, flags),
             overlap=overlap,
-            warnings=_warnings(overlap, resolved) + (by_group["warnings"] if by_group else []),
+            inputs=inputs,
+            warnings=_warnings(overlap, resolved) + unlike_words + (by_group["warnings"] if by_group else []),
         )
 
     def _operating_points(
-        self, row: ModelVersion, scores: NDArray[np.float32], pairs: HeldOutPairs
+        self,
+        row: ModelVersion,
+        scores: NDArray[np.float32],
+        pairs: HeldOutPairs,
+        flags: NDArray[np.bool_] | None,
     ) -> list[SeenOperatingPoint]:
-        """The version's own operating points, and what their thresholds do on these pairs."""
+        """The version's own operating points, and what their thresholds do on these pairs; ``flags`` : which rows are
+        unlike those of the calibration, so that their pairs never match."""
         if row.calibration_id is None:
             return []
         calibration, _ = self._calibrations.load(row.calibration_id)
+        if flags is not None:
+            scores = np.where(flags[pairs.left] | flags[pairs.right], np.finfo(np.float32).min, scores)
         points = []
         for fpr in sorted(FPR_TARGETS, reverse=True):
             try:

@@ -210,9 +210,10 @@ class PromisedRate(BaseModel):
     fpr: float
     threshold: float | None = None
     fpr_upper_bound: float | None = None
-    confidence: float
+    confidence: float | None = None
     method: str | None = None
     guarantee: Guarantee | None = None
+    assumes: list[dict[str, str]] | None = None
     tpr: float | None = None
     tpr_interval: tuple[float, float] | None = None
     n_units: int | None = None

@@ -126,6 +126,7 @@ class SubjectCalibrations:
         sets = SampleSets(rows=X, index=rows[pairs.index], counts=pairs.counts)
         scores = score_subject_pairs(estimator, sets, pairs.left, pairs.right, subjects.aggregation)
         calibration = fit_calibration(scores, pairs.same, pairs.units, protocol="open-set", listing="drawn")
+        calibration = calibration.with_inputs(self._calibrations.load(parent.id)[0].checked_rows)
         facts: dict[str, Any] = {
             **{key: parent.summary[key] for key in ("dataset",) if key in parent.summary},
             **subjects.facts,

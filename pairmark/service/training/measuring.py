@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.inputs import CheckedRows
 from pairmark.models.evaluation.classification import classification_metrics
 from pairmark.models.evaluation.pairs import EvaluationReport, pair_report
 from pairmark.models.evaluation.ranking_metrics import pair_disagreement, ranking_metrics
@@ -82,7 +83,7 @@ def calibrate(job: ScoredJob) -> CalibratedJob:
             listing=pairs.listing,
             blocks=pairs.blocks,
             population=pairs.population,
-        )
+        ).with_inputs(CheckedRows.of(job.X, pairs, training=job.parts.learned, test=job.parts.test))
         among, scores_among = None, job.scores.calibration_among
         if scores_among is not None and pairs.population is not None:
             among = Calibration.fit(

@@ -17,6 +17,6 @@ def test_matches_are_strictly_above(threshold: float, scores: list[float]) -> No
     beside = [np.nextafter(np.float32(threshold), np.float32(side)) for side in (-np.inf, np.inf)]
     values = [*scores, threshold, *(float(one) for one in beside if np.isfinite(one))]
     expected = [np.float32(value) > np.float32(threshold) for value in values]
-    assert point.matches(np.array(values, dtype=np.float32)).tolist() == expected
+    assert point.decided(np.array(values, dtype=np.float32)).astype(bool).tolist() == expected
     assert point.match_list(values) == expected
     assert point.match_list([threshold]) == [False]

@@ -67,7 +67,7 @@ on("#verify", async (form) => {
   const compared = answer.score === undefined ? nearest : `score ${number(answer.score)} with ${nearest}`;
   $("#verified").replaceChildren(
     el("p", { class: "promise" }, el("span", { class: `tag ${answer.match ? "match" : "different"}` }, answer.match ? "match" : "no match"), ` ${compared}, threshold ${number(answer.operating_point.threshold)}`),
-    el("p", { class: "quiet small" }, `${answer.items} items compared. Somebody else is accepted at most ${percent(answer.fpr_upper_bound)} of the time.${answer.warning ? ` ${answer.warning}` : ""}`),
+    el("p", { class: "quiet small" }, `${answer.items} items compared. ${typeof answer.fpr_upper_bound === "number" ? `Somebody else is accepted at most ${percent(answer.fpr_upper_bound)} of the time.` : answer.operating_point.meaning}${answer.warning ? ` ${answer.warning}` : ""}`),
   );
 });
 

@@ -220,9 +220,10 @@ function reported(point) {
   const rows = [
     ["Threshold", `match above ${number(point.threshold)}`],
     ["Different", missed.length ? `at ${number(point.fnr_threshold)} or below` : null],
-    ["Upper bound", point.fpr_upper_bound === null ? "none" : `${percent(point.fpr_upper_bound)} ${sure}`],
+    ["Upper bound", typeof point.fpr_upper_bound === "number" ? `${percent(point.fpr_upper_bound)} ${sure}` : "none"],
     ["Observed", point.observed_fpr === undefined ? null : `${percent(point.observed_fpr)} on the calibration pairs`],
-    ["Method", point.method],
+    ["Method", point.method ?? null],
+    ["Assumes", (point.assumes ?? []).map((one) => `${one.assumption} (${one.status})`).join(", ")],
     ["Holds among", point.population?.classes ? `these ${count(point.population.classes)} classes` : null],
     ["Means", point.meaning ?? null],
     ["Imported", point.imported ? `the calibration came in a file (${point.imported})` : null],

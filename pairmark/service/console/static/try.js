@@ -58,7 +58,7 @@ function decided(answer) {
   const point = answer.operating_point;
   return [
     el("p", { class: "promise" }, el("span", { class: `tag ${match ? "match" : "different"}` }, match ? "match" : "different"), " score ", el("strong", {}, number(score)), `, threshold ${number(point.threshold)}`),
-    el("p", { class: "quiet" }, `${point.meaning} (${point.method}, ${count(point.n_units)} ${point.protocol === "open-set" ? "people" : "samples"})`),
+    el("p", { class: "quiet" }, `${point.meaning} (${point.method ? `${point.method}, ` : ""}${count(point.n_units)} ${point.protocol === "open-set" ? "people" : "samples"})`),
   ];
 }
 

@@ -83,7 +83,7 @@ class Texts:
         return cls(array(name), array(f"{name}-ends"))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class IndexBlock:
     """The items of writes low + 1 to high, as far as they were current at write ``as_of``.
 

@@ -72,6 +72,8 @@ MaskedParts = Sequence[tuple[Part, Bool | None]]
 MaskedBlocks = Sequence[tuple[IndexBlock, Bool | None]]
 """Each with which of its rows may be found; None: all."""
 Search = Callable[[Matrix, int], list[list[ItemHit]]]
+Likeness = Callable[[IndexBlock], Bool | None]
+"""Which rows of a block are like those of the calibration; None: all."""
 OtherSearch = Callable[
     [MaskedParts, Matrix, int, np.float32 | None, float | None], tuple[list[list[ItemHit]], MaskedParts]
 ]
@@ -137,6 +139,7 @@ class GalleryView:
         deadline: float | None = None,
         other_search: OtherSearch | None = None,
         after: int = 0,
+        like: Likeness | None = None,
     ) -> list[list[ItemHit]]:
         """The k best items (or subjects, each by its best item) of every query: best first, ties by id.
 
@@ -148,8 +151,9 @@ class GalleryView:
         deadline : monotonic time after which it is given up.
         other_search : who searches some of the blocks instead; it must be None with ``after``.
         after : only items that were written under a greater sequence number.
+        like : which rows of a block may be found; None: all.
         """
-        masks = [self._mask(part, conditions, after) for part in self.all_parts]
+        masks = [self._mask(part, conditions, after, like) for part in self.all_parts]
         parts_to_search = [
             (part, mask)
             for part, mask in zip(self.all_parts, masks, strict=True)
@@ -183,7 +187,7 @@ class GalleryView:
                 hits += search_items(batch, min(k, n))
         return hits
 
-    def _mask(self, part: Part, conditions: Filter, after: int) -> Bool | None:
+    def _mask(self, part: Part, conditions: Filter, after: int, like: Likeness | None) -> Bool | None:
         block = part.block
         if not len(block) or block.seqs[-1] <= after:
             return np.zeros(len(block), dtype=np.bool_)
@@ -192,6 +196,9 @@ class GalleryView:
             young = np.zeros(len(block), dtype=np.bool_)
             young[block.order[np.searchsorted(block.seqs, after, side="right") :]] = True
             mask = young if mask is None else mask & young
+        alike = None if like is None else like(block)
+        if alike is not None:
+            mask = alike if mask is None else mask & alike
         if part.alive is None:
             return mask
         return part.alive if mask is None else mask & part.alive

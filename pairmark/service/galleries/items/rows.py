@@ -13,6 +13,7 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.core.missing import is_placeholder, label_of
 from pairmark.service.errors import InvalidInput, UnknownItem
 from pairmark.service.galleries.items.item_forms import ItemForm, Matrix
@@ -91,11 +92,25 @@ class StoredRows:
 
 
 class RowErrors:
-    """Rows that could not be stored: the first thousand listed, all counted."""
+    """Rows that could not be stored: the first thousand listed, all counted; and those that were, and never match.
 
-    def __init__(self) -> None:
+    ``ranges`` : what rows of the calibration are like, where that is known.
+    """
+
+    def __init__(self, ranges: RowRanges | None = None) -> None:
         self.count = 0
         self.items: list[dict[str, Any]] = []
+        self._ranges = ranges
+
+    def warn_of(self, rows: Rows) -> None:
+        """List stored rows that are unlike those of the calibration."""
+        flags = np.empty(0) if self._ranges is None else self._ranges.unlike(rows.vectors)
+        for at in np.flatnonzero(flags).tolist()[: ERRORS_SHOWN - len(self.items)]:
+            detail = (
+                "warning: stored, but unlike the rows of the people who calibrated (unlike-calibration), so that it "
+                "never matches at a rate; check its units and preprocessing, and enroll it anew"
+            )
+            self.items.append({"row": rows.places[at], "id": rows.ids[at][:100], "detail": detail})
 
     def add(self, row: int, id: str | None, detail: str) -> None:
         """Keep one: ``row`` is 0-based in the request."""

@@ -1,0 +1,214 @@
+"""Which rows are like those of the people who calibrated, and whether a stream of rows still is.
+
+The guarantee of an operating point is about people like those who calibrated. `RowRanges` looks at one row: five
+statistics, each within what calibration rows showed. A row outside is answered *no*, which can only lower a false
+positive rate, so that the guarantee stands for every input. `DriftTest` looks at many rows, for what one cannot show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from pairmark.models.calibration.kernels.row_statistics import row_statistics, rows_outside
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.pairs.splits import HeldOutPairs
+
+STATISTICS = ("largest distance", "typical distance", "typical size", "norm", "spread")
+"""Of a row, as logs: the largest and a typical |x - median| / scale, a typical |x| / scale, the norm, and the standard
+deviation over features. What is typical is the square of the mean root: a few large features do not rule it."""
+MARGIN = 0.15
+"""The share of its width by which each range is widened on both sides, from `AMPLE` people on; more with fewer."""
+AMPLE = 100
+ROUNDING = 0.02
+"""Added to both sides of each range, so that rows of norm 1 may be rounded."""
+FEWEST = 5
+"""People without whom there are no ranges."""
+FOLDS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowRanges:
+    """The ranges of calibration rows' statistics.
+
+    Attributes
+    ----------
+    scales : (2, d) float32, the median of each feature and one over its scale.
+    ranges : (2, 5) float64, least and greatest values of `STATISTICS`, widened.
+    reference : (n_people, 5) float64, `STATISTICS` of one row of each calibration person.
+    """
+
+    scales: Float32 = field(repr=False)
+    ranges: Float64
+    reference: Float64 = field(repr=False)
+
+    @classmethod
+    def fit(cls, rows: Any, people: Any, training: Any = None) -> Self | None:
+        """Ranges of calibration rows; None for rows that are not vectors, and of fewer than `FEWEST` people.
+
+        Parameters
+        ----------
+        rows : (n, d) dense or sparse; NaN is a missing cell.
+        people : (n,) whose each row is.
+        training : rows to take medians and scales from; None: the same.
+        """
+        first = np.sort(np.unique(np.asarray(people), return_index=True)[1])
+        if not is_numeric(rows) or first.size < FEWEST:
+            return None
+        scales = _scales(rows if training is None or not training.shape[0] else training)
+        seen = _statistics(rows, scales)
+        low, high = seen.min(axis=0), seen.max(axis=0)
+        margin = MARGIN * max(1.0, AMPLE / first.size) * (high - low) + ROUNDING
+        return cls(scales=scales, ranges=np.stack([low - margin, high + margin]), reference=seen[first])
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self | None:
+        """What `arrays` wrote; None where there is none."""
+        if "inputs_scales" not in arrays:
+            return None
+        # Kernels are compiled for writable arrays.
+        return cls(**{name: np.array(arrays[f"inputs_{name}"]) for name in ("scales", "ranges", "reference")})
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """As they are kept with a calibration."""
+        return {f"inputs_{name}": value for name, value in vars(self).items()}
+
+    def unlike(self, left: Any, right: Any = None) -> Bool:
+        """(n_left + n_right,) which rows are outside a range; empty where none is, and for rows that are no vectors."""
+        right = left[:0] if right is None else right
+        if is_dense(left) and is_dense(right):
+            flags: Bool = rows_outside(left, right, self.scales, self.ranges)
+            return flags
+        if not (is_numeric(left) and is_numeric(right)):
+            return np.empty(0, dtype=np.bool_)
+        outside = np.concatenate([self.flags(left), self.flags(right)])
+        return outside if outside.any() else outside[:0]
+
+    def flags(self, rows: Any) -> Bool:
+        """(n,) whether a row is outside a range."""
+        seen = self.statistics(rows)
+        outside: Bool = ~((seen >= self.ranges[0]) & (seen <= self.ranges[1])).all(axis=1)
+        return outside
+
+    def statistics(self, rows: Any) -> Float64:
+        """(n, 5) `STATISTICS` of rows."""
+        return _statistics(rows, self.scales)
+
+
+def is_dense(rows: Any) -> bool:
+    """Whether rows are as the kernel takes them."""
+    return isinstance(rows, np.ndarray) and rows.dtype == np.float32 and bool(rows.flags.c_contiguous)
+
+
+def is_sparse(rows: Any) -> bool:
+    """Whether rows are a sparse matrix."""
+    return bool(sparse.issparse(rows))
+
+
+def is_numeric(rows: Any) -> bool:
+    """Whether rows are vectors of numbers, dense or sparse."""
+    return is_sparse(rows) or (isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub")
+
+
+def _scales(rows: Any) -> Float32:
+    """Medians, and one over the root mean square distance from them; sparse rows have the median 0.
+
+    A feature that never varies is held against what features vary by: that it varies is no surprise of its own.
+    """
+    if is_sparse(rows):
+        center = np.zeros(rows.shape[1])
+        square = np.asarray(rows.multiply(rows).mean(axis=0)).ravel()
+    else:
+        with np.errstate(invalid="ignore"):
+            center = np.nan_to_num(np.nanmedian(rows, axis=0))
+            square = np.nan_to_num(np.nanmean((rows - center) ** 2, axis=0))
+    scale = np.sqrt(square)
+    typical = math.sqrt(float(square.mean())) or 1.0
+    return np.stack([center, 1 / np.where(scale > 0, scale, typical)]).astype(np.float32)
+
+
+def _statistics(rows: Any, scales: Float32) -> Float64:
+    if not is_sparse(rows):
+        seen: Float64 = row_statistics(np.array(rows, dtype=np.float32, order="C"), scales)
+        return seen
+    X = rows.tocsr().astype(np.float64)
+    scaled = X.multiply(scales[1].astype(np.float64)).tocsr()
+    d, squares = X.shape[1], np.asarray(X.multiply(X).sum(axis=1)).ravel()
+    mean = np.asarray(X.sum(axis=1)).ravel() / d
+    typical = (np.asarray(abs(scaled).sqrt().sum(axis=1)).ravel() / d) ** 2
+    values = (
+        np.asarray(abs(scaled).max(axis=1).todense()).ravel(),
+        typical,
+        typical,
+        np.sqrt(squares),
+        np.sqrt(np.maximum(squares / d - mean**2, 0)),
+    )
+    logs: Float64 = np.log(np.maximum(np.stack(values, axis=1), 1e-30))
+    return logs
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedRows:
+    """Ranges, and what they flag among people who did not make them.
+
+    Attributes
+    ----------
+    facts : JSON-able: the ``people`` and ``rows`` that made the ranges, ``flagged`` and ``positive_pairs_flagged``, the
+        shares of rows and of positive pairs with such a row, and whom they were ``measured_on``, ``test`` or ``folds``.
+    """
+
+    ranges: RowRanges
+    facts: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls, X: Any, pairs: HeldOutPairs, *, training: Any = None, test: HeldOutPairs | None = None
+    ) -> Self | None:
+        """Ranges of the rows of calibration pairs, measured on ``test`` pairs, or by folds of people without them; None
+        where there are no ranges.
+
+        Parameters
+        ----------
+        X : all rows. training : the rows among them to take medians and scales from, numbers; None: the pairs' own.
+        """
+        rows, people = _rows_of(pairs)
+        if not is_numeric(X) or X.shape[1] == 0:
+            return None
+        learned = None if training is None or not len(training) else X[training]
+        ranges = RowRanges.fit(X[rows], people, learned)
+        if ranges is None:
+            return None
+        flags = np.zeros(X.shape[0], dtype=np.bool_)
+        seen = pairs if test is None else test
+        if test is not None:
+            measured = _rows_of(test)[0]
+            flags[measured] = ranges.flags(X[measured])
+        else:
+            measured, who = rows, np.unique(people, return_inverse=True)[1]
+            for fold in range(FOLDS):
+                mine = who % FOLDS == fold
+                others = RowRanges.fit(X[rows[~mine]], who[~mine], learned)
+                if others is not None and mine.any():
+                    flags[rows[mine]] = others.flags(X[rows[mine]])
+        positive = flags[seen.left[seen.same]] | flags[seen.right[seen.same]]
+        facts = {
+            "people": len(ranges.reference),
+            "rows": len(rows),
+            "flagged": float(flags[measured].mean()),
+            "positive_pairs_flagged": float(positive.mean()) if positive.size else 0.0,
+            "measured_on": "folds" if test is None else "test",
+        }
+        return cls(ranges=ranges, facts=facts)
+
+
+def _rows_of(pairs: HeldOutPairs) -> tuple[Int64, NDArray[Any]]:
+    """The numbers of the rows of pairs, and whose each is."""
+    ends = np.concatenate([pairs.left, pairs.right])
+    rows, first = np.unique(ends, return_index=True)
+    return rows, np.asarray(pairs.units).T.ravel()[first]
