@@ -54,13 +54,13 @@ def trained(
     jobs : fields of the job requests.
     request : more fields of the dataset's.
     """
+    from pairmark.schemas.datasets import DatasetRequest
+    from pairmark.schemas.jobs import JobRequest
     from pairmark.service.blobs import open_blobs
     from pairmark.service.datasets import Datasets
-    from pairmark.service.datasets.schemas import DatasetRequest
     from pairmark.service.db import open_database
     from pairmark.service.jobs.worker import Worker
     from pairmark.service.settings import Settings
-    from pairmark.service.training.schemas import JobRequest
     from pairmark.service.training.submission import TrainingQueue
 
     stream = io.BytesIO()

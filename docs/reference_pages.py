@@ -35,7 +35,7 @@ def write(folder: Path) -> None:
 
 def http_page() -> str:
     """Every endpoint, from the OpenAPI document."""
-    from pairmark.service.api.examples import answer_examples, json_text
+    from pairmark.service.api.docs import examples_of
     from pairmark.service.app import create_app
     from pairmark.service.settings import Settings
 
@@ -70,8 +70,8 @@ def http_page() -> str:
             for media, content in operation.get("requestBody", {}).get("content", {}).items():
                 shape = _linked(content["schema"])
                 lines += ["", f"Body: `{media}`" + ("" if shape == "string" else f", {shape}")]
-                for example in content.get("examples", {}).values():
-                    lines += block(json_text(example["value"]), "json")
+                for text in examples_of(document, {media: content}):
+                    lines += block(text, "json")
             answers = [
                 (
                     f"`{status}`",
@@ -83,7 +83,7 @@ def http_page() -> str:
             ]
             lines += ["", *table(("status", "meaning", "body"), answers)]
             for answer in operation["responses"].values():
-                for text in answer_examples(document, answer):
+                for text in examples_of(document, answer.get("content", {})):
                     # Several operations give the same answer: the first shows it, the others name its schema.
                     lines += block("" if text in shown else text, "json")
                     shown.add(text)

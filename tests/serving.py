@@ -26,6 +26,7 @@ import pytest
 import uvicorn
 from sklearn.datasets import load_digits
 
+from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.api.connections import Connections, GuardedProtocol
 from pairmark.service.app import create_app
 from pairmark.service.attempt import runner_of
@@ -34,12 +35,11 @@ from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.cli import main
 from pairmark.service.cli.connect import prepare_database
 from pairmark.service.datasets.ingest import Datasets
-from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.db import Database
 from pairmark.service.errors import PairmarkError
 from pairmark.service.jobs.child import attempt_error
+from pairmark.service.jobs.claims import Claim
 from pairmark.service.jobs.queue import JobQueue
-from pairmark.service.jobs.schemas import Claim
 from pairmark.service.settings import Settings
 
 ROOT = Path(__file__).parent.parent

@@ -41,36 +41,35 @@ from pairmark.client.errors import (
     TooLarge,
     Unreachable,
 )
-from pairmark.client.operations import Delivery, NewWebhook, Tenant, Webhook
-from pairmark.client.results import (
-    Alias,
-    Answer,
-    BayesResult,
-    Calibration,
-    Candidates,
-    CandidateScores,
-    Classes,
-    Dataset,
-    Enrolled,
-    Evaluation,
-    Explanation,
-    Gallery,
-    Hit,
-    Item,
-    Job,
-    Learner,
-    MatchResult,
-    Model,
-    ModelUsed,
-    OperatingPoint,
-    Ranking,
-    Rankings,
-    Receipt,
-    SearchResult,
-    Verification,
-    Version,
-)
-from pairmark.client.reviews import Review
+from pairmark.client.results import BayesResult, CandidateScores, MatchResult
+from pairmark.schemas.base import Answer
+from pairmark.schemas.datasets import DatasetOut as Dataset
+from pairmark.schemas.galleries import CandidatesOut as Candidates
+from pairmark.schemas.galleries import GalleryOut as Gallery
+from pairmark.schemas.galleries import ItemOut as Item
+from pairmark.schemas.galleries import ReceiptOut as Receipt
+from pairmark.schemas.galleries import SearchHit as Hit
+from pairmark.schemas.galleries import SearchOut as SearchResult
+from pairmark.schemas.galleries import UpsertOut as Enrolled
+from pairmark.schemas.galleries import VerifyOut as Verification
+from pairmark.schemas.jobs import JobOut as Job
+from pairmark.schemas.keys import TenantOut as Tenant
+from pairmark.schemas.models import AliasOut as Alias
+from pairmark.schemas.models import CalibrationOut as Calibration
+from pairmark.schemas.models import EvaluationOut as Evaluation
+from pairmark.schemas.models import LearnerOut as Learner
+from pairmark.schemas.models import ModelOut as Model
+from pairmark.schemas.models import VersionOut as Version
+from pairmark.schemas.reviews import ReviewOut as Review
+from pairmark.schemas.scoring import ClassesOut as Classes
+from pairmark.schemas.scoring import ExplanationOut as Explanation
+from pairmark.schemas.scoring import ModelUsedOut as ModelUsed
+from pairmark.schemas.scoring import OperatingPointOut as OperatingPoint
+from pairmark.schemas.scoring import RankingOut as Ranking
+from pairmark.schemas.scoring import RankingsOut as Rankings
+from pairmark.schemas.webhooks import DeliveryOut as Delivery
+from pairmark.schemas.webhooks import NewWebhookOut as NewWebhook
+from pairmark.schemas.webhooks import WebhookOut as Webhook
 
 __all__ = [
     "Alias",

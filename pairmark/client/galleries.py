@@ -22,7 +22,9 @@ from pairmark.client.encoding import (
     records_of,
     without_none,
 )
-from pairmark.client.results import Answer, Enrolled, Gallery, Item, Job, Receipt, SearchResult, Verification
+from pairmark.schemas.base import Answer
+from pairmark.schemas.galleries import GalleryOut, ItemOut, ReceiptOut, SearchOut, UpsertOut, VerifyOut
+from pairmark.schemas.jobs import JobOut
 
 UPSERT_ROWS = 50_000
 """Rows of a gallery sent at a time."""
@@ -31,7 +33,7 @@ UPSERT_ROWS = 50_000
 class GalleryCalls(Calls):
     """Enrolling, searching, erasing."""
 
-    async def search(self, /, gallery: str, queries: Vectors, *, k: int = 10, **options: Any) -> SearchResult:
+    async def search(self, /, gallery: str, queries: Vectors, *, k: int = 10, **options: Any) -> SearchOut:
         """Search by vectors or records; options: ``filter``, ``group_by``, ``aggregation``, ``fpir``, ``fpr``, ``fnr``,
         ``confidence``, ``refs``.
 
@@ -41,16 +43,16 @@ class GalleryCalls(Calls):
         ``operating_point``: then only matches are listed, and an empty list means "unknown".
         """
         path, body = f"/galleries/{path_part(gallery)}/search", {"queries": queries, "k": k, **options}
-        return SearchResult.of(await self._send("POST", path, body))
+        return SearchOut.from_json(await self._send("POST", path, body))
 
     async def verify(
         self, /, gallery: str, subject: str, probe: Side, *, fpr: float, **options: Any
-    ) -> Verification:
+    ) -> VerifyOut:
         """Whether a vector, or ``{"samples": vectors}``, is of a subject; ``options`` are ``aggregation``,
         ``confidence``, ``method``, ``calibration`` and ``fnr``."""
         path = f"/galleries/{path_part(gallery)}/subjects/{path_part(subject)}/verify"
         params = {"fpr": fpr, **options}
-        return Verification.of(await self._send("POST", path, {"probe": probe}, params=params))
+        return VerifyOut.from_json(await self._send("POST", path, {"probe": probe}, params=params))
 
     async def upsert(
         self,
@@ -62,7 +64,7 @@ class GalleryCalls(Calls):
         subjects: Sequence[str | None] | NDArray[Any] | None = None,
         model: str | None = None,
         progress: Progress | None = None,
-    ) -> Enrolled:
+    ) -> UpsertOut:
         """Enrol items, or replace those of the same id.
 
         Parameters
@@ -106,7 +108,7 @@ class GalleryCalls(Calls):
             totals["errors"] += [{**error, "row": error["row"] + start} for error in answer["errors"]]
             if progress is not None:
                 progress(min((start + size) / max(n, 1), 1.0), "enrolling")
-        return Enrolled.of(totals)
+        return UpsertOut.from_json(totals)
 
     async def upsert_file(
         self,
@@ -116,7 +118,7 @@ class GalleryCalls(Calls):
         *,
         progress: Progress | None = None,
         **options: Any,
-    ) -> Enrolled:
+    ) -> UpsertOut:
         """Enrol a CSV, Parquet or npz file in one request; ``options`` are ``id``, ``subject`` and
         ``metadata``."""
         kinds = {
@@ -138,20 +140,20 @@ class GalleryCalls(Calls):
                 headers={"Content-Type": kinds[suffix]},
                 timeout=httpx.Timeout(60.0, read=None),
             )
-            return Enrolled.of(answer.json())
+            return UpsertOut.from_json(answer.json())
 
-    async def put_gallery(self, gallery: str, model: str | None = None) -> Gallery:
+    async def put_gallery(self, gallery: str, model: str | None = None) -> GalleryOut:
         """Make a gallery for a model, or move it to another version."""
         path = f"/galleries/{path_part(gallery)}"
-        return Gallery.of(await self._send("PUT", path, {"model": model}))
+        return GalleryOut.from_json(await self._send("PUT", path, {"model": model}))
 
-    async def galleries(self, *, limit: int | None = None) -> list[Gallery]:
+    async def galleries(self, *, limit: int | None = None) -> list[GalleryOut]:
         """Galleries by name."""
-        return [Gallery.of(gallery) async for gallery in self.pages("/galleries", limit=limit)]
+        return [GalleryOut.from_json(gallery) async for gallery in self.pages("/galleries", limit=limit)]
 
-    async def gallery(self, gallery: str) -> Gallery:
+    async def gallery(self, gallery: str) -> GalleryOut:
         """One gallery."""
-        return Gallery.of(await self._get(f"/galleries/{path_part(gallery)}"))
+        return GalleryOut.from_json(await self._get(f"/galleries/{path_part(gallery)}"))
 
     async def delete_gallery(self, gallery: str) -> None:
         """Delete a gallery with everything in it."""
@@ -159,23 +161,23 @@ class GalleryCalls(Calls):
 
     async def items(
         self, gallery: str, *, subject: str | None = None, limit: int | None = None
-    ) -> AsyncIterator[Item]:
+    ) -> AsyncIterator[ItemOut]:
         """A gallery's items by id, without their vectors."""
         path = f"/galleries/{path_part(gallery)}/items"
         async for entry in self.pages(path, limit=limit, subject=subject):
-            yield Item.of(entry)
+            yield ItemOut.from_json(entry)
 
-    async def item(self, gallery: str, id: str) -> Item:
+    async def item(self, gallery: str, id: str) -> ItemOut:
         """One item with its vector."""
-        return Item.of(await self._get(f"/galleries/{path_part(gallery)}/items/{path_part(id)}"))
+        return ItemOut.from_json(await self._get(f"/galleries/{path_part(gallery)}/items/{path_part(id)}"))
 
-    async def erase(self, gallery: str, *, id: str | None = None, subject: str | None = None) -> Receipt:
+    async def erase(self, gallery: str, *, id: str | None = None, subject: str | None = None) -> ReceiptOut:
         """Erase an item, or everything of a subject; the receipt says what was removed."""
         if (id is None) == (subject is None):
             raise ValueError("expected either id or subject")
         # In the body: an id in the path of a DELETE could be resolved to another address on the way.
         path = f"/galleries/{path_part(gallery)}/erase"
-        return Receipt.of(await self._send("POST", path, {"id": id, "subject": subject}))
+        return ReceiptOut.from_json(await self._send("POST", path, {"id": id, "subject": subject}))
 
     async def calibrate_gallery(
         self,
@@ -202,12 +204,12 @@ class GalleryCalls(Calls):
     async def gallery_calibration(self, gallery: str, id: str) -> Answer:
         """One calibration of a gallery."""
         path = f"/galleries/{path_part(gallery)}/calibrations/{path_part(id)}"
-        return Answer.of(await self._get(path))
+        return Answer.from_json(await self._get(path))
 
     async def gallery_evaluation(self, gallery: str, id: str) -> Answer:
         """One evaluation of a gallery."""
         path = f"/galleries/{path_part(gallery)}/evaluations/{path_part(id)}"
-        return Answer.of(await self._get(path))
+        return Answer.from_json(await self._get(path))
 
     async def evaluate_gallery(
         self,
@@ -234,7 +236,7 @@ class GalleryCalls(Calls):
     async def _measure(self, gallery: str, what: str, body: dict[str, Any], background: bool) -> Answer:
         path = f"/galleries/{path_part(gallery)}/{what}{'?background=true' if background else ''}"
         answer = await self._send("POST", path, body, timeout=None)
-        return Job.of(answer) if background else Answer.of(answer)
+        return JobOut.from_json(answer) if background else Answer.from_json(answer)
 
 
 def _record_items(ids: Any, vectors: Any, subjects: Any) -> list[dict[str, Any]] | None:

@@ -16,43 +16,37 @@ from numpy.typing import NDArray
 from pairmark.client.calls import Calls
 from pairmark.client.encoding import Progress, ProgressReader, path_part, without_none
 from pairmark.client.errors import Unreachable
-from pairmark.client.results import (
-    Alias,
-    Answer,
-    Calibration,
-    CandidateScores,
-    Evaluation,
-    Learner,
-    Model,
-    ModelUsed,
-    OperatingPoint,
-    Version,
-)
+from pairmark.client.results import CandidateScores
+from pairmark.schemas.base import Answer
+from pairmark.schemas.models import AliasOut, CalibrationOut, EvaluationOut, LearnerOut, ModelOut, VersionOut
+from pairmark.schemas.scoring import ModelUsedOut, OperatingPointOut
 
 
 class ModelCalls(Calls):
     """What was learned, and what it promises."""
 
-    async def learners(self) -> list[Learner]:
+    async def learners(self) -> list[LearnerOut]:
         """Learner kinds with capabilities and the JSON Schema of their parameters."""
         answer = await self._get("/learners")
-        return [Learner.of(entry) for entry in answer["items"]]
+        return [LearnerOut.from_json(entry) for entry in answer["items"]]
 
-    async def models(self, *, limit: int | None = None) -> list[Model]:
+    async def models(self, *, limit: int | None = None) -> list[ModelOut]:
         """Models with their aliases."""
-        return [Model.of(model) async for model in self.pages("/models", limit=limit)]
+        return [ModelOut.from_json(model) async for model in self.pages("/models", limit=limit)]
 
-    async def model(self, name: str) -> Model:
+    async def model(self, name: str) -> ModelOut:
         """One model."""
-        return Model.of(await self._get(f"/models/{path_part(name)}"))
+        return ModelOut.from_json(await self._get(f"/models/{path_part(name)}"))
 
-    async def version(self, name: str, version: int) -> Version:
+    async def version(self, name: str, version: int) -> VersionOut:
         """One version: kind, params, metrics with intervals, lineage."""
-        return Version.of(await self._get(f"/models/{path_part(name)}/versions/{path_part(version)}"))
+        return VersionOut.from_json(
+            await self._get(f"/models/{path_part(name)}/versions/{path_part(version)}")
+        )
 
     async def leaderboard(self, name: str, version: int) -> Answer:
         """The version among cheap baselines on the same held-out data, best first."""
-        return Answer.of(
+        return Answer.from_json(
             await self._get(f"/models/{path_part(name)}/versions/{path_part(version)}/leaderboard")
         )
 
@@ -68,11 +62,13 @@ class ModelCalls(Calls):
         """The hardest held-out pairs by row of the dataset: ``false-match`` or ``false-non-match``; with ``fpr``, those
         that are wrong at that operating point."""
         path = f"/models/{path_part(name)}/versions/{path_part(version)}/errors"
-        return Answer.of(await self._get(path, kind=kind, fpr=fpr, limit=limit))
+        return Answer.from_json(await self._get(path, kind=kind, fpr=fpr, limit=limit))
 
     async def report(self, name: str, version: int) -> Answer:
         """Everything that is known of a version: promise, error rates, groups, evidence, limits and a model card."""
-        return Answer.of(await self._get(f"/models/{path_part(name)}/versions/{path_part(version)}/report"))
+        return Answer.from_json(
+            await self._get(f"/models/{path_part(name)}/versions/{path_part(version)}/report")
+        )
 
     async def report_page(self, name: str, version: int) -> str:
         """The report as one HTML page, which asks nothing from elsewhere."""
@@ -88,7 +84,7 @@ class ModelCalls(Calls):
         *,
         if_match: str | None = None,
         reason: str | None = None,
-    ) -> Alias:
+    ) -> AliasOut:
         """Move an alias to a version.
 
         Parameters
@@ -99,7 +95,7 @@ class ModelCalls(Calls):
         path = f"/models/{path_part(name)}/aliases/{path_part(alias)}"
         headers = without_none({"If-Match": if_match})
         body = {"version": version, "reason": reason}
-        return Alias.of(await self._send("PUT", path, body, headers=headers))
+        return AliasOut.from_json(await self._send("PUT", path, body, headers=headers))
 
     async def set_policy(self, /, name: str, **policy: Any) -> Answer:
         """Set what a model may promise and what is kept of its decisions; what is left out stays as it is.
@@ -113,13 +109,15 @@ class ModelCalls(Calls):
         """
         path = f"/models/{path_part(name)}/policy"
         # Here None says something.
-        return Answer.of((await self.request("PUT", path, json=policy)).json())
+        return Answer.from_json((await self.request("PUT", path, json=policy)).json())
 
-    async def calibrate(self, /, name: str, version: int, dataset: str, **options: Any) -> Calibration:
+    async def calibrate(self, /, name: str, version: int, dataset: str, **options: Any) -> CalibrationOut:
         """Calibrate a version on another dataset; ``options`` are ``protocol``, ``n_pairs``, ``groups``,
         ``listing``, ``random_state`` and ``default``, which makes it the one that answers from now on."""
         path = f"/models/{path_part(name)}/versions/{path_part(version)}/calibrations"
-        return Calibration.of(await self._send("POST", path, {"dataset": dataset, **options}, timeout=None))
+        return CalibrationOut.from_json(
+            await self._send("POST", path, {"dataset": dataset, **options}, timeout=None)
+        )
 
     async def score_candidates(
         self,
@@ -148,8 +146,8 @@ class ModelCalls(Calls):
             matches=None
             if matches is None
             else np.array([each["match"] for each in matches], dtype=np.bool_),
-            operating_point=None if point is None else OperatingPoint.of(point),
-            model=ModelUsed.of(answer["model"]),
+            operating_point=None if point is None else OperatingPointOut.from_json(point),
+            model=ModelUsedOut.from_json(answer["model"]),
         )
 
     async def calibrate_scores(
@@ -164,7 +162,7 @@ class ModelCalls(Calls):
         listing: str | None = None,
         blocks: str | Sequence[int | str] | NDArray[Any] | None = None,
         population: int | None = None,
-    ) -> Calibration:
+    ) -> CalibrationOut:
         """Calibrate scores of another system; decide further ones with `match(scores=.., calibration=answer["id"])`.
 
         Units are the identity (open-set) or the sample (closed-set) on each side. Without them nothing is guaranteed,
@@ -184,20 +182,20 @@ class ModelCalls(Calls):
             "blocks": blocks,
             "population": population,
         }
-        return Calibration.of(await self._send("POST", "/calibrations", body, timeout=None))
+        return CalibrationOut.from_json(await self._send("POST", "/calibrations", body, timeout=None))
 
-    async def calibration(self, calibration_id: str) -> Calibration:
+    async def calibration(self, calibration_id: str) -> CalibrationOut:
         """A calibration: what it is of, its counts, the smallest rates it supports, and its curve."""
-        return Calibration.of(await self._get(f"/calibrations/{path_part(calibration_id)}"))
+        return CalibrationOut.from_json(await self._get(f"/calibrations/{path_part(calibration_id)}"))
 
     async def evaluate(
         self, /, name: str, version: int, dataset: str, *, protocol: str | None = None, **options: Any
-    ) -> Evaluation:
+    ) -> EvaluationOut:
         """Measure a version on another dataset: metrics, ROC, and what its thresholds do there; ``options`` are
         ``n_pairs``, ``groups`` and ``random_state``."""
         path = f"/models/{path_part(name)}/versions/{path_part(version)}/evaluations"
         body = {"dataset": dataset, "protocol": protocol, **options}
-        return Evaluation.of(await self._send("POST", path, body, timeout=None))
+        return EvaluationOut.from_json(await self._send("POST", path, body, timeout=None))
 
     async def export_version(self, name: str, version: int, file: str | os.PathLike[str]) -> None:
         """Write a version with its calibration to one file, whole or not at all."""
@@ -217,12 +215,14 @@ class ModelCalls(Calls):
 
     async def import_version(
         self, file: str | os.PathLike[str], *, name: str | None = None, progress: Progress | None = None
-    ) -> Version:
+    ) -> VersionOut:
         """Register a version from an exported file, under its own or another name."""
         with Path(file).open("rb") as stream:
             files = {"file": (Path(file).name, ProgressReader(stream, progress) if progress else stream)}
             data = without_none({"name": name})
-            return Version.of((await self.request("POST", "/models", data=data, files=files)).json())
+            return VersionOut.from_json(
+                (await self.request("POST", "/models", data=data, files=files)).json()
+            )
 
     async def delete_version(self, name: str, version: int) -> None:
         """Delete a version that no alias holds."""

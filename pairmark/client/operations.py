@@ -7,57 +7,41 @@ from typing import Any
 
 from pairmark.client.calls import Calls
 from pairmark.client.encoding import path_part
-from pairmark.client.results import Answer
-from pairmark.wire.operations import DeliveryFields, NewWebhookFields, TenantFields, WebhookFields
-
-
-class Webhook(Answer, WebhookFields):
-    """An address that is told of events."""
-
-
-class NewWebhook(Answer, NewWebhookFields):
-    """A new webhook; ``secret`` signs its messages and is not shown again."""
-
-
-class Delivery(Answer, DeliveryFields):
-    """A message to a webhook: ``waiting``, ``delivered`` or ``failed``, and the last attempt's answer."""
-
-
-class Tenant(Answer, TenantFields):
-    """A prefix of names: its quotas (0: no limit) and what it uses of them, by name."""
+from pairmark.schemas.keys import TenantOut
+from pairmark.schemas.webhooks import DeliveryOut, NewWebhookOut, WebhookOut
 
 
 class OperationCalls(Calls):
     """Webhooks, and tenants with their quotas; they take an ``admin`` key."""
 
-    async def create_webhook(self, url: str, events: Sequence[str] | None = None) -> NewWebhook:
+    async def create_webhook(self, url: str, events: Sequence[str] | None = None) -> NewWebhookOut:
         """Have an address told of ``events``, by default of all; its host must be in PAIRMARK_WEBHOOK_HOSTS."""
         body = {"url": url, "events": None if events is None else list(events)}
-        return NewWebhook.of(await self._send("POST", "/webhooks", body))
+        return NewWebhookOut.from_json(await self._send("POST", "/webhooks", body))
 
-    async def webhooks(self, *, limit: int | None = None) -> AsyncIterator[Webhook]:
+    async def webhooks(self, *, limit: int | None = None) -> AsyncIterator[WebhookOut]:
         """Webhooks, oldest first."""
         async for webhook in self.pages("/webhooks", limit=limit):
-            yield Webhook.of(webhook)
+            yield WebhookOut.from_json(webhook)
 
     async def delete_webhook(self, webhook: str) -> None:
         """Send nothing more to an address."""
         await self.request("DELETE", f"/webhooks/{path_part(webhook)}")
 
-    async def deliveries(self, webhook: str, *, limit: int | None = None) -> AsyncIterator[Delivery]:
+    async def deliveries(self, webhook: str, *, limit: int | None = None) -> AsyncIterator[DeliveryOut]:
         """Messages of the last 30 days to a webhook, newest first."""
         async for delivery in self.pages(f"/webhooks/{path_part(webhook)}/deliveries", limit=limit):
-            yield Delivery.of(delivery)
+            yield DeliveryOut.from_json(delivery)
 
-    async def tenants(self, *, limit: int | None = None) -> AsyncIterator[Tenant]:
+    async def tenants(self, *, limit: int | None = None) -> AsyncIterator[TenantOut]:
         """Tenants by name; a key of a tenant sees its own."""
         async for tenant in self.pages("/tenants", limit=limit):
-            yield Tenant.of(tenant)
+            yield TenantOut.from_json(tenant)
 
-    async def tenant(self, tenant: str) -> Tenant:
+    async def tenant(self, tenant: str) -> TenantOut:
         """A tenant's quotas and use."""
-        return Tenant.of(await self._get(f"/tenants/{path_part(tenant)}"))
+        return TenantOut.from_json(await self._get(f"/tenants/{path_part(tenant)}"))
 
-    async def set_quotas(self, /, tenant: str, **quotas: Any) -> Tenant:
+    async def set_quotas(self, /, tenant: str, **quotas: Any) -> TenantOut:
         """Set ``vectors``, ``rows``, ``bytes``, ``jobs`` and ``keys``; those left out take the settings' defaults."""
-        return Tenant.of(await self._send("PUT", f"/tenants/{path_part(tenant)}", quotas))
+        return TenantOut.from_json(await self._send("PUT", f"/tenants/{path_part(tenant)}", quotas))

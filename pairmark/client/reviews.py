@@ -7,12 +7,8 @@ from typing import Any
 
 from pairmark.client.calls import Calls
 from pairmark.client.encoding import path_part, without_none
-from pairmark.client.results import Answer
-from pairmark.wire.reviews import ReviewFields
-
-
-class Review(Answer, ReviewFields):
-    """What a review has shown so far. ``bound`` holds for the whole ``population``, at every look."""
+from pairmark.schemas.base import Answer
+from pairmark.schemas.reviews import ReviewOut
 
 
 class ReviewCalls(Calls):
@@ -31,7 +27,7 @@ class ReviewCalls(Calls):
         since: str | None = None,
         until: str | None = None,
         **options: Any,
-    ) -> Review:
+    ) -> ReviewOut:
         """Ask how many of a model's, a gallery's or a list's decisions are wrong; ``options`` are ``name``,
         ``question``, ``at_most``, ``confidence`` and ``judged_twice``."""
         source = without_none(
@@ -46,16 +42,16 @@ class ReviewCalls(Calls):
                 "until": until,
             }
         )
-        return Review.of(await self._send("POST", "/reviews", {"source": source, **options}))
+        return ReviewOut.from_json(await self._send("POST", "/reviews", {"source": source, **options}))
 
-    async def reviews(self, *, limit: int | None = None) -> AsyncIterator[Review]:
+    async def reviews(self, *, limit: int | None = None) -> AsyncIterator[ReviewOut]:
         """Reviews, newest first."""
         async for review in self.pages("/reviews", limit=limit):
-            yield Review.of(review)
+            yield ReviewOut.from_json(review)
 
-    async def review(self, review: str, *, group_by: str | None = None) -> Review:
+    async def review(self, review: str, *, group_by: str | None = None) -> ReviewOut:
         """A review and what it has shown so far; ``by_group`` by the values of the records' field ``group_by``."""
-        return Review.of(await self._get(f"/reviews/{path_part(review)}", group_by=group_by))
+        return ReviewOut.from_json(await self._get(f"/reviews/{path_part(review)}", group_by=group_by))
 
     async def pairs_to_judge(self, review: str, n: int = 1, *, by: str | None = None) -> list[dict[str, Any]]:
         """Pairs that are this reviewer's for ten minutes; none when all are drawn or with others."""
@@ -63,16 +59,20 @@ class ReviewCalls(Calls):
         items: list[dict[str, Any]] = answer["items"]
         return items
 
-    async def judge(self, review: str, outcomes: Sequence[Mapping[str, Any]]) -> Review:
+    async def judge(self, review: str, outcomes: Sequence[Mapping[str, Any]]) -> ReviewOut:
         """Say of items whether they are the same: ``{"item", "same", "by"?}`` each; ``same`` None is "cannot tell"."""
-        return Review.of(
+        return ReviewOut.from_json(
             await self._send("POST", f"/reviews/{path_part(review)}/outcomes", {"outcomes": list(outcomes)})
         )
 
     async def report_outcomes(self, model: str, outcomes: Sequence[Mapping[str, Any]]) -> Answer:
         """Tell what became of pairs: ``{"left", "right", "same"}`` each. They never bound anything."""
-        return Answer.of(await self._send("POST", "/outcomes", {"model": model, "outcomes": list(outcomes)}))
+        return Answer.from_json(
+            await self._send("POST", "/outcomes", {"model": model, "outcomes": list(outcomes)})
+        )
 
     async def erase_refs(self, model: str, refs: Sequence[str]) -> Answer:
         """Erase what is kept of decisions under these names."""
-        return Answer.of(await self._send("POST", "/reviews/erase", {"model": model, "refs": list(refs)}))
+        return Answer.from_json(
+            await self._send("POST", "/reviews/erase", {"model": model, "refs": list(refs)})
+        )

@@ -11,15 +11,8 @@ from numpy.typing import NDArray
 
 from pairmark.client.calls import Calls
 from pairmark.client.encoding import Side, Vectors, listed_rows, raw_pairs, subjects_npz, without_none
-from pairmark.client.results import (
-    BayesResult,
-    Classes,
-    Explanation,
-    MatchResult,
-    ModelUsed,
-    OperatingPoint,
-    Rankings,
-)
+from pairmark.client.results import BayesResult, MatchResult
+from pairmark.schemas.scoring import ClassesOut, ExplanationOut, ModelUsedOut, OperatingPointOut, RankingsOut
 
 OCTETS = "application/octet-stream"
 Packed = tuple[bytes, str, dict[str, int]]
@@ -97,8 +90,8 @@ class ScoringCalls(Calls):
         return MatchResult(
             matches=np.array([entry["match"] for entry in answer["matches"]], dtype=np.bool_),
             scores=np.array([entry["score"] for entry in answer["matches"]], dtype=np.float32),
-            operating_point=OperatingPoint.of(answer["operating_point"]),
-            model=None if answer.get("model") is None else ModelUsed.of(answer["model"]),
+            operating_point=OperatingPointOut.from_json(answer["operating_point"]),
+            model=None if answer.get("model") is None else ModelUsedOut.from_json(answer["model"]),
             decisions=None if fnr is None else [entry["decision"] for entry in answer["matches"]],
             log_lr=np.array([entry["log_lr"] for entry in answer["matches"]]) if log_lr else None,
             reasons=[entry.get("reason") for entry in answer["matches"]],
@@ -176,15 +169,17 @@ class ScoringCalls(Calls):
             if has_scores
             else None,
             bayes=answer["bayes"],
-            model=None if answer.get("model") is None else ModelUsed.of(answer["model"]),
+            model=None if answer.get("model") is None else ModelUsedOut.from_json(answer["model"]),
         )
 
     async def explain(
         self, left: Side, right: Side, *, model: str | None = None, aggregation: str | None = None
-    ) -> Explanation:
+    ) -> ExplanationOut:
         """Why one pair, of vectors or of subjects, scores as it does."""
         params = {"aggregation": aggregation}
-        return Explanation.of(await self._send("POST", "/explain", _body(model, left, right), params=params))
+        return ExplanationOut.from_json(
+            await self._send("POST", "/explain", _body(model, left, right), params=params)
+        )
 
     async def rank_labels(
         self,
@@ -194,7 +189,7 @@ class ScoringCalls(Calls):
         top: int | None = None,
         detail: bool = False,
         abstain: float | None = None,
-    ) -> Rankings:
+    ) -> RankingsOut:
         """Labels of each point, best first.
 
         Parameters
@@ -206,12 +201,12 @@ class ScoringCalls(Calls):
         """
         rows = features if isinstance(features, Mapping) else listed_rows(features)
         body = {"model": model, "features": rows, "top": top, "detail": detail or None, "abstain": abstain}
-        return Rankings.of(await self._send("POST", "/rank-labels", body))
+        return RankingsOut.from_json(await self._send("POST", "/rank-labels", body))
 
-    async def classify(self, features: Vectors, *, model: str | None = None) -> Classes:
+    async def classify(self, features: Vectors, *, model: str | None = None) -> ClassesOut:
         """``labels`` and ``probabilities`` of each point."""
         body = {"model": model, "features": features}
-        return Classes.of(await self._send("POST", "/classify", body))
+        return ClassesOut.from_json(await self._send("POST", "/classify", body))
 
     async def embed(self, features: Vectors, *, model: str | None = None) -> NDArray[np.float32]:
         """The model's own vectors of each point, (n, n_components) float32."""

@@ -14,14 +14,14 @@ from typing import IO, Any
 
 import httpx
 import numpy as np
+from pydantic import BaseModel
 
 from pairmark.client.calls import Calls
 from pairmark.client.encoding import Progress, ProgressReader, ServerSent, path_part, without_none
 from pairmark.client.errors import Busy, JobFailed, Unreachable
-from pairmark.client.results import Answer, Dataset, Job
-from pairmark.wire.base import Parameters
-from pairmark.wire.datasets import DatasetParameters, ReadingParameters
-from pairmark.wire.jobs import JobParameters
+from pairmark.schemas.base import Answer
+from pairmark.schemas.datasets import DatasetOut, DatasetRequest, ReadingRequest
+from pairmark.schemas.jobs import JobOut, JobRequest
 
 ENDED = ("succeeded", "failed", "cancelled")
 _LOOKS, _LOOK_S = 3, 0.25
@@ -52,7 +52,7 @@ class TrainingCalls(Calls):
         columns: Mapping[str, str] | None = None,
         right_file: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
-    ) -> Dataset:
+    ) -> DatasetOut:
         """Upload a CSV, Parquet, npz or svmlight file, or the arrays ``X`` (n, d) and ``y`` (n,).
 
         Parameters
@@ -73,7 +73,7 @@ class TrainingCalls(Calls):
         right_file : a second table of records, whose ids are the ``right`` of ``pairs``.
         progress : called with (fraction sent, "uploading").
         """
-        form = members_of(DatasetParameters, locals())
+        form = members_of(DatasetRequest, locals())
         if (file is None) == (X is None):
             raise ValueError("expected either a file or the arrays X (and y)")
         # Who sends X alone has said so.
@@ -93,7 +93,9 @@ class TrainingCalls(Calls):
             else:
                 files = {"file": (Path(str(getattr(file, "name", name))).name, file)}
             files |= _open_files(stack, pairs=pairs, right_file=right_file)
-            return Dataset.of(await self._upload("/datasets", {"name": name, **form}, files, progress))
+            return DatasetOut.from_json(
+                await self._upload("/datasets", {"name": name, **form}, files, progress)
+            )
 
     async def inspect_dataset(
         self,
@@ -116,10 +118,10 @@ class TrainingCalls(Calls):
     ) -> Answer:
         """What would be read of a file, without keeping it: columns and roles (inferred where not named), rows,
         identities, and the smallest false positive rate that they could promise. Parameters as `add_dataset`."""
-        form = members_of(ReadingParameters, locals())
+        form = members_of(ReadingRequest, locals())
         with contextlib.ExitStack() as stack:
             files = _open_files(stack, file=file, pairs=pairs, right_file=right_file)
-            return Answer.of(await self._upload("/datasets/inspect", form, files, progress))
+            return Answer.from_json(await self._upload("/datasets/inspect", form, files, progress))
 
     async def _upload(
         self, path: str, form: dict[str, Any], files: dict[str, Any], progress: Progress | None
@@ -134,15 +136,15 @@ class TrainingCalls(Calls):
 
     async def ledger(self, ref: str) -> Answer:
         """Every version calibrated on a dataset version, and the rates its operating points were asked for at."""
-        return Answer.of(await self._get(f"/datasets/{path_part(ref)}/ledger"))
+        return Answer.from_json(await self._get(f"/datasets/{path_part(ref)}/ledger"))
 
-    async def datasets(self, *, limit: int | None = None) -> list[Dataset]:
+    async def datasets(self, *, limit: int | None = None) -> list[DatasetOut]:
         """Datasets, newest first."""
-        return [Dataset.of(dataset) async for dataset in self.pages("/datasets", limit=limit)]
+        return [DatasetOut.from_json(dataset) async for dataset in self.pages("/datasets", limit=limit)]
 
-    async def dataset(self, ref: str) -> Dataset:
+    async def dataset(self, ref: str) -> DatasetOut:
         """One dataset: ``name`` or ``name:version``."""
-        return Dataset.of(await self._get(f"/datasets/{path_part(ref)}"))
+        return DatasetOut.from_json(await self._get(f"/datasets/{path_part(ref)}"))
 
     async def delete_dataset(self, ref: str) -> None:
         """Delete a dataset that no waiting or running job uses."""
@@ -162,7 +164,7 @@ class TrainingCalls(Calls):
         wait: bool = True,
         progress: Progress | None = None,
         idempotency_key: str | None = None,
-    ) -> Job:
+    ) -> JobOut:
         """Submit a training job and, unless asked otherwise, wait for it.
 
         Parameters
@@ -183,17 +185,17 @@ class TrainingCalls(Calls):
         JobFailed
             When the job that was waited for failed or was cancelled.
         """
-        body = members_of(JobParameters, locals())
+        body = members_of(JobRequest, locals())
         if dataset is None or model is None:
             raise TypeError("train() takes a dataset and a model: train(dataset=..., model=...)")
         # With a key, an answer that was lost on the way can be asked for again without training twice.
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
-        job = Job.of(await self._send("POST", "/jobs", body, headers=headers))
+        job = JobOut.from_json(await self._send("POST", "/jobs", body, headers=headers))
         return await self.wait(job.id, progress=progress) if wait else job
 
     async def wait(
         self, job_id: str, *, progress: Progress | None = None, waiting: Callable[[str], object] | None = None
-    ) -> Job:
+    ) -> JobOut:
         """Follow a job to its end; raises `JobFailed` unless it succeeded.
 
         Parameters
@@ -248,22 +250,22 @@ class TrainingCalls(Calls):
                 return
             await self._http.sleep(min(0.2 * 2**failures, 5.0))
 
-    async def job(self, job_id: str) -> Job:
+    async def job(self, job_id: str) -> JobOut:
         """One job."""
-        return Job.of(await self._get(f"/jobs/{path_part(job_id)}"))
+        return JobOut.from_json(await self._get(f"/jobs/{path_part(job_id)}"))
 
-    async def jobs(self, *, limit: int | None = None) -> list[Job]:
+    async def jobs(self, *, limit: int | None = None) -> list[JobOut]:
         """Jobs, newest first."""
-        return [Job.of(job) async for job in self.pages("/jobs", limit=limit)]
+        return [JobOut.from_json(job) async for job in self.pages("/jobs", limit=limit)]
 
-    async def cancel(self, job_id: str) -> Job:
+    async def cancel(self, job_id: str) -> JobOut:
         """Cancel a job."""
-        return Job.of((await self.request("POST", f"/jobs/{path_part(job_id)}/cancel")).json())
+        return JobOut.from_json((await self.request("POST", f"/jobs/{path_part(job_id)}/cancel")).json())
 
 
-def members_of(request: type[Parameters], values: Mapping[str, Any]) -> dict[str, Any]:
+def members_of(request: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
     """Of these values, those of members that a request declares."""
-    names = {name for kind in request.__mro__ for name in vars(kind).get("__annotations__", ())}
+    names = request.model_fields
     return {name: value for name, value in values.items() if name in names}
 
 

@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from pairmark.schemas.keys import MAX_TENANT
 from pairmark.service.errors import InvalidInput, PairmarkError
 
-MAX_TENANT: Final = 50
 MAX_NAME: Final = MAX_TENANT + 1 + 100
 """Characters of a name with its tenant."""
 SUBRESOURCES: Final = (
@@ -28,8 +28,6 @@ SUBRESOURCES: Final = (
     "versions",
 )
 """What addresses have after a name. Not a name of a tenant, nor is a number, so that an address means one thing."""
-UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters (Unicode's Cc), those that set the direction of text (Bidi_Control), and halves of characters."""
 _SEGMENT: Final = r"[A-Za-z0-9][A-Za-z0-9._-]"
 _WORD = re.compile(_SEGMENT + "{0,99}")
 _TENANT = re.compile(rf"{_SEGMENT}{{0,{MAX_TENANT - 1}}}")

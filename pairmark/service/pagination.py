@@ -7,32 +7,26 @@ import binascii
 import json
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, Field
-
+from pairmark.schemas.base import Page
 from pairmark.service.errors import InvalidInput
 
 MAX_LIMIT = 500
-T = TypeVar("T")
 R = TypeVar("R")
+P = TypeVar("P", bound=Page[Any])
 
 
-class Page(BaseModel, Generic[T]):
-    """Some entries of a list."""
-
-    items: list[T]
-    next_cursor: str | None = Field(
-        None, description="send it as `cursor` to get the next page; null on the last page"
-    )
-
-    @classmethod
-    def of(
-        cls, rows: Sequence[R], limit: int, mark: Callable[[R], tuple[Any, ...]], make: Callable[[R], T]
-    ) -> Self:
-        """The first ``limit`` rows, of which one more was read if there is one; ``mark``: what tells a row's place."""
-        next_cursor = encode_cursor(*mark(rows[limit - 1])) if len(rows) > limit else None
-        return cls(items=[make(row) for row in rows[:limit]], next_cursor=next_cursor)
+def page_of(
+    kind: type[P],
+    rows: Sequence[R],
+    limit: int,
+    mark: Callable[[R], tuple[Any, ...]],
+    make: Callable[[R], Any],
+) -> P:
+    """The first ``limit`` rows, of which one more was read if there is one; ``mark``: what tells a row's place."""
+    next_cursor = encode_cursor(*mark(rows[limit - 1])) if len(rows) > limit else None
+    return kind(items=[make(row) for row in rows[:limit]], next_cursor=next_cursor)
 
 
 def encode_cursor(*mark: str | int | float) -> str:

@@ -59,7 +59,7 @@ def test_scoring_routes_are_documented_with_their_binary_bodies(document: dict[s
         operation = document["paths"][path]["post"]
         bodies = operation["requestBody"]["content"]
         assert set(bodies) == {"application/json", "application/octet-stream", "application/x-npz"}
-        assert bodies["application/json"]["examples"]
+        assert bodies["application/json"]["schema"]
     assert set(document["paths"]["/match"]["post"]["responses"]["200"]["content"]) == {
         "application/json",
         "application/octet-stream",

@@ -127,7 +127,7 @@ def test_the_light_distribution_holds_the_same_client_and_no_more(light: Path, t
     own = {name for name in files if name.startswith("pairmark/") and "__pycache__" not in name}
     client = {
         f"pairmark/{folder}/{file.name}"
-        for folder in ("client", "wire")
+        for folder in ("client", "schemas")
         for file in (ROOT / "pairmark" / folder).glob("*.py")
     }
     top = {f"pairmark/{name}" for name in ("__init__.py", "version.py", "py.typed", "commit.txt")}
@@ -141,11 +141,11 @@ def test_the_light_distribution_holds_the_same_client_and_no_more(light: Path, t
     assert "pip install pairmark" in answer
 
 
-def test_the_light_distribution_needs_two_packages_and_little_room(light: Path) -> None:
+def test_the_light_distribution_needs_three_packages_and_little_room(light: Path) -> None:
     (site,) = (light.parent / "lib").glob("python*/site-packages")
     (metadata,) = site.glob("pairmark_client-*.dist-info/METADATA")
     needs = re.findall(r"^Requires-Dist: ([A-Za-z0-9-]+)", metadata.read_text(), re.MULTILINE)
-    assert sorted(needs) == ["httpx", "numpy"]
+    assert sorted(needs) == ["httpx", "numpy", "pydantic"]
     seen: set[str] = set()
     waiting = needs
     while waiting:

@@ -21,9 +21,9 @@ FOLDER = Path(__file__).parent / "surface"
 def learners() -> str:
     """Every kind with the JSON Schema of its parameters."""
     from pairmark.models.registry import LEARNERS
-    from pairmark.service.api.learners import LearnerOut
+    from pairmark.service.api.learners import learner_out
 
-    listed = [LearnerOut.model_validate(spec).model_dump(mode="json") for spec in LEARNERS]
+    listed = [learner_out(spec).model_dump(mode="json") for spec in LEARNERS]
     return json.dumps(listed, indent=1) + "\n"
 
 

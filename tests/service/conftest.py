@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pairmark.schemas.datasets import DatasetOut, DatasetRequest
+from pairmark.schemas.jobs import JobRequest
 from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.ingest import Datasets
-from pairmark.service.datasets.schemas import DatasetOut, DatasetRequest
 from pairmark.service.db import Database
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
-from pairmark.service.training.schemas import JobRequest
 from pairmark.service.training.submission import TrainingQueue
 from pairmark.service.training.trainer import Trainer
 

@@ -21,7 +21,6 @@ from pairmark.client import (
     Denied,
     InsufficientCalibration,
     InvalidInput,
-    Job,
     NotFound,
     Problem,
     Unreachable,
@@ -277,16 +276,3 @@ def test_the_asynchronous_client_waits_for_a_busy_service_and_misses_an_absent_o
 
     asyncio.run(ask())
     assert len(handler.seen) == 3
-
-
-def test_answers_have_typed_fields_and_keep_what_they_do_not_know() -> None:
-    job = Job.of({"id": "j", "state": "queued", "progress": 0.0, "newer": [1]})
-    assert (job.id, job.state, job.version) == ("j", "queued", None)
-    assert job["newer"] == [1]
-    assert job.get("absent", 5) == 5
-    assert dict(job) == job.json == {**job}
-    assert job == {"id": "j", "state": "queued", "progress": 0.0, "newer": [1]}
-    with pytest.raises(AttributeError):
-        job.state = "failed"
-    with pytest.raises(ClientError, match="expected a JSON object"):
-        Job.of([1])

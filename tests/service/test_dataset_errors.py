@@ -20,8 +20,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.blobs import Blobs, LocalBlobs, collect
-from pairmark.service.datasets import DatasetRequest, Datasets
+from pairmark.service.datasets import Datasets
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, PairmarkError, TooLarge, UnknownDataset
 from pairmark.service.settings import Settings

@@ -13,8 +13,9 @@ import pytest
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_digits
 
+from pairmark.schemas.datasets import DatasetOut, DatasetRequest
 from pairmark.service.blobs import LocalBlobs
-from pairmark.service.datasets import DatasetOut, DatasetRequest, Datasets, LabelledData
+from pairmark.service.datasets import Datasets, LabelledData
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
 from pairmark.service.settings import Settings

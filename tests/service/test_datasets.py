@@ -7,8 +7,9 @@ import io
 import numpy as np
 import pytest
 
+from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.blobs import Blobs
-from pairmark.service.datasets import DatasetRequest, Datasets
+from pairmark.service.datasets import Datasets
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, UnknownDataset
 from pairmark.service.settings import Settings

@@ -8,7 +8,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from pairmark.service.datasets import DatasetRequest
+from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.errors import InvalidInput
 from tests.service.conftest import people
 

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
-from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.errors import ChooseProtocol, InvalidInput
 from pairmark.service.runtime.points import PointRequest
 from pairmark.service.runtime.runtime import Runtime

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pairmark.schemas.models import FprBandOut
 from pairmark.service.errors import InvalidInput
 from pairmark.service.runtime.runtime import Runtime
-from pairmark.service.store.schemas import FprBandOut
 from tests.service.conftest import Deployment, people
 
 pytestmark = pytest.mark.each_database

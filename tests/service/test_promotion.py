@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.errors import InvalidInput
 from pairmark.service.training.trainer import Trainer
 from tests.service.conftest import people

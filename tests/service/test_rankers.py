@@ -9,7 +9,7 @@ import pytest
 
 from experiments._synthetic_rankings import make_ranking_data, truncated_gaussian, with_missing
 from pairmark.models.evaluation.rankings import kendall_tau
-from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.errors import InvalidInput
 from pairmark.service.training.splitting import ROWS
 

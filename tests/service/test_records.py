@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from pairmark.client import Client, Problem
 from pairmark.models.records.inference import infer
 from pairmark.models.records.labelling import LabellingPool
+from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.cli import output
 from pairmark.service.cli.root import app
-from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import CalibrationOverlap
 from pairmark.service.errors import InvalidInput as Refused
 from tests.models.records.people import people

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from sqlalchemy import func, select, update
 
+from pairmark.schemas.models import Policy, ReviewPolicy
+from pairmark.schemas.reviews import ElsewhereRequest, Outcome, ReviewOut, ReviewRequest
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, UnknownReview
 from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.reviews.reviews import Reviews
-from pairmark.service.reviews.schemas import ElsewhereRequest, Outcome, ReviewOut, ReviewRequest
 from pairmark.service.runtime.vectors import VectorPairs
 from pairmark.service.store import repository as store_repository
-from pairmark.service.store.schemas import Policy, ReviewPolicy
 from pairmark.service.tables import DecisionCount, KeptDecision, ModelRow, ReviewItem, ReviewJudgement
 from tests.service.conftest import Deployment
 

@@ -11,11 +11,11 @@ import httpx
 import numpy as np
 import pytest
 
+from pairmark.schemas.datasets import DatasetRequest
+from pairmark.schemas.keys import Quotas
 from pairmark.service.app import create_app
-from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.inprocess import TRUSTED, InProcessTransport
 from pairmark.service.keys import Grants, Keys, Tenants
-from pairmark.service.keys.schemas import Quotas
 from tests.service.conftest import Deployment, people
 
 pytestmark = pytest.mark.each_database

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.api.report_page import report_page
-from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import InvalidInput
 
 

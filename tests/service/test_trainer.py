@@ -10,7 +10,7 @@ import pytest
 from pairmark.models.core.artefact import read_artefact
 from pairmark.models.core.checkpoints import Checkpoints
 from pairmark.models.pairs.splits import split_data
-from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.errors import Fenced, InvalidInput, NotReady, UnknownModel
 from pairmark.service.jobs.child import attempt_error
 from pairmark.service.jobs.progress import Progress

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from pairmark.schemas.webhooks import NewWebhookOut, WebhookRequest
 from pairmark.service.audit.log import record
 from pairmark.service.db import Database
 from pairmark.service.settings import Settings
 from pairmark.service.tables import WebhookDelivery
-from pairmark.service.webhooks.schemas import NewWebhookOut, WebhookRequest
 from pairmark.service.webhooks.webhooks import PAUSES_S, Webhooks
 
 pytestmark = pytest.mark.each_database

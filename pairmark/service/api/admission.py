@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.types import Scope
 
+from pairmark.schemas.keys import Level
 from pairmark.service.addresses import host_name, is_loopback
 from pairmark.service.api import access
 from pairmark.service.api.access import Access
 from pairmark.service.api.rates import limit_of
 from pairmark.service.errors import Forbidden, Unauthenticated
 from pairmark.service.keys import ActiveKey
-from pairmark.service.keys.schemas import Level
 from pairmark.service.runtime.catalogue import CatalogueView
 from pairmark.service.shares import own
 

@@ -8,10 +8,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from pydantic import AfterValidator, Field
 
+from pairmark.schemas.audit import AuditPage
 from pairmark.service.api.query import PageQuery
 from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.api.services import InServices, names_of
-from pairmark.service.audit.schemas import AuditPage
 
 router = APIRouter(tags=["audit"], route_class=GuardedRoute)
 

@@ -4,71 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from pairmark.schemas.models import (
+    CalibrationDetail,
+    CalibrationOut,
+    CalibrationPage,
+    FprBandOut,
+    ScoresOptions,
+    ScoresRequest,
+)
 from pairmark.service.api.query import Paging, QueryModel
 from pairmark.service.api.routing import BULK, GuardedRoute, needs
 from pairmark.service.api.services import InServices, check_may, names_of
 from pairmark.service.errors import InvalidInput, UnknownCalibration
 from pairmark.service.runtime.parsing import list_of, parse_lists, read_scores
 from pairmark.service.store.calibrations import unknown_calibration
-from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage, FprBandOut
 from pairmark.service.store.views import calibration_without_origin
 
 router = APIRouter(tags=["calibrations"], route_class=GuardedRoute)
 
 
 Unit = int | str
-
-
-class ScoresOptions(BaseModel):
-    """What is said of scores made elsewhere."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-    name: str = Field(max_length=100)
-    independent: bool = Field(
-        False,
-        description="without units: you declare that no two pairs share a person, or depend on each other otherwise",
-    )
-    listing: Literal["all", "random", "drawn"] | None = Field(
-        None,
-        description="which pairs of the units these are. `all`: every pair; `random`: listed without looking at "
-        "people; `drawn`: by Pairmark; null: unknown, unless they are all",
-    )
-    population: int | None = Field(
-        None,
-        ge=1,
-        description="the pairs are a random sample, drawn without replacement, of so many pairs: the guarantee is then "
-        "`finite-population`, about these pairs and no others, whatever depends on what. Units are not needed",
-    )
-
-
-class ScoresRequest(ScoresOptions):
-    """Scores of pairs whose truth is known.
-
-    Units are what was drawn independently: in open-set use the identity on each side (a same pair has the same identity
-    twice), in closed-set use the sample. Nothing is guaranteed where nothing is known of units or of how the pairs were
-    listed, unless every two units are a scored pair.
-    """
-
-    scores: list[float] | list[list[float]] = Field(
-        min_length=1,
-        description="higher is more similar. A list per pair combines the scores of several systems: half of the "
-        "units choose non-negative weights, the other half calibrates",
-        examples=[[0.91, 0.13, 0.4]],
-    )
-    same: list[int | bool] = Field(min_length=1, description="1: same, 0: different", examples=[[1, 0, 0]])
-    left_unit: list[Unit] | None = Field(None, description="unit of each left side")
-    right_unit: list[Unit] | None = Field(None, description="unit of each right side")
-    blocks: Literal["components"] | list[Unit] | None = Field(
-        None,
-        description="for pairs listed inside of blocks (one postcode, say): the block of each pair, or `components`, "
-        "the connected parts of the list. Blocks become the units, and weigh equally; nobody may be in two",
-    )
 
 
 class CalibrationQuery(QueryModel):

@@ -10,6 +10,7 @@ from typing import Any, Final
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope
 
+from pairmark.schemas.models import DECIDED_RATES
 from pairmark.service.api.problems import NotAcceptable, UnsupportedMediaType
 from pairmark.service.api.services import Services
 from pairmark.service.errors import Forbidden
@@ -17,7 +18,6 @@ from pairmark.service.keys import ActiveKey
 from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.runtime.parsing import check_structure
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.service.store.schemas import DECIDED_RATES
 
 JSON: Final = b"application/json"
 OCTETS: Final = b"application/octet-stream"

@@ -6,9 +6,12 @@ import asyncio
 from functools import partial
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
 
-from pairmark.service.api.answers import MatchOut, ModelUsedOut, OperatingPointOut
+from pairmark.schemas.scoring import (
+    CandidateScoresOut,
+    CandidatesOptions,
+    CandidatesRequest,
+)
 from pairmark.service.api.models import Name, Number
 from pairmark.service.api.routing import LONG_LISTS, GuardedRoute, needs
 from pairmark.service.api.services import InServices, check_may
@@ -16,30 +19,8 @@ from pairmark.service.errors import InvalidInput, UnknownDataset
 from pairmark.service.runtime.parsing import objects_of, parse_lists
 from pairmark.service.store.refs import name_of
 from pairmark.service.store.subjects import CANDIDATES
-from pairmark.wire import scoring
 
 router = APIRouter(tags=["models"], route_class=GuardedRoute)
-
-
-class CandidatesOptions(BaseModel, scoring.CandidatesOptions):
-    """Which tables, and at which rate."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-
-class CandidatesRequest(BaseModel, scoring.CandidatesParameters):
-    """Pairs of rows of a stored table or of two."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-
-class CandidateScoresOut(BaseModel):
-    """Scores and decisions, one per pair, in order."""
-
-    model: ModelUsedOut
-    scores: list[float] = Field(description="float32 values; higher is more similar")
-    matches: list[MatchOut] | None = Field(None, description="with `fpr`: the decisions")
-    operating_point: OperatingPointOut | None = Field(None, description="with `fpr`")
 
 
 _LISTS = {"pairs": objects_of(tuple[str, str], 1_000_000)}

@@ -11,15 +11,13 @@ from fastapi import APIRouter, Depends, File, Form, Path, Query, Request, Respon
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
 
+from pairmark.schemas.datasets import DatasetOut, DatasetPage, DatasetRequest, InspectionOut, RowsOut
+from pairmark.schemas.models import LedgerOut
 from pairmark.service.api.leaving import while_connected
 from pairmark.service.api.query import Paging, QueryModel
 from pairmark.service.api.routing import UPLOAD, GuardedRoute, needs
 from pairmark.service.api.services import InServices, Services, check_may, names_of
-from pairmark.service.datasets.inspecting import InspectionOut
-from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, RowsOut
 from pairmark.service.errors import UnknownDataset
-from pairmark.service.store.schemas import LedgerOut
-from pairmark.wire.base import Text
 
 router = APIRouter(tags=["datasets"], route_class=GuardedRoute)
 
@@ -49,7 +47,7 @@ roles.__signature__ = Signature(  # type: ignore[attr-defined]
             Parameter.KEYWORD_ONLY,
             default=field.default if field.annotation is bool else None,
             annotation=Annotated[
-                bool if field.annotation is bool else str | None, Form(description=Text.of(field))
+                bool if field.annotation is bool else str | None, Form(description=field.description)
             ],
         )
         for name, field in DatasetRequest.model_fields.items()

@@ -11,7 +11,6 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import Field
 
-from pairmark.service.api.examples import answer_examples
 from pairmark.service.api.query import QueryModel
 from pairmark.service.api.routing import GuardedRoute, needs
 
@@ -123,10 +122,13 @@ def _operation(
 ) -> dict[str, Any]:
     bodies = []
     for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
-        example = next((json.dumps(media["value"]) for media in content.get("examples", {}).values()), None)
         # Alternatives are shown one by one: what one of them requires, another does not have.
         bodies += [
-            {"media_type": media_type, "fields": _fields(document, schema), "example": example}
+            {
+                "media_type": media_type,
+                "fields": _fields(document, schema),
+                "example": next(iter(examples_of(document, {media_type: {"schema": schema}})), None),
+            }
             for schema in content["schema"].get("anyOf", [content["schema"]])
         ]
     answers: list[dict[str, Any]] = [
@@ -138,7 +140,7 @@ def _operation(
         answer["media_types"] = ", ".join(content)
         schemas = [media.get("schema", {}) for media in content.values()]
         answer["fields"] = _fields(document, schemas[0]) if schemas else []
-        answer["examples"] = answer_examples(document, answer)
+        answer["examples"] = examples_of(document, content)
     return {
         "id": operation["operationId"],
         "path": path,
@@ -155,6 +157,51 @@ def _operation(
         "problems": [answer["status"] for answer in answers if answer not in successes],
         "curl": _curl(base, path, method, bodies, operation),
     }
+
+
+def examples_of(document: dict[str, Any], content: dict[str, Any]) -> list[str]:
+    """An example of each alternative of a request or an answer in JSON."""
+    schema = content.get("application/json", {}).get("schema", {})
+    return [
+        json_text(example_of(document, option))
+        for option in schema.get("anyOf", [schema])
+        if "$ref" in option
+    ]
+
+
+def example_of(document: dict[str, Any], schema: dict[str, Any]) -> Any:
+    """What a schema describes: its own example, or else one of each member that is required or has an example."""
+    if schema.get("examples"):
+        return schema["examples"][0]
+    if "$ref" in schema:
+        return example_of(document, document["components"]["schemas"][schema["$ref"].rpartition("/")[2]])
+    if "anyOf" in schema:
+        holds_objects = any("$ref" in {**option, **option.get("items", {})} for option in schema["anyOf"])
+        is_null = {"type": "null"} in schema["anyOf"] and not holds_objects
+        return None if is_null else example_of(document, schema["anyOf"][0])
+    if schema.get("type") == "array":
+        return [example_of(document, schema["items"])] if "$ref" in schema["items"] else []
+    if "properties" in schema:
+        return {
+            name: example_of(document, member)
+            for name, member in schema["properties"].items()
+            if name in schema.get("required", ()) or "examples" in member or "const" in member
+        }
+    plain = {"boolean": False, "integer": 0, "number": 0.5, "string": "", "object": {}}
+    return schema.get("const", schema.get("enum", [plain.get(schema.get("type", ""))])[0])
+
+
+def json_text(value: Any, indent: str = "") -> str:
+    """JSON for people: what fits a line stays on one."""
+    line = json.dumps(value)
+    if len(indent) + len(line) <= 80 or not isinstance(value, dict | list):
+        return line
+    deeper = indent + "  "
+    if isinstance(value, dict):
+        entries = [f"{json.dumps(key)}: {json_text(member, deeper)}" for key, member in value.items()]
+    else:
+        entries = [json_text(member, deeper) for member in value]
+    return f"{line[0]}\n{deeper}" + f",\n{deeper}".join(entries) + f"\n{indent}{line[-1]}"
 
 
 def _curl(base: str, path: str, method: str, bodies: list[dict[str, Any]], operation: dict[str, Any]) -> str:

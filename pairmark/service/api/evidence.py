@@ -6,65 +6,15 @@ These know nothing of false positive rates and promise none; `pairmark.service.a
 from __future__ import annotations
 
 import math
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
 from pairmark.models.calibration.likelihood_ratios import bayes_threshold
-from pairmark.service.api.answers import ModelUsedOut
 from pairmark.service.errors import InvalidInput
 from pairmark.service.runtime.points import Ratios, plain
-from pairmark.wire.models import Imported
-from pairmark.wire.scoring import IMPORTED_TEXT, ORIGIN_TEXT
 
 _PROMISES: Final = ("fpr", "fnr", "confidence", "method", "simultaneous", "detail", "log_lr")
-
-
-class BayesDecision(BaseModel):
-    """A decision about one pair."""
-
-    score: float | None = Field(None, description="absent for keys that may only decide")
-    log_lr: float | None = Field(
-        None, description="natural log-likelihood ratio; absent for keys that may only decide"
-    )
-    posterior: float | None = Field(
-        None,
-        description="probability that the pair is the same, given the prior and the score; absent for keys that may "
-        "only decide",
-    )
-    same: bool = Field(description='whether the decision "same" has the lower average cost')
-
-
-class BayesFacts(BaseModel):
-    """The rule that the decisions follow."""
-
-    prior: float
-    cost_ratio: float = Field(description="the cost of a false match divided by the cost of a missed match")
-    log_lr_threshold: float = Field(
-        description="log(cost_ratio) - log(prior / (1 - prior)); above it, a pair is the same"
-    )
-    score_threshold: float | None = Field(
-        description="the score at this threshold; null if no score reaches it, or all do"
-    )
-    lr_method: str
-    log_lr_limits: list[float] = Field(
-        description="the smallest and the largest log-likelihood ratio that is ever stated"
-    )
-    calibration_id: str
-    origin: str = Field(description=ORIGIN_TEXT)
-    imported: Imported | None = Field(description=IMPORTED_TEXT)
-    guarantee: Literal["none"] = Field(
-        description="no error rate is guaranteed; for a guarantee, decide by `fpr`"
-    )
-
-
-class BayesOut(BaseModel):
-    """Decisions by Bayes' rule, one per pair, in order."""
-
-    model: ModelUsedOut | None = Field(description="null for scores of another system")
-    decisions: list[BayesDecision]
-    bayes: BayesFacts
 
 
 def check_apart(query: Any) -> None:

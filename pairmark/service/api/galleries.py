@@ -12,21 +12,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from pairmark.service.api.calls import JSON, Answer, Call, media_type
-from pairmark.service.api.leaving import while_connected
-from pairmark.service.api.problems import UnsupportedMediaType
-from pairmark.service.api.query import PageQuery, Paging, QueryModel
-from pairmark.service.api.routing import ITEMS, LONG_LISTS, GuardedRoute, PlainRoute, needs
-from pairmark.service.api.services import InServices, Services, check_may, names_of
-from pairmark.service.datasets.confined import Gone
-from pairmark.service.datasets.limits import FileLimits
-from pairmark.service.errors import UnknownDataset
-from pairmark.service.galleries.items.batches import confined_batches
-from pairmark.service.galleries.items.imports import KINDS, json_batches
-from pairmark.service.galleries.items.item_forms import form_of
-from pairmark.service.galleries.items.rows import RowErrors, checked_id
-from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.galleries.schemas import (
+from pairmark.schemas.galleries import (
     ErasureRequest,
     GalleryCalibrationOut,
     GalleryCalibrationRequest,
@@ -43,11 +29,24 @@ from pairmark.service.galleries.schemas import (
     ReceiptOut,
     UpsertOut,
 )
-from pairmark.service.jobs.schemas import JobOut
+from pairmark.schemas.jobs import JobOut, Task
+from pairmark.service.api.calls import JSON, Answer, Call, media_type
+from pairmark.service.api.leaving import while_connected
+from pairmark.service.api.problems import UnsupportedMediaType
+from pairmark.service.api.query import PageQuery, Paging, QueryModel
+from pairmark.service.api.routing import ITEMS, LONG_LISTS, GuardedRoute, PlainRoute, needs
+from pairmark.service.api.services import InServices, Services, check_may, names_of
+from pairmark.service.datasets.confined import Gone
+from pairmark.service.datasets.limits import FileLimits
+from pairmark.service.errors import UnknownDataset
+from pairmark.service.galleries.items.batches import confined_batches
+from pairmark.service.galleries.items.imports import KINDS, json_batches
+from pairmark.service.galleries.items.item_forms import form_of
+from pairmark.service.galleries.items.rows import RowErrors, checked_id
+from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.runtime.parsing import list_of, parse_lists, read_probes
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.wire.jobs import Task
 
 router = APIRouter(tags=["galleries"], route_class=GuardedRoute)
 bulk = APIRouter(tags=["galleries"], route_class=PlainRoute)

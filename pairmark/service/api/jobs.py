@@ -11,17 +11,15 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
+from pairmark.schemas.jobs import JobOut, JobPage, JobRequest, JobState
+from pairmark.schemas.keys import Scope
 from pairmark.service.api.query import PageQuery
 from pairmark.service.api.routing import EVENT, LONG, GuardedRoute, content, needs
 from pairmark.service.api.services import InServices, Services, check_may, may, names_of
 from pairmark.service.errors import Forbidden, UnknownDataset, UnknownJob
 from pairmark.service.jobs.queue import EVENTS_A_READ, unknown_job
-from pairmark.service.jobs.schemas import JobOut, JobPage
-from pairmark.service.keys.schemas import Scope
 from pairmark.service.shares import Seats
 from pairmark.service.store.refs import name_of
-from pairmark.service.training.schemas import JobRequest
-from pairmark.wire.jobs import JobState
 
 router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
 

@@ -7,12 +7,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
-from pairmark.service.api.query import Paging
-from pairmark.service.api.routing import GuardedRoute, needs
-from pairmark.service.api.services import InServices, names_of
-from pairmark.service.errors import UnknownTenant
-from pairmark.service.keys.keys import DAY_S
-from pairmark.service.keys.schemas import (
+from pairmark.schemas.keys import (
+    MAX_TENANT,
     KeyPage,
     KeyRequest,
     NewKey,
@@ -21,7 +17,11 @@ from pairmark.service.keys.schemas import (
     TenantOut,
     TenantPage,
 )
-from pairmark.service.names import MAX_TENANT
+from pairmark.service.api.query import Paging
+from pairmark.service.api.routing import GuardedRoute, needs
+from pairmark.service.api.services import InServices, names_of
+from pairmark.service.errors import UnknownTenant
+from pairmark.service.keys.keys import DAY_S
 
 router = APIRouter(tags=["keys"], route_class=GuardedRoute)
 

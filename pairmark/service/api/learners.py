@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, field_validator
 
+from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.registry import LEARNERS
+from pairmark.schemas.models import LearnerOut, LearnerPage
 from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.errors import UnknownLearner
-from pairmark.wire.models import LearnerFields
 
 router = APIRouter(tags=["learners"], route_class=GuardedRoute)
 
 
-class LearnerOut(BaseModel, LearnerFields, from_attributes=True):
-    """A kind of learner."""
-
-    @field_validator("capabilities", mode="before")
-    @classmethod
-    def _in_order(cls, capabilities: Any) -> Any:
-        return sorted(capabilities)
-
-    @field_validator("params", mode="before")
-    @classmethod
-    def _as_schema(cls, params: type[BaseModel]) -> dict[str, Any]:
-        return params.model_json_schema()
-
-
-class LearnerPage(BaseModel):
-    """Every kind of learner."""
-
-    items: list[LearnerOut]
-    next_cursor: None = None
-
-
 @cache
 def _listed() -> dict[str, LearnerOut]:
-    return {spec.kind: LearnerOut.model_validate(spec) for spec in LEARNERS}
+    return {spec.kind: learner_out(spec) for spec in LEARNERS}
+
+
+def learner_out(spec: LearnerSpec) -> LearnerOut:
+    """A learner with the JSON Schema of its parameters."""
+    return LearnerOut(
+        kind=spec.kind,
+        title=spec.title,
+        capabilities=sorted(spec.capabilities),
+        needs=spec.needs,
+        accepts_sparse=spec.accepts_sparse,
+        takes_unlabelled=spec.takes_unlabelled,
+        ignores_unknown=spec.ignores_unknown,
+        params=spec.params.model_json_schema(),
+    )
 
 
 @router.get("/learners")

@@ -10,26 +10,20 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, File, Form, Header, Path, Query, Request, Response, UploadFile
 from fastapi.responses import HTMLResponse, StreamingResponse
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from pairmark.models.evaluation.drawing import MEDIA_TYPES, Format, draw_roc
-from pairmark.service.api.query import PageQuery, Paging, QueryModel
-from pairmark.service.api.report_page import report_page
-from pairmark.service.api.routing import LONG, UPLOAD, GuardedRoute, content, needs
-from pairmark.service.api.services import Caller, InServices, Services, Workspace, check_may, may, names_of
-from pairmark.service.errors import InvalidInput, UnknownDataset
-from pairmark.service.heldout.errors import KEPT, ErrorKind
-from pairmark.service.heldout.schemas import RocOut
-from pairmark.service.names import MAX_NAME
-from pairmark.service.runtime.trees import tree_data
-from pairmark.service.store.refs import MAX_VERSION, name_of
-from pairmark.service.store.schemas import (
+from pairmark.schemas.evidence import RocOut
+from pairmark.schemas.models import (
     AliasChangePage,
     AliasOut,
+    AliasRequest,
     CalibrationOut,
+    CalibrationRequest,
     ErrorsOut,
     EvaluationOut,
     LeaderboardOut,
+    MeasureRequest,
     ModelOut,
     ModelPage,
     Policy,
@@ -37,8 +31,16 @@ from pairmark.service.store.schemas import (
     VersionOut,
     VersionPage,
 )
+from pairmark.service.api.query import PageQuery, Paging, QueryModel
+from pairmark.service.api.report_page import report_page
+from pairmark.service.api.routing import LONG, UPLOAD, GuardedRoute, content, needs
+from pairmark.service.api.services import Caller, InServices, Services, Workspace, check_may, may, names_of
+from pairmark.service.errors import InvalidInput, UnknownDataset
+from pairmark.service.heldout.errors import KEPT, ErrorKind
+from pairmark.service.names import MAX_NAME
+from pairmark.service.runtime.trees import tree_data
+from pairmark.service.store.refs import MAX_VERSION, name_of
 from pairmark.service.store.views import without_origin
-from pairmark.wire.models import AliasParameters, MeasureParameters, VersionCalibrationParameters
 
 router = APIRouter(tags=["models"], route_class=GuardedRoute)
 
@@ -112,20 +114,6 @@ class TreeQuery(QueryModel):
     """Which tree of a version."""
 
     tree: int = Field(0, ge=0, le=10_000, description="which tree of a forest, from 0")
-
-
-class AliasRequest(BaseModel, AliasParameters, extra="forbid"):
-    """The version that an alias should point to."""
-
-    version: int = Field(ge=1, le=MAX_VERSION)
-
-
-class MeasureRequest(BaseModel, MeasureParameters, extra="forbid"):
-    """The data to measure a version on."""
-
-
-class CalibrationRequest(BaseModel, VersionCalibrationParameters, extra="forbid"):
-    """The data to calibrate a version on."""
 
 
 @router.get("/models")

@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, with problems, keys, names and examples."""
+"""The OpenAPI document: FastAPI's, with problems, keys and names."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from pairmark.service.api.document_values import FIELDS, OF_A_SCHEMA, PATHS
-from pairmark.service.api.examples import add_examples
 from pairmark.service.api.problems import ProblemOut
 
+PATHS: Final = {
+    "calibration": "id of the calibration",
+    "calibration_id": "id of the calibration",
+    "evaluation": "id of the evaluation",
+    "gallery": "the gallery's name",
+    "job_id": "id of the job",
+    "kind": "kind of the learner",
+    "slug": "the last part of the problem's `type`",
+    "subject": "the subject; it may contain slashes",
+}
 DESCRIPTION: Final = """\
 Pairmark learns similarity from your own labelled vectors and answers "same" or "different" at the false positive
 rate you ask for, with a stated guarantee, or refuses when the data cannot support it.
@@ -37,8 +45,7 @@ def document(app: FastAPI) -> dict[str, Any]:
             "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
         }
         document = _with_clean_names(schema)
-        _add_meanings(document)
-        add_examples(document)
+        _describe_paths(document)
         app.openapi_schema = document
     return app.openapi_schema
 
@@ -72,19 +79,11 @@ def _with_clean_names(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _add_meanings(document: dict[str, Any]) -> None:
-    """Describe the members of schemas and the parameters of paths that have no description of their own."""
-    for name, schema in document["components"]["schemas"].items():
-        for field, shape in schema.get("properties", {}).items():
-            of_its_name, *_ = FIELDS.get(field, (None,))
-            meaning, *_ = OF_A_SCHEMA.get(f"{name}.{field}", (None,))
-            _describe(shape, meaning or of_its_name)
+def _describe_paths(document: dict[str, Any]) -> None:
+    """Describe parameters that their handlers do not."""
     for operations in document["paths"].values():
         for operation in operations.values():
             for parameter in operation.get("parameters", ()):
-                _describe(parameter, parameter["schema"].get("description") or PATHS.get(parameter["name"]))
-
-
-def _describe(entry: dict[str, Any], meaning: str | None) -> None:
-    if meaning is not None and not entry.get("description"):
-        entry["description"] = meaning
+                if not parameter.get("description"):
+                    name, schema = parameter["name"], parameter["schema"]
+                    parameter["description"] = schema.get("description") or PATHS.get(name, "")

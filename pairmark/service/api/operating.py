@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
 
+from pairmark.schemas.models import LiveOut
+from pairmark.schemas.scoring import OperatingPointOut, PointOfVersionParameters
 from pairmark.service.api import metrics
-from pairmark.service.api.answers import OperatingPointOut
 from pairmark.service.api.models import Name, Number
 from pairmark.service.api.query import QueryModel
 from pairmark.service.api.routing import GuardedRoute, needs
@@ -18,34 +18,12 @@ from pairmark.service.api.services import InServices
 from pairmark.service.errors import InvalidInput, UnknownCalibration
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.subjects import SubjectClass
-from pairmark.wire.scoring import PointOfVersionParameters
 
 router = APIRouter(tags=["models"], route_class=GuardedRoute)
 
 
 class PointOfVersionQuery(QueryModel, PointOfVersionParameters):
     """An operating point of a version, for single vectors or for subjects of several samples."""
-
-
-class LiveOut(BaseModel):
-    """Statistics of a version's live scores since the service started."""
-
-    scores: int
-    decided: dict[str, dict[str, int]] = Field(
-        description="by requested rate: `n` decisions, of which `matched` were matches"
-    )
-    windows: int = Field(description="number of windows of scores that were compared with the calibration")
-    alarms: int
-    alarm: bool | None = Field(
-        description="whether the newest window differs from the calibration; null: no window is complete yet"
-    )
-    distance: float | None = None
-    limit: float | None = Field(None, description="a larger distance raises the alarm")
-    unrelated: dict[str, dict[str, int]] = Field(
-        default_factory=dict,
-        description="by requested rate: `pairs` of vectors from unrelated requests, the number `above` the "
-        "threshold, and `alarms`: how often the false positive rate in use was found to be above the guaranteed one",
-    )
 
 
 @router.get("/models/{name:name}/versions/{version}/operating-point", response_model=OperatingPointOut)

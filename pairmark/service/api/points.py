@@ -8,9 +8,17 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from pairmark.service.api.answers import ClassesOut, VectorsOut
+from pairmark.schemas.scoring import (
+    ClassesOut,
+    FeaturesBody,
+    NumberType,
+    RankBody,
+    RankingsOut,
+    RankOptions,
+    VectorsOut,
+)
 from pairmark.service.api.calls import JSON, OCTETS, Answer, Call, media, model_header
 from pairmark.service.api.metrics import POINTS
 from pairmark.service.api.problems import NotAcceptable, UnsupportedMediaType
@@ -21,12 +29,10 @@ from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.places import RequestWork
 from pairmark.service.runtime.binary import parse_npz_rows, parse_rows
 from pairmark.service.runtime.classifying import classes_json, classified
-from pairmark.service.runtime.json_forms import FeaturesBody
 from pairmark.service.runtime.parsing import parse_features
-from pairmark.service.runtime.ranking import Points, RankBody, parse_points, points_by_text, rank
+from pairmark.service.runtime.ranking import Points, parse_points, points_by_text, rank
 from pairmark.service.runtime.vectors import Features
 from pairmark.service.runtime.versions import LoadedVersion, embedded
-from pairmark.wire.scoring import Number, RankingFields, RankingsFields, RankParameters
 
 router = APIRouter(tags=["scoring"], route_class=PlainRoute)
 ranking = APIRouter(tags=["ranking"], route_class=PlainRoute)
@@ -46,7 +52,7 @@ class PointsQuery(QueryModel):
     dim: int | None = Field(
         None, ge=1, le=2**31 - 1, description="octet-stream: length of a vector; default: the model's"
     )
-    dtype: Number = Field("float32", description="octet-stream: type of the numbers, little-endian")
+    dtype: NumberType = Field("float32", description="octet-stream: type of the numbers, little-endian")
 
 
 @router.post("/embed", summary="Embed points", response_model=VectorsOut)
@@ -171,7 +177,7 @@ def _classified_answer(call: Call, version: LoadedVersion, features: Features, r
     return probabilities.tobytes(), OCTETS, headers
 
 
-class RankQuery(QueryModel, RankParameters):
+class RankQuery(QueryModel, RankOptions):
     """A point, and what is asked of it. Instead of `features`, each feature can be given by its name: `x.NAME`."""
 
     model_config = ConfigDict(extra="allow")
@@ -190,14 +196,6 @@ class RankQuery(QueryModel, RankParameters):
         description="numbers in the model's order, separated by commas; or `x.NAME=number` for each feature",
         examples=["5.1,3.5,1.4,0.2"],
     )
-
-
-class RankingOut(BaseModel, RankingFields, title="Ranking"):
-    """The ranking of one point, best label first."""
-
-
-class RankingsOut(BaseModel, RankingsFields):
-    """Rankings, one per point, in order."""
 
 
 @ranking.get("/rank-labels", summary="Rank labels of one point", response_model=RankingsOut)

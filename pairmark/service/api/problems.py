@@ -206,8 +206,8 @@ class ProblemOut(BaseModel, extra="allow", title="Problem"):
     type: str = Field(
         description="address of a page that explains how to fix it", examples=["/problems/invalid-input"]
     )
-    title: str
-    status: int = Field(ge=400, le=599)
+    title: str = Field(description="the kind of problem, for people")
+    status: int = Field(ge=400, le=599, description="the HTTP status")
     detail: str = Field(description="what is wrong with this request, and what was expected")
     instance: str | None = Field(None, description="path of the request")
     request_id: str | None = Field(None, description="id of the request in the logs")

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from pairmark.models.calibration.promises import askable
 from pairmark.models.evaluation.drawing import draw_roc
+from pairmark.schemas.models import ReportOut
 from pairmark.service.api.docs import with_code
-from pairmark.service.store.schemas import ReportOut
 from pairmark.version import code_version
 
 _FOLDER: Final = Path(__file__).parent / "templates"

@@ -8,20 +8,14 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
-from pairmark.service.api.query import Paging, QueryModel
-from pairmark.service.api.routing import BULK, GuardedRoute, needs
-from pairmark.service.api.services import Caller, InServices, Services, check_may, may, names_of
-from pairmark.service.datasets.schemas import DatasetOut
-from pairmark.service.errors import Forbidden, UnknownGallery
-from pairmark.service.names import check_prefix
-from pairmark.service.reviews.export import JudgedDatasetRequest, OutcomesDatasetRequest
-from pairmark.service.reviews.progress import MAX_PARTS
-from pairmark.service.reviews.reviews import unknown_review
-from pairmark.service.reviews.schemas import (
+from pairmark.schemas.datasets import DatasetOut
+from pairmark.schemas.reviews import (
     MAX_HANDED,
     ElsewhereOut,
     ElsewhereRequest,
     ItemsToJudge,
+    JudgedDatasetRequest,
+    OutcomesDatasetRequest,
     OutcomesRequest,
     RefsErased,
     RefsErasure,
@@ -29,6 +23,13 @@ from pairmark.service.reviews.schemas import (
     ReviewPage,
     ReviewRequest,
 )
+from pairmark.service.api.query import Paging, QueryModel
+from pairmark.service.api.routing import BULK, GuardedRoute, needs
+from pairmark.service.api.services import Caller, InServices, Services, check_may, may, names_of
+from pairmark.service.errors import Forbidden, UnknownGallery
+from pairmark.service.names import check_prefix
+from pairmark.service.reviews.progress import MAX_PARTS
+from pairmark.service.reviews.reviews import unknown_review
 
 router = APIRouter(tags=["reviews"], route_class=GuardedRoute)
 

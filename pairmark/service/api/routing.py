@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.types import Message, Receive, Scope
 
+from pairmark.schemas.keys import Level
 from pairmark.service.api.access import Access
 from pairmark.service.api.calls import JSON, Call, media_type
 from pairmark.service.api.decisions import HEADER, logged_decision
@@ -30,7 +31,6 @@ from pairmark.service.api.query import query_values, read_query
 from pairmark.service.api.services import Services
 from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.keys.schemas import Level
 from pairmark.service.names import NAME_PATTERN
 from pairmark.service.settings import Settings
 from pairmark.service.shares import current_owner

@@ -14,9 +14,19 @@ from typing import Any, Final
 from fastapi import APIRouter
 from pydantic_core import to_json
 
-from pairmark.service.api.answers import ExplanationOut, MatchesOut, ScoresOut
+from pairmark.schemas.scoring import (
+    BayesOut,
+    ExplanationOut,
+    MatchesOut,
+    MatchParameters,
+    PairsBody,
+    PairsParameters,
+    ScoresBody,
+    ScoresOut,
+    SimilarityParameters,
+)
 from pairmark.service.api.calls import JSON, NPZ, OCTETS, Answer, Call, media, model_header
-from pairmark.service.api.evidence import BayesOut, bayes_answer, check_apart
+from pairmark.service.api.evidence import bayes_answer, check_apart
 from pairmark.service.api.problems import NotAcceptable
 from pairmark.service.api.query import QueryModel
 from pairmark.service.api.routing import VECTORS, PlainRoute, needs
@@ -25,7 +35,6 @@ from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
 from pairmark.service.places import RequestWork
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.binary import parse_npz, parse_octets
-from pairmark.service.runtime.json_forms import PairsBody, ScoresBody
 from pairmark.service.runtime.live import subsample
 from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
@@ -34,7 +43,6 @@ from pairmark.service.runtime.unlike import UNLIKE, UnlikePairs
 from pairmark.service.runtime.vectors import VectorPairs
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.subjects import SubjectClass
-from pairmark.wire.scoring import MatchParameters, PairsParameters, SimilarityParameters
 
 router = APIRouter(tags=["scoring"], route_class=PlainRoute)
 BINARY_BODIES: Final = ("application/octet-stream", "application/x-npz")
@@ -48,7 +56,7 @@ BYTES_A_SECOND: Final = {JSON: 64 * 1024 * 1000.0, OCTETS: 2 * 1024 * 1024 * 100
 """How fast each kind of body is read; an npz may hold far more than its bytes."""
 WRITING_S: Final = 4e-7
 """What one score takes to be written as JSON."""
-CONFIDENCE: Final = MatchParameters.confidence
+CONFIDENCE: Final = MatchParameters.model_fields["confidence"].default
 _SCORED, _MATCHED, _EXPLAINED = (PAIRS.labels(path) for path in ("/similarity", "/match", "/explain"))
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from pairmark.models.calibration.inputs import RowRanges
+from pairmark.schemas.galleries import SearchBody, SearchOut, VerifyBody, VerifyOut, VerifyParameters
 from pairmark.service.api.calls import JSON, Answer, Call, only_json
 from pairmark.service.api.metrics import SEARCHED
 from pairmark.service.api.query import QueryModel
@@ -17,13 +18,11 @@ from pairmark.service.api.routing import VECTORS, PlainRoute, needs
 from pairmark.service.api.scoring import BYTES_A_SECOND, CONFIDENCE
 from pairmark.service.errors import TooLarge, UnknownModel, UnsupportedRate
 from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.galleries.schemas import SearchBody, SearchOut, VerifyBody, VerifyOut
 from pairmark.service.galleries.searches import SeenDecision, model_rows, parse_probe, parse_search
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.points import ServedPoint
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.subjects import SubjectClass
-from pairmark.wire.galleries import VerifyParameters
 
 router = APIRouter(tags=["galleries"], route_class=PlainRoute)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
 
+from pairmark.schemas.keys import Level, Scope
 from pairmark.service import db_metrics
 from pairmark.service.api.admission import Admission
 from pairmark.service.api.event_watch import EventWatch
@@ -29,7 +30,6 @@ from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.searches import Searches
 from pairmark.service.keys.grants import EVERYTHING, Grants
 from pairmark.service.keys.keys import ActiveKey, Keys
-from pairmark.service.keys.schemas import Level, Scope
 from pairmark.service.keys.sessions import Sessions
 from pairmark.service.keys.tenants import Tenants
 from pairmark.service.names import check_prefix

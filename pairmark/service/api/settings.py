@@ -27,15 +27,15 @@ class SettingOut(BaseModel):
     value: str | int | float | bool | None = Field(
         description="the current value; passwords are replaced by `***`"
     )
-    default: str | int | float | bool | None
+    default: str | int | float | bool | None = Field(description="the value without the environment variable")
     changed: bool = Field(description="whether it differs from the default")
-    description: str
+    description: str = Field(description="what it sets")
 
 
 class SettingsOut(BaseModel):
     """Every setting, in the order of the documentation."""
 
-    items: list[SettingOut]
+    items: list[SettingOut] = Field(description="the entries of this page")
 
 
 @router.get("/settings")

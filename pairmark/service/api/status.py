@@ -25,13 +25,13 @@ log = logging.getLogger(__name__)
 class Alive(BaseModel):
     """The process answers."""
 
-    status: Literal["alive"] = "alive"
+    status: Literal["alive"] = Field("alive", description="`alive`")
 
 
 class Ready(BaseModel):
     """The service is ready."""
 
-    status: Literal["ready"] = "ready"
+    status: Literal["ready"] = Field("ready", description="`ready`")
     workers: int = Field(description="number of workers that are alive and take queued jobs")
     warnings: list[str] = Field(description="problems that need attention, although requests are answered")
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
+from pairmark.schemas.webhooks import DeliveryPage, NewWebhookOut, WebhookPage, WebhookRequest
 from pairmark.service.api.query import Paging
 from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.api.services import InServices
-from pairmark.service.webhooks.schemas import DeliveryPage, NewWebhookOut, WebhookPage, WebhookRequest
 
 router = APIRouter(tags=["webhooks"], route_class=GuardedRoute)
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from pairmark.schemas.audit import AuditEntry, AuditPage
 from pairmark.service.audit import repository
 from pairmark.service.audit.actor import current_actor
 from pairmark.service.audit.outbox import post
-from pairmark.service.audit.schemas import AuditEntry, AuditPage
 from pairmark.service.db import Database
 from pairmark.service.names import tenant_of
-from pairmark.service.pagination import start_of
+from pairmark.service.pagination import page_of, start_of
 
 _DAY_S = 86_400.0
 
@@ -98,7 +98,7 @@ class AuditLog:
                 since=since,
                 tenant=tenant,
             )
-        return AuditPage.of(rows, limit, lambda row: (row.id,), AuditEntry.model_validate)
+        return page_of(AuditPage, rows, limit, lambda row: (row.id,), AuditEntry.model_validate)
 
     def note(self, action: str, resource: str, facts: Mapping[str, Any]) -> int:
         """Append what changes nothing, such as a decision, committed when this returns; returns the entry's number."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any, Final, get_args
+from typing import Any
 
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
+from pairmark.schemas.base import iso
+from pairmark.schemas.webhooks import EVENTS
 from pairmark.service.tables import WebhookDelivery, WebhookRow
-from pairmark.wire.base import iso
-from pairmark.wire.operations import Event
-
-EVENTS: Final = get_args(Event)
 
 
 def post(session: Session, now: float, action: str, resource: str, facts: Mapping[str, Any] | None) -> None:

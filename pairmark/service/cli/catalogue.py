@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pairmark.schemas.datasets import DatasetRequest, ReadingRequest
+from pairmark.schemas.models import AliasRequest
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import Connection, NewConnection
 from pairmark.service.cli.files import ColumnTypes, PairsFile, RightFile, TableFile, column_types
-from pairmark.service.cli.options import Commands, Members
+from pairmark.service.cli.options import Commands, Members, given
 from pairmark.service.cli.training import resolve, show_leaderboard, show_metrics, show_promise
-from pairmark.wire.datasets import DatasetParameters, ReadingParameters
-from pairmark.wire.models import AliasParameters
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,19 +38,19 @@ def add_dataset(
     name: Annotated[str, typer.Argument(help="Name of the dataset.")],
     file: TableFile,
     reading: Annotated[
-        ReadingParameters,
+        ReadingRequest,
         Members("identity classes label ranking group time id exclude header format"),
     ],
-    contents: Annotated[DatasetParameters, Members("unlabelled")],
+    contents: Annotated[DatasetRequest, Members("unlabelled")],
     pairs: PairsFile = None,
     column: ColumnTypes = None,
     right_file: RightFile = None,
 ) -> None:
     """Upload a dataset."""
-    options = {**vars(reading), "columns": column_types(column)}
+    options = {**given(reading), "columns": column_types(column)}
     with output.progress_bar(f"uploading {file.name}") as progress:
         dataset = client.add_dataset(
-            name, file, pairs=pairs, right_file=right_file, progress=progress, **options, **vars(contents)
+            name, file, pairs=pairs, right_file=right_file, progress=progress, **options, **given(contents)
         )
     output.show(dataset, lambda to: _show_dataset(to, dataset.json))
 
@@ -60,14 +60,14 @@ def inspect_dataset(
     client: NewConnection,
     file: TableFile,
     reading: Annotated[
-        ReadingParameters, Members("identity classes label ranking group time exclude header format")
+        ReadingRequest, Members("identity classes label ranking group time exclude header format")
     ],
     pairs: PairsFile = None,
     column: ColumnTypes = None,
     right_file: RightFile = None,
 ) -> None:
     """Show how a file would be read and which rate it supports, without storing it."""
-    options = {**vars(reading), "columns": column_types(column)}
+    options = {**given(reading), "columns": column_types(column)}
     with output.progress_bar(f"reading {file.name}") as progress:
         inspection = client.inspect_dataset(
             file, pairs=pairs, right_file=right_file, progress=progress, **options
@@ -150,11 +150,11 @@ def promote_model(
     ],
     alias: Annotated[str, typer.Option(help="Alias to move.")] = "production",
     *,
-    moving: Annotated[AliasParameters, Members("reason")],
+    moving: Annotated[AliasRequest, Members("reason")],
 ) -> None:
     """Move an alias to a version. Running services switch by themselves."""
     name, number = resolve(client, ref)
-    promotion = client.promote(name, number, alias, **vars(moving))
+    promotion = client.promote(name, number, alias, **given(moving))
     output.show(promotion, f"{name}@{alias} is now version {number}")
 
 

@@ -15,7 +15,8 @@ from pairmark.service.cli.connect import prepare_database, settings
 from pairmark.service.cli.options import Commands
 
 if TYPE_CHECKING:
-    from pairmark.service.keys import Keys, NewKey
+    from pairmark.schemas.keys import NewKey
+    from pairmark.service.keys import Keys
     from pairmark.service.settings import Settings
 
 keys = Commands(help="API keys, in the database that the settings name.", no_args_is_help=True)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pairmark.schemas.scoring import MatchParameters, SimilarityParameters
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import Connection
-from pairmark.service.cli.options import Members
+from pairmark.service.cli.options import Members, given
 from pairmark.service.cli.points import numbers, read_points, read_records, read_subjects
-from pairmark.wire.scoring import MatchParameters, SimilarityParameters
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +43,7 @@ def similarity(
 ) -> None:
     """Score pairs row by row, or one point against many."""
     sides = (_side(left, subject), _side(right, subject))
-    scores = client.similarity(*sides, **vars(scoring)).tolist()
+    scores = client.similarity(*sides, **given(scoring)).tolist()
     rows = [(at, f"{score:.6g}") for at, score in enumerate(scores)]
     output.show({"scores": scores}, output.table(("pair", "score"), rows, empty="no pairs", most=SHOWN))
 
@@ -63,7 +63,7 @@ def match(
     if deciding.fpr is None:
         raise typer.BadParameter("expected --fpr")
     sides = (_side(left, subject), _side(right, subject))
-    answer = client.match(*sides, **vars(deciding))
+    answer = client.match(*sides, **given(deciding))
     decisions = answer.decisions or [
         "match" if is_match else "different" for is_match in answer.matches.tolist()
     ]

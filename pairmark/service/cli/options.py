@@ -1,21 +1,22 @@
-"""What commands take: options made of what `pairmark.wire` declares of requests, a client, and ``--json``."""
+"""What commands take: options made of the members of `pairmark.schemas`, a client, and ``--json``."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from pairmark.service.cli.connect import Connects, LazyClient, UrlOption, connected
 from pairmark.service.cli.output import JsonOption
 from pairmark.service.cli.rates import rate
-from pairmark.wire.base import Limits, Parameters, Text
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,11 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Each argument ``Annotated[SomeParameters, Members("..")]`` of a command as one option for each member, a client
     (`Connection`) as ``--url``, and ``--json`` beside them.
 
-    The command gets an object with the options that were given; its other attributes are the request's defaults.
+    The command gets the request with the options that were given and its defaults; `given` tells them apart.
     """
     signature = inspect.signature(command, eval_str=True)
     connection: tuple[str, Connects] | None = None
-    groups: dict[str, tuple[type[Parameters], list[str]]] = {}
+    groups: dict[str, tuple[type[BaseModel], list[str]]] = {}
     arguments = [_argument("context", typer.Context)]
     for argument in signature.parameters.values():
         request, *notes = get_args(argument.annotation) or (argument.annotation,)
@@ -56,9 +57,8 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             arguments.append(argument.replace(kind=inspect.Parameter.KEYWORD_ONLY))
         else:
             groups[argument.name] = request, members.names.split()
-            hints = get_type_hints(request, include_extras=True)
             arguments += [
-                _option(request, name, hints[name], members.optional) for name in members.names.split()
+                _option(name, request.model_fields[name], members.optional) for name in members.names.split()
             ]
     if connection is not None:
         arguments.append(_argument("url", UrlOption, None))
@@ -70,8 +70,9 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             options = {name: values.pop(name) for name in names}
             values_given = {name: value for name, value in options.items() if _is_given(context, name)}
             # What holds by default has an option that turns it off.
-            turned_off = {name: False for name in values_given if getattr(request, name, None) is True}
-            values[argument] = request(**(values_given | turned_off))
+            fields = request.model_fields
+            turned_off = {name: False for name in values_given if fields[name].default is True}
+            values[argument] = request.model_construct(**(values_given | turned_off))
         with ExitStack() as stack:
             if connection is not None:
                 name, connects = connection
@@ -84,6 +85,11 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def given(request: BaseModel) -> dict[str, Any]:
+    """The options of a request that were given."""
+    return {name: getattr(request, name) for name in request.model_fields_set}
+
+
 def _is_given(context: typer.Context, name: str) -> bool:
     source = context.get_parameter_source(name)
     return source is not None and source.name != "DEFAULT"
@@ -93,34 +99,31 @@ def _argument(name: str, annotation: Any, default: Any = inspect.Parameter.empty
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-def _option(request: type[Parameters], name: str, hint: Any, is_optional: bool) -> inspect.Parameter:
+def _option(name: str, field: FieldInfo, is_optional: bool) -> inspect.Parameter:
     """The option of one member: its type, limits, text and default are the request's."""
-    kind, *notes = _parts(hint)
-    text = next(note for note in notes if isinstance(note, Text))
-    limits = next((note for note in notes if isinstance(note, Limits)), Limits())
+    kinds = [kind for kind in get_args(field.annotation) or (field.annotation,) if kind is not NoneType]
+    kind, *notes = get_args(kinds[0]) if get_origin(kinds[0]) is Annotated else kinds[:1]
+    if get_origin(field.annotation) is list:
+        kind = field.annotation
+    elif get_origin(field.annotation) is Literal or get_origin(kind) is Literal:
+        kind = str
     flag = f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}"
-    default = getattr(request, name, None if is_optional else inspect.Parameter.empty)
-    options: dict[str, Any] = {"help": text.help}
+    options: dict[str, Any] = {"help": field.description}
     if kind is bool:
-        flag = flag.replace("--", "--no-") if default else flag
+        flag = flag.replace("--", "--no-") if field.default else flag
         return _argument(name, Annotated[bool, typer.Option(flag, **options)], False)
-    if limits.above == 0 and (limits.below or 2) <= 1:
+    limits = {
+        limit: value
+        for note in (*field.metadata, *(part for note in notes for part in getattr(note, "metadata", ())))
+        for limit in ("ge", "gt", "le", "lt")
+        if (value := getattr(note, limit, None)) is not None
+    }
+    if limits.get("gt") == 0 and limits.get("lt", 2) <= 1:
         options |= {"parser": rate, "metavar": "RATE"}
-    elif limits.minimum is not None:
-        options |= {"min": limits.minimum, "max": limits.maximum}
-    optional = kind if default is inspect.Parameter.empty else kind | None
-    default = None if isinstance(default, list) else default
-    return _argument(name, Annotated[optional, typer.Option(flag, **options)], default)
-
-
-def _parts(hint: Any) -> Iterator[Any]:
-    """The type of an option's values, and all that is noted about it."""
-    notes: list[Any] = []
-    while get_origin(hint) in (Annotated, Union, UnionType):
-        if get_origin(hint) is Annotated:
-            hint, *more_notes = get_args(hint)
-            notes += more_notes
-        else:
-            hint = next(part for part in get_args(hint) if part is not NoneType)
-    yield str if get_origin(hint) is Literal else hint
-    yield from notes
+    elif "ge" in limits:
+        options |= {"min": limits["ge"], "max": limits.get("le")}
+    is_required = field.is_required() and not is_optional
+    default = inspect.Parameter.empty if is_required else field.get_default() or None
+    return _argument(
+        name, Annotated[kind if is_required else kind | None, typer.Option(flag, **options)], default
+    )

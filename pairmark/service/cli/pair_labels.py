@@ -138,10 +138,10 @@ def read_files(file: Path, right: Path | None, columns: dict[str, str]) -> Recor
     """One table or two as a dataset reads them, or `InvalidInput`."""
     import numpy as np
 
+    from pairmark.schemas.datasets import DatasetRequest
     from pairmark.service.datasets.limits import FileLimits
     from pairmark.service.datasets.reader import format_of
     from pairmark.service.datasets.records import read_records
-    from pairmark.service.datasets.schemas import DatasetRequest
     from pairmark.service.datasets.upload import Upload
     from pairmark.service.settings import Settings
 

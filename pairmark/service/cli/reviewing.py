@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pairmark.schemas.reviews import ReviewRequest, ReviewSource
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import Connection
-from pairmark.service.cli.options import Members
-from pairmark.wire.reviews import ReviewParameters, ReviewSourceParameters
+from pairmark.service.cli.options import Members, given
 
 if TYPE_CHECKING:
     from pairmark.client import Client
@@ -26,7 +26,7 @@ def review(
         typer.Argument(help="The review's id; without one, make a review or list them.", metavar="[ID]"),
     ] = None,
     *,
-    source: Annotated[ReviewSourceParameters, Members("model gallery")],
+    source: Annotated[ReviewSource, Members("model gallery")],
     pairs: Annotated[
         Path | None,
         typer.Option(
@@ -35,17 +35,17 @@ def review(
             dir_okay=False,
         ),
     ] = None,
-    asking: Annotated[ReviewParameters, Members("question at_most confidence")],
+    asking: Annotated[ReviewRequest, Members("question at_most confidence")],
     by: Annotated[str | None, typer.Option(help="Your name as a reviewer; default: the key.")] = None,
     show: Annotated[bool, typer.Option("--show", help="Only show what the review has shown so far.")] = False,
 ) -> None:
     """Judge pairs drawn at random, and learn how many of all decisions are wrong."""
-    makes = bool(vars(source)) or pairs is not None
+    makes = bool(given(source)) or pairs is not None
     if review_id is not None and makes:
         raise typer.BadParameter("expected either an ID, or what to make a review of")
     if makes:
         listed_pairs = {} if pairs is None else _pairs_of_file(pairs)
-        new = client.create_review(**vars(source), **listed_pairs, **vars(asking))
+        new = client.create_review(**given(source), **listed_pairs, **given(asking))
         output.show(new, output.facts(_facts(new)))
     elif review_id is None:
         reviews = list(client.reviews(limit=50))

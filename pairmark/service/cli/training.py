@@ -7,18 +7,17 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from inspect import get_annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pairmark.schemas.jobs import EvaluationRequest, JobRequest
+from pairmark.schemas.models import MeasureRequest
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import Connection, UrlOption, connected, settings
-from pairmark.service.cli.options import Members
+from pairmark.service.cli.options import Members, given
 from pairmark.service.cli.points import RequiredModel
-from pairmark.wire.jobs import EvaluationParameters, JobParameters
-from pairmark.wire.models import MeasureParameters
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    request: Annotated[JobParameters, Members("dataset model learner", optional=True)],
+    request: Annotated[JobRequest, Members("dataset model learner", optional=True)],
     spec: Annotated[
         Path | None,
         typer.Option(
@@ -42,10 +41,10 @@ def train(
     ] = None,
     *,
     evaluation: Annotated[
-        EvaluationParameters,
+        EvaluationRequest,
         Members("protocol calibration_fraction test_fraction n_pairs target_fpr groups listing"),
     ],
-    extras: Annotated[JobParameters, Members("budget_seconds unlabelled")],
+    extras: Annotated[JobRequest, Members("budget_seconds unlabelled")],
     promote: Annotated[
         str | None,
         typer.Option(
@@ -62,11 +61,11 @@ def train(
     if promote is not None and no_promote:
         raise typer.BadParameter("expected one of --promote and --no-promote")
     options = {
-        **vars(request),
-        **vars(extras),
+        **given(request),
+        **given(extras),
         "promote": False if no_promote else {"true": True, "false": False}.get(promote or "", promote),
     }
-    job = _job_request(spec, options, vars(evaluation), param or [])
+    job = _job_request(spec, options, given(evaluation), param or [])
     with connected(url) as client:
         submitted = _submitted(client, job)
         if no_wait:
@@ -93,11 +92,11 @@ def evaluate(
     model: RequiredModel,
     dataset: Annotated[str, typer.Option(help="NAME or NAME:VERSION of a labelled dataset.")],
     *,
-    measuring: Annotated[MeasureParameters, Members("protocol")],
+    measuring: Annotated[MeasureRequest, Members("protocol")],
 ) -> None:
     """Measure a version on another dataset: its ROC curve, and the rates at its thresholds."""
     name, number = resolve(client, model)
-    report = client.evaluate(name, number, dataset, **vars(measuring))
+    report = client.evaluate(name, number, dataset, **given(measuring))
     output.show(report, lambda to: _show_evaluation(to, report.json))
 
 
@@ -127,7 +126,7 @@ def _job_request(
 ) -> dict[str, Any]:
     """The job that the file describes, with what the options say in its place."""
     job = {} if spec is None else _read_spec(spec)
-    unknown = sorted(set(job) - {*get_annotations(JobParameters)})
+    unknown = sorted(set(job) - JobRequest.model_fields.keys())
     if unknown:
         raise typer.BadParameter(f"the spec names {', '.join(unknown)}, which a job does not have")
     job.update({name: value for name, value in options.items() if value is not None})

@@ -8,11 +8,11 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
+from pairmark.schemas.jobs import JobState
 from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.api.services import may
 from pairmark.service.console.ask import Api
 from pairmark.service.console.frame import CursorQuery, listing, page
-from pairmark.wire.jobs import JobState
 
 router = APIRouter(include_in_schema=False, route_class=GuardedRoute, default_response_class=HTMLResponse)
 

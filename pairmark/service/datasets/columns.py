@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.datasets.writer import MAX_NAME, name_list
 from pairmark.service.errors import InvalidInput
 

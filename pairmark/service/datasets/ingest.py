@@ -11,6 +11,16 @@ from typing import Any, BinaryIO, TypedDict, Unpack
 
 import numpy as np
 
+from pairmark.schemas.base import iso
+from pairmark.schemas.datasets import (
+    DatasetOut,
+    DatasetPage,
+    DatasetRequest,
+    Format,
+    InspectionOut,
+    RowOut,
+    RowsOut,
+)
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.blobs.base import storage_errors
@@ -24,22 +34,18 @@ from pairmark.service.datasets.data import (
     vector_of,
     write_pairs,
 )
-from pairmark.service.datasets.inspecting import InspectionOut
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.pairs import contradictions, pair_counts
 from pairmark.service.datasets.promises import dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import format_of
-from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, RowOut, RowsOut
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, TooLarge
 from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
-from pairmark.service.pagination import start_of
+from pairmark.service.pagination import page_of, start_of
 from pairmark.service.places import Places
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DatasetRow
-from pairmark.wire.base import iso
-from pairmark.wire.datasets import Format
 
 Upload = Path | BinaryIO
 _CHUNK = 1 << 20
@@ -162,7 +168,7 @@ class Datasets:
         after = start_of(limit, cursor or None, float, str)
         with self._db.read() as session:
             rows = repository.page_of_datasets(session, limit + 1, after, names)
-        return DatasetPage.of(rows, limit, lambda row: (row.created_at, row.id), dataset_out)
+        return page_of(DatasetPage, rows, limit, lambda row: (row.created_at, row.id), dataset_out)
 
     def delete(self, reference: str) -> DatasetOut:
         """Delete a version and its data; returns what it was. `Conflict` when a job that waits or runs reads it."""

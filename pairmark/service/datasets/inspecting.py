@@ -5,61 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from pydantic import BaseModel, Field
-
+from pairmark.schemas.datasets import (
+    ColumnOut,
+    DatasetRequest,
+    InspectionOut,
+    RecordColumnOut,
+)
 from pairmark.service.datasets.arrays import Npz
 from pairmark.service.datasets.profiles import Column, inferred, profiled
-from pairmark.service.datasets.promises import Promise, ProtocolChoice, dataset_promise, protocol_choices
+from pairmark.service.datasets.promises import dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import read_dataset
-from pairmark.service.datasets.schemas import DatasetRequest, RecordColumnOut
 from pairmark.service.datasets.upload import Upload
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.wire.datasets import Format
 
 _FEATURE = "feature"
-
-
-class ColumnOut(BaseModel):
-    """A column (in npz: an array) and its role."""
-
-    name: str
-    kind: str = Field(description="number, text or vector; for npz, the array's type and shape")
-    role: str = Field(
-        description="feature, points, identity, classes, label, ranking, group, time, id or excluded; of a table of "
-        "records, the type of the column"
-    )
-    inferred: bool = Field(description="whether the role was guessed instead of requested")
-    distinct: int | None = Field(
-        description="number of different values in the first 20,000 rows, an estimate in tables of more than 100 "
-        "columns; for the label column, the number in all rows"
-    )
-    empty: int | None
-    examples: list[str]
-
-
-class InspectionOut(BaseModel):
-    """What would be read from a file. Nothing was stored."""
-
-    format: Format
-    columns: list[ColumnOut] = Field(description="at most the first 1,000")
-    request: dict[str, Any] = Field(
-        description="the roles to send to `POST /datasets`, together with `name` and `file`"
-    )
-    rows: int | None
-    features: int | None
-    n_labels: int | None
-    label_counts: dict[str, int]
-    ranking_labels: list[str]
-    warnings: list[str]
-    promise: Promise | None = Field(
-        description="the smallest false positive rate that a job on this file could guarantee by default"
-    )
-    choices: list[ProtocolChoice] = Field(
-        default_factory=list, description="what the labels may be, where a job would have to ask; else empty"
-    )
-    problem: str | None = Field(description="why the file would be refused as it is, and how to fix it")
 
 
 def inspected(upload: Upload, work: Path) -> InspectionOut:
@@ -106,10 +66,13 @@ def inspected(upload: Upload, work: Path) -> InspectionOut:
             for each in notes
             if not each.placeholders or each.name in (request.columns or {})
         }
-    for column in columns:
+    columns = [
         # The label is counted over all rows; the others by a sketch of the first ones.
-        if column.name == request.label and column.distinct is not None:
-            column.distinct = summary["n_labels"]
+        column.model_copy(update={"distinct": summary["n_labels"]})
+        if column.name == request.label and column.distinct is not None
+        else column
+        for column in columns
+    ]
     return InspectionOut(
         format=upload.kind,
         columns=columns,

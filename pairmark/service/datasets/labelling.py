@@ -16,9 +16,9 @@ import numpy as np
 from pairmark.models.calibration.promises import units_needed
 from pairmark.models.pairs.splits import TEST_FRACTION
 from pairmark.models.records.labelling import LabellingPool
+from pairmark.schemas.datasets import DatasetOut
 from pairmark.service.datasets.data import DatasetPairs, LabelledData, row_name, rows_of_ids, vector_of
 from pairmark.service.datasets.ingest import Datasets
-from pairmark.service.datasets.schemas import DatasetOut
 from pairmark.service.errors import InvalidInput, TooLarge
 
 _KEPT_POOLS = 2

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.missing import label_of, refuse_placeholders
 from pairmark.models.pairs.listed import contradictory_pairs
+from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.datasets.data import DatasetPairs
 from pairmark.service.datasets.limits import FileLimits
-from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.datasets.tabular import Table
 from pairmark.service.datasets.writer import as_text
 from pairmark.service.errors import InvalidInput, PairmarkError

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.datasets.columns import Columns
-from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.datasets.tabular import (
     CSV_SOURCE,
     check_width,

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
-
 from pairmark.models.calibration.promises import (
     BEST_TPR,
     SupportedRate,
@@ -20,14 +18,13 @@ from pairmark.models.calibration.promises import (
 )
 from pairmark.models.core.missing import OPEN_SET_FROM
 from pairmark.models.pairs.splits import CALIBRATION_FRACTION, TEST_FRACTION, Protocol
+from pairmark.schemas.datasets import Promise, ProtocolChoice, WayOut
 
 MOST_TARGET = 0.5
 """Rates from here on are no target."""
 _AMPLE = 2
 """Calibration units aimed at, in multiples of the fewest that a rate takes: at the fewest, the TPR is low."""
 _SMALLEST, _MOST = 0.1, 0.5
-LabelRole = Literal["identity", "classes", "label"]
-LABEL_ROLES: tuple[LabelRole, ...] = ("identity", "classes", "label")
 _PROTOCOLS: dict[str, Protocol] = {"identity": "open-set", "classes": "closed-set"}
 
 
@@ -36,49 +33,6 @@ FEWEST = 4
 
 _RESERVED = {None: 2, "metric": 1}
 """Learner -> parts that it leaves to train on and to test on."""
-
-
-class WayOut(BaseModel):
-    """One way to a smaller rate with the same data."""
-
-    options: str = Field(description="what to add to `pairmark train`")
-    fpr: float = Field(description="the smallest rate that it supports, in two digits")
-    text: str
-
-
-class Promise(BaseModel):
-    """The smallest false positive rate that can be guaranteed, and what the next power of ten needs."""
-
-    protocol: str
-    counted: str = Field(
-        description="the units: people (open-set), samples (closed-set) or pairs (a sample of a list)"
-    )
-    units: int = Field(description="number of units in the dataset")
-    calibration_fraction: float = Field(description="share of the units used for calibration")
-    calibration_units: int
-    confidence: float
-    smallest_fpr: float | None = Field(
-        description="the smallest rate that `finite-sample` supports; null: none"
-    )
-    next_fpr: float
-    more_units: int = Field(description="how many more units the dataset needs for `next_fpr`")
-    ways: list[WayOut] = Field(
-        default_factory=list,
-        description="ways to a smaller rate with the same data, the smallest rate last; empty where none is known",
-    )
-    population: str | None = Field(
-        None, description="the classes (closed-set) or the list of pairs among which the promise holds"
-    )
-    text: str
-
-
-class ProtocolChoice(BaseModel):
-    """One answer to what the labels of a dataset are, and what it could promise."""
-
-    role: Literal["identity", "classes"] = Field(description="how to name the column at upload")
-    protocol: Protocol = Field(description="what to say in a job's `evaluation.protocol` instead")
-    meaning: str
-    promise: Promise | None = Field(description="null: the size does not say (a list of pairs)")
 
 
 def promise_of(

@@ -12,6 +12,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pairmark.models.core.missing import OPEN_SET_FROM, like_labels, refuse_placeholders
+from pairmark.schemas.datasets import (
+    MAX_LISTED_FEATURES,
+    MAX_LISTED_LABELS,
+    DatasetRequest,
+    Format,
+    RecordColumnOut,
+)
 from pairmark.service.datasets.arrays import Npz, clipped, row_blocks, svmlight_blocks
 from pairmark.service.datasets.data import DatasetPairs
 from pairmark.service.datasets.limits import FileLimits
@@ -19,13 +26,11 @@ from pairmark.service.datasets.pairs import contradictions, pair_counts, read_pa
 from pairmark.service.datasets.profiles import text_features
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.records import RecordTable, column_notes, read_records
-from pairmark.service.datasets.schemas import DatasetRequest, RecordColumnOut
 from pairmark.service.datasets.tabular import Table
 from pairmark.service.datasets.text import plain_text
 from pairmark.service.datasets.upload import Upload
 from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Stored, as_text, name_list
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.wire.datasets import MAX_LISTED_FEATURES, MAX_LISTED_LABELS, Format
 
 _NUMBERED = 10
 """Rows from which numbers that go up by one are taken for a count of the rows."""

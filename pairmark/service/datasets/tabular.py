@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.records.cells import MAX_CELL
+from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.datasets.columns import Columns
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.rankings import RankingColumn
-from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.datasets.text import first_record, plain_text
 from pairmark.service.datasets.writer import MAX_NAME, Block, name_list
 from pairmark.service.errors import InvalidInput, PairmarkError, StorageFailed, TooLarge

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from pairmark.schemas.datasets import DatasetRequest, Format
 from pairmark.service.datasets.limits import FileLimits
-from pairmark.service.datasets.schemas import DatasetRequest
-from pairmark.wire.datasets import Format
 
 
 @dataclass(frozen=True, kw_only=True)

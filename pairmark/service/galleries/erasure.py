@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pairmark.models.registry import spec_of
+from pairmark.schemas.galleries import ModelOfGallery
 from pairmark.service.audit.recovery import recovered
 from pairmark.service.blobs.base import storage_errors
 from pairmark.service.db import Database
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.index.blocks import GalleryDisk
-from pairmark.service.galleries.schemas import ModelOfGallery
 from pairmark.service.names import beside
 from pairmark.service.processes import is_alive
 from pairmark.service.runtime.catalogue import CatalogueView

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import secrets
@@ -15,6 +16,16 @@ from typing import Any, TypeVar
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from pairmark.schemas.base import iso
+from pairmark.schemas.galleries import (
+    GalleryOut,
+    GalleryPage,
+    ItemOut,
+    ItemPage,
+    ModelOfGallery,
+    ReceiptOut,
+    UpsertOut,
+)
 from pairmark.service.audit.log import record
 from pairmark.service.db import Database
 from pairmark.service.errors import (
@@ -34,7 +45,7 @@ from pairmark.service.galleries.erasure import database_duties, keeping_rows, re
 from pairmark.service.galleries.index.live_gallery import BLOCK_ROWS, TAIL_ROWS, LiveGallery
 from pairmark.service.galleries.index.open_galleries import OpenGalleries
 from pairmark.service.galleries.items import item_repository
-from pairmark.service.galleries.items.item_forms import ItemForm, RecordForm, form_of, same_columns
+from pairmark.service.galleries.items.item_forms import ItemForm, RecordForm, body_json, form_of, same_columns
 from pairmark.service.galleries.items.rows import (
     RowErrors,
     Rows,
@@ -44,25 +55,16 @@ from pairmark.service.galleries.items.rows import (
     within_fields,
 )
 from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.galleries.schemas import (
-    GalleryOut,
-    GalleryPage,
-    ItemOut,
-    ItemPage,
-    ReceiptOut,
-    UpsertOut,
-)
 from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenant_of
-from pairmark.service.pagination import start_of
+from pairmark.service.pagination import page_of, start_of
 from pairmark.service.places import Places
 from pairmark.service.reviews.repository import erase_of_gallery
 from pairmark.service.runtime.catalogue import CatalogueView
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository as store_repository
-from pairmark.service.tables import GalleryRow
-from pairmark.wire.base import iso
+from pairmark.service.tables import GalleryItem, GalleryRow
 
 log = logging.getLogger("pairmark.galleries")
 
@@ -158,7 +160,7 @@ class Galleries:
                 )
         if changed_state.next_version is not None:
             self.on_move()
-        return GalleryOut.of(changed_state), state is None
+        return gallery_out(changed_state), state is None
 
     def _set_target(self, session: Any, state: GalleryState, version: LoadedVersion, now: float) -> None:
         target = (version.entry.model_id, version.entry.version)
@@ -186,18 +188,20 @@ class Galleries:
     def get(self, name: str) -> GalleryOut:
         state = self.state(name)
         with self.database.read() as session:
-            gallery = GalleryOut.of(state, item_repository.count_subjects(session, state.id))
             calibration = probe_repository.newest_head(session, state)
-            gallery.calibration = None if calibration is None else calibration.id
-            gallery.evaluation = repository.newest_evaluation(session, state.id)
-            return gallery
+            return gallery_out(
+                state,
+                subjects=item_repository.count_subjects(session, state.id),
+                calibration=None if calibration is None else calibration.id,
+                evaluation=repository.newest_evaluation(session, state.id),
+            )
 
     def page(self, limit: int, cursor: str | None, *, names: VisibleNames = EVERY_NAME) -> GalleryPage:
         """Galleries by name; of some names if given."""
         after = start_of(limit, cursor, str)
         with self.database.read() as session:
             rows = repository.page(session, limit=limit + 1, after=after, names=names)
-        return GalleryPage.of(rows, limit, lambda row: (row.name,), GalleryOut.of)
+        return page_of(GalleryPage, rows, limit, lambda row: (row.name,), gallery_out)
 
     def sizes(self, limit: int) -> tuple[dict[str, int], int]:
         """Items of the ``limit`` largest galleries by name, and of all together."""
@@ -303,7 +307,7 @@ class Galleries:
             row = item_repository.find_item(session, state.id, checked_id(id))
         if row is None:
             raise UnknownItem(f"gallery {name!r} has no item {id[:100]!r}", field="id")
-        return ItemOut.of(row, state.columns, vector=True)
+        return item_out(row, state.columns, vector=True)
 
     def items(
         self, name: str, limit: int, cursor: str | None, *, subject: str | None, vectors: bool
@@ -319,11 +323,12 @@ class Galleries:
             rows = item_repository.page_items(
                 session, state.id, limit=limit + 1, after=after, subject=subject
             )
-        return ItemPage.of(
+        return page_of(
+            ItemPage,
             rows,
             limit,
             lambda row: (row.id.encode().hex(),),
-            lambda row: ItemOut.of(row, state.columns, vector=vectors),
+            lambda row: item_out(row, state.columns, vector=vectors),
         )
 
     # ------------------------------------------------------------ erasing
@@ -473,3 +478,41 @@ def _existing(name: str, find: Callable[[str], T | None]) -> T:
     if row is None:
         raise UnknownGallery(f"there is no gallery {name[:100]!r}", field="gallery")
     return row
+
+
+def gallery_out(state: GalleryState, **more: Any) -> GalleryOut:
+    """A gallery's row as JSON shows it."""
+    moving = None
+    if state.next_version is not None and state.next_model is not None:
+        moving = ModelOfGallery(name=state.next_model, version=state.next_version, kind=state.next_kind)
+    columns = state.columns
+    return GalleryOut(
+        name=state.name,
+        model=ModelOfGallery(name=state.model, version=state.version, kind=state.kind),
+        moving_to=moving,
+        dimension=state.dimension,
+        columns=None if columns is None else {column["name"]: column["type"] for column in columns},
+        items=state.items,
+        sequence=state.seq,
+        fields=sorted(state.fields),
+        created_at=iso(state.created_at),
+        updated_at=iso(state.updated_at),
+        **more,
+    )
+
+
+def item_out(row: GalleryItem, columns: Sequence[Any] | None, *, vector: bool) -> ItemOut:
+    """An item's row as JSON shows it, its vector or record where that is asked for."""
+    try:
+        vector_json = body_json(row.vector, columns)
+        return ItemOut(
+            id=row.id,
+            subject=row.subject,
+            metadata=None if row.facts is None else json.loads(row.facts),
+            vector=vector_json if vector else None,
+        )
+    except ValueError as error:
+        raise DamagedRow(
+            f"the item {row.id!a} is damaged: its vector or metadata cannot be read; enrol it again or erase it",
+            row=row.id,
+        ) from error

@@ -15,6 +15,8 @@ from pydantic_core import to_json
 from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.calibration.operating_point import without_guarantee
 from pairmark.models.core.subjects import SampleSets
+from pairmark.schemas.galleries import SearchRequestFields, VerifyFields
+from pairmark.schemas.vectors import EXPECTED, EXPECTED_SIDE
 from pairmark.service.decision_codes import DECISIONS, DecisionCode
 from pairmark.service.errors import InvalidInput, TooLarge, UnknownItem
 from pairmark.service.galleries.calibration.probe_updates import MAX_TEMPLATES
@@ -36,8 +38,6 @@ from pairmark.service.galleries.items.item_forms import Matrix, form_of, refuse_
 from pairmark.service.galleries.items.metadata import parse_filter
 from pairmark.service.galleries.items.rows import StoredRows, checked_id
 from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.galleries.schemas import SearchRequestFields, VerifyFields
-from pairmark.service.runtime.json_forms import EXPECTED, EXPECTED_SIDE
 from pairmark.service.runtime.parsing import read_rows, read_side, split_request
 from pairmark.service.runtime.points import ServedPoint, without_threshold
 from pairmark.service.runtime.unlike import UNLIKE

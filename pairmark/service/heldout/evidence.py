@@ -12,14 +12,8 @@ from pairmark.models.evaluation.by_time import rates_by_time
 from pairmark.models.evaluation.likelihood import likelihood_report
 from pairmark.models.evaluation.open_set import LEAST_PEOPLE, play_enrolment, play_gallery
 from pairmark.models.pairs.splits import HeldOutPairs
+from pairmark.schemas.evidence import EnrolmentOut, Evidence, IdentificationOut, LikelihoodOut, TimesOut
 from pairmark.service.datasets.data import LabelledData
-from pairmark.service.heldout.schemas import (
-    EnrolmentOut,
-    Evidence,
-    IdentificationOut,
-    LikelihoodOut,
-    TimesOut,
-)
 
 NO_TIMES = (
     "the dataset names no column of times (`time`), so rates by the time between two samples are not known"

@@ -13,9 +13,9 @@ from pairmark.models.calibration.groups import group_rates
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.evaluation.pairs import FPR_TARGETS
 from pairmark.models.pairs.splits import HeldOutPairs
+from pairmark.schemas.jobs import GroupRole
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import InvalidInput
-from pairmark.wire.jobs import GroupRole
 
 MAX_GROUPS = 100
 CONFIDENCE = 0.95

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.missing import label_of
+from pairmark.schemas.evidence import OverlapOut
 from pairmark.service.datasets.data import LabelledData
-from pairmark.service.heldout.schemas import OverlapOut
 
 DIGEST_BYTES = 16
 NAMED = 20

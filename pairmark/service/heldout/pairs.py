@@ -10,9 +10,9 @@ import numpy as np
 from pairmark.models.core.arrays import Int64
 from pairmark.models.pairs.listed import ListedUnits, listed_units
 from pairmark.models.pairs.splits import HeldOutPairs, held_out_pairs, joined_groups, resolve_protocol
+from pairmark.schemas.jobs import ListOrigin
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import InvalidInput
-from pairmark.wire.jobs import ListOrigin
 
 
 def split_codes(data: LabelledData, protocol: str) -> tuple[Int64, str]:

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from pairmark.models.calibration.held_out import pick_points
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
 from pairmark.models.evaluation.pairs import BAND_NAMES, CURVE_NAMES, EvaluationReport, roc_lists
+from pairmark.schemas.evidence import Evidence, RocOut
 from pairmark.service.errors import CorruptArtefact
 from pairmark.service.heldout.overlap import TrainedOn
-from pairmark.service.heldout.schemas import Evidence, RocOut
 
 KIND = "report"
 _EXPECTED = {*CURVE_NAMES, *BAND_NAMES, "trained_rows", "trained_identities"}

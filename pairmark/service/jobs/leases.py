@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
+from pairmark.schemas.jobs import WorkerOut
 from pairmark.service.audit.log import record
 from pairmark.service.audit.recovery import recovered
 from pairmark.service.db import Database
 from pairmark.service.errors import Fenced, NotReady, PairmarkError, TrainingFailed
 from pairmark.service.jobs import repository
-from pairmark.service.jobs.schemas import Claim, Lease, WorkerOut
+from pairmark.service.jobs.claims import Claim, Lease
 from pairmark.service.settings import Settings
 from pairmark.service.tables import JobRow, WorkerRow
 

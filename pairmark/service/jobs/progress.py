@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pairmark.service.errors import NotReady
+from pairmark.service.jobs.claims import Claim
 from pairmark.service.jobs.queue import JobQueue
-from pairmark.service.jobs.schemas import Claim
 
 logger = logging.getLogger("pairmark.jobs")
 

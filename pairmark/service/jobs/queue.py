@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from pairmark.schemas.jobs import JobEventOut, JobOut, JobPage, JobState
 from pairmark.service.audit.actor import current_actor
 from pairmark.service.audit.log import record
 from pairmark.service.errors import Conflict, RateLimited, UnknownJob
 from pairmark.service.jobs import repository
+from pairmark.service.jobs.claims import NewJob, Once
 from pairmark.service.jobs.leases import Leases
-from pairmark.service.jobs.schemas import JobEventOut, JobOut, JobPage, NewJob, Once
 from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, tenant_of
-from pairmark.service.pagination import start_of
+from pairmark.service.pagination import page_of, start_of
 from pairmark.service.shares import current_owner, note_limit
 from pairmark.service.tables import JobAttempt, JobRow
-from pairmark.wire.jobs import JobState
 
 START_ONE = "queued jobs wait until one is started with `pairmark worker`, or `pairmark serve --with-worker`"
 _UNATTENDED = f"no worker is alive: {START_ONE}"
@@ -175,7 +175,8 @@ class JobQueue(Leases):
             attempts = repository.attempts_of(session, [row.id for row in rows])
             waits = self._waits(session, rows)
             texts = {row.id: waits(row) for row in rows}
-        return JobPage.of(
+        return page_of(
+            JobPage,
             rows,
             limit,
             lambda row: (row.created_at, row.id),

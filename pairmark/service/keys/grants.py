@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, get_args
 
+from pairmark.schemas.keys import Level, Scope
 from pairmark.service.errors import InvalidInput
-from pairmark.service.keys.schemas import Level, Scope
 from pairmark.service.names import VisibleNames, checked_name
 
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)

@@ -13,18 +13,18 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from pairmark.schemas.base import iso
+from pairmark.schemas.keys import MAX_DAYS, KeyOut, KeyPage, Level, NewKey
 from pairmark.service.audit.log import record
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import Conflict, InvalidInput, UnknownKey
 from pairmark.service.keys import repository
 from pairmark.service.keys.grants import Grants, parse_grant
-from pairmark.service.keys.schemas import MAX_DAYS, KeyOut, KeyPage, Level, NewKey
 from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import checked_tenant
-from pairmark.service.pagination import start_of
+from pairmark.service.pagination import page_of, start_of
 from pairmark.service.settings import Settings
 from pairmark.service.tables import ApiKey
-from pairmark.wire.base import iso
 
 DAY_S = 86_400.0
 OVERLAP_S = DAY_S
@@ -163,7 +163,7 @@ class Keys:
         after = start_of(limit, cursor, float, str)
         with self._db.read() as session:
             rows = repository.page_of_keys(session, limit + 1, after, tenant)
-            return KeyPage.of(rows, limit, lambda row: (row.created_at, row.id), KeyOut.model_validate)
+            return page_of(KeyPage, rows, limit, lambda row: (row.created_at, row.id), KeyOut.model_validate)
 
     def revoke(self, key_id: str, *, tenant: str | None = None) -> KeyOut:
         """Make a key useless from now on, with its sessions; revoking it again changes nothing. ``tenant`` : only a key

@@ -9,8 +9,8 @@ from sqlalchemy import Row, Select, delete, exists, func, or_, select, tuple_, u
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from pairmark.schemas.keys import Quotas
 from pairmark.service.db import among, touched
-from pairmark.service.keys.schemas import Quotas
 from pairmark.service.names import VisibleNames
 from pairmark.service.tables import (
     ApiKey,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sqlalchemy.orm import Session
 
+from pairmark.schemas.keys import Quotas, TenantOut, TenantPage
 from pairmark.service.audit.log import record
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import QuotaExceeded, UnknownTenant
 from pairmark.service.keys import repository
-from pairmark.service.keys.schemas import Quotas, TenantOut, TenantPage
 from pairmark.service.names import checked_tenant, tenant_of
-from pairmark.service.pagination import start_of
+from pairmark.service.pagination import page_of, start_of
 from pairmark.service.settings import Settings
 from pairmark.service.shares import note_limit
 
@@ -26,7 +26,9 @@ class Tenants:
         after = start_of(limit, cursor, str)
         with self._db.read() as session:
             names = repository.page_of_tenants(session, limit + 1, after, tenant)
-            return TenantPage.of(names, limit, lambda name: (name,), lambda name: self._out(session, name))
+            return page_of(
+                TenantPage, names, limit, lambda name: (name,), lambda name: self._out(session, name)
+            )
 
     def get(self, tenant: str) -> TenantOut:
         """A tenant with its quotas and use, or `UnknownTenant`."""

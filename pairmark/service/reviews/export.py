@@ -6,39 +6,18 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from pydantic import Field
-
+from pairmark.schemas.datasets import DatasetOut, DatasetRequest
+from pairmark.schemas.reviews import JudgedDatasetRequest, OutcomesDatasetRequest
 from pairmark.service.datasets import Datasets
-from pairmark.service.datasets.schemas import DatasetOut, DatasetRequest
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, UnknownModel
 from pairmark.service.reviews import repository
 from pairmark.service.reviews.progress import sizes_of
 from pairmark.service.reviews.reviews import unknown_review
-from pairmark.service.runtime.json_forms import JsonRequest
 
 MOST_PAIRS: Final = 100_000
-
-
-class JudgedDatasetRequest(JsonRequest):
-    """What judged pairs are to become."""
-
-    name: str = Field(max_length=200, description="name of the dataset")
-    use: Literal["train", "calibrate"] = Field(
-        "train",
-        description="`train`: all judged pairs; calibrations refuse the dataset, since its pairs were chosen by their "
-        "score. `calibrate`: of a review of missed matches, as many of each stratum as the least drawn one allows, so "
-        "that all had the same chance",
-    )
-
-
-class OutcomesDatasetRequest(JsonRequest):
-    """The model whose outcomes from elsewhere are to become a dataset, to train with."""
-
-    model: str = Field(max_length=100)
-    name: str = Field(max_length=200, description="name of the dataset")
 
 
 class JudgedPair(NamedTuple):

@@ -11,12 +11,11 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy.orm import Session
 
+from pairmark.schemas.reviews import Question, ReviewRequest, ReviewSource
 from pairmark.service.decision_codes import DecisionCode
 from pairmark.service.errors import InvalidInput, UnknownModel
 from pairmark.service.reviews import repository
 from pairmark.service.reviews.recorder import HOUR_S
-from pairmark.service.reviews.schemas import ReviewRequest, ReviewSource
-from pairmark.wire.reviews import Question
 
 MOST_DRAWN: Final = 5_000
 """Most pairs of a stratum that a review may hand out; the population may have any size."""

@@ -22,12 +22,12 @@ from typing import Any, Final, NamedTuple
 
 from prometheus_client import Counter
 
+from pairmark.schemas.models import ReviewPolicy
 from pairmark.service.db import Database
 from pairmark.service.errors import PairmarkError
 from pairmark.service.reviews import repository
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.vectors import VectorPairs
-from pairmark.service.store.schemas import ReviewPolicy
 
 log = logging.getLogger(__name__)
 

@@ -10,24 +10,8 @@ from typing import Final
 from prometheus_client import Counter
 from sqlalchemy.orm import Session
 
-from pairmark.service.audit.log import record
-from pairmark.service.db import Database
-from pairmark.service.decision_codes import DECISIONS, DecisionCode
-from pairmark.service.errors import InvalidInput, PairmarkError, UnknownGallery, UnknownModel, UnknownReview
-from pairmark.service.names import VisibleNames
-from pairmark.service.pagination import start_of
-from pairmark.service.reviews import repository
-from pairmark.service.reviews.population import item_rows, strata_of, window_of
-from pairmark.service.reviews.progress import (
-    breakdown,
-    draws_of,
-    groups_of,
-    next_stratum,
-    progress_of,
-    score_ranges,
-    sizes_of,
-)
-from pairmark.service.reviews.schemas import (
+from pairmark.schemas.base import iso
+from pairmark.schemas.reviews import (
     Agreement,
     ElsewhereOut,
     ElsewhereRequest,
@@ -40,10 +24,26 @@ from pairmark.service.reviews.schemas import (
     ReviewPage,
     ReviewRequest,
 )
+from pairmark.service.audit.log import record
+from pairmark.service.db import Database
+from pairmark.service.decision_codes import DECISIONS, DecisionCode
+from pairmark.service.errors import InvalidInput, PairmarkError, UnknownGallery, UnknownModel, UnknownReview
+from pairmark.service.names import VisibleNames
+from pairmark.service.pagination import page_of, start_of
+from pairmark.service.reviews import repository
+from pairmark.service.reviews.population import item_rows, strata_of, window_of
+from pairmark.service.reviews.progress import (
+    breakdown,
+    draws_of,
+    groups_of,
+    next_stratum,
+    progress_of,
+    score_ranges,
+    sizes_of,
+)
 from pairmark.service.store.refs import PRODUCTION
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import ReviewItem, ReviewJudgement, ReviewRow
-from pairmark.wire.base import iso
 
 log = logging.getLogger(__name__)
 
@@ -169,8 +169,8 @@ class Reviews:
         before = start_of(limit, cursor, float, str)
         with self._db.read() as session:
             rows = repository.page(session, limit + 1, before, models)
-            return ReviewPage.of(
-                rows, limit, lambda row: (row.created_at, row.id), lambda row: _out(session, row)
+            return page_of(
+                ReviewPage, rows, limit, lambda row: (row.created_at, row.id), lambda row: _out(session, row)
             )
 
     def next(self, review_id: str, reviewer: str, n: int) -> ItemsToJudge:

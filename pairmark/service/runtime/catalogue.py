@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from pairmark.schemas.models import DECIDED_RATES, ReviewPolicy
 from pairmark.service.db import Database
 from pairmark.service.errors import (
     AmbiguousModel,
@@ -27,7 +28,6 @@ from pairmark.service.keys.sessions import ActiveSession, active_sessions, sessi
 from pairmark.service.names import EVERY_NAME, VisibleNames, beside, check_prefix
 from pairmark.service.runtime import repository
 from pairmark.service.store.refs import PRODUCTION, name_of, split_ref
-from pairmark.service.store.schemas import DECIDED_RATES, ReviewPolicy
 
 log = logging.getLogger(__name__)
 

@@ -19,14 +19,9 @@ from pydantic import BaseModel, ValidationError
 
 from pairmark.models.core.arrays import Float32
 from pairmark.models.records.schema import RESERVED
+from pairmark.schemas.scoring import AskingBody, PairsFields
+from pairmark.schemas.vectors import EXPECTED, EXPECTED_SIDE, FLOAT32_MAX
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.json_forms import (
-    EXPECTED,
-    EXPECTED_SIDE,
-    FLOAT32_MAX,
-    AskingBody,
-    PairsFields,
-)
 from pairmark.service.runtime.vectors import (
     Counts,
     Features,

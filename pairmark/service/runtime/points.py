@@ -17,12 +17,13 @@ from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData, without_guarantee
 from pairmark.models.calibration.system_weights import SystemWeights
 from pairmark.models.core.arrays import Float32
+from pairmark.schemas.datasets import Promise
+from pairmark.schemas.models import Imported
 from pairmark.service.caches import BoundedCache
-from pairmark.service.datasets.promises import Promise, population_of, ways_from
+from pairmark.service.datasets.promises import population_of, ways_from
 from pairmark.service.decision_codes import RAW_UNLIKE
 from pairmark.service.errors import InvalidInput, UnsupportedRate
 from pairmark.service.store.subjects import SubjectClass
-from pairmark.wire.models import Imported
 
 MOST_POINTS = 4_096
 

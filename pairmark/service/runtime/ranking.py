@@ -4,43 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 from pydantic_core import to_json
 
 from pairmark.models.core.arrays import Float32
 from pairmark.models.registry import schema_of_model
+from pairmark.schemas.scoring import RankFields
+from pairmark.schemas.vectors import FLOAT32_MAX
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.json_forms import FLOAT32_MAX, AskingBody, Dense, Record
 from pairmark.service.runtime.parsing import raise_beyond, read_rows, split_request
 from pairmark.service.runtime.vectors import RecordRows, SideRows, SparseRows, check_finite, to_rows
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.wire.scoring import RankOptions, RankParameters
 
 MAX_PAIRWISE = 2_000_000
 """Most pairwise confidences in one answer."""
 NAMES_TOLD = 50
 _EXPECTED = 'a list of numbers, a list of such lists, or features by name such as {"A1": 5.1, "A2": 3.5}'
-
-
-class RankFields(AskingBody, RankOptions):
-    """What a request of rankings holds beside the points."""
-
-
-class RankBody(RankFields, RankParameters):
-    """Points for which labels are ranked."""
-
-    features: Annotated[
-        Dense | Annotated[list[Dense], Field(fail_fast=True)] | Record | list[Record],
-        Field(union_mode="left_to_right"),
-    ] = Field(
-        description="points as a list of numbers or a list of lists, or by feature name as an object or a list of "
-        "objects",
-        examples=[[[5.1, 3.5, 1.4, 0.2]]],
-    )
 
 
 @dataclass(frozen=True, slots=True)

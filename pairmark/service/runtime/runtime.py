@@ -15,7 +15,8 @@ from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.calibration.promises import units_needed
 from pairmark.models.registry import spec_of
 from pairmark.models.warmup import warm_loaded
-from pairmark.service.datasets.promises import Promise
+from pairmark.schemas.datasets import Promise
+from pairmark.schemas.models import ReviewPolicy
 from pairmark.service.db import Database
 from pairmark.service.errors import (
     DamagedRow,
@@ -44,7 +45,6 @@ from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from pairmark.service.store.calibrations import unknown_calibration, weights_of
 from pairmark.service.store.refs import PRODUCTION, split_ref
-from pairmark.service.store.schemas import ReviewPolicy
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.subjects import SubjectClass
 

@@ -18,6 +18,8 @@ from pairmark.models.core.inputs import checked_same
 from pairmark.models.core.missing import label_of, refuse_placeholders
 from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.models.registry import spec_of
+from pairmark.schemas.jobs import GroupRole, ListOrigin, Protocol
+from pairmark.schemas.models import CalibrationDetail, CalibrationOut, CalibrationPage
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.blobs.base import size_of
@@ -39,13 +41,12 @@ from pairmark.service.heldout.pairs import whole_dataset
 from pairmark.service.heldout.report import read_trained_on
 from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenant_of
-from pairmark.service.pagination import start_of
+from pairmark.service.pagination import page_of, start_of
 from pairmark.service.store import repository
-from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage, NewCalibration
+from pairmark.service.store.registering import NewCalibration
 from pairmark.service.store.versions import VersionStore
 from pairmark.service.store.views import calibration_out, imported_as
 from pairmark.service.tables import CalibrationRow, ModelVersion
-from pairmark.wire.jobs import GroupRole, ListOrigin, Protocol
 
 KIND = "calibration"
 _COMBINED = "combined"
@@ -211,8 +212,12 @@ class Calibrations:
         after = start_of(limit, cursor, float, str)
         with self._versions.db.read() as session:
             rows = repository.page_calibrations(session, limit=limit + 1, after=after, names=names)
-        return CalibrationPage.of(
-            rows, limit, lambda row: (row[0].created_at, row[0].id), lambda row: calibration_out(*row)
+        return page_of(
+            CalibrationPage,
+            rows,
+            limit,
+            lambda row: (row[0].created_at, row[0].id),
+            lambda row: calibration_out(*row),
         )
 
     def score_dataset(

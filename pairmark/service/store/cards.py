@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pairmark.models.calibration.promises import askable
-from pairmark.service.heldout.schemas import Evidence
-from pairmark.service.store.schemas import ModelCard, PromisedRate, VersionOut
+from pairmark.schemas.evidence import Evidence
+from pairmark.schemas.models import ModelCard, PromisedRate, VersionOut
 
 _USES = {
     "similarity": "scoring how alike two inputs are",

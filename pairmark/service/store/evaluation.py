@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.evaluation.pairs import FPR_TARGETS, pair_report, rates_at
 from pairmark.models.pairs.splits import HeldOutPairs
+from pairmark.schemas.evidence import OverlapOut, RocOut
+from pairmark.schemas.jobs import GroupRole, Protocol
+from pairmark.schemas.models import EvaluationOut, SeenOperatingPoint
 from pairmark.service.errors import refusals
 from pairmark.service.heldout.groups import rates_by_group, without_groups
 from pairmark.service.heldout.overlap import overlap_with
 from pairmark.service.heldout.report import read_trained_on
-from pairmark.service.heldout.schemas import OverlapOut, RocOut
 from pairmark.service.store.calibrations import Calibrations
-from pairmark.service.store.schemas import EvaluationOut, SeenOperatingPoint
 from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import ModelVersion
-from pairmark.wire.jobs import GroupRole, Protocol
 
 MANY_UNLIKE = 0.05
 """A larger share of rows unlike the calibration's is warned of."""

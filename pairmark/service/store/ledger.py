@@ -8,9 +8,9 @@ from __future__ import annotations
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
+from pairmark.schemas.models import LedgerEntry, LedgerOut
 from pairmark.service.db import among, bump_revision
 from pairmark.service.names import beside, tenant_of
-from pairmark.service.store.schemas import LedgerEntry, LedgerOut
 from pairmark.service.tables import CalibrationLedger, CalibrationRow, ModelRow
 
 

@@ -8,13 +8,8 @@ from typing import Any
 
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.evaluation.pairs import FPR_TARGETS
-from pairmark.service.errors import InvalidInput, ModelNotCapable, UnsupportedRate
-from pairmark.service.heldout.errors import KEPT, ErrorKind, hard_pairs, histograms
-from pairmark.service.heldout.report import read_arrays, read_evidence, read_roc
-from pairmark.service.heldout.schemas import Evidence, RocOut
-from pairmark.service.store.calibrations import Calibrations
-from pairmark.service.store.cards import model_card
-from pairmark.service.store.schemas import (
+from pairmark.schemas.evidence import Evidence, RocOut
+from pairmark.schemas.models import (
     ErrorsOut,
     HardPair,
     LeaderboardOut,
@@ -23,6 +18,11 @@ from pairmark.service.store.schemas import (
     ScoreHistograms,
     VersionOut,
 )
+from pairmark.service.errors import InvalidInput, ModelNotCapable, UnsupportedRate
+from pairmark.service.heldout.errors import KEPT, ErrorKind, hard_pairs, histograms
+from pairmark.service.heldout.report import read_arrays, read_evidence, read_roc
+from pairmark.service.store.calibrations import Calibrations
+from pairmark.service.store.cards import model_card
 from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import ModelVersion
 

@@ -10,10 +10,11 @@ from sqlalchemy import delete, func, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from pairmark.schemas.models import LONGEST_REASON
 from pairmark.service.db import among, touched
 from pairmark.service.names import VisibleNames
 from pairmark.service.store import ledger
-from pairmark.service.store.schemas import NewCalibration, NewVersion
+from pairmark.service.store.registering import NewCalibration, NewVersion
 from pairmark.service.tables import (
     AliasChange,
     AliasRow,
@@ -24,7 +25,6 @@ from pairmark.service.tables import (
     ModelRow,
     ModelVersion,
 )
-from pairmark.wire.models import LONGEST_REASON
 
 
 def model_for_update(session: Session, name: str) -> ModelRow | None:

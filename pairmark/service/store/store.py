@@ -8,46 +8,46 @@ from typing import Any, BinaryIO, Literal
 
 from sqlalchemy.orm import Session
 
-from pairmark.service.audit.log import record
-from pairmark.service.blobs import Blobs, delete_unused, hold
-from pairmark.service.blobs.base import size_of
-from pairmark.service.datasets.data import LabelledData
-from pairmark.service.datasets.promises import Promise
-from pairmark.service.db import Database, bump_revision
-from pairmark.service.errors import Conflict, PreconditionFailed
-from pairmark.service.heldout.overlap import TrainedOn, overlap_with
-from pairmark.service.heldout.report import read_trained_on
-from pairmark.service.heldout.schemas import OverlapOut
-from pairmark.service.keys.tenants import check_quotas
-from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
-from pairmark.service.pagination import start_of
-from pairmark.service.settings import Settings
-from pairmark.service.store import ledger, repository
-from pairmark.service.store.calibrations import Calibrations
-from pairmark.service.store.candidate_scores import CandidateScorer
-from pairmark.service.store.evaluation import Evaluations
-from pairmark.service.store.refs import PRODUCTION, ModelRef, checked_alias, parse_ref
-from pairmark.service.store.reports import Reports
-from pairmark.service.store.schemas import (
+from pairmark.schemas.base import iso
+from pairmark.schemas.datasets import Promise
+from pairmark.schemas.evidence import OverlapOut
+from pairmark.schemas.models import (
+    LONGEST_REASON,
     AliasChangeOut,
     AliasChangePage,
     AliasOut,
     LedgerOut,
     ModelOut,
     ModelPage,
-    NewVersion,
     Policy,
     VersionOut,
     VersionPage,
     VersionSummary,
 )
+from pairmark.service.audit.log import record
+from pairmark.service.blobs import Blobs, delete_unused, hold
+from pairmark.service.blobs.base import size_of
+from pairmark.service.datasets.data import LabelledData
+from pairmark.service.db import Database, bump_revision
+from pairmark.service.errors import Conflict, PreconditionFailed
+from pairmark.service.heldout.overlap import TrainedOn, overlap_with
+from pairmark.service.heldout.report import read_trained_on
+from pairmark.service.keys.tenants import check_quotas
+from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
+from pairmark.service.pagination import page_of, start_of
+from pairmark.service.settings import Settings
+from pairmark.service.store import ledger, repository
+from pairmark.service.store.calibrations import Calibrations
+from pairmark.service.store.candidate_scores import CandidateScorer
+from pairmark.service.store.evaluation import Evaluations
+from pairmark.service.store.refs import PRODUCTION, ModelRef, checked_alias, parse_ref
+from pairmark.service.store.registering import NewVersion
+from pairmark.service.store.reports import Reports
 from pairmark.service.store.subjects import SubjectCalibrations
 from pairmark.service.store.transfer import export_version, import_version
 from pairmark.service.store.versions import VersionStore
 from pairmark.service.store.views import alias_out, version_out, version_promise, version_summary
 from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
-from pairmark.wire.base import iso
-from pairmark.wire.models import LONGEST_REASON
 
 VERSIONS_SHOWN = 100
 BLOBS_AT_A_TIME = 20
@@ -168,8 +168,8 @@ class ModelStore:
             rows = repository.page_models(
                 session, limit=limit + 1, after=after, contains=contains, names=names
             )
-            return ModelPage.of(
-                rows, limit, lambda row: (row.name,), lambda row: self._model_out(session, row)
+            return page_of(
+                ModelPage, rows, limit, lambda row: (row.name,), lambda row: self._model_out(session, row)
             )
 
     def model(self, name: str) -> ModelOut:
@@ -216,8 +216,8 @@ class ModelStore:
             model = self._versions.model(session, name)
             rows = repository.page_versions(session, model.id, limit=limit + 1, before=before)
             aliases = repository.aliases_of(session, [model.id])[model.id]
-        return VersionPage.of(
-            rows, limit, lambda row: (row.version,), lambda row: version_summary(row, aliases)
+        return page_of(
+            VersionPage, rows, limit, lambda row: (row.version,), lambda row: version_summary(row, aliases)
         )
 
     def version(self, name: str, version: int) -> VersionOut:
@@ -335,7 +335,7 @@ class ModelStore:
             model = self._versions.model(session, name)
             self._versions.alias(session, model, alias)
             rows = repository.alias_changes(session, model.id, alias, limit=limit + 1, before=before)
-        return AliasChangePage.of(rows, limit, lambda row: (row.id,), AliasChangeOut.model_validate)
+        return page_of(AliasChangePage, rows, limit, lambda row: (row.id,), AliasChangeOut.model_validate)
 
     def overlap(
         self, name: str, version: int, data: LabelledData, *, refuse: bool = False

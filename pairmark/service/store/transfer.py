@@ -35,8 +35,8 @@ from pairmark.service.settings import Settings
 from pairmark.service.store import repository
 from pairmark.service.store.calibrations import read_calibration
 from pairmark.service.store.refs import ModelRef
+from pairmark.service.store.registering import NewCalibration, NewVersion
 from pairmark.service.store.reports import leaderboard_of
-from pairmark.service.store.schemas import NewCalibration, NewVersion
 from pairmark.service.store.signing import check_signature, signature_of
 from pairmark.service.store.versions import VersionStore
 from pairmark.service.store.views import version_out

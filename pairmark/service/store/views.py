@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from pairmark.models.registry import KINDS, spec_of
-from pairmark.service.datasets.promises import FEWEST, Promise, population_of, promise_of
-from pairmark.service.store.schemas import AliasOut, CalibrationOut, Lineage, VersionOut, VersionSummary
+from pairmark.schemas.datasets import Promise
+from pairmark.schemas.models import AliasOut, CalibrationOut, Imported, Lineage, VersionOut, VersionSummary
+from pairmark.service.datasets.promises import FEWEST, population_of, promise_of
 from pairmark.service.tables import AliasRow, CalibrationRow, ModelVersion
-from pairmark.wire.models import Imported
 
 Calibrated = TypeVar("Calibrated", bound=CalibrationOut)
 
@@ -67,8 +67,7 @@ def without_origin(version: VersionOut) -> VersionOut:
         code_version=version.lineage.code_version,
         artefact_sha256=version.lineage.artefact_sha256,
     )
-    shown = cast("list[CalibrationOut]", version.calibrations)
-    calibrations = [calibration_without_origin(calibration) for calibration in shown]
+    calibrations = [calibration_without_origin(calibration) for calibration in version.calibrations]
     return version.model_copy(update={"lineage": lineage, "calibrations": calibrations})
 
 

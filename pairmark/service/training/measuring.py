@@ -13,10 +13,10 @@ from pairmark.models.evaluation.classification import classification_metrics
 from pairmark.models.evaluation.pairs import EvaluationReport, pair_report
 from pairmark.models.evaluation.ranking_metrics import pair_disagreement, ranking_metrics
 from pairmark.models.pairs.splits import HeldOutPairs
+from pairmark.schemas.evidence import Evidence
 from pairmark.service.errors import refusals
 from pairmark.service.heldout.evidence import measure_evidence
 from pairmark.service.heldout.groups import rates_by_group
-from pairmark.service.heldout.schemas import Evidence
 from pairmark.service.heldout.scoring import in_blocks
 from pairmark.service.jobs.progress import Progress
 from pairmark.service.settings import Settings

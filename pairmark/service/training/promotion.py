@@ -18,6 +18,8 @@ from pairmark.models.evaluation.comparison import (
 from pairmark.models.evaluation.rankings import kendall_tau
 from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.models.registry import spec_of
+from pairmark.schemas.jobs import IF_BETTER
+from pairmark.schemas.models import VersionOut
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import CorruptArtefact, InvalidInput, UnknownModel
 from pairmark.service.heldout.encoding import rows_for
@@ -25,10 +27,8 @@ from pairmark.service.heldout.overlap import overlapping
 from pairmark.service.heldout.scoring import in_blocks
 from pairmark.service.settings import Settings
 from pairmark.service.store.refs import PRODUCTION, ModelRef
-from pairmark.service.store.schemas import VersionOut
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.stages import Promotion, ScoredJob
-from pairmark.wire.jobs import IF_BETTER
 
 MARGIN = 0.02
 """How much worse a new version may be and still count as no worse: in mean TPR, or mean Kendall tau."""

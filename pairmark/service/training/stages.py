@@ -14,9 +14,10 @@ from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.pairs import EvaluationReport
 from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.models.records.encoder import RecordEncoder
+from pairmark.schemas.evidence import Evidence
+from pairmark.schemas.jobs import EvaluationRequest
 from pairmark.service.datasets.data import LabelledData
-from pairmark.service.heldout.schemas import EvaluationRequest, Evidence
-from pairmark.service.jobs.schemas import Claim
+from pairmark.service.jobs.claims import Claim
 
 
 @dataclass(frozen=True, kw_only=True)

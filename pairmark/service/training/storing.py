@@ -12,6 +12,7 @@ from pairmark.models.calibration.promises import in_percent
 from pairmark.models.core.spec import LearnerSpec, capabilities_of, jsonable_params
 from pairmark.models.records.tables import declaration
 from pairmark.models.registry import load, save
+from pairmark.schemas.models import VersionSummary
 from pairmark.service.blobs import Blobs, delete_unused
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.db import Database
@@ -22,7 +23,7 @@ from pairmark.service.heldout.suspects import doubtful
 from pairmark.service.jobs.leases import persist
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.store.calibrations import class_count, store_calibration
-from pairmark.service.store.schemas import NewCalibration, NewVersion, VersionSummary
+from pairmark.service.store.registering import NewCalibration, NewVersion
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.subjects import CANDIDATES
 from pairmark.service.training.stages import EvaluatedJob, LoadedJob

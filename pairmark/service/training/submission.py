@@ -7,13 +7,13 @@ import json
 
 from sqlalchemy.orm import Session
 
+from pairmark.schemas.jobs import JobOut, JobRequest
 from pairmark.service.datasets.ingest import dataset_out
 from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.errors import InvalidInput
+from pairmark.service.jobs.claims import NewJob, Once
 from pairmark.service.jobs.queue import JobQueue
-from pairmark.service.jobs.schemas import JobOut, NewJob, Once
 from pairmark.service.names import EVERY_NAME, VisibleNames
-from pairmark.service.training.schemas import JobRequest
 from pairmark.service.training.validation import checked_request
 
 

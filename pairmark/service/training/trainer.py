@@ -18,9 +18,9 @@ from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
 from pairmark.service.heldout.scoring import taken_by
+from pairmark.service.jobs.claims import Claim
 from pairmark.service.jobs.progress import Progress
 from pairmark.service.jobs.queue import JobQueue
-from pairmark.service.jobs.schemas import Claim
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.fitting import encoded, fit

@@ -9,6 +9,8 @@ from pydantic import ValidationError
 from pairmark.models.calibration.promises import units_needed
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.registry import KINDS, LEARNERS, spec_of
+from pairmark.schemas.datasets import DatasetOut
+from pairmark.schemas.jobs import IF_BETTER, EvaluationRequest, JobRequest
 from pairmark.service.datasets.promises import (
     fewest_units,
     population_of,
@@ -18,16 +20,12 @@ from pairmark.service.datasets.promises import (
     takes,
     units_of,
 )
-from pairmark.service.datasets.schemas import DatasetOut
 from pairmark.service.errors import ChooseProtocol, InvalidInput, UnknownLearner
 from pairmark.service.heldout.groups import MAX_GROUPS
-from pairmark.service.heldout.schemas import EvaluationRequest
-from pairmark.service.jobs.schemas import NewJob
+from pairmark.service.jobs.claims import NewJob
 from pairmark.service.names import checked_name
 from pairmark.service.settings import Settings
 from pairmark.service.store.refs import PRODUCTION, checked_alias
-from pairmark.service.training.schemas import JobRequest
-from pairmark.wire.jobs import IF_BETTER
 
 _DEFAULT_PAIRS = ("similarity-auto", "similarity-forest")
 _DEFAULT_RECORDS = "record-trees"

@@ -14,15 +14,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client import Counter
 
-from pairmark.service.audit.log import record
-from pairmark.service.db import Database
-from pairmark.service.errors import Conflict, InvalidInput, UnknownWebhook
-from pairmark.service.pagination import start_of
-from pairmark.service.settings import Settings
-from pairmark.service.store.secret import service_secret
-from pairmark.service.tables import WebhookDelivery, WebhookRow
-from pairmark.service.webhooks import repository
-from pairmark.service.webhooks.schemas import (
+from pairmark.schemas.webhooks import (
     DeliveryOut,
     DeliveryPage,
     NewWebhookOut,
@@ -30,6 +22,14 @@ from pairmark.service.webhooks.schemas import (
     WebhookPage,
     WebhookRequest,
 )
+from pairmark.service.audit.log import record
+from pairmark.service.db import Database
+from pairmark.service.errors import Conflict, InvalidInput, UnknownWebhook
+from pairmark.service.pagination import page_of, start_of
+from pairmark.service.settings import Settings
+from pairmark.service.store.secret import service_secret
+from pairmark.service.tables import WebhookDelivery, WebhookRow
+from pairmark.service.webhooks import repository
 
 if TYPE_CHECKING:
     import httpx
@@ -79,8 +79,8 @@ class Webhooks:
         after = start_of(limit, cursor, float, str)
         with self._db.read() as session:
             rows = repository.page_of_webhooks(session, limit + 1, after)
-            return WebhookPage.of(
-                rows, limit, lambda row: (row.created_at, row.id), WebhookOut.model_validate
+            return page_of(
+                WebhookPage, rows, limit, lambda row: (row.created_at, row.id), WebhookOut.model_validate
             )
 
     def delete(self, webhook_id: str) -> None:
@@ -97,7 +97,7 @@ class Webhooks:
             if session.get(WebhookRow, webhook_id) is None:
                 raise UnknownWebhook(f"there is no webhook {webhook_id[:50]!r}")
             rows = repository.page_of_deliveries(session, webhook_id, limit + 1, after)
-            return DeliveryPage.of(rows, limit, lambda row: (row.created_at, row.id), _delivery_out)
+            return page_of(DeliveryPage, rows, limit, lambda row: (row.created_at, row.id), _delivery_out)
 
     async def deliver(self) -> int:
         """Try what is due, one after another; returns how many. Nobody else tries the same at that time."""

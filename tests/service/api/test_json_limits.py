@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairmark.service.api.calibrations import SCORES_LISTS, ScoresOptions, ScoresRequest
+from pairmark.schemas.models import ScoresOptions, ScoresRequest
+from pairmark.schemas.vectors import SparseVector
+from pairmark.service.api.calibrations import SCORES_LISTS
 from pairmark.service.api.routers import guarded_routes
 from pairmark.service.api.routing import GuardedRoute
 from pairmark.service.app import create_app
 from pairmark.service.errors import InvalidInput, PairmarkError, TooLarge
-from pairmark.service.runtime.json_forms import SparseVector
 from pairmark.service.runtime.parsing import (
     MAX_OBJECTS,
     PIECE,

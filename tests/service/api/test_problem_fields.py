@@ -6,7 +6,8 @@ import pytest
 from fastapi.exceptions import RequestValidationError
 from pydantic import TypeAdapter, ValidationError
 
-from pairmark.service.api.calibrations import SCORES_LISTS, ScoresOptions, ScoresRequest
+from pairmark.schemas.models import ScoresOptions, ScoresRequest
+from pairmark.service.api.calibrations import SCORES_LISTS
 from pairmark.service.api.problems import invalid_request
 from pairmark.service.errors import InvalidInput
 from pairmark.service.runtime.parsing import parse_lists

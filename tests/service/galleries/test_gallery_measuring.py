@@ -9,16 +9,13 @@ import numpy as np
 import pytest
 from sqlalchemy import func, select
 
+from pairmark.schemas.galleries import GalleryEvaluationRequest, ProbesRequest
 from pairmark.service.attempt import runner_of
 from pairmark.service.errors import Fenced
 from pairmark.service.galleries.calibration.identification import Identification
 from pairmark.service.galleries.calibration.thresholds import Thresholds
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.items.rows import RowErrors
-from pairmark.service.galleries.schemas import (
-    GalleryEvaluationRequest,
-    ProbesRequest,
-)
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.tables import GalleryCalibrationRow, GalleryEvaluationRow
 from tests.service.conftest import Deployment, people

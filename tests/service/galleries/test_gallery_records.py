@@ -15,6 +15,7 @@ import pytest
 from pairmark.models import FellegiSunter, MetricSimilarity
 from pairmark.models.records import neighbours
 from pairmark.models.records.tables import declared
+from pairmark.schemas.galleries import GalleryCalibrationRequest
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput
@@ -27,7 +28,6 @@ from pairmark.service.galleries.items.batches import _note, _read_batch, send_ba
 from pairmark.service.galleries.items.imports import json_batches
 from pairmark.service.galleries.items.item_forms import RecordForm, form_of
 from pairmark.service.galleries.items.rows import RowErrors
-from pairmark.service.galleries.schemas import GalleryCalibrationRequest
 from pairmark.service.galleries.searches import Searches, parse_search
 from pairmark.service.runtime.points import ServedPoint
 from pairmark.service.settings import Settings

@@ -14,6 +14,7 @@ from sqlalchemy import func, select
 
 from pairmark.models import MetricSimilarity, Plda, SimilarityForest
 from pairmark.models.calibration.identification import GalleryCalibration
+from pairmark.schemas.galleries import GalleryCalibrationRequest
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict
 from pairmark.service.galleries.calibration.identification import Identification
@@ -24,7 +25,6 @@ from pairmark.service.galleries.index import live_gallery as live_module
 from pairmark.service.galleries.index import subject_search
 from pairmark.service.galleries.items.item_forms import VectorForm
 from pairmark.service.galleries.items.rows import RowErrors
-from pairmark.service.galleries.schemas import GalleryCalibrationRequest
 from pairmark.service.settings import Settings
 from pairmark.service.tables import GalleryCalibrationRow, GalleryProbe
 from tests.service.galleries.gallery_cases import NOTHING, WIDTH, add_model, rows, served

@@ -12,6 +12,16 @@ from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.identification import cmc
+from pairmark.schemas.base import iso
+from pairmark.schemas.galleries import (
+    GalleryCalibrationOut,
+    GalleryCalibrationRequest,
+    GalleryEvaluationOut,
+    GalleryEvaluationRequest,
+    ModelOfGallery,
+    ProbesRequest,
+)
+from pairmark.schemas.jobs import JobOut, Task
 from pairmark.service.datasets.ingest import Datasets, dataset_out
 from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.errors import (
@@ -39,24 +49,14 @@ from pairmark.service.galleries.index.subject_search import SubjectHit
 from pairmark.service.galleries.items import item_repository
 from pairmark.service.galleries.items.item_forms import Matrix, form_of
 from pairmark.service.galleries.repository import GalleryState, Measured
-from pairmark.service.galleries.schemas import (
-    GalleryCalibrationOut,
-    GalleryCalibrationRequest,
-    GalleryEvaluationOut,
-    GalleryEvaluationRequest,
-    ModelOfGallery,
-    ProbesRequest,
-)
+from pairmark.service.jobs.claims import NewJob
 from pairmark.service.jobs.leases import persist
 from pairmark.service.jobs.queue import JobQueue
-from pairmark.service.jobs.schemas import JobOut, NewJob
 from pairmark.service.runtime.points import plain
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import GalleryCalibrationRow, GalleryEvaluationRow
-from pairmark.wire.base import iso
-from pairmark.wire.jobs import Task
 
 Ending = Callable[[Session, str], None]
 """Called in the transaction that keeps a measurement, with its id."""

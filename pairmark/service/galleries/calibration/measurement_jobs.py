@@ -8,16 +8,16 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from pairmark.models.core.progress import listening
+from pairmark.schemas.galleries import GalleryCalibrationRequest, GalleryEvaluationRequest
 from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.galleries.calibration.identification import Identification
 from pairmark.service.galleries.calibration.thresholds import Thresholds
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.schemas import GalleryCalibrationRequest, GalleryEvaluationRequest
+from pairmark.service.jobs.claims import Claim
 from pairmark.service.jobs.progress import Progress
 from pairmark.service.jobs.queue import JobQueue
-from pairmark.service.jobs.schemas import Claim
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.identification import leave_one_subject_out
 from pairmark.models.core.progress import report
+from pairmark.schemas.galleries import ProbesRequest
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.errors import Conflict, InvalidInput
 from pairmark.service.galleries.galleries import Galleries
@@ -27,7 +28,6 @@ from pairmark.service.galleries.items.item_forms import (
 )
 from pairmark.service.galleries.items.rows import StoredRows, subject_text
 from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.galleries.schemas import ProbesRequest
 from pairmark.service.heldout.encoding import cells_for
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.store import ModelStore

@@ -9,12 +9,12 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from pairmark.schemas.galleries import ImportOptions
 from pairmark.service.datasets.confined import Gone, reading
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.galleries.items.imports import file_batches
 from pairmark.service.galleries.items.item_forms import ItemForm, RecordForm, form_of_task
 from pairmark.service.galleries.items.rows import ERRORS_SHOWN, RowErrors, Rows
-from pairmark.service.galleries.schemas import ImportOptions
 
 
 def confined_batches(

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from pairmark.models.records.cells import MAX_CELL
 from pairmark.models.records.schema import Schema
+from pairmark.schemas.galleries import ImportOptions
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.errors import InvalidInput
 from pairmark.service.galleries.items.item_forms import ItemForm, Matrix, RecordForm
 from pairmark.service.galleries.items.metadata import MAX_METADATA_BYTES
 from pairmark.service.galleries.items.rows import MAX_ID_BYTES, RowChecks, RowErrors, Rows
-from pairmark.service.galleries.schemas import ImportOptions
 from pairmark.service.runtime.parsing import NO_NUMBER
 
 if TYPE_CHECKING:

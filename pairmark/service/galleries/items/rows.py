@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.core.missing import is_placeholder, label_of
+from pairmark.schemas.vectors import UNSEEN
 from pairmark.service.errors import InvalidInput, UnknownItem
 from pairmark.service.galleries.items.item_forms import ItemForm, Matrix
 from pairmark.service.galleries.items.metadata import MAX_FIELDS, checked_column, checked_metadata, fields_of
-from pairmark.service.names import UNSEEN
 
 MAX_ID_BYTES = 512
 _RELATIVE = re.compile(r"(?:^|[/\\])\.\.?(?:[/\\]|$)", re.MULTILINE)

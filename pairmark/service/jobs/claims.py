@@ -1,53 +1,13 @@
-"""What goes into a training job and what is reported about it."""
+"""What is queued, and the right of a worker to work on it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
-from pairmark.service.heldout.schemas import EvaluationRequest
-from pairmark.service.pagination import Page
-from pairmark.wire.base import Moment
-from pairmark.wire.jobs import AttemptFields, JobErrorFields, JobFields, Task
-
-EventName = Literal["progress", "log", "done"]
-
-
-class AttemptOut(BaseModel, AttemptFields, from_attributes=True):
-    """One attempt at a job, and how it ended."""
-
-
-class WorkerOut(BaseModel):
-    """A worker that is alive."""
-
-    name: str = Field(description="`host:pid`")
-    started_at: Moment
-    seen_at: Moment
-    job: str | None = Field(description="the job it runs")
-
-
-class ErrorOut(BaseModel, JobErrorFields):
-    """Why a job failed, and how to fix it."""
-
-
-class JobOut(BaseModel, JobFields):
-    """A job. Times are ISO 8601, UTC."""
-
-    evaluation: EvaluationRequest
-
-
-class JobPage(Page[JobOut]):
-    """Some jobs, newest first."""
-
-
-class JobEventOut(BaseModel, from_attributes=True):
-    """One entry of a job's event stream; `id` only grows."""
-
-    id: int
-    event: EventName
-    data: dict[str, Any]
+from pairmark.schemas.jobs import EvaluationRequest, Task
 
 
 @dataclass(frozen=True, kw_only=True)

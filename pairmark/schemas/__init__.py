@@ -1,0 +1,1 @@
+"""Requests and answers of the service, each one pydantic model: for routers, OpenAPI, clients and commands."""

@@ -1,0 +1,123 @@
+"""What requests and answers are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, KeysView
+from datetime import UTC, datetime
+from typing import Annotated, Any, Generic, Self, TypeVar, cast, get_args, get_origin, overload
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
+
+T = TypeVar("T")
+
+
+class Request(BaseModel):
+    """The members of a JSON body or a form; values are coerced: "5" is a number."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+class Body(BaseModel):
+    """What may be long, taken as it is."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+
+class Answer(BaseModel):
+    """A JSON object that the service answers with.
+
+    The service makes and checks it as any model. A client reads it with `from_json`, which checks nothing, so that
+    answers of newer and older services can be read too: a member that is missing is None, and ``answer["name"]`` gives
+    any member of the JSON as it came, those too that are not declared here.
+    """
+
+    model_config = ConfigDict(from_attributes=True, frozen=True)
+
+    _json: dict[str, Any] | None = PrivateAttr(None)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        """The answer that a JSON object holds."""
+        if not isinstance(value, dict):
+            raise TypeError(f"expected a JSON object from the service, got {type(value).__name__}")
+        members = {
+            name: _read(_answer_in(field.annotation), value.get(name))
+            for name, field in cls.model_fields.items()
+        }
+        answer = cast(Self, cls.model_construct(**members))
+        answer._json = value
+        return answer
+
+    @property
+    def json(self) -> dict[str, Any]:  # type: ignore[override]
+        """The JSON object."""
+        return self.model_dump(mode="json") if self._json is None else self._json
+
+    def __getitem__(self, name: str) -> Any:
+        return self.json[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.json
+
+    def __iter__(self) -> Iterator[str]:  # type: ignore[override]
+        return iter(self.json)
+
+    def __eq__(self, other: object) -> bool:
+        return self.json == (other.json if isinstance(other, Answer) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def keys(self) -> KeysView[str]:
+        """Names of the JSON's members, so that ``dict(answer)`` and ``{**answer}`` work."""
+        return self.json.keys()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A member of the JSON, or the default."""
+        return self.json.get(name, default)
+
+
+def _answer_in(annotation: Any) -> type[Answer] | None:
+    """The kind of answer that a member holds, or a list of them; None: it is left as it is."""
+    if isinstance(annotation, type) and issubclass(annotation, Answer):
+        return annotation
+    if get_origin(annotation) is dict:
+        return None
+    return next(filter(None, map(_answer_in, get_args(annotation))), None)
+
+
+def _read(kind: type[Answer] | None, value: Any) -> Any:
+    if kind is None:
+        return value
+    if isinstance(value, list):
+        return [_read(kind, each) for each in value]
+    return kind.from_json(value) if isinstance(value, dict) else value
+
+
+class Page(BaseModel, Generic[T]):
+    """Some entries of a list."""
+
+    items: list[T] = Field(description="the entries of this page")
+    next_cursor: str | None = Field(
+        None, description="send it as `cursor` to get the next page; null on the last page"
+    )
+
+
+@overload
+def iso(seconds: float) -> str: ...
+@overload
+def iso(seconds: None) -> None: ...
+def iso(seconds: float | None) -> str | None:
+    """Seconds since the epoch as ISO 8601 in UTC, to the millisecond."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+Moment = Annotated[
+    str,
+    BeforeValidator(lambda at: iso(at) if isinstance(at, float) else at),
+    Field(examples=["2026-01-31T12:00:00.000Z"]),
+]
+"""A time in an answer, as ISO 8601; rows hold seconds since the epoch."""
+Rate = Annotated[float, Field(gt=0, lt=1)]
+"""A rate, or a confidence."""

@@ -1,0 +1,692 @@
+"""Learners, models, versions, calibrations and evaluations."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import (
+    Field,
+)
+
+from pairmark.schemas.base import Answer, Moment, Page, Rate, Request
+from pairmark.schemas.datasets import Promise
+from pairmark.schemas.evidence import Evidence, OverlapOut, RocOut
+from pairmark.schemas.jobs import Groups, Listing, Protocol
+
+MAX_VERSION = 2**31 - 1
+Guarantee = Literal["finite-sample", "finite-population", "asymptotic", "none"]
+Unit = int | str
+DECIDED_RATES = (0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
+"""Rates at which a key that may only decide is answered, where the model's policy lists no others."""
+LONGEST_REASON = 500
+"""Characters of a reason that are kept."""
+Imported = Literal["signed", "unsigned"]
+"""How a calibration came in a file."""
+
+
+class LearnerOut(Answer):
+    """A kind of learner."""
+
+    kind: str = Field(description="kind of the learner, as in `GET /learners`", examples=["similarity-auto"])
+    title: str = Field(
+        description="its title, for people",
+        examples=[
+            "Automatic: compares cosine, PLDA, forests and others on held-out people, keeps the "
+            "simplest of the best"
+        ],
+    )
+    capabilities: list[str] = Field(
+        description="some of `similarity`, `match`, `search`, `embed`, `classify`, `rank-labels`",
+        examples=[["embed", "match", "search", "similarity"]],
+    )
+    needs: str = Field(
+        description="what the dataset must contain: identities or rankings", examples=["identities"]
+    )
+    accepts_sparse: bool = Field(description="whether it takes sparse rows as they are", examples=[True])
+    takes_unlabelled: bool = Field(description="whether a job may name a dataset in `unlabelled`")
+    ignores_unknown: bool = Field(
+        description="whether sparse vectors may have columns that training did not have. They are ignored and "
+        "counted in `pairmark_unknown_columns_total` at `/metrics`; other kinds refuse them"
+    )
+    params: dict[str, Any] = Field(
+        description="JSON Schema of `params` in POST /jobs",
+        examples=[{"type": "object", "properties": {"budget_seconds": {"type": "number"}}}],
+    )
+
+
+class LearnerPage(Answer):
+    """Every kind of learner."""
+
+    items: list[LearnerOut] = Field(description="the entries of this page")
+    next_cursor: None = Field(None, description="always null: there is one page")
+
+
+class AliasOut(Answer):
+    """Where an alias points. `revision` changes with every move: it is the alias's ETag."""
+
+    model: str = Field(description="the model", examples=["people"])
+    alias: str = Field(description="the alias, such as `production`", examples=["production"])
+    version: int = Field(description="number of the version", examples=[1])
+    revision: int = Field(description="changes with every move: the alias's ETag", examples=[2])
+    updated_at: Moment = Field(description="when it was last changed")
+
+
+class AliasChangeOut(Answer):
+    """One move of an alias."""
+
+    version: int = Field(description="number of the version", examples=[2])
+    previous: int | None = Field(description="the version before; null: the alias was new", examples=[1])
+    by: str = Field(description="who made the change", examples=["key 8c1f"])
+    at: Moment = Field(description="when it happened")
+    reason: str | None = Field(
+        description="the reason given when the alias was moved; null: none was given",
+        examples=["recognises more at 1 %"],
+    )
+
+
+class AliasChangePage(Page[AliasChangeOut]):
+    """Moves of an alias, newest first."""
+
+
+class AliasRequest(Request):
+    """The version that an alias should point to."""
+
+    version: int = Field(ge=1, le=MAX_VERSION, description="number of the version", examples=[2])
+    reason: str | None = Field(
+        None,
+        max_length=LONGEST_REASON,
+        description="why the alias moves; kept in its history and the audit log",
+        examples=["recognises more at 1 %"],
+    )
+
+
+class CalibrationOut(Answer):
+    """A calibration: the held-out scores from which operating points are computed."""
+
+    id: str = Field(description="its id", examples=["6f1ed002ab5595859014ebf0951522d9"])
+    name: str = Field(description="its name", examples=["people:1"])
+    model: str | None = Field(description="null for scores of another system", examples=["people"])
+    version: int | None = Field(
+        description="number of the version; null: scores of another system", examples=[1]
+    )
+    dataset_sha256: str | None = Field(
+        description="SHA-256 of the dataset's file",
+        examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
+    )
+    protocol: str = Field(
+        description="`open-set`: people or things that new ones will join; `closed-set`: classes that are all "
+        "there are",
+        examples=["open-set"],
+    )
+    summary: dict[str, Any] = Field(
+        description="pairs, units, and the smallest rate each method supports",
+        examples=[{"protocol": "open-set", "n_units": 1196, "origin": "drawn"}],
+    )
+    imported: Imported | None = Field(
+        None,
+        description="whether it came in a file: `signed` with the service's import key, or `unsigned`, which "
+        "guarantees nothing; null: it was made here",
+    )
+    created_at: Moment = Field(description="when it was created")
+
+
+class CalibrationPage(Page[CalibrationOut]):
+    """Some calibrations, newest first."""
+
+
+class FprBandOut(Answer):
+    """Upper bounds of the false positive rate that hold at all thresholds at once."""
+
+    thresholds: list[float] = Field(description="float32 values, descending", examples=[[8.1, 3.2, -7.5]])
+    fpr: list[float] = Field(
+        description="upper bounds of the false positive rate at `thresholds`, in the same order",
+        examples=[[0.005, 0.012, 1.0]],
+    )
+    confidence: float = Field(
+        description="the confidence with which all bounds hold at once", examples=[0.95]
+    )
+    method: Literal["finite-sample"] = Field(description="`finite-sample`", examples=["finite-sample"])
+    guarantee: Guarantee = Field(description="as of an operating point of this calibration")
+
+
+class CalibrationDetail(CalibrationOut):
+    """A calibration with its curve for people."""
+
+    curve: dict[str, Any] = Field(
+        description="the false positive rate and its upper bound, at each threshold alone",
+        examples=[
+            {
+                "thresholds": [8.1, 3.2, 1.4],
+                "fpr": [0.0, 0.004, 0.02],
+                "tpr": [0.41, 0.95, 0.98],
+                "fpr_upper_bound": {"finite-sample": [0.005, 0.01, 0.029]},
+                "confidence": 0.95,
+                "bands": "pointwise",
+            }
+        ],
+    )
+    band: FprBandOut | None = Field(
+        None, description="with `band=true`; null if the data support no rate at all thresholds at once"
+    )
+
+
+class MeasureRequest(Request):
+    """The data to measure a version on."""
+
+    dataset: str = Field(
+        max_length=200,
+        description="`name` or `name:version`; training data in it are counted and reported",
+        examples=["new-people:1"],
+    )
+    protocol: Protocol = Field("auto", description="`auto`: the protocol of the version's training")
+    n_pairs: int | None = Field(None, ge=2, description="largest number of pairs to score; default: 200,000")
+    groups: Groups = "together"
+    random_state: int = Field(0, ge=0, le=2**32 - 1, description="draws the pairs that are measured")
+
+
+class CalibrationRequest(MeasureRequest):
+    """The data to calibrate a version on."""
+
+    dataset: str = Field(
+        max_length=200,
+        description="`name` or `name:version`; it must not contain training data of the version",
+        examples=["new-people:1"],
+    )
+    random_state: int = Field(
+        0, ge=0, le=2**32 - 1, description="accepted for earlier callers: no seed moves a threshold"
+    )
+    listing: Listing = None
+    default: bool | None = Field(
+        None,
+        description="use it for `/match` from now on; default: only if the version has no calibration",
+        examples=[True],
+    )
+
+
+class ScoresOptions(Request):
+    """What is said of scores made elsewhere."""
+
+    name: str = Field(max_length=100, description="a name for the calibration")
+    independent: bool = Field(
+        False,
+        description="without units: you declare that no two pairs share a person, or depend on each other otherwise",
+    )
+    listing: Literal["all", "random", "drawn"] | None = Field(
+        None,
+        description="which pairs of the units these are. `all`: every pair; `random`: listed without looking at "
+        "people; `drawn`: by Pairmark; null: unknown, unless they are all",
+    )
+    population: int | None = Field(
+        None,
+        ge=1,
+        description="the pairs are a random sample, drawn without replacement, of so many pairs: the guarantee is "
+        "then "
+        "`finite-population`, about these pairs and no others, whatever depends on what. Units are not needed",
+    )
+
+
+class ScoresRequest(ScoresOptions):
+    """Scores of pairs whose truth is known.
+
+    Units are what was drawn independently: in open-set use the identity on each side (a same pair has the same identity
+    twice), in closed-set use the sample. Nothing is guaranteed where nothing is known of units or of how the pairs were
+    listed, unless every two units are a scored pair.
+    """
+
+    scores: list[float] | list[list[float]] = Field(
+        min_length=1,
+        description="higher is more similar. A list per pair combines the scores of several systems: half of the "
+        "units choose non-negative weights, the other half calibrates",
+        examples=[[0.91, 0.13, 0.4]],
+    )
+    same: list[int | bool] = Field(min_length=1, description="1: same, 0: different", examples=[[1, 0, 0]])
+    left_unit: list[Unit] | None = Field(
+        None, description="unit of each left side", examples=[["ada", "ada", "bob"]]
+    )
+    right_unit: list[Unit] | None = Field(
+        None, description="unit of each right side", examples=[["ada", "bob", "eve"]]
+    )
+    blocks: Literal["components"] | list[Unit] | None = Field(
+        None,
+        description="for pairs listed inside of blocks (one postcode, say): the block of each pair, or `components`, "
+        "the connected parts of the list. Blocks become the units, and weigh equally; nobody may be in two",
+    )
+
+
+class Lineage(Answer, extra="allow"):
+    """Where a version comes from. Trainings whose lineage differs only in job and time give equal artefacts."""
+
+    dataset: str | None = Field(description="the dataset, `name:version`", examples=["people:1"])
+    dataset_sha256: str | None = Field(
+        description="SHA-256 of the dataset's file",
+        examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
+    )
+    job: str | None = Field(
+        description="id of the job that trained it; null: no job of this service",
+        examples=["6f1ed002ab5595859014ebf0951522d9"],
+    )
+    code_version: str = Field(description="version of Pairmark that trained it", examples=["0.3.0"])
+    artefact_sha256: str = Field(
+        description="SHA-256 of the artefact",
+        examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
+    )
+
+
+class VersionSummary(Answer):
+    """A version's summary."""
+
+    version: int = Field(description="number of the version", examples=[1])
+    kind: str = Field(description="kind of the learner, as in `GET /learners`", examples=["similarity-auto"])
+    capabilities: list[str] = Field(
+        description="what it can do: some of `similarity`, `match`, `search`, `embed`, `classify`, `rank-"
+        "labels`",
+        examples=[["embed", "match", "search", "similarity"]],
+    )
+    aliases: list[str] = Field(description="aliases that point to this version", examples=[["production"]])
+    calibration_id: str | None = Field(
+        description="id of the calibration; null: there is none",
+        examples=["c0a7e1b9d2f44c7f8e6a5b3d90112233"],
+    )
+    created_at: Moment = Field(description="when it was created")
+
+
+class VersionOut(VersionSummary):
+    """Everything about a version."""
+
+    model: str = Field(description="the model", examples=["people"])
+    title: str = Field(
+        description="its title, for people",
+        examples=[
+            "Automatic: compares cosine, PLDA, forests and others on held-out people, keeps the "
+            "simplest of the best"
+        ],
+    )
+    params: dict[str, Any] = Field(description="parameters of the learner")
+    n_features: int = Field(description="number of features", examples=[4])
+    feature_names: list[str] | None = Field(
+        description="at most the first 1,000", examples=[["a", "b", "c", "d"]]
+    )
+    metrics: dict[str, Any] = Field(
+        description="measured on held-out pairs; intervals resample units",
+        examples=[
+            {
+                "auc": {"value": 0.997, "interval": [0.995, 0.998]},
+                "eer": {"value": 0.024, "interval": [0.02, 0.03]},
+            }
+        ],
+    )
+    lineage: Lineage = Field(description="the dataset, job and code that it comes from")
+    facts: dict[str, Any] = Field(
+        description="sizes of the training, test and calibration parts, the protocol, and bytes on disk",
+        examples=[{"protocol": "open-set", "n_features": 4}],
+    )
+    calibrations: list[CalibrationOut] = Field(description="its calibrations")
+    promise: Promise | None = Field(
+        description="the smallest false positive rate that its calibration can guarantee, and how many more people "
+        "the next power of ten needs; null if it cannot be computed from the sizes"
+    )
+    has_roc: bool = Field(description="whether it has a ROC curve", examples=[True])
+    has_tree: bool = Field(description="whether it has trees to show")
+    reviews: list[str] = Field([], description="what reviews of decisions of this version alone have shown")
+
+
+class VersionPage(Page[VersionSummary]):
+    """Some versions of a model, newest first."""
+
+
+class ReviewPolicy(Request):
+    """Which decisions of a model are kept for reviews, and for how long."""
+
+    share: float = Field(1.0, gt=0, le=1, description="the chance with which each decision is kept")
+    per_hour: int = Field(
+        1_000,
+        ge=1,
+        le=100_000,
+        description="most decisions kept of an hour, on average: beyond, the chance of the whole hour is halved",
+    )
+    days: float = Field(30, gt=0, le=400, description="how long they are kept")
+    sides: bool = Field(
+        False, description="keep the two sides as they were sent, for reviewers to look at; else `refs` only"
+    )
+    fall_back: bool = Field(
+        False,
+        description="when a review shows that more is wrong than it allows, move `production` back to the version "
+        "before",
+    )
+
+
+class Policy(Request):
+    """What a model may promise, and what is kept of its decisions. A member that is left out stays as it is."""
+
+    reviews: ReviewPolicy | None = Field(
+        None,
+        description="which decisions are kept for reviews; null: none, and those that were are deleted",
+        examples=[{"share": 1.0, "days": 30}],
+    )
+    allow_asymptotic: bool | None = Field(
+        None,
+        description="whether `method=auto` may answer by the bootstrap, whose guarantee is asymptotic, when the "
+        "finite-sample method refuses; null: as the server's setting says",
+        examples=[False],
+    )
+    rates: list[Rate] | None = Field(
+        None,
+        min_length=1,
+        max_length=20,
+        description="false positive rates at which keys with `decide` alone are answered, so that no series of "
+        f"questions brackets a score; null: {', '.join(f'{rate:g}' for rate in DECIDED_RATES)}",
+    )
+
+
+class ModelOut(Answer):
+    """A model: a name, its versions and its aliases."""
+
+    name: str = Field(description="its name", examples=["people"])
+    created_at: Moment = Field(description="when it was created")
+    latest_version: int = Field(description="number of the newest version", examples=[1])
+    policy: Policy = Field(description="what the model may promise, and what is kept of its decisions")
+    aliases: list[AliasOut] = Field(description="aliases with the version that each points to")
+    versions: list[VersionSummary] = Field(
+        description="newest first, at most 100; for more, use `GET /models/{name}/versions`"
+    )
+
+
+class ModelPage(Page[ModelOut]):
+    """Some models, by name."""
+
+
+class LeaderboardEntry(Answer):
+    """One scorer, measured on the same held-out data as the others."""
+
+    name: str = Field(description="its name", examples=["cosine"])
+    role: Literal["model", "baseline"] = Field(description="`model` or `baseline`", examples=["baseline"])
+    value: float = Field(description="the measured value", examples=[0.89])
+    interval: list[float] | None = Field(
+        description="lower and upper end of the confidence interval", examples=[[0.87, 0.91]]
+    )
+    difference: float = Field(description="the model's value minus this scorer's value", examples=[0.08])
+    difference_interval: list[float] | None = Field(
+        description="interval of the difference, paired over the same draws of people or rows",
+        examples=[[0.05, 0.11]],
+    )
+    tpr_at_fpr: dict[str, float] | None = Field(
+        None, description="by false positive rate: the true positive rate; null: not for this task"
+    )
+    learner: str | None = Field(None, description="the learner kind")
+    params: dict[str, Any] | None = Field(None, description="parameters of the scorer; null: it has none")
+
+
+class LeaderboardOut(Answer, extra="allow"):
+    """A version compared with simple baselines, best first."""
+
+    task: Literal["pairs", "rankings", "classification"] = Field(
+        description="what is compared: pairs, rankings or classification"
+    )
+    judged_by: str = Field(
+        description="name of the metric that orders the entries", examples=["mean TPR at FPR 0.1 %, 1 %"]
+    )
+    confidence: float = Field(description="the confidence level, above 0 and below 1", examples=[0.95])
+    items: list[LeaderboardEntry] = Field(description="the entries of this page")
+    left_out: list[dict[str, str]] = Field(
+        description="baselines that could not be measured, with the reason"
+    )
+    best_baseline: str | None = Field(
+        description="name of the best baseline; null: none was measured", examples=["cosine"]
+    )
+    beaten: bool = Field(description="whether a baseline is better than the model, by more than chance")
+    verdict: str | None = Field(
+        description="the comparison with the baselines, as a sentence",
+        examples=[
+            "better than every baseline on held-out data (mean TPR at FPR 0.1 %, 1 %: 0.970 against "
+            "0.890 of cosine)"
+        ],
+    )
+    classification: LeaderboardOut | None = Field(
+        None, description="for classifiers: the leaderboard by accuracy"
+    )
+    race: Any = Field(None, description="the candidates that the learner compared by cross-validation")
+
+
+class HardPair(Answer):
+    """A held-out pair: 0-based rows of the version's dataset."""
+
+    left: int = Field(description="0-based row of the left side", examples=[17])
+    right: int = Field(description="0-based row of the right side", examples=[2203])
+    score: float = Field(description="the similarity; higher is more similar", examples=[3.9])
+
+
+class ErrorsOut(Answer):
+    """Held-out pairs that a version gets wrong, hardest first."""
+
+    model: str = Field(description="the model", examples=["people"])
+    version: int = Field(description="number of the version", examples=[1])
+    dataset: str | None = Field(description="the dataset that the rows belong to", examples=["people:1"])
+    kind: Literal["false-match", "false-non-match"] = Field(
+        description="which errors are listed", examples=["false-match"]
+    )
+    fpr: float | None = Field(description="the requested false positive rate; null: none", examples=[0.01])
+    threshold: float | None = Field(
+        description="the threshold of the operating point at `fpr`; null: pairs are not restricted to one threshold",
+        examples=[3.2],
+    )
+    of: int = Field(description="number of scored pairs of that kind", examples=[199000])
+    items: list[HardPair] = Field(description="the entries of this page")
+    more: bool = Field(description="whether there are more errors than were kept or requested")
+
+
+class ScoreHistograms(Answer):
+    """Scores of the held-out pairs, counted in bins. The outermost bins include all scores beyond them."""
+
+    edges: list[float] = Field(
+        description="edges of the bins, one more than there are bins", examples=[[-6.0, -2.0, 2.0, 6.0]]
+    )
+    same: list[int] = Field(description="number of same pairs in each bin", examples=[[3, 60, 340]])
+    different: list[int] = Field(description="number of different pairs in each bin", examples=[[812, 95, 4]])
+
+
+class PromisedRate(Answer):
+    """What a version guarantees at one false positive rate, or why it does not."""
+
+    fpr: float = Field(description="the false positive rate", examples=[0.01])
+    threshold: float | None = Field(
+        None,
+        description="a pair matches when its score is above this float32 value; null: refused",
+        examples=[3.2],
+    )
+    fpr_upper_bound: float | None = Field(
+        None,
+        description="the true rate is at most this, with the stated confidence; null: refused",
+        examples=[0.00998],
+    )
+    confidence: float | None = Field(
+        None, description="the confidence level, above 0 and below 1", examples=[0.95]
+    )
+    method: str | None = Field(None, description="`finite-sample`, `bootstrap` or `estimate`; null: refused")
+    guarantee: Guarantee | None = Field(
+        None,
+        description="`finite-sample`, `finite-population`, `asymptotic` or `none`; null: refused",
+        examples=["finite-sample"],
+    )
+    assumes: list[dict[str, str]] | None = Field(
+        None, description="what it supposes, as of an operating point; null: refused"
+    )
+    tpr: float | None = Field(None, description="the true positive rate")
+    tpr_interval: tuple[float, float] | None = Field(
+        None, description="confidence interval of the true positive rate; null: no same pairs"
+    )
+    n_units: int | None = Field(
+        None, description="number of independent units that the guarantee is based on; null: refused"
+    )
+    refused: str | None = Field(None, description="why the calibration guarantees nothing at this rate")
+    smallest_fpr: float | None = Field(None, description="if refused: the smallest rate that is guaranteed")
+
+
+class ModelCard(Answer):
+    """A model card, after Mitchell et al. (2019)."""
+
+    details: list[str] = Field(
+        description="about the model: learner, version, date", examples=[["people, version 1: PLDA."]]
+    )
+    intended_use: list[str] = Field(
+        description="what the model is for",
+        examples=[["Made for decisions about pairs and searches of galleries."]],
+    )
+    training_data: list[str] = Field(
+        description="the data that it learned from", examples=[["Dataset people:1."]]
+    )
+    evaluation_data: list[str] = Field(
+        description="the data that it was measured on",
+        examples=[["Open-set: nobody in the calibration and test parts was seen in training."]],
+    )
+    factors: list[str] = Field(
+        description="what its errors may depend on",
+        examples=[["Rates by group of people were not measured."]],
+    )
+    limits: list[str] = Field(
+        description="what the model cannot do",
+        examples=[["A promised rate holds for new people drawn like those of the calibration data."]],
+    )
+
+
+class ReportOut(Answer):
+    """Everything that is known about a version, in one document."""
+
+    version: VersionOut = Field(description="the version")
+    card: ModelCard = Field(description="the model card")
+    promises: list[PromisedRate] = Field(
+        description="guarantees at common rates, by the version's own calibration"
+    )
+    leaderboard: LeaderboardOut | None = Field(
+        description="the comparison with baselines; null: there is none"
+    )
+    roc: RocOut | None = Field(description="the ROC curve; null: there is none")
+    histograms: ScoreHistograms | None = Field(
+        description="held-out scores, counted in bins; null: there are none"
+    )
+    evidence: Evidence | None = Field(
+        description="likelihood ratios, gallery searches and errors by number of enrolled samples, on held-out "
+        "people; null for versions that do not score pairs, or were trained by an earlier release"
+    )
+
+
+class SeenOperatingPoint(Answer):
+    """One of a version's operating points, and the rates at its threshold on other data."""
+
+    fpr: float = Field(description="the requested rate", examples=[0.01])
+    calibration_id: str = Field(
+        description="the calibration that the threshold comes from",
+        examples=["c0a7e1b9d2f44c7f8e6a5b3d90112233"],
+    )
+    threshold: float | None = Field(
+        None,
+        description="a pair matches when its score is above this float32 value; null: refused",
+        examples=[3.2],
+    )
+    method: str | None = Field(None, description="`finite-sample`, `bootstrap` or `estimate`; null: refused")
+    confidence: float | None = Field(None, description="the confidence level, above 0 and below 1")
+    seen_fpr: float | None = Field(
+        None,
+        description="share of different pairs that matched; every person has the same weight",
+        examples=[0.0052],
+    )
+    seen_tpr: float | None = Field(
+        None,
+        description="share of same pairs that matched; every person has the same weight",
+        examples=[0.94],
+    )
+    refused: str | None = Field(None, description="why the calibration gives no threshold for this rate")
+
+
+class EvaluationOut(Answer):
+    """A version measured on another dataset."""
+
+    model: str = Field(description="the model", examples=["people"])
+    version: int = Field(description="number of the version", examples=[1])
+    dataset: str = Field(description="the dataset, `name:version`", examples=["people:1"])
+    dataset_sha256: str = Field(
+        description="SHA-256 of the dataset's file",
+        examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
+    )
+    protocol: str = Field(
+        description="`open-set`: people or things that new ones will join; `closed-set`: classes that are all "
+        "there are",
+        examples=["open-set"],
+    )
+    metrics: dict[str, Any] = Field(
+        description="the measured metrics, by name",
+        examples=[
+            {
+                "auc": {"value": 0.997, "interval": [0.995, 0.998]},
+                "eer": {"value": 0.024, "interval": [0.02, 0.03]},
+            }
+        ],
+    )
+    roc: RocOut = Field(description="the ROC curve; null: there is none")
+    operating_points: list[SeenOperatingPoint] = Field(
+        description="its operating points, and the rates at their thresholds on this dataset"
+    )
+    overlap: OverlapOut = Field(description="how much of the dataset is training data of the version")
+    inputs: dict[str, int] | None = Field(
+        None,
+        description="`rows` measured, and how many are `unlike` those of the calibration, so that their pairs never "
+        "match",
+    )
+    warnings: list[str] = Field(description="what to look at before relying on it")
+
+
+class LedgerEntry(Answer):
+    """A calibration on one dataset version."""
+
+    number: int = Field(description="number in the order of calibration, from 1", examples=[1])
+    model: str = Field(description="the model", examples=["people"])
+    version: int = Field(description="number of the version; null: scores made elsewhere", examples=[1])
+    calibration_id: str = Field(
+        description="id of the calibration", examples=["c0a7e1b9d2f44c7f8e6a5b3d90112233"]
+    )
+    calibrated_at: Moment = Field(description="when the calibration was made")
+
+
+class LedgerOut(Answer):
+    """Every version that was calibrated on one dataset version, including deleted ones.
+
+    With `simultaneous=true`, a rate is guaranteed for all of them at once, so you may choose any of them by its
+    operating points. Without it, the guarantee is for one version that was chosen in another way, for example by the
+    test part.
+    """
+
+    dataset: str = Field(description="the dataset, `name:version`", examples=["people:1"])
+    dataset_sha256: str = Field(
+        description="SHA-256 of the dataset's file",
+        examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
+    )
+    candidates: int = Field(description="number of calibrations", examples=[1])
+    versions: list[LedgerEntry] = Field(description="the calibrations, oldest first")
+
+
+class LiveOut(Answer):
+    """Statistics of a version's live scores since the service started."""
+
+    scores: int = Field(description="number of scores since the service started", examples=[5120])
+    decided: dict[str, dict[str, int]] = Field(
+        description="by requested rate: `n` decisions, of which `matched` were matches",
+        examples=[{"0.01": {"n": 5120, "matched": 37}}],
+    )
+    windows: int = Field(
+        description="number of windows of scores that were compared with the calibration", examples=[5]
+    )
+    alarms: int = Field(description="number of windows that differed from the calibration")
+    alarm: bool | None = Field(
+        description="whether the newest window differs from the calibration; null: no window is complete yet",
+        examples=[False],
+    )
+    distance: float | None = Field(
+        None,
+        description="how far the newest window of scores is from the calibration, 0 to 1; null: none is "
+        "complete yet",
+    )
+    limit: float | None = Field(None, description="a larger distance raises the alarm")
+    unrelated: dict[str, dict[str, int]] = Field(
+        default_factory=dict,
+        description="by requested rate: `pairs` of vectors from unrelated requests, the number `above` the "
+        "threshold, and `alarms`: how often the false positive rate in use was found to be above the guaranteed one",
+    )

@@ -1,0 +1,592 @@
+"""Scores, decisions, classes and rankings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    Field,
+)
+
+from pairmark.schemas.base import Answer, Body, Rate, Request
+from pairmark.schemas.models import Guarantee, Imported
+from pairmark.schemas.vectors import (
+    EXPECTED,
+    EXPECTED_SIDE,
+    FAST,
+    REFS_TEXT,
+    Dense,
+    Number,
+    Record,
+    RefPair,
+    Side,
+    Vectors,
+)
+
+ORIGIN_TEXT = (
+    "how the calibration pairs came about: `all` pairs of the units, `drawn` by Pairmark, listed at `random`, inside "
+    "of `blocks`, `independent` of each other, a random sample of a `population`; or, with nothing guaranteed, "
+    "`unknown`, `unnamed` (no units), `assumed` (people were guessed) or `imported` (in a file that is not signed)"
+)
+IMPORTED_TEXT = (
+    "whether the calibration came in a file: `signed`, or `unsigned`, which guarantees nothing; null: it was "
+    "made here"
+)
+
+Aggregation = Literal["auto", "mean", "plda", "best", "median"]
+MAX_COUNT = 2**31 - 1
+NumberType = Literal["float32", "float16", "float64"]
+"""Type of the numbers of an octet-stream."""
+
+
+class PairsParameters(BaseModel):
+    model: str | None = Field(None, description="the model; a JSON body may name it instead")
+    dim: int | None = Field(
+        None, ge=1, le=MAX_COUNT, description="octet-stream: length of a vector; default: the model's"
+    )
+    n_left: int | None = Field(
+        None, ge=1, le=MAX_COUNT, description="octet-stream: number of left rows; default: half of all rows"
+    )
+    pairs: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_COUNT,
+        description="octet-stream: number of pairs, which the length of the body is checked against",
+    )
+    dtype: NumberType = Field("float32", description="octet-stream: type of the numbers, little-endian")
+    left_samples: int = Field(
+        1,
+        ge=1,
+        le=MAX_COUNT,
+        description="octet-stream: rows per left subject; in npz, use the array `left_counts`",
+    )
+    right_samples: int = Field(
+        1,
+        ge=1,
+        le=MAX_COUNT,
+        description="octet-stream: rows per right subject; in npz, use the array `right_counts`",
+    )
+    aggregation: Aggregation = Field(
+        "auto",
+        description="how subjects are compared. `mean`, `best`, `median`: over all scores between samples of the two "
+        "sides; `plda`: the exact score of a PLDA model; `auto`: what the version chose in training for these "
+        "numbers of samples, else `plda` if the model has it, otherwise `mean`",
+    )
+
+
+class EvidenceParameters(BaseModel):
+    log_lr: bool = Field(
+        False, description="add the natural log-likelihood ratio of each score, by the version's calibration"
+    )
+    lr_method: Literal["logistic", "pav", "own"] = Field(
+        "pav",
+        description="how scores become log-likelihood ratios. `pav`: the step function that fits the calibration "
+        "pairs best; "
+        "`logistic`: a linear function; `own`: the score itself (`plda`)",
+    )
+
+
+class BayesParameters(EvidenceParameters):
+    prior: Rate | None = Field(
+        None,
+        description="decide by Bayes' rule instead of at a false positive rate: the probability that a pair is the "
+        "same "
+        "before its score is known. Give exactly one of `fpr` and `prior`",
+    )
+    cost_ratio: float | None = Field(
+        None,
+        gt=0,
+        le=1e12,
+        description="with `prior`: the cost of a false match divided by the cost of a missed match; default: 1",
+    )
+
+
+class PointParameters(BaseModel):
+    fpr: Rate = Field(description="the highest false positive rate that you accept", examples=[0.01])
+    confidence: Rate = Field(0.95, description="the confidence with which the bound holds")
+    method: Literal["auto", "finite-sample", "bootstrap", "estimate"] = Field(
+        "auto",
+        description="`auto` and `finite-sample` hold for every sample size, or are refused (a policy may let `auto` "
+        "answer by `bootstrap`); `bootstrap` is asymptotic; `estimate` guarantees nothing and states the bound "
+        "that holds at its threshold",
+    )
+    calibration: str | None = Field(None, description="id of a calibration; default: the version's own")
+
+
+class ThreeWayParameters(PointParameters):
+    fnr: Rate | None = Field(
+        None,
+        description="also limit the false negative rate: pairs between the two thresholds are for `review`, and both "
+        "limits hold with `confidence`",
+    )
+    simultaneous: bool = Field(
+        False,
+        description="guarantee all rates, and all versions calibrated on the same dataset version, at once, so that "
+        "you may choose among them",
+    )
+
+
+class PointOfVersionParameters(ThreeWayParameters):
+    left_samples: int | None = Field(
+        None, ge=1, description="samples on one side, if subjects are compared; default: 1"
+    )
+    right_samples: int | None = Field(None, ge=1, description="samples on the other side; default: 1")
+    aggregation: Aggregation = Field(
+        "auto", description="how subjects are compared; `auto`: the version's own choice"
+    )
+
+
+class SimilarityParameters(PairsParameters, EvidenceParameters):
+    detail: bool = Field(
+        False,
+        description="add `unlike`: the pairs with a row unlike those who calibrated, and which row of theirs",
+    )
+    calibration: str | None = Field(
+        None, description="with `log_lr`: id of a calibration; default: the version's own"
+    )
+
+
+class MatchParameters(PairsParameters, ThreeWayParameters, BayesParameters):
+    fpr: Rate | None = Field(  # type: ignore[assignment]
+        None,
+        description="the highest false positive rate that you accept. Give exactly one of `fpr` and `prior`; "
+        "otherwise the request is refused (422)",
+        examples=[0.01],
+    )
+    detail: bool = Field(
+        False,
+        description="add `log10_fpr` to each score: how rare it is among different pairs. It can be compared across "
+        "models",
+    )
+
+
+class RankOptions(BaseModel):
+    top: int | None = Field(None, ge=1, description="return only this many labels, best first")
+    detail: bool = Field(False, description="add the confidence of the ranking and of each pair of labels")
+    abstain: float | None = Field(
+        None,
+        ge=0.5,
+        le=1.0,
+        description="keep only preferences with at least this confidence; labels without a clear order share a place",
+    )
+
+
+class AskingBody(Body):
+    """A request to a model."""
+
+    model: str | None = Field(
+        None, description="`name`, `name@alias` or `name:version`; optional if only one model can answer"
+    )
+
+
+class PairsFields(AskingBody):
+    """What a request of pairs holds beside them."""
+
+    refs: Annotated[list[RefPair], FAST] | None = Field(
+        None, description=f"`/match`: your names of both sides of each pair, {REFS_TEXT}"
+    )
+
+
+class PairsBody(PairsFields):
+    """Pairs to score: the same number of vectors (or subjects) on both sides, or a single one on one side."""
+
+    left: Side = Field(description=EXPECTED_SIDE, examples=[[0.27, -0.15, 0.41, -0.05]])
+    right: Side = Field(description=EXPECTED_SIDE, examples=[[0.03, -0.17, 0.72, 0.12]])
+
+
+class FeaturesBody(AskingBody):
+    """Points: one vector, or several."""
+
+    features: Vectors = Field(description=EXPECTED, examples=[[0.27, -0.15, 0.41, -0.05]])
+
+
+class ScoresBody(Body):
+    """Scores of another system, to be decided with `calibration=`."""
+
+    scores: (
+        Annotated[list[Number], Field(min_length=1), FAST] | Annotated[list[Dense], Field(min_length=1), FAST]
+    ) = Field(
+        union_mode="left_to_right",
+        examples=[[0.91, 0.12]],
+        description="one number per pair or, for a calibration that combines several systems, one list per pair",
+    )
+
+
+class RankFields(AskingBody, RankOptions):
+    """What a request of rankings holds beside the points."""
+
+
+class RankBody(RankFields):
+    """Points for which labels are ranked."""
+
+    features: Dense | Annotated[list[Dense], Field(fail_fast=True)] | Record | list[Record] = Field(
+        union_mode="left_to_right",
+        description="points as a list of numbers or a list of lists, or by feature name as an object or a list of "
+        "objects",
+        examples=[[[5.1, 3.5, 1.4, 0.2]]],
+    )
+
+
+class CandidatesOptions(Request):
+    dataset: str = Field(
+        max_length=200, description="the table or tables that the pairs are of, as `name` or `name:version`"
+    )
+    fpr: Rate | None = Field(
+        None,
+        description="decide too: the highest false positive rate that you accept among the different pairs of the "
+        "list",
+    )
+    confidence: Rate = Field(0.95, description="confidence of the guarantee")
+
+
+class CandidatesRequest(CandidatesOptions):
+    """Pairs of rows of a stored table or of two."""
+
+    pairs: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = Field(
+        min_length=1,
+        max_length=1_000_000,
+        description="the row ids of both sides of each pair, left first; 0-based rows where the dataset has no ids",
+        examples=[[["a1", "b7"], ["a1", "b9"]]],
+    )
+
+
+class ModelUsedOut(Answer, title="ModelUsed"):
+    """The version that answered."""
+
+    name: str = Field(description="its name", examples=["people"])
+    version: int = Field(description="number of the version", examples=[1])
+    kind: str = Field(description="kind of the learner, as in `GET /learners`", examples=["similarity-auto"])
+
+
+class UnlikeOut(Answer, title="UnlikePair"):
+    """A pair with a row unlike those who calibrated."""
+
+    pair: int = Field(description="0-based", examples=[0])
+    rows: list[str] = Field(
+        description="which rows: `left`, `right`, of subjects `left[2]`", examples=[["left"]]
+    )
+
+
+class WarningOut(Answer, title="Warning"):
+    """What limits the whole answer."""
+
+    code: str = Field(description="which warning", examples=["inputs-moved"])
+    detail: str = Field(description="what is wrong, for people", examples=[""])
+
+
+class ScoresOut(Answer):
+    """Similarities, one per pair, in order. Higher is more similar; swapping the sides does not change a bit."""
+
+    model: ModelUsedOut = Field(description="the model")
+    scores: list[float] = Field(description="float32 values", examples=[[3.9]])
+    aggregation: str | None = Field(None, description="how subjects of several samples were compared")
+    log_lr: list[float] | None = Field(
+        None, description="with `log_lr`: natural log-likelihood ratios, one per pair"
+    )
+    lr_method: str | None = Field(None, description="with `log_lr`: the method that was used")
+    calibration_id: str | None = Field(None, description="with `log_lr`: id of the calibration that was used")
+    origin: str | None = Field(None, description=f"with `log_lr`: {ORIGIN_TEXT}")
+    imported: Imported | None = Field(None, description=f"with `log_lr`: {IMPORTED_TEXT}")
+    unlike: list[UnlikeOut] | None = Field(
+        None, description="with `detail`: pairs with a row unlike calibration's"
+    )
+
+
+class MatchOut(Answer):
+    """A decision about one pair."""
+
+    score: float | None = Field(None, description="absent for keys that may only decide", examples=[3.9])
+    match: bool = Field(
+        description="score > threshold, strictly, compared in float32; never where there is a `reason`",
+        examples=[True],
+    )
+    reason: str | None = Field(
+        None,
+        description="why it does not match whatever it scores: `unlike-calibration`, a row unlike those of the people "
+        "who calibrated; `too-little-to-compare`, of records",
+    )
+    unlike: list[str] | None = Field(
+        None, description="the rows that are: `left`, `right`, of subjects `left[2]`"
+    )
+    decision: str | None = Field(None, description="with `fnr`: match, review or different")
+    log_lr: float | None = Field(None, description="with `log_lr`: the natural log-likelihood ratio")
+    log10_fpr: float | None = Field(
+        None,
+        description="with `detail`: the share of different pairs that score this high is at most 10 to this power, "
+        "at the requested confidence and for all scores at once. Its values are steps; the lowest is the lowest that "
+        "the data support",
+    )
+
+
+class OperatingPointOut(Answer):
+    """A threshold, and what is guaranteed at it."""
+
+    fpr: float = Field(description="the requested rate", examples=[0.01])
+    threshold: float = Field(description="a float32 value", examples=[3.2])
+    fpr_upper_bound: float | None = Field(
+        None,
+        description="the true rate is at most this, with the stated confidence. Absent, as `confidence` and `method`, "
+        "where nothing is guaranteed; `meaning` then says what is known of an estimate",
+        examples=[0.00998],
+    )
+    confidence: float | None = Field(
+        None, description="the confidence level, above 0 and below 1", examples=[0.95]
+    )
+    method: str | None = Field(None, description="finite-sample or bootstrap", examples=["finite-sample"])
+    assumes: list[dict[str, str]] = Field(
+        [],
+        description="what it supposes: `people-alike` (new people are like those who calibrated), `pairs-drawn` (the "
+        "calibration pairs came about as `origin` says), `missing-at-random` (records with missing cells), each "
+        "with its `status`: `checked`, `declared` or `unchecked`",
+    )
+    tpr: float | None = Field(description="share of same pairs that match at this threshold", examples=[0.95])
+    tpr_interval: list[float] | None = Field(
+        description="confidence interval of the true positive rate; null: no same pairs",
+        examples=[[0.93, 0.96]],
+    )
+    n_units: int = Field(
+        description="number of independent people (open-set) or samples (closed-set) that it is based on",
+        examples=[1196],
+    )
+    n_negative_pairs: int = Field(
+        description="number of different pairs among the calibration pairs", examples=[199000]
+    )
+    observed_fpr: float = Field(
+        description="the rate on the calibration pairs at this threshold; each pair of people counts once",
+        examples=[0.0041],
+    )
+    observed_fpr_by_samples: float | None = Field(
+        None, description="the same with each scored pair counted once: people count by their samples"
+    )
+    n_independent: int = Field(
+        description="number of pairs that share no unit; `finite-sample` counts these", examples=[598]
+    )
+    origin: str = Field(description=ORIGIN_TEXT, examples=["drawn"])
+    population: dict[str, int] | None = Field(
+        None,
+        description="whom the promise is about where that is a stated set: closed-set, the number of `classes` among "
+        "which it holds; with `finite-population`, its `pairs`, and how many of them were `judged`",
+    )
+    number: int | None = Field(
+        None,
+        description="this calibration's number among those on the same dataset version, from 1; a pointwise "
+        "guarantee is not "
+        "for the best of several",
+    )
+    imported: Imported | None = Field(None, description=IMPORTED_TEXT)
+    simultaneous: bool = Field(
+        description="whether the guarantee holds for all rates at once or only for this one"
+    )
+    candidate: int | None = Field(
+        None,
+        description="with `simultaneous`: this version's number among those calibrated on the same dataset version",
+    )
+    promise: str = Field(
+        description="`pointwise`: the guarantee is for this rate and for a version that was chosen without looking "
+        "at its calibration, for example by the test part; `simultaneous`: it is for all rates and all versions in "
+        "the dataset's ledger",
+        examples=["pointwise"],
+    )
+    fnr: float | None = Field(None, description="the requested false negative rate")
+    fnr_threshold: float | None = Field(
+        None, description="a pair with this score or a lower one is different"
+    )
+    fnr_upper_bound: float | None = Field(
+        None,
+        description="upper bound of the false negative rate; both bounds hold with the stated confidence",
+    )
+    review_same: float | None = Field(
+        None,
+        description="with `fnr`: share of the same calibration pairs that are between the two thresholds",
+    )
+    review_different: float | None = Field(
+        None,
+        description="with `fnr`: share of the different calibration pairs that are between the two thresholds",
+    )
+    guarantee: Guarantee = Field(
+        description="`finite-sample`: for new people (closed-set: for new samples of these classes; blocks: for new "
+        "blocks), "
+        "whatever their scores look like; `finite-population`: for one fixed list of pairs, of which people judged "
+        "a random part; "
+        "`asymptotic`: approximately, for new people: with hundreds, none of whom looks like everybody; `none`: "
+        "nothing is guaranteed"
+    )
+    meaning: str = Field(
+        description="the guarantee in words: what holds, for whom and under which assumption, or what would change it",
+        examples=[
+            "With 95 % confidence, at most 1 % of pairs of different new people score above the "
+            "threshold, if the calibration people are a random sample of those to come."
+        ],
+    )
+    protocol: str = Field(
+        description="`open-set`: people or things that new ones will join; `closed-set`: classes that are all "
+        "there are",
+        examples=["open-set"],
+    )
+    calibration_id: str = Field(
+        description="id of the calibration that the threshold comes from",
+        examples=["c0a7e1b9d2f44c7f8e6a5b3d90112233"],
+    )
+    samples: list[int] | None = Field(
+        None,
+        description="for subjects: the numbers of samples that the decision is calibrated for, larger first",
+    )
+    aggregation: str | None = Field(
+        None,
+        description="for subjects: how their samples are compared; `candidates`: of pairs among their rivals",
+    )
+
+
+class MatchesOut(Answer):
+    """Decisions, one per pair, in order."""
+
+    model: ModelUsedOut | None = Field(description="null for scores of another system")
+    matches: list[MatchOut] = Field(description="whether each pair matches, in order")
+    operating_point: OperatingPointOut = Field(
+        description="the threshold that decided, and what is guaranteed at it"
+    )
+    warnings: list[WarningOut] | None = Field(
+        None, description="`inputs-moved`: rows are no longer like those of the calibration"
+    )
+
+
+class ExplanationOut(Answer):
+    """Why a pair has its score."""
+
+    model: ModelUsedOut = Field(
+        description="the model", examples=[{"name": "people", "version": 1, "kind": "metric"}]
+    )
+    score: float = Field(description="the similarity; higher is more similar", examples=[3.9])
+    explanation: dict[str, Any] = Field(
+        description="for trees, the path; for weighted metrics, the contributions of the features",
+        examples=[
+            {
+                "metric": "cosine",
+                "whitened": True,
+                "rest": 0.19,
+                "features": [{"feature": "c", "left": 0.6, "right": 0.8, "contribution": 0.48}],
+            }
+        ],
+    )
+
+
+class VectorsOut(Answer):
+    """Vectors, one per point, in order."""
+
+    model: ModelUsedOut = Field(description="the model")
+    vectors: list[list[float]] = Field(description="float32 values", examples=[[[0.61, -0.2]]])
+
+
+class ClassesOut(Answer):
+    """Labels, one per point, in order."""
+
+    model: ModelUsedOut = Field(
+        description="the model", examples=[{"name": "digits", "version": 1, "kind": "similarity-forest"}]
+    )
+    labels: list[str] = Field(
+        description="the most probable label of each point, as the dataset names it", examples=[["3"]]
+    )
+    probabilities: list[dict[str, float]] = Field(
+        description="for each point, the probability of every label; they sum to 1",
+        examples=[[{"3": 0.93, "8": 0.07}]],
+    )
+
+
+class BayesDecision(Answer):
+    """A decision about one pair."""
+
+    score: float | None = Field(None, description="absent for keys that may only decide", examples=[7.9])
+    log_lr: float | None = Field(
+        None, description="natural log-likelihood ratio; absent for keys that may only decide", examples=[8.5]
+    )
+    posterior: float | None = Field(
+        None,
+        description="probability that the pair is the same, given the prior and the score; absent for keys that may "
+        "only decide",
+        examples=[0.98],
+    )
+    same: bool = Field(description='whether the decision "same" has the lower average cost', examples=[True])
+
+
+class BayesFacts(Answer):
+    """The rule that the decisions follow."""
+
+    prior: float = Field(
+        description="the probability that a pair is the same before its score is known", examples=[0.01]
+    )
+    cost_ratio: float = Field(
+        description="the cost of a false match divided by the cost of a missed match", examples=[10.0]
+    )
+    log_lr_threshold: float = Field(
+        description="log(cost_ratio) - log(prior / (1 - prior)); above it, a pair is the same", examples=[6.9]
+    )
+    score_threshold: float | None = Field(
+        description="the score at this threshold; null if no score reaches it, or all do", examples=[6.8]
+    )
+    lr_method: str = Field(
+        description="how scores became log-likelihood ratios: `logistic`, `pav` or `own`",
+        examples=["logistic"],
+    )
+    log_lr_limits: list[float] = Field(
+        description="the smallest and the largest log-likelihood ratio that is ever stated",
+        examples=[[-4.6, 9.2]],
+    )
+    calibration_id: str = Field(
+        description="id of the calibration that the ratios come from",
+        examples=["c0a7e1b9d2f44c7f8e6a5b3d90112233"],
+    )
+    origin: str = Field(description=ORIGIN_TEXT, examples=["drawn"])
+    imported: Imported | None = Field(description=IMPORTED_TEXT)
+    guarantee: Literal["none"] = Field(
+        description="no error rate is guaranteed; for a guarantee, decide by `fpr`"
+    )
+
+
+class BayesOut(Answer):
+    """Decisions by Bayes' rule, one per pair, in order."""
+
+    model: ModelUsedOut | None = Field(description="null for scores of another system")
+    decisions: list[BayesDecision] = Field(description="the decisions, in order")
+    bayes: BayesFacts = Field(description="the rule that the decisions follow")
+
+
+class CandidateScoresOut(Answer):
+    """Scores and decisions, one per pair, in order."""
+
+    model: ModelUsedOut = Field(description="the model")
+    scores: list[float] = Field(description="float32 values; higher is more similar", examples=[[3.9]])
+    matches: list[MatchOut] | None = Field(None, description="with `fpr`: the decisions")
+    operating_point: OperatingPointOut | None = Field(None, description="with `fpr`")
+
+
+class RankingOut(Answer, title="Ranking"):
+    """The ranking of one point, best label first."""
+
+    labels: list[str] = Field(
+        description="the labels, best first", examples=[["virginica", "versicolor", "setosa"]]
+    )
+    positions: dict[str, float] = Field(
+        description="0-based positions; with `abstain`, labels without a clear order share the middle of their "
+        "positions",
+        examples=[{"virginica": 0, "versicolor": 1, "setosa": 2}],
+    )
+    scores: dict[str, float] = Field(
+        description="scores of the labels; higher is better",
+        examples=[{"virginica": 1.7, "versicolor": 0.2, "setosa": -1.9}],
+    )
+    confidence: float | None = Field(
+        None, description="with `detail`: expected share of pairs of labels in the right order"
+    )
+    pairwise: dict[str, dict[str, float]] | None = Field(
+        None, description="with `detail`: probability that the outer label precedes the inner one"
+    )
+
+
+class RankingsOut(Answer):
+    """Rankings, one per point, in order."""
+
+    model: ModelUsedOut = Field(
+        description="the model", examples=[{"name": "iris", "version": 1, "kind": "label-ranking-auto"}]
+    )
+    rankings: list[RankingOut] = Field(description="one ranking per point, in order")

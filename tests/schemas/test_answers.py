@@ -1,0 +1,59 @@
+"""Answers as a client reads them: of this service, and of newer and older ones."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from pairmark.client import Answer, Calibration, Gallery, Hit, Job, SearchResult, Version
+from pairmark.schemas.base import Moment
+
+
+def test_members_that_are_objects_are_answers_too() -> None:
+    error = {"type": "/problems/job-timeout", "title": "Timeout", "detail": "took too long", "newer": 1}
+    job = Job.from_json({"id": "a", "error": error, "attempts": [{"attempt": 1, "outcome": None}]})
+    assert (job.error.detail, job.error["newer"], dict(job.error)) == ("took too long", 1, error)
+    assert [(attempt.attempt, attempt.outcome) for attempt in job.attempts] == [(1, None)]
+    version = Version.from_json(
+        {"calibrations": [{"id": "c"}], "lineage": {"dataset": "x:1", "imported_from": "y:2"}}
+    )
+    assert isinstance(version.calibrations[0], Calibration)
+    assert (version.lineage.dataset, version.lineage["imported_from"]) == ("x:1", "y:2")
+    result = SearchResult.from_json({"model": {"name": "m", "version": 1}, "results": [[{"id": "a"}], []]})
+    assert result.model.name == "m"
+    assert result.results == [[Hit.from_json({"id": "a"})], []]
+
+
+def test_a_member_that_an_answer_lacks_is_none_and_no_default_of_the_service() -> None:
+    assert Version.from_json({}).reviews is None
+    assert Job.from_json({"error": None}).error is None
+
+
+def test_values_that_this_version_does_not_know_are_kept() -> None:
+    job = Job.from_json({"id": "j", "state": "paused", "newer": [1]})
+    assert (job.state, job["newer"], job.get("absent", 5), "newer" in job) == ("paused", [1], 5, True)
+    assert dict(job) == job.json == {**job} == job
+    with pytest.raises(ValueError, match="frozen"):
+        job.state = "failed"
+    with pytest.raises(TypeError, match="expected a JSON object"):
+        Job.from_json([1])
+
+
+def test_the_service_checks_what_it_makes_and_writes_times_as_text() -> None:
+    class Made(Answer):
+        at: Moment
+
+    assert Made(at=0.0)["at"] == "1970-01-01T00:00:00.000Z"
+    with pytest.raises(ValueError, match="dimension"):
+        Gallery.model_validate({"name": "people"})
+
+
+def test_the_light_client_imports_no_service() -> None:
+    code = "import pairmark.client, json, sys; print(json.dumps(sorted(sys.modules)))"
+    loaded = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+    assert not {"fastapi", "sqlalchemy", "numba", "sklearn", "pairmark.service", "pairmark.models"} & {
+        *loaded
+    }
