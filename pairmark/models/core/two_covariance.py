@@ -8,13 +8,11 @@ linear discriminant analysis").
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
-from scipy.sparse import csr_array
 
 from pairmark.models.core.arrays import Float64, Int64
 
@@ -22,7 +20,6 @@ MAX_COORDINATES = 256
 """Most latent coordinates that are kept, those of the largest psi."""
 COORDINATES = 128
 """The same of a model that only makes features for another learner."""
-_ROW_BLOCK = 4_096
 _LEAST_VARIANCE = 1e-6
 _LEAST_PSI = 1e-6
 """Of the largest: coordinates below carry nothing that float32 could tell."""
@@ -70,69 +67,6 @@ def moments(U: NDArray[np.floating], codes: Int64) -> Moments:
     return Moments(overall, within, between, freedom)
 
 
-class ClassSums(NamedTuple):
-    """What `moments` needs of rows x with identities of n rows and mean m: sums of parts of whole identities add up.
-
-    Attributes
-    ----------
-    rows, classes : how many.
-    total, means : (d,) sums of x, and of m.
-    squares, weighted, apart : (d, d) sums of x x', n m m' and m m'.
-    inverse : sum of 1 / n.
-    """
-
-    rows: int
-    classes: int
-    total: Float64
-    means: Float64
-    squares: Float64
-    weighted: Float64
-    apart: Float64
-    inverse: float
-
-    @classmethod
-    def of(cls, U: NDArray[np.floating], codes: Int64) -> ClassSums:
-        """Of rows (n, d) with identities (any integers)."""
-        n, d = U.shape
-        _, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
-        squares = np.zeros((d, d))
-        for start in range(0, n, _ROW_BLOCK):
-            block = U[start : start + _ROW_BLOCK].astype(np.float64)
-            squares += block.T @ block
-        total, means = U.sum(axis=0, dtype=np.float64), np.zeros(d)
-        weighted, apart = np.zeros((d, d)), np.zeros((d, d))
-        member = csr_array(
-            (np.ones(n), np.argsort(place, kind="stable"), np.append(0, np.cumsum(counts))), (counts.size, n)
-        )
-        for start in range(0, counts.size, _ROW_BLOCK):
-            block_counts = counts[start : start + _ROW_BLOCK, None]
-            m = (member[start : start + _ROW_BLOCK] @ U) / block_counts
-            means += m.sum(axis=0)
-            weighted += (m * block_counts).T @ m
-            apart += m.T @ m
-        return cls(n, counts.size, total, means, squares, weighted, apart, float((1.0 / counts).sum()))
-
-    @classmethod
-    def together(cls, parts: Sequence[ClassSums]) -> ClassSums:
-        """Of parts that share no identity."""
-        return cls(*(sum(sums[1:], sums[0]) for sums in zip(*parts, strict=True)))
-
-    def moments(self) -> Moments:
-        """As `moments` of the rows, but for rounding."""
-        freedom = max(self.rows - self.classes, 1)
-        within = (self.squares - self.weighted) / freedom
-        mean = self.means / self.classes
-        between = (self.apart - self.classes * np.outer(mean, mean)) / max(self.classes - 1, 1)
-        return Moments(
-            self.total / self.rows, within, between - within * (self.inverse / self.classes), freedom
-        )
-
-
-def shrinkage(d: int, freedom: int) -> float:
-    """How far W of d features is shrunk: the more, the fewer rows there are for the directions."""
-    return 0.01 + 0.2 * min(1.0, d / freedom)
-
-
 def shrunk_model(
     sample: Moments,
     shrink_within: float,
@@ -165,7 +99,8 @@ def shrunk_model(
 def two_covariance(U: Float64, codes: Int64) -> TwoCovariance:
     """The model of rows (n, d) with identities, W shrunk the more, the fewer rows there are for the directions."""
     sample = moments(U, codes)
-    return shrunk_model(sample, shrinkage(U.shape[1], sample.freedom), 0.0, COORDINATES, idle=True)
+    shrunk = 0.01 + 0.2 * min(1.0, U.shape[1] / sample.freedom)
+    return shrunk_model(sample, shrunk, 0.0, COORDINATES, idle=True)
 
 
 def orient(axes: Float64) -> Float64:

@@ -17,7 +17,6 @@ from sklearn.utils import check_random_state
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.base import GalleryIndex, Matrix, PairScorerMixin
-from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of, kept_seed
 from pairmark.models.core.inputs import checked_same, feature_names_of
 from pairmark.models.core.progress import report
@@ -29,8 +28,8 @@ from pairmark.models.similarity import search
 from pairmark.models.similarity.binning import quantise
 from pairmark.models.similarity.explain import PairWords
 from pairmark.models.similarity.packing import PackedTrees, RowPairs
-from pairmark.models.similarity.pair_features import default_of_listed, learn
-from pairmark.models.similarity.pair_features.maps import OutOfFold, OutOfFoldMaps
+from pairmark.models.similarity.pair_features.gaussian import default_of_listed, learn
+from pairmark.models.similarity.pair_features.maps import OutOfFold
 from pairmark.models.similarity.parallel import Grower, grow_each
 from pairmark.models.similarity.search_arrays import CODES, column_arrays
 from pairmark.models.similarity.state import SimilarityState
@@ -46,7 +45,7 @@ from pairmark.models.similarity.training_pairs import (
 )
 from pairmark.models.similarity.trees import GrowthSettings, Tree, joined_arrays, parted_trees
 
-TREES_VERSION = 8
+TREES_VERSION = 9
 """Raised when a tree of the same seed would come out otherwise, so that no fit goes on from trees of another kind."""
 
 
@@ -112,7 +111,7 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         numbers = np.concatenate([numbers[same[numbers]], numbers[~same[numbers]]])
         n_same = int(np.count_nonzero(same[numbers]))
         seed = _seeds(random, 1)[0]
-        learned: OutOfFold | OutOfFoldMaps | None = None
+        learned: OutOfFold | None = None
         learned_rows: Int64 | None = None
         points = np.concatenate([left, right])
         if self.pair_features != "raw" and 0 < n_same < numbers.size:
@@ -165,7 +164,7 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         codes: Int64,
         population: PairPopulation | None,
         random: np.random.RandomState,
-    ) -> OutOfFold | OutOfFoldMaps | None:
+    ) -> OutOfFold | None:
         """Learn pair features, where some are asked for and there is something to learn from; returns their values out
         of fold. ``population`` None: of listed pairs."""
         self.learned_ = None
@@ -175,12 +174,10 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
             self.pair_features_ = "raw" if population is not None else default_of_listed(X, codes)
         else:
             self.pair_features_ = self.pair_features
-        out_of_fold: OutOfFold | OutOfFoldMaps | None = None
+        out_of_fold: OutOfFold | None = None
         if self.pair_features_ != "raw":
             report(0.0, f"learning pair features: {self.pair_features_}")
-            # Matrices of a few hundred features gain nothing from threads, and wait for each other's.
-            with one_blas_thread():
-                self.learned_, out_of_fold = learn(X, codes, random, from_pairs=population is None)
+            self.learned_, out_of_fold = learn(X, codes, random)
         return out_of_fold
 
     def _begin(self) -> np.random.RandomState:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 from pydantic import Field
 from sklearn.utils.validation import check_is_fitted
 
@@ -229,22 +227,6 @@ class SimilarityForest(SimilarityBase):
         d = self.n_features_in_
         by_pair = self.pair_feature_importances_
         return np.asarray(by_pair[:d] + by_pair[d : 2 * d])
-
-    def anytime_score(self, left: ArrayLike, right: ArrayLike, n_trees: int) -> Float32:
-        """`pair_score` by the first ``n_trees`` trees only: the score of the smaller forest that they are.
-
-        Raises
-        ------
-        ValueError
-            When there are not so many trees, and as `pair_score` does.
-        """
-        check_is_fitted(self)
-        if not 1 <= n_trees <= len(self.trees_):
-            raise ValueError(f"n_trees is {n_trees}; expected 1 to {len(self.trees_)}")
-        first = copy(self)
-        first.trees_ = self.trees_[:n_trees]
-        first._finish()
-        return first.pair_score(left, right)
 
     def tree_data(self, feature_names: list[str] | None = None, *, tree: int = 0) -> dict[str, Any]:
         """One of the trees as JSON-able data; see `SimilarityTree.tree_data`."""

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from pairmark.models.core.arrays import Float32, Int32, Int64
 from pairmark.models.core.inputs import checked_weight
 from pairmark.models.pairs.sampling import PairPopulation
-from pairmark.models.similarity.pair_features.maps import OutOfFold, OutOfFoldMaps
+from pairmark.models.similarity.pair_features.maps import OutOfFold
 
 WEIGHT_TOTAL = 2**30
 """Integer weights of a tree's pairs sum to at most this, so that sums fit an int32 and their products an int64."""
@@ -81,7 +81,7 @@ class PairSource:
     population: PairPopulation | None = None
     codes: Int64 | None = None
     n_pairs: int | None = None
-    learned: OutOfFold | OutOfFoldMaps | None = None
+    learned: OutOfFold | None = None
     listed_pairs: WeightedPairs | None = None
     max_listed: int | None = None
     half_learned: bool = False
@@ -102,7 +102,7 @@ class PairSource:
 
 def describe(
     pairs: WeightedPairs,
-    learned: OutOfFold | OutOfFoldMaps | None,
+    learned: OutOfFold | None,
     learned_rows: Int64 | None = None,
 ) -> WeightedPairs:
     """The pairs with their learned features, if any are learned.

@@ -13,12 +13,11 @@ from sklearn.metrics import roc_auc_score
 
 import pairmark
 from pairmark.models import SimilarityForest, SimilarityTree
-from pairmark.models.core.two_covariance import ClassSums, moments
 from pairmark.models.pairs.identities import distinct_rows, identities_of_pairs
 from pairmark.models.pairs.sampling import pair_features, sample_pairs
 from pairmark.models.similarity.kernels import layout
-from pairmark.models.similarity.pair_features import learn
-from pairmark.models.similarity.pair_features.maps import LearnedFeatures, OutOfFold, OutOfFoldMaps
+from pairmark.models.similarity.pair_features.gaussian import learn
+from pairmark.models.similarity.pair_features.maps import LearnedFeatures, OutOfFold
 from pairmark.models.similarity.trees import Tree
 
 DIGITS, LABELS = load_digits(return_X_y=True)
@@ -28,7 +27,7 @@ TRAIN, TEST = ROWS[:700], ROWS[700:]
 
 
 @cache
-def learned() -> tuple[LearnedFeatures, OutOfFold | OutOfFoldMaps]:
+def learned() -> tuple[LearnedFeatures, OutOfFold]:
     return learn(DIGITS[TRAIN], LABELS[TRAIN], np.random.RandomState(0))
 
 
@@ -134,19 +133,6 @@ def listed_pairs(n: int, seed: int, d: int = 8) -> tuple[np.ndarray, np.ndarray,
     return left, right, same
 
 
-def test_sums_of_parts_of_whole_identities_give_the_moments_of_all_their_rows() -> None:
-    rng = np.random.default_rng(0)
-    codes = rng.integers(0, 200, 600)
-    rows = (rng.normal(size=(200, 5))[codes] + rng.normal(size=(600, 5)) + 3.0).astype(np.float32)
-    parts = [ClassSums.of(rows[codes % 3 == part], codes[codes % 3 == part]) for part in range(3)]
-    for taken in ([0, 1, 2], [0, 2]):
-        here = np.isin(codes % 3, taken)
-        expected = moments(rows[here].astype(np.float64), codes[here])
-        found = ClassSums.together([parts[part] for part in taken]).moments()
-        for ours, its in zip(found, expected, strict=True):
-            np.testing.assert_allclose(ours, its, rtol=1e-6, atol=1e-9)
-
-
 def test_listed_pairs_are_described_by_maps_that_saw_neither_identity() -> None:
     # More features than pairs could teach: a map parts what it saw without an error, and what it did not see not.
     honest, ours = [], []
@@ -154,7 +140,7 @@ def test_listed_pairs_are_described_by_maps_that_saw_neither_identity() -> None:
         left, right, same = listed_pairs(300, seed, d=60)
         points = np.concatenate([left, right])
         codes = identities_of_pairs(points, same)
-        features, out_of_fold = learn(points, codes, np.random.RandomState(0), from_pairs=True)
+        features, out_of_fold = learn(points, codes, np.random.RandomState(0))
         assert roc_auc_score(same, features.values(left, right)[:, 0]) > 0.99
         numbers = np.arange(300)
         ours.append(roc_auc_score(same, out_of_fold.values(numbers, numbers + 300)[:, 0]))
@@ -195,7 +181,7 @@ def test_listed_pairs_with_long_tails_are_tamed_and_others_left_straight() -> No
     codes = identities_of_pairs(np.concatenate([left, right]), same)
     for curve, curved in ((np.asarray, False), (np.sinh, True)):
         rows = np.concatenate([curve(left), curve(right)]).astype(np.float32)
-        found, _ = learn(rows, codes, np.random.RandomState(0), from_pairs=True)
+        found, _ = learn(rows, codes, np.random.RandomState(0))
         assert found.map.scaling.curved is curved
 
 

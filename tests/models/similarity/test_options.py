@@ -33,23 +33,6 @@ def test_cells_that_nothing_splits_stay_leaves(leaf_rank: Any) -> None:
     assert np.unique(forest.pair_score(constant, constant[::-1])).size == 1
 
 
-def test_first_trees_score_as_the_smaller_forest_does() -> None:
-    params: dict[str, Any] = {"n_pairs": 500, "max_depth": 4, "random_state": 0}
-    large = SimilarityForest(n_estimators=6, **params).fit(X, y)
-    small = SimilarityForest(n_estimators=6, **params).fit(X, y)
-    small.trees_ = small.trees_[:2]
-    small._finish()
-    assert (
-        large.anytime_score(X[LEFT], X[RIGHT], 2).tobytes() == small.pair_score(X[LEFT], X[RIGHT]).tobytes()
-    )
-    assert (
-        large.anytime_score(X[LEFT], X[RIGHT], 6).tobytes() == large.pair_score(X[LEFT], X[RIGHT]).tobytes()
-    )
-    for n in (0, 7):
-        with pytest.raises(ValueError, match="expected 1 to 6"):
-            large.anytime_score(X, X, n)
-
-
 def test_importances_share_the_gain_by_feature() -> None:
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(10), 20)

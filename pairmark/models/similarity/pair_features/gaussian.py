@@ -8,38 +8,35 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.two_covariance import (
-    COORDINATES,
-    ClassSums,
-    TwoCovariance,
-    pair_terms,
-    shrinkage,
-    shrunk_model,
-    two_covariance,
-)
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.blas import one_blas_thread
+from pairmark.models.core.two_covariance import pair_terms, two_covariance
 from pairmark.models.similarity.pair_features.maps import (
     FOLDS,
     CoordinateMap,
     Forms,
     LearnedFeatures,
     OutOfFold,
-    OutOfFoldMaps,
+    PairFeatures,
     Scaling,
     folds_of,
 )
 
 FIT_ROWS = 100_000
-"""Most rows that a covariance is worked out from; quantiles, from four times as many."""
+"""Most rows that a covariance is worked out from."""
 _SCALED_BY = 20_000
-"""Rows of listed pairs whose quantiles scale features."""
+"""Rows whose quantiles scale features."""
+MAX_WIDTH = 2_048
+"""Most features: the work grows with their cube."""
+LISTED_WIDTH = 512
+"""Most features of listed pairs whose pair features are learned unasked."""
 _FAR, _FAR_SHARE = 4.0, 1e-3
 """Deviations from the median, and the share of values beyond them from which tails are long. Of a Gaussian's: 6e-5."""
 
 
 def normal_scale(X: Float32) -> tuple[Float64, Float64]:
     """Medians, and one over the normal-consistent interquartile range (else the deviation)."""
-    low, middle, high = np.percentile(X[: 4 * FIT_ROWS], (25, 50, 75), axis=0).astype(np.float64)
+    low, middle, high = np.percentile(X, (25, 50, 75), axis=0).astype(np.float64)
     width = (high - low) / 1.349
     deviation = X.std(axis=0, dtype=np.float64)
     width = np.where(width > 0, width, np.where(deviation > 0, deviation, 1.0))
@@ -57,28 +54,27 @@ def forms_of(psi: Float64) -> Forms:
     )
 
 
-def learn_gaussian(
-    X: Float32, codes: Int64, random: np.random.RandomState
-) -> tuple[LearnedFeatures, OutOfFold]:
-    """Features, and their out-of-fold values."""
-    folds = folds_of(codes, random)
-    columns: dict[tuple[int, int], tuple[Float32, Float32]] = {}
-    for a in range(FOLDS):
-        for b in range(a, FOLDS):
-            training = (folds != a) & (folds != b)
-            row_map = _map(X[training], codes[training], random)
-            columns[a, b] = row_map.columns(X[~training]), row_map.forms.forms
-    return LearnedFeatures(map=_map(X, codes, random)), OutOfFold(folds, columns)
+def default_of_listed(X: Float32, codes: Int64) -> PairFeatures:
+    """Pair features of listed pairs where none are asked for: learned ones, where there are identities to leave out."""
+    enough_identities = int(codes.max()) + 1 >= 3 * FOLDS
+    return "discriminant" if enough_identities and X.shape[1] <= LISTED_WIDTH else "raw"
 
 
-def learn_gaussian_of_listed(
-    X: Float32, codes: Int64, random: np.random.RandomState
-) -> tuple[LearnedFeatures, OutOfFoldMaps]:
-    """The same of rows of listed pairs, with many identities of a few rows each.
+def learn(X: Float32, codes: Int64, random: np.random.RandomState) -> tuple[LearnedFeatures, OutOfFold]:
+    """Learn pair features from rows (n, d) with identities 0, 1, ..., and keep their out-of-fold values.
 
-    Folds are of whole identities, so their sums add up: a map that left out two of them costs a solve. All maps share
-    one scaling, which needs no labels. A row is mapped for the pairs that it is in, and by no other fold's map.
+    All maps share one scaling, which needs no labels.
+
+    Raises
+    ------
+    ValueError
+        Where there are more features than `MAX_WIDTH`.
     """
+    if X.shape[1] > MAX_WIDTH:
+        raise ValueError(
+            f"pair_features is 'discriminant' and X has {X.shape[1]} features; expected at most {MAX_WIDTH}: "
+            "reduce them first, say by PCA"
+        )
     folds = folds_of(codes, random)
     sample = np.sort(random.permutation(X.shape[0])[:_SCALED_BY])
     centre, scale = normal_scale(X[sample])
@@ -86,28 +82,23 @@ def learn_gaussian_of_listed(
     curved = float((np.abs((X[sample] - centre) * scale) > _FAR).mean()) > _FAR_SHARE
     scaling = Scaling(centre, scale, curved)
     U = scaling.scaled(X)
-    sums = [ClassSums.of(U[folds == fold], codes[folds == fold]) for fold in range(FOLDS)]
 
-    def mapped(left_out: tuple[int, ...]) -> CoordinateMap:
-        parts = [part for fold, part in enumerate(sums) if fold not in left_out]
-        moments = ClassSums.together(parts).moments()
-        shrunk = shrinkage(moments.centre.size, moments.freedom)
-        model = shrunk_model(moments, shrunk, 0.0, COORDINATES, idle=True)
-        return _row_map(scaling, model)
+    def fitted(training: Bool) -> CoordinateMap:
+        rows = np.flatnonzero(training)
+        if rows.size > FIT_ROWS:
+            rows = np.sort(random.choice(rows, FIT_ROWS, replace=False))
+        model = two_covariance(U[rows].astype(np.float64), codes[rows])
+        axes = np.ascontiguousarray(model.axes, dtype=np.float32)
+        bias = (-(model.centre @ model.axes)).astype(np.float32)
+        return CoordinateMap(scaling, axes, bias, forms_of(model.psi))
 
-    maps = {(a, b): mapped((a, b)) for a in range(FOLDS) for b in range(a + 1, FOLDS)}
-    return LearnedFeatures(map=mapped(())), OutOfFoldMaps(folds, U, maps)
-
-
-def _map(X: Float32, codes: Int64, random: np.random.RandomState) -> CoordinateMap:
-    if X.shape[0] > FIT_ROWS:
-        sample = np.sort(random.choice(X.shape[0], FIT_ROWS, replace=False))
-        X, codes = X[sample], codes[sample]
-    scaling = Scaling(*normal_scale(X), True)
-    return _row_map(scaling, two_covariance(scaling.scaled(X).astype(np.float64), codes))
-
-
-def _row_map(scaling: Scaling, model: TwoCovariance) -> CoordinateMap:
-    axes = np.ascontiguousarray(model.axes, dtype=np.float32)
-    bias = (-(model.centre @ model.axes)).astype(np.float32)
-    return CoordinateMap(scaling, axes, bias, forms_of(model.psi))
+    columns: dict[tuple[int, int], tuple[Float32, Float32]] = {}
+    # Matrices of a few hundred features gain nothing from threads, and wait for each other's.
+    with one_blas_thread():
+        for a in range(FOLDS):
+            for b in range(a + 1, FOLDS):
+                left_out = (folds == a) | (folds == b)
+                row_map = fitted(~left_out)
+                columns[a, b] = row_map.columns(U[left_out], scaled=True), row_map.forms.forms
+        learned = LearnedFeatures(map=fitted(np.ones(codes.size, dtype=np.bool_)))
+    return learned, OutOfFold(folds, columns)

@@ -146,10 +146,13 @@ class LearnedFeatures:
 class OutOfFold(NamedTuple):
     """Features of training pairs, from maps that saw neither row.
 
+    Pairs within a fold take a map that left out another fold as well: maps of more rows would give values of another
+    scale, and same pairs, which lie within a fold, would be known by it.
+
     Attributes
     ----------
     folds : (n,) the fold of each row.
-    columns : the rows' columns, and forms, under a map that left out two folds ``(a, b)``, a <= b, in rows' order.
+    columns : the rows' columns, and forms, under a map that left out two folds ``(a, b)``, a < b, in rows' order.
     """
 
     folds: Int64
@@ -159,46 +162,15 @@ class OutOfFold(NamedTuple):
         """(n, m) float32 of pairs of training rows."""
         m = next(iter(self.columns.values()))[1].shape[0]
         out = np.empty((left.shape[0], m), dtype=np.float32)
-        low, high = (choose(self.folds[left], self.folds[right]) for choose in (np.minimum, np.maximum))
-        for (a, b), (columns, forms) in self.columns.items():
-            at = np.flatnonzero((low == a) & (high == b))
-            place = np.cumsum((self.folds == a) | (self.folds == b)) - 1
-            out[at] = pair_values(columns, columns, place[left[at]], place[right[at]], forms)
-        return out
-
-
-class OutOfFoldMaps(NamedTuple):
-    """`OutOfFold` of rows that are in few pairs each: mapped when the pairs are known, and for those alone.
-
-    Attributes
-    ----------
-    folds : (n,) the fold of each row.
-    scaled : (n, d) rows as the layer takes them.
-    maps : by the two folds ``(a, b)``, a < b, that a map left out. Pairs within a fold take one that left
-        out another fold as well: maps of more rows would give values of another scale, and same pairs, which lie within
-        a fold, would be known by it.
-    """
-
-    folds: Int64
-    scaled: Float32
-    maps: dict[tuple[int, int], CoordinateMap]
-
-    def values(self, left: NDArray[np.integer[Any]], right: NDArray[np.integer[Any]]) -> Float32:
-        """(n, m) float32 of pairs of training rows."""
-        m = next(iter(self.maps.values())).forms.forms.shape[0]
-        out = np.empty((left.shape[0], m), dtype=np.float32)
         left_fold, right_fold = self.folds[left], self.folds[right]
         right_fold = np.where(
             left_fold == right_fold, (left_fold + 1 + left % (FOLDS - 1)) % FOLDS, right_fold
         )
         low, high = np.minimum(left_fold, right_fold), np.maximum(left_fold, right_fold)
-        for (a, b), row_map in self.maps.items():
+        for (a, b), (columns, forms) in self.columns.items():
             at = np.flatnonzero((low == a) & (high == b))
-            is_in_pair = np.zeros(self.folds.size, dtype=np.bool_)
-            is_in_pair[left[at]] = is_in_pair[right[at]] = True
-            columns = row_map.columns(self.scaled[is_in_pair], scaled=True)
-            place = np.cumsum(is_in_pair) - 1
-            out[at] = pair_values(columns, columns, place[left[at]], place[right[at]], row_map.forms.forms)
+            place = np.cumsum((self.folds == a) | (self.folds == b)) - 1
+            out[at] = pair_values(columns, columns, place[left[at]], place[right[at]], forms)
         return out
 
 
