@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csc_array, csr_array, issparse
 
 from pairmark.models.core.arrays import Float32, Int32, Int64
 from pairmark.models.rankboost.kernels import binning as binning_kernels
@@ -83,18 +83,13 @@ def bin_rows(rows: csr_array, max_bins: int = MOST_BINS) -> BinnedRows:
 
     Features with more get as many bins of about equally many rows.
     """
-    starts, indices, data = parts(rows)
-    counts = np.zeros(rows.shape[1], dtype=np.int64)
-    binning_kernels.count_columns(indices, counts)
+    counts = np.bincount(rows.indices, minlength=rows.shape[1])
     names = np.flatnonzero(counts)
     names = names[np.argsort(-counts[names], kind="stable")]
     support = counts[names]
-    numbers = np.zeros(counts.size, dtype=np.int32)
-    numbers[names] = np.arange(names.size, dtype=np.int32)
-    column_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(support)])
-    column_rows, values = np.empty(data.size, np.int32), np.empty(data.size, np.float32)
-    binning_kernels.turn(starts, indices, data, numbers, column_starts[:-1].copy(), column_rows, values)
-    column_codes = np.empty(data.size, dtype=np.int32)
+    columns = csc_array(rows)[:, names]
+    column_starts, column_rows, values = parts(columns)
+    column_codes = np.empty(values.size, dtype=np.int32)
     # No column has more bins than values, nor more than there may be.
     capacity = int(np.minimum(support, max_bins).sum())
     edges, owners = np.empty(capacity, np.float32), np.empty(capacity, np.int32)
@@ -102,13 +97,12 @@ def bin_rows(rows: csr_array, max_bins: int = MOST_BINS) -> BinnedRows:
     n_bins = binning_kernels.bin_columns(
         column_starts, values, max_bins, column_codes, edges, owners, offsets
     )
-    codes = np.empty_like(column_codes)
-    binning_kernels.turn_back(column_rows, column_codes, starts[:-1].copy(), codes)
+    codes = csr_array(csc_array((column_codes, column_rows, column_starts), shape=columns.shape))
     return BinnedRows(
         names=names,
         support=support,
-        starts=starts,
-        codes=codes,
+        starts=codes.indptr.astype(np.int64),
+        codes=codes.data,
         column_starts=column_starts,
         column_rows=column_rows,
         column_codes=column_codes,
@@ -118,8 +112,8 @@ def bin_rows(rows: csr_array, max_bins: int = MOST_BINS) -> BinnedRows:
     )
 
 
-def parts(rows: csr_array) -> tuple[Int64, Int32, Float32]:
-    """Starts, columns and values, of the types that kernels are compiled for."""
+def parts(rows: csr_array | csc_array) -> tuple[Int64, Int32, Float32]:
+    """Starts, columns (or rows) and values, of the types that kernels are compiled for."""
     return (
         np.require(rows.indptr, dtype=np.int64, requirements=["C", "W"]),
         np.require(rows.indices, dtype=np.int32, requirements=["C", "W"]),

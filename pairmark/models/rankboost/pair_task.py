@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, hstack
 
 from pairmark.models.core.arrays import Bool, Float64
-from pairmark.models.rankboost.binning import bin_rows, parts
+from pairmark.models.rankboost.binning import bin_rows
 from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, boost
-from pairmark.models.rankboost.kernels import binning as binning_kernels
 from pairmark.models.rankboost.rules import Rules
 
 
@@ -30,14 +29,14 @@ def pair_task(
     same, weight : (n,) of the pairs.
     """
     n, width = same.size, points.shape[1]
-    starts, columns, values = parts(points)
-    sides = np.arange(n), n + np.arange(n)
-    made_starts = np.zeros(n + 1, dtype=np.int64)
-    nothing = np.empty(0, np.int64), np.empty(0, np.float32)
-    size = binning_kernels.shared_columns(starts, columns, values, *sides, width, made_starts, *nothing)
-    arrays = np.empty(size, np.int64), np.empty(size, np.float32)
-    binning_kernels.shared_columns(starts, columns, values, *sides, width, made_starts, *arrays)
-    pairs = csr_array((arrays[1], arrays[0], made_starts), shape=(n, 2 * width))
+    a, b = points[:n], points[n:]
+    # Where both sides hold a value: the lesser in column j, and minus the greater in column width + j. "Both above a"
+    # is then one condition, and so is "both below b".
+    both = (a != 0).multiply(b != 0)
+    least, greatest = csr_array(a.multiply(both)), csr_array(b.multiply(both))
+    lesser, greater = np.minimum(least.data, greatest.data), np.maximum(least.data, greatest.data)
+    least.data, greatest.data = lesser, -greater
+    pairs = csr_array(hstack([least, greatest], format="csr"))
     task = RankingTask(upper=same, weight=weight)
     rules = boost(bin_rows(pairs), task, replace(settings, upper_only=True), on_progress=on_progress)
     return _of_points(rules, width)

@@ -7,11 +7,9 @@ import warnings
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
-from threading import Event
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
-from joblib.parallel import get_active_backend
 
 from pairmark.models.core.arrays import Float32
 from pairmark.models.similarity.binning import Grid
@@ -63,34 +61,17 @@ def grow_each(grower: Grower, seeds: list[int], n_jobs: int | None) -> Generator
     if len(seeds) <= 1 or effective_n_jobs(n_jobs) == 1:
         yield from map(grower.grow, seeds)
         return
-    if not getattr(get_active_backend(prefer="threads")[0], "supports_sharedmem", False):
-        # Other processes, of this machine or of a cluster: joblib takes back what has not begun.
-        growing = Parallel(n_jobs=n_jobs, return_as="generator")(
-            delayed(_grow)(grower, seed) for seed in seeds
-        )
-        try:
-            yield from _not_closed(growing)
-        finally:
-            with warnings.catch_warnings():
-                # That trees were made for nothing is what abandoning a fit means.
-                warnings.simplefilter("ignore", UserWarning)
-                growing.close()
-        return
-    stop = Event()
-
-    def grow(seed: int) -> Tree | None:
-        return None if stop.is_set() else grower.grow(seed)
-
+    # Threads, or other processes of this machine or of a cluster where a backend of joblib's is active.
     growing = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
-        delayed(grow)(seed) for seed in seeds
+        delayed(_grow)(grower, seed) for seed in seeds
     )
     try:
         yield from _not_closed(growing)
     finally:
-        # Abandoned: let the threads run out of work before going on, instead of behind the caller's back.
-        stop.set()
-        for _ in growing:
-            pass
+        with warnings.catch_warnings():
+            # That trees were made for nothing is what abandoning a fit means. What has not begun is taken back.
+            warnings.simplefilter("ignore", UserWarning)
+            growing.close()
 
 
 def _not_closed(growing: Iterator[Tree]) -> Iterator[Tree]:

@@ -1,38 +1,10 @@
-"""Loops that make sparse rows ready for boosting, compiled: turned by column and back, binned, paired."""
+"""Bins of sparse columns, compiled."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
-
-
-@kernel
-def count_columns(columns, counts):
-    """Entries of each column, added to ``counts``."""
-    for column in columns:
-        counts[column] += 1
-
-
-@kernel
-def turn(starts, columns, values, numbers, cursors, rows, transposed):
-    """Entries by feature, ascending by row. ``numbers``: of each column. ``cursors``: in, where each feature begins."""
-    for row in range(starts.shape[0] - 1):
-        for at in range(starts[row], starts[row + 1]):
-            feature = numbers[columns[at]]
-            to = cursors[feature]
-            cursors[feature] = to + 1
-            rows[to] = row
-            transposed[to] = values[at]
-
-
-@kernel
-def turn_back(column_rows, column_codes, cursors, codes):
-    """Codes by row, ascending by feature. ``cursors``: in, where each row begins."""
-    for at in range(column_rows.shape[0]):
-        row = column_rows[at]
-        codes[cursors[row]] = column_codes[at]
-        cursors[row] += 1
 
 
 @kernel
@@ -93,32 +65,3 @@ def bin_columns(starts, values, max_bins, codes, edges, owners, offsets):
             codes[at] = first + np.searchsorted(edges[first : n_bins - 1], values[at])
         offsets[column + 1] = n_bins
     return n_bins
-
-
-@kernel
-def shared_columns(starts, indices, values, left, right, width, out_starts, out_indices, out_values):
-    """Pairs as rows of 2 width columns: where both sides hold a value, the lesser in column j and minus the greater in
-    column width + j. "Both above a" is then one condition, and so is "both below b". Returns the number of entries."""
-    n = 0
-    out_starts[0] = 0
-    for pair in range(left.shape[0]):
-        for turn in range(2):
-            i, j = starts[left[pair]], starts[right[pair]]
-            i_end, j_end = starts[left[pair] + 1], starts[right[pair] + 1]
-            while i < i_end and j < j_end:
-                if indices[i] < indices[j]:
-                    i += 1
-                elif indices[j] < indices[i]:
-                    j += 1
-                else:
-                    # Called twice: first with no room, to count.
-                    if out_indices.shape[0] > 0:
-                        if turn == 0:
-                            out_indices[n], out_values[n] = indices[i], min(values[i], values[j])
-                        else:
-                            out_indices[n], out_values[n] = width + indices[i], -max(values[i], values[j])
-                    n += 1
-                    i += 1
-                    j += 1
-        out_starts[pair + 1] = n
-    return n
