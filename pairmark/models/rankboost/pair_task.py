@@ -29,11 +29,10 @@ def pair_task(
     same, weight : (n,) of the pairs.
     """
     n, width = same.size, points.shape[1]
-    a, b = points[:n], points[n:]
     # Where both sides hold a value: the lesser in column j, and minus the greater in column width + j. "Both above a"
     # is then one condition, and so is "both below b".
-    both = (a != 0).multiply(b != 0)
-    least, greatest = csr_array(a.multiply(both)), csr_array(b.multiply(both))
+    both = points[:n].astype(np.bool_).multiply(points[n:].astype(np.bool_))
+    least, greatest = csr_array(points[:n].multiply(both)), csr_array(points[n:].multiply(both))
     lesser, greater = np.minimum(least.data, greatest.data), np.maximum(least.data, greatest.data)
     least.data, greatest.data = lesser, -greater
     pairs = csr_array(hstack([least, greatest], format="csr"))
