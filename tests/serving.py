@@ -27,7 +27,6 @@ import uvicorn
 from sklearn.datasets import load_digits
 
 from pairmark.schemas.datasets import DatasetRequest
-from pairmark.service.api.connections import Connections, GuardedProtocol
 from pairmark.service.app import create_app
 from pairmark.service.attempt import runner_of
 from pairmark.service.audit.actor import Actor, acting
@@ -216,13 +215,6 @@ class ServerThread(threading.Thread):
 
     def __init__(self, settings: Settings, listener: socket.socket) -> None:
         super().__init__(name="server of the tests", daemon=True)
-        limits = Connections(settings)
-
-        class Protocol(GuardedProtocol):
-            def __init__(self, *args: Any, **options: Any) -> None:
-                super().__init__(*args, **options)
-                self.all_connections = limits
-
         self._listener = listener
         config = uvicorn.Config(
             create_app(settings),
@@ -231,7 +223,7 @@ class ServerThread(threading.Thread):
             server_header=False,
             timeout_graceful_shutdown=10,
             loop="uvloop",
-            http=Protocol,
+            http="httptools",
             ws="none",
         )
         self._server = uvicorn.Server(config)

@@ -133,19 +133,11 @@ class Settings(BaseSettings):
         description="seconds that a stopping service keeps answering while /readyz answers 503, so that a proxy sends "
         "new requests to another replica; a second signal stops it at once",
     )
-    header_timeout_s: float = Field(
-        15.0, gt=0, description="seconds in which the head of a request must arrive"
-    )
     min_upload_bytes_per_s: float = Field(
         65_536.0,
         gt=0,
         description="slowest upload, in bytes per second: a body may take request_timeout_s plus its size divided by "
         "this",
-    )
-    max_connections_per_client: int = Field(
-        256,
-        ge=0,
-        description="open connections from one address to one process; 0: no limit (e.g. behind a proxy)",
     )
     rate_limit: float = Field(
         0.0,

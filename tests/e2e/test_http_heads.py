@@ -46,15 +46,25 @@ def test_a_request_names_one_host(server: RunningServer) -> None:
     assert heard(server, twice).startswith(b"HTTP/1.1 200 ")
 
 
-def test_what_is_no_http_is_refused_as_a_problem(server: RunningServer) -> None:
-    for request in (
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"CONNECT a.example:443 HTTP/1.1\r\n\r\n",
-        b"\x16\x03\x01\r\n",
-    ):
-        answer = heard(server, request)
-        assert answer.startswith(b"HTTP/1.1 400 ")
-        assert json.loads(answer.partition(b"\r\n\r\n")[2])["type"] == "/problems/malformed-request"
+def test_what_is_no_http_is_refused(server: RunningServer) -> None:
+    for request in (b"\x16\x03\x01\r\n", b"GET / HTTP/1.1\r\nHost : a\r\n\r\n"):
+        assert heard(server, request).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "problem"),
+    [
+        (b"", 400, "malformed-request"),
+        (HOST + b"Transfer-Encoding: gzip, chunked\r\n", 501, "not-implemented"),
+        (HOST + b"Expect: a-miracle\r\n", 417, "expectation-failed"),
+    ],
+)
+def test_heads_that_cannot_be_followed(
+    server: RunningServer, fields: bytes, status: int, problem: str
+) -> None:
+    answer = heard(server, b"POST /jobs HTTP/1.1\r\nConnection: close\r\n" + fields + b"\r\n0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 %d " % status), answer
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["type"] == f"/problems/{problem}"
 
 
 @pytest.mark.parametrize("path", ["/similarity", "/jobs", "/datasets", "/login"])

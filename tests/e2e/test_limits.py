@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 import time
@@ -16,10 +15,8 @@ import pytest
 from tests.serving import RunningServer, Serve, serving
 
 BOUNDS = {
-    "PAIRMARK_HEADER_TIMEOUT_S": "1.5",
     "PAIRMARK_REQUEST_TIMEOUT_S": "2",
     "PAIRMARK_MIN_UPLOAD_BYTES_PER_S": "100000",
-    "PAIRMARK_MAX_CONNECTIONS_PER_CLIENT": "20",
     "PAIRMARK_LOG_LEVEL": "DEBUG",
 }
 
@@ -49,21 +46,11 @@ def heard(wire: socket.socket) -> bytes:
     return reported
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: "])
-def test_half_a_head_is_not_waited_for(guarded: RunningServer, begun: bytes) -> None:
-    with connect(guarded) as wire:
-        started = time.monotonic()
-        wire.sendall(begun)
-        assert heard(wire).startswith(b"HTTP/1.1 408 ")
-        assert 1.0 < time.monotonic() - started < 8.0
-
-
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
         ("/datasets", "multipart/form-data; boundary=cut"),
         ("/similarity", "application/json"),
-        ("/nowhere", "application/json"),
     ],
 )
 def test_a_body_that_trickles_is_given_up(guarded: RunningServer, path: str, kind: str) -> None:
@@ -90,28 +77,7 @@ def test_a_body_that_trickles_is_given_up(guarded: RunningServer, path: str, kin
             except OSError:
                 break
         assert time.monotonic() - started < 10
-        if path != "/nowhere":
-            assert reported.startswith(b"HTTP/1.1 408 "), reported
-
-
-def test_one_address_has_so_many_connections(guarded: RunningServer) -> None:
-    wires = [connect(guarded) for _ in range(30)]
-    try:
-        refused, deadline = set(), time.monotonic() + 30
-        while len(refused) < 10 and time.monotonic() < deadline:
-            for wire in set(wires) - refused:
-                wire.settimeout(0.05)
-                with contextlib.suppress(TimeoutError):
-                    if wire.recv(65536).startswith(b"HTTP/1.1 429 "):
-                        refused.add(wire)
-        assert 10 <= len(refused) <= 12
-    finally:
-        for wire in wires:
-            wire.close()
-    # Their places are free again.
-    deadline = time.monotonic() + 30
-    while httpx.get(f"{guarded.url}/healthz").status_code != 200:
-        assert time.monotonic() < deadline
+        assert reported.startswith(b"HTTP/1.1 408 "), reported
 
 
 def test_without_a_key_requests_need_a_host_and_no_foreign_page(guarded: RunningServer) -> None:

@@ -251,6 +251,9 @@ class ProblemAnswer:
         retry_after = error.facts.get("retry_after", page.retry_after)
         if retry_after is not None:
             headers["retry-after"] = str(retry_after)
+        if page.status == 408:
+            # The rest of the body is not waited for.
+            headers["connection"] = "close"
         if page.status == 401:
             headers["www-authenticate"] = 'Bearer realm="pairmark"'
         # ASCII escapes keep lone surrogates, which UTF-8 cannot carry, from failing the answer itself.

@@ -81,7 +81,7 @@ def answer(listener: socket.socket, workers: int) -> None:
         timeout_graceful_shutdown=GRACE_S,
         timeout_worker_healthcheck=SILENCE_S,
         loop="uvloop",
-        http="pairmark.service.server:GuardedProtocol",
+        http="httptools",
         ws="none",
     )
     if workers > 1:

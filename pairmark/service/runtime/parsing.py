@@ -62,6 +62,7 @@ _sparse, _subject = msgspec.json.Decoder(SparseRow), msgspec.json.Decoder(Subjec
 
 _LEAD = re.compile(rb"\s*(\{|\[\s*[\[{]?)?")
 _ROW_END, _NUMBER_END = re.compile(rb"\]\s*,"), re.compile(rb",")
+_ELEMENT_END, _QUOTE = re.compile(rb"[\]}]\s*,"), re.compile(rb'\\.|"', re.DOTALL)
 NO_NUMBER = re.compile(rb"(?<![\w\"])-?(?:NaN|Infinity)")
 _TOLD = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<at>.*)`)?$", re.DOTALL)
 _MISMATCH = re.compile(r"Expected `(?P<expected>.*)`, got `(?P<got>\w+)`")
@@ -159,40 +160,52 @@ def parse_lists(
 
 
 def list_of(kind: Any, *, optional: bool = False) -> Reader:
-    """A reader of a list of numbers or texts of that type."""
+    """A reader of a list of numbers or texts of that type, in pieces, so that other threads run in between."""
     decoder = msgspec.json.Decoder(
         list[kind] | None if optional else Annotated[list[kind], Meta(min_length=1)]
     )
-    return lambda text, name: _decoded(decoder, text, name)
 
-
-def objects_of(kind: Any, most: int) -> Reader:
-    """A reader of at most ``most`` objects or lists of that type, one by one, so that other threads run in between."""
-    decoder = msgspec.json.Decoder(kind)
-
-    def read(text: bytes, name: str) -> list[Any]:
-        raws = _decoded(_objects, text, name)
-        if len(raws) > most:
-            raise InvalidInput(f"{name} has {len(raws)} elements; expected at most {most}", field=name)
-        return [_decoded(decoder, bytes(raw), f"{name}[{at}]") for at, raw in enumerate(raws)]
+    def read(text: bytes, name: str) -> list[Any] | None:
+        first, *others = _pieces(text, _NUMBER_END, 0)
+        values: list[Any] | None = _decoded(decoder, first, name)
+        for piece in others:
+            assert values is not None
+            found: list[Any] = _decoded(decoder, piece, name, len(values))
+            values += found
+        return values
 
     return read
 
 
-def read_scores(text: bytes, name: str) -> list[Any]:
+def objects_of(kind: Any, most: int) -> Reader:
+    """A reader of at most ``most`` objects or lists of that type, in pieces, so that other threads run in between."""
+    decoder = msgspec.json.Decoder(list[kind])
+
+    def read(text: bytes, name: str) -> list[Any]:
+        values: list[Any] = []
+        for piece in _pieces(text, _ELEMENT_END, 1):
+            found: list[Any] = _decoded(decoder, piece, name, len(values))
+            values += found
+            if len(values) > most:
+                raise InvalidInput(f"{name} has more than {most} elements; expected at most that", field=name)
+        return values
+
+    return read
+
+
+def read_scores(text: bytes, name: str) -> NDArray[np.float64]:
     """A number per pair, or a list per pair."""
-    scores: list[Any] = (_matrix if _lead(text) == b"[[" else _vector)(text, name, np.float64).tolist()
-    return scores
+    return (_matrix if _lead(text) == b"[[" else _vector)(text, name, np.float64)
 
 
-def read_probes(text: bytes, name: str) -> list[Any] | None:
+def read_probes(text: bytes, name: str) -> Float32 | list[Any] | None:
     """Vectors or records of probes, or null."""
     if text.strip() == b"null":
         return None
     rows = read_rows(text, name)
     if isinstance(rows, SparseRows):
         raise InvalidInput(f"{name} holds sparse vectors; expected lists of numbers, or records", field=name)
-    return list(rows.tolist()) if isinstance(rows, np.ndarray) else rows.rows
+    return rows if isinstance(rows, np.ndarray) else rows.rows
 
 
 def parse_pairs(body: bytes | bytearray) -> VectorPairs:
@@ -349,21 +362,28 @@ def raise_beyond(field: str) -> NoReturn:
 
 
 def _pieces(text: bytes, end: re.Pattern[bytes], kept: int) -> Iterator[bytes]:
-    """A list as lists of about `PIECE` bytes, cut behind an element; ``kept``: bytes of the end that are the element's.
-
-    A text in the list may be cut in two; both halves are refused then, as it would be.
-    """
-    if len(text) <= 2 * PIECE:
+    """A list as lists of about `PIECE` bytes, cut behind an element and in no text; ``kept``: bytes of the end that are
+    the element's."""
+    if len(text) <= 2 * PIECE or not _lead(text).startswith(b"["):
         yield text
         return
     start, stop = text.index(b"[") + 1, text.rindex(b"]")
     while stop - start > 2 * PIECE:
         cut = end.search(text, start + PIECE, stop)
+        while cut is not None and _in_text(text[start : cut.start()]):
+            cut = end.search(text, cut.end(), stop)
         if cut is None:
             break
         yield b"[%b]" % text[start : cut.start() + kept]
         start = cut.end()
     yield b"[%b]" % text[start:stop]
+
+
+def _in_text(piece: bytes) -> bool:
+    """Whether what begins outside of a text ends inside of one."""
+    if b"\\" not in piece:
+        return piece.count(b'"') % 2 == 1
+    return sum(mark[0] == b'"' for mark in _QUOTE.finditer(piece)) % 2 == 1
 
 
 # ---------------------------------------------------------------- objects

@@ -25,6 +25,8 @@ from pairmark.service.runtime.parsing import (
     MAX_OBJECTS,
     PIECE,
     check_structure,
+    list_of,
+    objects_of,
     parse_features,
     parse_lists,
     parse_pairs,
@@ -141,6 +143,16 @@ def test_long_sides_are_read_in_pieces_as_short_ones_are(
     flat = values.ravel()
     scores = parse_scores(b'{"scores":%b}' % json.dumps(flat.tolist()).encode())
     np.testing.assert_array_equal(scores, flat)
+
+
+@pytest.mark.parametrize("text", ["a", 'quo"te', "back\\\\slash", '","', "],", "tail\\\\"])
+def test_texts_are_never_cut_in_two(text: str) -> None:
+    units = [text, 7] * 60_000
+    assert list_of(int | str)(json.dumps(units).encode(), "units") == units
+    pairs = [(text, text)] * 60_000
+    assert objects_of(tuple[str, str], 60_000)(json.dumps(pairs).encode(), "pairs") == pairs
+    with pytest.raises(InvalidInput, match="more than 59999"):
+        objects_of(tuple[str, str], 59_999)(json.dumps(pairs).encode(), "pairs")
 
 
 def test_a_wrong_number_far_into_a_long_side_is_named() -> None:

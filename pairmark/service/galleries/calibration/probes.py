@@ -107,10 +107,10 @@ class ProbeReader:
         if request.dataset is not None:
             return self._of_dataset(version, request.dataset, form, refuse_overlap)
         rows, subjects = request.vectors, request.subjects
-        if not rows or subjects is None or len(subjects) != len(rows):
-            n = 0 if subjects is None else len(subjects)
+        if rows is None or not len(rows) or subjects is None or len(subjects) != len(rows):
+            n, n_rows = (0 if given is None else len(given) for given in (subjects, rows))
             raise InvalidInput(
-                f"there are {len(rows or ())} vectors and {n} subjects; expected equal numbers, at least one",
+                f"there are {n_rows} vectors and {n} subjects; expected equal numbers, at least one",
                 field="subjects",
             )
         whose = [subject_text(subject, "subjects") for subject in subjects]
