@@ -6,8 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn import clone
-from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    KFold,
+    LeaveOneGroupOut,
+    StratifiedKFold,
+    cross_val_score,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -26,8 +34,34 @@ def test_score_is_the_auc_of_all_pairs_of_rows() -> None:
     scores, same = model.score_pairs(rows, left, right), Y[left] == Y[right]
     wins = scores[same][:, None] - scores[~same]
     assert model.score(rows, Y) == pytest.approx(((wins > 0) + 0.5 * (wins == 0)).mean())
+    model.fit_pairs(rows[:-1], rows[1:], Y[:-1] == Y[1:])
     with pytest.raises(ValueError, match="every identity has one row"):
         model.score(X[::5], Y[::5])
+
+
+@pytest.mark.parametrize("model", [Plda(), SimilarityForest(n_estimators=3)])
+@pytest.mark.parametrize("splitter", [KFold(3), KFold(7), StratifiedKFold(5), LeaveOneGroupOut()])
+def test_no_splitter_of_sorted_identities_gives_nan(model: Any, splitter: Any) -> None:
+    # Parts to judge on hold one identity, parts of some, or one row of each.
+    rows, y = X[:30], Y[:30]
+    groups = y if isinstance(splitter, LeaveOneGroupOut) else None
+    scores = cross_val_score(model, rows, y, groups=groups, cv=splitter, error_score="raise")
+    assert ((scores > 0.3) & (scores <= 1)).all()
+    names = np.array([f"person {number}" for number in y])
+    fitted = MetricSimilarity()
+    sparse = cross_val_score(fitted, csr_array(rows), names, groups=groups, cv=splitter, error_score="raise")
+    assert np.isfinite(sparse).all()
+
+
+def test_rows_of_one_identity_are_scored_beside_means_that_fit_saw() -> None:
+    model = MetricSimilarity("euclidean").fit(X[:50], Y[:50])
+    rows, means = X[50:55], X[:50].reshape(10, 5, 4).mean(axis=1)
+    left, right = np.triu_indices(5, 1)
+    same, apart = model.pair_score(rows[left], rows[right]), model.score_against(rows, means).ravel()
+    wins = same[:, None] - apart
+    assert model.score(rows, Y[50:55]) == pytest.approx(((wins > 0) + 0.5 * (wins == 0)).mean())
+    with pytest.raises(ValueError, match="nor one that fit saw"):
+        model.score(X[55::5], Y[55::5])
 
 
 def test_models_are_selected_without_a_scorer() -> None:
@@ -58,7 +92,9 @@ def test_columns_have_names(model: Any) -> None:
 
 
 def test_a_race_that_a_forest_won_makes_no_vectors() -> None:
-    assert not hasattr(SimilarityAuto(candidates=["raw forest"], budget_seconds=9).fit(X, Y), "transform")
+    model = SimilarityAuto(candidates=["raw forest"], budget_seconds=9).fit(X, Y)
+    assert not hasattr(model, "transform")
+    assert not hasattr(model, "set_output")
 
 
 @pytest.mark.parametrize("model", [Plda(), MetricSimilarity(), SimilarityAuto(candidates=["plda"])])

@@ -8,7 +8,6 @@ from unicodedata import normalize
 
 import numpy as np
 import pytest
-from sklearn.model_selection import GroupKFold, KFold, cross_val_score
 
 from pairmark import (
     MetricSimilarity,
@@ -63,14 +62,6 @@ def test_a_buffer_that_is_filled_again_does_not_change_an_index(learner: Plda) -
     again = learner.top_k(X[:3], index, 3)
     np.testing.assert_array_equal(again[0], ids)
     np.testing.assert_array_equal(again[1], scores)
-
-
-def test_a_part_that_cannot_be_scored_names_the_splitter() -> None:
-    X, y = people(n=3, rows=30)
-    with pytest.warns(UserWarning, match="cv=GroupKFold"):
-        cross_val_score(Plda(), X, y, cv=KFold(3))
-    many, who = people()
-    assert np.isfinite(cross_val_score(Plda(), many, who, groups=who, cv=GroupKFold(3))).all()
 
 
 class Frame:

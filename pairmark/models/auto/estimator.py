@@ -325,6 +325,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
         """Names of the columns of `transform`, of the winner's kind."""
         return np.asarray(self._winner.get_feature_names_out(input_features))
 
+    @available_if(lambda self: not hasattr(self, "model_") or hasattr(self.model_, "transform"))  # type: ignore[untyped-decorator]
     def set_output(self, *, transform: str | None = None) -> Self:
         """What `transform` returns: see scikit-learn's ``set_output``."""
         if transform is not None:

@@ -32,9 +32,16 @@ from pairmark.models.core.inputs import (
     checked_pairs,
     fill_missing,
     fill_values,
+    identity_codes,
     row_numbers,
 )
-from pairmark.models.core.row_pairs import PairsOfRows, identity_auc, scored_rows
+from pairmark.models.core.row_pairs import (
+    PairsOfRows,
+    auc_beside_means,
+    identity_auc,
+    identity_means,
+    scored_rows,
+)
 from pairmark.models.core.schema import Stateful
 from pairmark.models.core.search import index as search
 from pairmark.models.core.search.forms import SearchForm, top_k_by_form
@@ -59,6 +66,8 @@ class PairScorerMixin(Stateful):
     n_features_in_: int
     fill_: Float32
     _accepts_sparse: bool = False
+    _identity_means: tuple[Any, NDArray[Any]] | None = None
+    """What `score` stands beside rows of one identity. Not saved."""
     _missing: Missing | None = None
     """How missing values (NaN) are filled; None: they are refused."""
 
@@ -88,6 +97,7 @@ class PairScorerMixin(Stateful):
         if not is_classifier(self):
             identities, codes = by_appearance(identities, codes)
         self._learn_identities(rows, codes, identities)
+        self._identity_means = identity_means(rows, codes, identities)
         return self
 
     def fit_pairs(
@@ -107,6 +117,7 @@ class PairScorerMixin(Stateful):
             As `fit`.
         """
         self._learn_pairs(*self._checked_pairs(left, right, same, sample_weight))
+        self._identity_means = None
         return self
 
     # What a family gives: the learning of checked rows; and checks of parameters beyond their annotations.
@@ -236,7 +247,9 @@ class PairScorerMixin(Stateful):
 
         What `sklearn.model_selection` judges by. For people or things that new ones will join, rows to judge on must be
         of identities that training did not see: ``GroupKFold().split(X, y, groups=y)``, or ``groups=y`` with
-        ``cv=GroupKFold()``. Other splitters hold rows of trained identities out, as is right for shared classes.
+        ``cv=GroupKFold()``. Other splitters hold rows of trained identities out, as is right for shared classes. Where
+        the rows are all of one identity, or no two of one (``cv=3`` cuts sorted ``y`` so), they are paired with the
+        means of identities that `fit` saw, too.
 
         Parameters
         ----------
@@ -245,16 +258,16 @@ class PairScorerMixin(Stateful):
         Raises
         ------
         ValueError
-            Where no two rows share an identity, or all do, and as `score_pairs`.
+            Where no two rows share an identity, or all do, and `fit` saw none to stand beside them; and as
+            `score_pairs`.
         """
-        try:
-            codes = checked_identities(y, np.asarray(y).shape[0])[1]
-        except ValueError as error:
-            raise ValueError(
-                f"{error}. Where y is sorted, splitters that cut it (KFold, cv=3) leave such parts: use "
-                "cv=GroupKFold() with groups=y, or StratifiedKFold for shared classes"
-            ) from None
-        return identity_auc(lambda left, right: self.score_pairs(X, left, right), codes)
+        identities, codes = identity_codes(y, np.asarray(y).shape[0])
+        if identities.size > 1 and np.bincount(codes).max() > 1:
+            return identity_auc(lambda left, right: self.score_pairs(X, left, right), codes)
+        if self._identity_means is None:
+            checked_identities(y, codes.size)
+        means: Any = self._identity_means
+        return auc_beside_means(self._pairs_of, self._validated(X, "X"), identities[codes], *means)
 
     @property
     def aggregations(self) -> tuple[str, ...]:

@@ -126,15 +126,8 @@ def row_numbers(numbers: ArrayLike, n_rows: int, name: str) -> Int64:
     return array.astype(np.int64, copy=False)
 
 
-def checked_identities(y: ArrayLike, n_rows: int) -> tuple[NDArray[Any], Int64]:
-    """Distinct identities and each row's code into them.
-
-    Raises
-    ------
-    ValueError
-        When lengths differ, a row has none, or no two rows share an identity, or all do: then there is nothing to
-        tell apart. Of as many identities as people would be, when a word such as ``unknown`` is one.
-    """
+def identity_codes(y: ArrayLike, n_rows: int) -> tuple[NDArray[Any], Int64]:
+    """Distinct identities and each row's code into them; a `ValueError` when lengths differ, or a row has none."""
     if y is None:
         raise ValueError(
             "learning requires y to be passed, but the target y is None: give one identity a row"
@@ -152,6 +145,19 @@ def checked_identities(y: ArrayLike, n_rows: int) -> tuple[NDArray[Any], Int64]:
             raise ValueError("y holds texts and numbers; expected one of the two: use y.astype(str)")
     identities, codes = np.unique(labels, return_inverse=True)
     identities, codes = merged_labels(identities, codes)
+    return identities, codes.astype(np.int64, copy=False)
+
+
+def checked_identities(y: ArrayLike, n_rows: int) -> tuple[NDArray[Any], Int64]:
+    """As `identity_codes`, to learn from.
+
+    Raises
+    ------
+    ValueError
+        As there, and when no two rows share an identity, or all do: then there is nothing to tell apart. Of as many
+        identities as people would be, when a word such as ``unknown`` is one.
+    """
+    identities, codes = identity_codes(y, n_rows)
     if identities.size < 2:
         raise ValueError(
             "y holds a single identity (1 class); expected at least two, to have pairs that differ"
@@ -162,7 +168,7 @@ def checked_identities(y: ArrayLike, n_rows: int) -> tuple[NDArray[Any], Int64]:
         )
     if identities.size >= OPEN_SET_FROM:
         refuse_placeholders(identities, np.bincount(codes), "rows")
-    return identities, codes.astype(np.int64, copy=False)
+    return identities, codes
 
 
 def by_appearance(identities: NDArray[Any], codes: Int64) -> tuple[NDArray[Any], Int64]:

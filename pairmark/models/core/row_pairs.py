@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse, vstack
 
 from pairmark.models.core.arrays import Float32, Int64
 
@@ -17,6 +19,7 @@ _CELLS = 16 * 1024 * 1024
 _PAIR_CELLS = 8 * 1024 * 1024
 _MOST_PAIRS, _LEAST_PAIRS = 65_536, 256
 
+_MOST_MEANS, _MOST_BESIDE = 200, 500
 AUC_PAIRS = 1_000_000
 """Most pairs of a kind that an AUC is worked out of."""
 
@@ -80,7 +83,45 @@ def identity_auc(score: PairsOfRows, codes: Int64) -> float:
         left, right = random.integers(0, n, (2, 2 * AUC_PAIRS))
         apart = np.flatnonzero(codes[left] != codes[right])[:AUC_PAIRS]
         sides = [(order[place], order[mate]), (left[apart], right[apart])]
-    same, different = (score(*pairs) for pairs in sides)
+    return _auc(*(score(*pairs) for pairs in sides))
+
+
+def _auc(same: Float32, different: Float32) -> float:
     different = np.sort(different)
     below = [np.searchsorted(different, same, side=side).mean() for side in ("left", "right")]
     return float(sum(below) / (2 * different.size))
+
+
+def identity_means(rows: Any, codes: Int64, identities: NDArray[Any]) -> tuple[Any, NDArray[Any]] | None:
+    """Means of the rows of the first identities, and these; None where rows are no numbers."""
+    if rows.dtype == object:
+        return None
+    share = (1.0 / np.bincount(codes)[codes]).astype(np.float32)
+    shares = csr_array((share, (codes, np.arange(codes.size))), shape=(identities.size, codes.size))
+    return shares[:_MOST_MEANS] @ rows, identities[:_MOST_MEANS]
+
+
+def auc_beside_means(
+    prepare: Callable[[Any], PairsOfRows],
+    rows: Any,
+    labels: NDArray[Any],
+    means: Any,
+    known: NDArray[Any],
+) -> float:
+    """AUC of pairs of rows, and of rows and means of known identities."""
+    some = np.unique(np.linspace(0, labels.size - 1, _MOST_BESIDE).astype(int))
+    stack: Any = vstack if bool(issparse(rows)) else np.vstack
+    # Means of sparse rows are sparse, and a learner may take them as dense.
+    beside = stack([rows[some], means if issparse(means) == issparse(rows) else means.toarray()])
+    beside = beside.tocsr() if stack is vstack else beside.astype(np.float32)
+    left, right = np.triu_indices(beside.shape[0], 1)
+    left, right = left[left < some.size], right[left < some.size]
+    names = np.concatenate([labels[some], known])
+    same = names[left] == names[right]
+    if same.all() or not same.any():
+        raise ValueError(
+            "y has no two rows of one identity, nor one that fit saw: use cv=GroupKFold() with groups=y, or "
+            "StratifiedKFold for shared classes"
+        )
+    scores = scored_rows(prepare, beside, left, right)
+    return _auc(scores[same], scores[~same])
