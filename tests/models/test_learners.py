@@ -365,6 +365,7 @@ class TestLabelRankers:
             ({"Y": np.where(np.arange(len(Y))[:, None] == 7, np.nan, Y)}, "row 7 of Y shows no label"),
             ({"Y": np.where(np.arange(5) == 3, np.nan, Y)}, "label 3 of Y is absent in every row"),
             ({"Y": np.where(np.arange(len(Y))[:, None] == 9, np.inf, Y)}, "infinity in row 9"),
+            ({"Y": np.where(np.arange(5) == 3, -1, Y)}, "Y holds -1 in row 0.*NaN where a label is absent"),
             ({"Y": np.zeros_like(Y)}, "no row of Y orders two labels"),
             ({"Y": np.full(Y.shape, "first")}, "Y: .*expected"),
             ({"X": np.where(X > 7.5, np.nan, X)}, "X.*NaN"),

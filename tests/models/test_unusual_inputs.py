@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from functools import partial
 from unicodedata import normalize
 
 import numpy as np
@@ -142,6 +143,16 @@ def test_units_of_one_spelling_are_one() -> None:
         operating_point(
             scores, same, 0.4, units=(np.where(names == "p3", "unknown", names)[left], names[right])
         )
+
+
+def test_scores_that_float32_does_not_tell_apart_are_refused_with_their_number() -> None:
+    left, right = np.triu_indices(60, 1)
+    scores = np.random.default_rng(0).normal(size=left.size)
+    asks = partial(operating_point, same=left // 2 == right // 2, fpr=0.4, units=(left // 2, right // 2))
+    for close in (1 + 1e-7 * scores, 1e8 + scores):
+        with pytest.raises(ValueError, match=r"1,770 different ones become \d+ as float32"):
+            asks(close)
+    assert asks(1e4 + scores).tpr == asks(scores).tpr
 
 
 def test_tables_that_are_none_are_refused() -> None:

@@ -424,3 +424,12 @@ class TestServing:
         found = served.cli("match", *sides, "--fpr", "0.2", "--model", "customers", "--json")
         assert found.returncode == 0, found.stderr
         assert json.loads(found.stdout)["pairs"][0]["decision"] == "match"
+        # Files of a spreadsheet are the same records, whatever the model's columns hold.
+        for name, row in (("a", 0), ("b", 1)):
+            written(tmp_path / f"{name}.csv", {column: [cells[row]] for column, cells in OTHERS.items()})
+        sides = (str(tmp_path / "a.csv"), str(tmp_path / "b.csv"))
+        again = served.cli("match", *sides, "--fpr", "0.2", "--model", "customers", "--json")
+        assert json.loads(again.stdout)["pairs"] == json.loads(found.stdout)["pairs"], again.stderr
+        (tmp_path / "a.csv").write_text("given,weight\nana,heavy\n")
+        refused = served.cli("match", *sides, "--fpr", "0.2", "--model", "customers")
+        assert "'heavy'; expected a number" in " ".join(refused.stderr.split())

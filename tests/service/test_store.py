@@ -196,6 +196,7 @@ def test_a_new_calibration_becomes_the_default_only_when_asked(deployment):
         ({"scores": [[1.0], [2.0], [3.0]]}, "scores"),
         ({"scores": ["a", "b", "c"]}, "scores"),
         ({"scores": []}, "scores"),
+        ({"scores": [1e9 + 1, 1e9, 1e9 + 2]}, "scores: 3 different ones become 1 as float32"),
         ({"scores": [1.0, 1.0, 1.0]}, "equal"),
         ({"same": [1, 0]}, "same"),
         ({"same": [1, 1, 1]}, "different"),

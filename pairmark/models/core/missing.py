@@ -11,7 +11,7 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.arrays import Int64
+from pairmark.models.core.arrays import Float64, Int64
 
 PLACEHOLDERS = frozenset({
     "n/a", "na", "none", "null", "nan", "-", "--", "?", ".", "unknown", "#n/a", "<na>", "(null)", "\\n", "nil", "tbd",
@@ -98,3 +98,12 @@ def merged_labels(names: NDArray[Any], codes: Int64) -> tuple[NDArray[Any], Int6
         np.array([label_of(text) for text in texts], dtype=names.dtype), return_inverse=True
     )
     return merged, place[codes]
+
+
+def row_of_unranked(positions: Float64) -> int | None:
+    """The first row that marks absent labels by -1, as other formats do, or None: taken for a position that would be
+    the best."""
+    is_marked = positions == -1
+    if is_marked.any() and (positions[~is_marked] >= 0).any() and not (positions[~is_marked] < 0).any():
+        return int(np.flatnonzero(is_marked.any(axis=1))[0])
+    return None

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
+from pairmark.models.core.missing import row_of_unranked
 from pairmark.models.evaluation.rankings import Positions, mid_positions, pairwise_shares
 
 MAX_LABELS = 1_000
@@ -67,6 +68,11 @@ def training_rankings(Y: ArrayLike, n_rows: int) -> TrainingRankings:
     if np.isinf(values).any():
         row = int(np.flatnonzero(np.isinf(values).any(axis=1))[0])
         raise ValueError(f"Y holds an infinity in row {row}; expected positions, NaN where a label is absent")
+    unranked = row_of_unranked(values)
+    if unranked is not None:
+        raise ValueError(
+            f"Y holds -1 in row {unranked}, the best position; expected NaN where a label is absent"
+        )
     present = ~np.isnan(values)
     if not present.any(axis=1).all():
         row = int(np.flatnonzero(~present.any(axis=1))[0])

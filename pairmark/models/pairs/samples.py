@@ -306,8 +306,21 @@ def _checked_scores(scores: ArrayLike) -> Float32:
     if not np.isfinite(values).all():
         bad = int(np.flatnonzero(~np.isfinite(values))[0])
         raise ValueError(f"scores[{bad}] is {raw[bad]}; expected finite float32 numbers")
+    refuse_collapsed(raw, values)
     # -0.0 and 0.0 compare equal, so they must also sort and print alike.
     return values + np.float32(0)
+
+
+def refuse_collapsed(raw: NDArray[Any], values: NDArray[np.float32]) -> None:
+    """Refuse scores that float32, in which scores are compared, hardly tells apart."""
+    if raw.dtype.itemsize <= values.dtype.itemsize:
+        return
+    n, n_left = np.unique(raw).size, np.unique(values).size
+    if n_left < n / 2:
+        raise ValueError(
+            f"scores: {n:,} different ones become {n_left:,} as float32, in which they are compared; subtract their "
+            "mean and rescale them first"
+        )
 
 
 def _unit_codes(units: ArrayLike, n: int) -> Int64:

@@ -11,6 +11,7 @@ A feature that a missing cell leaves open is NaN. Swapped sides give the same fe
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -43,6 +44,8 @@ _NUMERIC_NAMES = {
     "place": ("kilometres",),
 }
 JOINED = "all fields"
+_ACCENTED = re.compile("[a-z\u0370-\u03ff]")
+"""Letters that differ from each other by more than an accent, once decomposed."""
 _LEAST_WEIGHT = 1e-3
 _SEEN_TWICE = 2
 _PAIR = 2
@@ -318,14 +321,18 @@ def absent_cells(cells: Any) -> Bool:
 
 
 def cell_text(cell: Any, column: RecordColumn) -> str:
-    """A cell as a string to compare: lower case, without accents; empty where missing."""
+    """A cell as a string to compare: lower case, Latin and Greek without accents; empty where missing."""
     if cell is None:
         return ""
     if isinstance(cell, str):
         if cell.isascii():
             return cell.strip().lower()
-        parts = unicodedata.normalize("NFKD", cell.casefold())
-        return "".join(char for char in parts if not unicodedata.combining(char)).strip()
+        letters: list[str] = []
+        for char in unicodedata.normalize("NFKD", cell.casefold()):
+            # In other scripts marks make letters of their own.
+            if not unicodedata.combining(char) or not letters or _ACCENTED.match(letters[-1]) is None:
+                letters.append(char)
+        return unicodedata.normalize("NFC", "".join(letters)).strip()
     if column.type == "date":
         return str(np.datetime64(int(np.floor(cell)), "D")).replace("-", "")
     return str(int(cell)) if cell == int(cell) and abs(cell) < 1e15 else repr(cell)

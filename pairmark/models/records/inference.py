@@ -35,7 +35,8 @@ from pairmark.models.records.schema import (
 _MOSTLY = 0.8
 """Share of cells from which on the others look like mistakes, not like another type."""
 _EXAMPLES = 3
-_ID_NAMES = re.compile(r"(?:.*[_ ])?(?:id|uid|uuid|key)", re.IGNORECASE)
+_ID_NAMES = re.compile(r"(?:.*[_ .-])?(?:id|uid|uuid|guid|key)", re.IGNORECASE)
+_ROW_LABEL = re.compile(r"([A-Za-z]+[-_/# ]?)\d+")
 _IDENTITY_NAMES = frozenset(
     {"identity", "entity", "entity_id", "identity_id", "cluster", "cluster_id", "person_id"}
 )
@@ -291,15 +292,28 @@ def _inferred(cells: _Cells, has_id: bool) -> tuple[RecordColumn, str]:
         return RecordColumn(name=name, type="group"), "its name"
     if name.lower() in _IDENTITY_NAMES and len(distinct) < cells.n - cells.missing:
         return RecordColumn(name=name, type="identity"), "its name, and values that repeat"
-    if not has_id and cells.unique and cells.n > 1 and _ID_NAMES.fullmatch(name):
+    if not has_id and cells.unique and cells.n > 1 and is_id_name(name):
         return RecordColumn(name=name, type="id"), "its name, and a value of its own in every row"
     if not has_id and cells.unique and set(cells.steps) == {1.0}:
         return RecordColumn(name=name, type="id"), "it numbers the rows"
+    if not has_id and cells.unique and cells.n >= _NUMBERED and _are_row_labels(distinct):
+        return RecordColumn(name=name, type="id"), "a number behind the same letters, of its own in every row"
     for infer_one in (_boolean, _date, _number, _decimal_comma, _place):
         choice = infer_one(cells)
         if choice is not None:
             return choice
     return _string(cells)
+
+
+def is_id_name(name: str) -> bool:
+    """Whether a column's name says that it identifies: ``row_id``, ``CustomerID``, ``guid``."""
+    return _ID_NAMES.fullmatch(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)) is not None
+
+
+def _are_row_labels(cells: Iterable[str]) -> bool:
+    """Whether all are such as ``INV-000123``."""
+    matches = [_ROW_LABEL.fullmatch(cell.strip()) for cell in cells]
+    return len({match[1] if match else None for match in matches}) == 1 and matches[0] is not None
 
 
 def _boolean(cells: _Cells) -> tuple[RecordColumn, str] | None:
@@ -422,6 +436,11 @@ def _look(cells: _Cells, column: RecordColumn) -> None:
         if repeated:
             cells.warnings.append("ids repeat or are missing: pairs cannot name their rows by it")
         return
+    if is_id_name(column.name) or (cells.unique and cells.n >= _NUMBERED and _are_row_labels(cells.first)):
+        cells.warnings.append(
+            "looks like an id, and is compared. If it says nothing of who a row is, give it as id or ignore "
+            f"(--column {column.name}:ignore)"
+        )
     if column.type == "number" and len(cells.first) >= _RISING * cells.n:
         steps = cells.steps
         if sum(step > 0 for step in steps) >= _RISING * max(len(steps), 1):

@@ -11,7 +11,8 @@ from pairmark.schemas.scoring import MatchParameters, SimilarityParameters
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import Connection
 from pairmark.service.cli.options import Members, given
-from pairmark.service.cli.points import numbers, read_points, read_records, read_subjects
+from pairmark.service.cli.points import numbers, read_points, read_records, read_subjects, read_table
+from pairmark.service.cli.training import resolve
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,8 +22,8 @@ SHOWN = 20
 Side = Annotated[
     str,
     typer.Argument(
-        help="A CSV of points whose first line names the features (-: standard input), one point: 5.1,3.5,1.4, or "
-        "a JSON file of a record or a list of records."
+        help="A CSV of points or records whose first line names the columns (-: standard input), one point: "
+        "5.1,3.5,1.4, or a JSON file of a record or a list of records."
     ),
 ]
 
@@ -42,7 +43,7 @@ def similarity(
     scoring: Annotated[SimilarityParameters, Members("aggregation model")],
 ) -> None:
     """Score pairs row by row, or one point against many."""
-    sides = (_side(left, subject), _side(right, subject))
+    sides = [_side(side, subject, client, scoring.model) for side in (left, right)]
     scores = client.similarity(*sides, **given(scoring)).tolist()
     rows = [(at, f"{score:.6g}") for at, score in enumerate(scores)]
     output.show({"scores": scores}, output.table(("pair", "score"), rows, empty="no pairs", most=SHOWN))
@@ -62,7 +63,7 @@ def match(
     """Decide which pairs match, at a false positive rate you choose."""
     if deciding.fpr is None:
         raise typer.BadParameter("expected --fpr")
-    sides = (_side(left, subject), _side(right, subject))
+    sides = [_side(side, subject, client, deciding.model) for side in (left, right)]
     answer = client.match(*sides, **given(deciding))
     decisions = answer.decisions or [
         "match" if is_match else "different" for is_match in answer.matches.tolist()
@@ -98,12 +99,21 @@ def _promise(point: dict[str, Any]) -> str:
     return f"{text} {point['n_units']:,} {counted} calibrate."
 
 
-def _side(argument: str, subject: str | None) -> list[Any]:
-    """A point, or the points (or subjects) of a file. What is made of numbers is a point: it may be too long for a
-    file's name."""
+def _side(argument: str, subject: str | None, client: Connection, model: str | None) -> list[Any]:
+    """A point, or the points, subjects or records of a file. What is made of numbers is a point: it may be too long for
+    a file's name."""
 
     def read(file: Path) -> list[Any]:
-        return read_points(file)[1] if subject is None else read_subjects(file, subject)
+        if subject is not None:
+            return read_subjects(file, subject)
+        try:
+            return read_points(file)[1]
+        except typer.BadParameter:
+            # A key that may only decide reads no model's columns, and sends points.
+            columns = _columns(client, model)
+            if columns is None:
+                raise
+            return read_table(file, columns)
 
     if argument == "-":
         return read(Path(argument))
@@ -121,3 +131,13 @@ def _side(argument: str, subject: str | None) -> list[Any]:
             return read(file)
         excerpt = argument if len(argument) <= 60 else f"{argument[:60]}..."
         raise typer.BadParameter(f"{excerpt!r} is neither a file nor a point such as 5.1,3.5,1.4") from error
+
+
+def _columns(client: Connection, model: str | None) -> dict[str, str] | None:
+    """The types of the columns of a model of records, where it is known which model is asked."""
+    names = [model] if model else [entry["name"] for entry in client.models(limit=2)]
+    if len(names) != 1:
+        return None
+    facts = client.version(*resolve(client, names[0]))["facts"]
+    columns: dict[str, str] | None = facts.get("columns")
+    return columns

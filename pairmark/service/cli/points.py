@@ -38,6 +38,19 @@ def read_records(argument: str) -> list[dict[str, Any]]:
     return records
 
 
+def read_table(file: Path, columns: dict[str, str]) -> list[dict[str, Any]]:
+    """Records of a CSV, of a model's columns; `typer.BadParameter` names the cell that is not of its column's type."""
+    from pairmark.models.records.tables import declared
+
+    names, lines = _table(file)
+    schema = declared(columns)
+    rows = [dict(zip(names, line, strict=True)) for line in lines]
+    try:
+        return list(schema.values(schema.records(rows, "a line", strict=False)))
+    except ValueError as error:
+        raise typer.BadParameter(f"{file}: {error}") from None
+
+
 def read_subjects(file: Path, column: str) -> list[dict[str, list[list[float]]]]:
     """Subjects in order of their first row: points with the same word in a column are samples of one subject. Refused
     as by `read_points`."""

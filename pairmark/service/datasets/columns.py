@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pairmark.schemas.datasets import DatasetRequest
@@ -28,9 +29,11 @@ class Columns:
     ----------
     header : names as the file has them. Repeated ones become ``name``, ``name.1``, ... and empty ones
         ``unnamed.N`` (N from 0), so that every column can be spoken of.
+    index : names of columns that are the index of a data frame, no features unless they are named.
     """
 
-    def __init__(self, header: list[str]) -> None:
+    def __init__(self, header: list[str], index: Collection[str] = ()) -> None:
+        self._index = index
         self.titles = [name.strip() for name in header]
         self.warnings: list[str] = []
         names_in_use = {name for name in self.titles if name}
@@ -82,8 +85,17 @@ class Columns:
                 raise InvalidInput(
                     f"column {self.names[number]!r} is both used and excluded", field="exclude"
                 )
+        index = {n for n, title in enumerate(self.titles) if title in self._index} - {
+            *excluded,
+            *role_columns,
+        }
+        excluded |= index
         features = [n for n in range(len(self.names)) if n not in excluded and n not in role_columns]
         warnings = list(self.warnings)
+        if index:
+            warnings.append(
+                f"left out, as the index of the data frame: {name_list([self.names[n] for n in sorted(index)])}"
+            )
         nameless = [self.names[n] for n in features if not self.titles[n]]
         if nameless:
             warnings.append(

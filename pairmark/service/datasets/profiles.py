@@ -10,14 +10,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pairmark.models.records.inference import is_id_name
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.datasets.columns import Columns
 from pairmark.service.datasets.tabular import (
     CSV_SOURCE,
+    LIST,
     check_width,
     connected,
     csv_given,
     kind_of,
+    pandas_index,
     raise_if_full,
     refuse_csv,
 )
@@ -42,7 +45,7 @@ _LABEL = re.compile(
     r"category)([ _.-]?(id|name))?",
     re.I,
 )
-_ID = re.compile(r"((.+[ _.-])?(id|uuid|guid)|row_?id|row|index|key|file(_?name)?|path|unnamed\.\d+|)", re.I)
+_ID = re.compile(r"row|index|file(_?name)?|path|unnamed\.\d+|__index_level_\d+__|", re.I)
 _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?(Z|[+-][0-9:]+)?"
 """A date, perhaps with a time, in ISO 8601."""
 _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+")
@@ -83,7 +86,8 @@ class Column:
         """Whether it holds other than numbers, and not only numbers with some mistakes or decimal commas."""
         commas = [_DECIMAL_COMMA.fullmatch(example) for example in self.examples]
         mistaken = self.numbers >= _MOSTLY * (self.rows - self.empty) or all(commas)
-        return self.kind == "text" and not mistaken
+        is_list = all(map(LIST.match, self.examples))
+        return self.kind == "text" and not mistaken and not is_list
 
 
 def profiled(upload: Upload, scratch: Path) -> list[Column]:
@@ -138,7 +142,7 @@ def _as_texts(upload: Upload, scratch: Path) -> Iterator[_TextTable]:
             source, query_params = "read_parquet(?)", [glob.escape(str(path))]
             described = connection.execute(f"DESCRIBE SELECT * FROM {source}", query_params).fetchall()
             check_width(len(described), limits)
-            columns = Columns([row[0] for row in described])
+            columns = Columns([row[0] for row in described], pandas_index(connection, query_params))
             quoted = ['"' + str(row[0]).replace('"', '""') + '"' for row in described]
             cells = {number: f"CAST({name} AS VARCHAR)" for number, name in enumerate(quoted)}
             kinds = {number: kind_of(str(row[1])) for number, row in enumerate(described)}
@@ -275,4 +279,5 @@ def _label(columns: list[Column]) -> str | None:
 def _is_id(column: Column) -> bool:
     """Whether a column only identifies rows."""
     unique = column.distinct >= 0.9 * (column.rows - column.empty)
-    return unique and bool(_ID.fullmatch(column.name)) and (column.kind == "text" or column.whole)
+    is_named_so = is_id_name(column.name) or bool(_ID.fullmatch(column.name))
+    return unique and is_named_so and (column.kind == "text" or column.whole)

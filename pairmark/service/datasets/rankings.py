@@ -17,11 +17,13 @@ class RankingColumn:
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._parsed = {text: _parse(text) for text in texts}
-        self.labels = sorted({label for parsed in self._parsed.values() if parsed for label in parsed})
-        if len(self.labels) < 2:
+        if all(parsed is None or len(parsed) == 1 for parsed in self._parsed.values()):
             raise InvalidInput(
-                "the ranking column orders fewer than two labels; expected such as b>a>c", field="ranking"
+                f"the ranking column orders fewer than two labels, as in {(*texts, '')[0][:60]!r}; expected labels "
+                "best first with > between them (= where they tie), such as b>a>c",
+                field="ranking",
             )
+        self.labels = sorted({label for parsed in self._parsed.values() if parsed for label in parsed})
         if len(self.labels) > MAX_RANKED:
             raise TooLarge(f"the rankings order {len(self.labels)} labels; at most {MAX_RANKED} are taken")
         at = {label: number for number, label in enumerate(self.labels)}

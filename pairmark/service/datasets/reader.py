@@ -21,6 +21,7 @@ from pairmark.schemas.datasets import (
 )
 from pairmark.service.datasets.arrays import Npz, clipped, row_blocks, svmlight_blocks
 from pairmark.service.datasets.data import DatasetPairs
+from pairmark.service.datasets.leaks import naming_features, naming_warning
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.pairs import contradictions, pair_counts, read_pairs
 from pairmark.service.datasets.profiles import text_features
@@ -93,6 +94,11 @@ def read_dataset(
         if request.columns is not None:
             records, writer, notes = _from_records(upload, out, scratch)
             blocks, row_of = iter([records.block]), records.row_of
+            if records.one_sided:
+                warnings.append(
+                    f"not compared, since only one of the tables has them: {name_list(records.one_sided)}. Name them "
+                    "alike where they hold the same"
+                )
             if not labelled and records.block.labels is None:
                 _refuse_unlabelled("no column is of type identity or classes")
         elif upload.is_table:
@@ -137,6 +143,11 @@ def read_dataset(
         if identity is not None and dataset.label_counts.size and request.label is None:
             summary["label"], summary["label_role"] = identity.name, identity.type
     _check_labels(dataset, summary["label_role"])
+    if dataset.label_counts.size and not dataset.sparse:
+        X: Any = np.load(out / "X.npy", mmap_mode="r") if notes is None else records.block.X
+        schema = None if notes is None else records.inference.schema
+        names = dataset.feature_names or [f"x{at}" for at in range(dataset.features)]
+        dataset.warnings += naming_warning(naming_features(X, np.load(out / "y.npy"), names, schema))
     return dataset, summary
 
 

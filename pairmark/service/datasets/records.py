@@ -37,12 +37,14 @@ class RecordTable(NamedTuple):
     label_names: list[str] | None = None
     row_of: tuple[dict[str, int], dict[str, int]] | None = None
     """Row id -> row of the left and the right table, where there are two."""
+    one_sided: Sequence[str] = ()
+    """Columns that only one of two tables has."""
 
 
 def read_records(upload: Upload, scratch: Path) -> RecordTable:
     """CSV or Parquet as records; `InvalidInput` names row and column of a cell that is not of its column's type."""
     request, limits = upload.request, upload.limits
-    table, n = _tables(upload, scratch)
+    table, n, one_sided = _tables(upload, scratch)
     n_rows = len(next(iter(table.values())))
     if n_rows == 0:
         raise InvalidInput("the file has no rows; expected at least one row of data")
@@ -55,7 +57,9 @@ def read_records(upload: Upload, scratch: Path) -> RecordTable:
     # Files of rankings often carry each label's position too: as fields those would give the answer away.
     beside = table.keys() & set(labels or ())
     try:
-        inference = infer(table, _types(request) | dict.fromkeys(beside, "ignore"))
+        inference = infer(
+            table, dict.fromkeys(one_sided, "ignore") | _types(request) | dict.fromkeys(beside, "ignore")
+        )
         cells = inference.schema.read(table)
     except RecordError as error:
         first = error.problems[0]
@@ -86,18 +90,28 @@ def read_records(upload: Upload, scratch: Path) -> RecordTable:
         raise InvalidInput("row ids repeat within a table; expected a different one in every row", field="id")
     if sides[0].keys() & sides[1].keys():
         texts["ids"] = [f"{'right' if row >= n else 'left'}:{row_id}" for row, row_id in enumerate(ids)]
-    return RecordTable(inference, Block(X=cells, rankings=positions, **texts), labels, (sides[0], sides[1]))
+    block = Block(X=cells, rankings=positions, **texts)
+    return RecordTable(inference, block, labels, (sides[0], sides[1]), one_sided)
 
 
-def _tables(upload: Upload, scratch: Path) -> tuple[dict[str, list[Any]], int]:
-    """The cells of one table, or of two with the second one's rows last, and how many rows the first of two has."""
+def _tables(upload: Upload, scratch: Path) -> tuple[dict[str, list[Any]], int, list[str]]:
+    """The cells of one table, or of two with the second one's rows last; how many rows the first of two has; and
+    columns that one of two lacks. Columns of two are one by name, else by spelling: ``Last Name`` is ``last_name``."""
     table = _cells(upload, scratch / "left", upload.file, upload.kind)
     if upload.right is None:
-        return table, 0
+        return table, 0, []
     right_table = _cells(upload, scratch / "right", *upload.right)
+    name_of = {_spelling(name): name for name in table if name not in right_table}
+    for name in [name for name in right_table if name not in table and _spelling(name) in name_of]:
+        right_table[name_of.pop(_spelling(name))] = right_table.pop(name)
     n, m = (len(next(iter(side.values()))) for side in (table, right_table))
     names = dict.fromkeys([*table, *right_table])
-    return {name: [*table.get(name, [None] * n), *right_table.get(name, [None] * m)] for name in names}, n
+    joined = {name: [*table.get(name, [None] * n), *right_table.get(name, [None] * m)] for name in names}
+    return joined, n, sorted(table.keys() ^ right_table.keys())
+
+
+def _spelling(name: str) -> str:
+    return "".join(char for char in name.casefold() if char.isalnum())
 
 
 def _types(request: DatasetRequest) -> dict[str, str]:
@@ -154,7 +168,10 @@ def column_notes(inference: Inference) -> list[RecordColumnOut]:
 
 def _cells(upload: Upload, scratch: Path, file: Path, kind: str) -> dict[str, list[Any]]:
     scratch.mkdir(parents=True)
-    plain = DatasetRequest.model_validate({"name": upload.request.name, "header": upload.request.header})
+    request = upload.request
+    # The index of a data frame is left out unless it is named.
+    named = dict.fromkeys([*_types(request), *request.ranking], "ignore")
+    plain = DatasetRequest.model_validate({"name": request.name, "header": request.header, "columns": named})
     with closing(Table(file, scratch, kind, plain, upload.limits, as_cells=True)) as table:
         return table.cells()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,6 +39,8 @@ CSV_SOURCE = (
     "read_csv(?, auto_detect=false, header=?, delim=?, quote='\"', escape='\"', strict_mode=true, "
     "max_line_size=?, buffer_size=?, columns=?)"
 )
+LIST = re.compile(r"\s*\[\s*[-+.\d]")
+"""Begins a list of numbers in a cell of text."""
 _VECTOR = re.compile(r"(.*)\[\d*\]")
 _NUMBERS = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN)")
 
@@ -124,12 +127,22 @@ class Table:
             self.roles.warnings.append(
                 "most column names are numbers: if the file has no header line, send it again with header=false"
             )
-        numbers = set() if self._as_cells else {*self.roles.features, *self._position_columns()}
+        self._source = CSV_SOURCE
+        texts = {f"c{n}": "VARCHAR" for n in range(len(header))}
+        self._query_params = csv_given(plain, request.header, delimiter, texts)
+        first = (
+            () if self._as_cells else self._query(f"SELECT * FROM {self._source} LIMIT 1").fetchone() or ()
+        )
+        lists = {n for n in self.roles.features if first and LIST.match(first[n] or "")}
+        numbers = set() if self._as_cells else {*self.roles.features, *self._position_columns()} - lists
         types = {f"c{n}": "DOUBLE" if n in numbers else "VARCHAR" for n in range(len(header))}
         longest = MAX_CELL + 1 if self._as_cells else _MAX_TEXT
-        self._source = CSV_SOURCE
         self._query_params = csv_given(plain, request.header, delimiter, types)
         self._cells = {n: f"c{n}" if n in numbers else _bounded(f"c{n}", longest) for n in range(len(header))}
+        for n in lists:
+            # Not the bare column: its cast would become the reader's, and refuse what is no list in its own words.
+            self._cells[n] = f"TRY_CAST(trim(c{n}) AS DOUBLE[])"
+            self._widths[n] = self._width(self._cells[n], self.roles.names[n])
         self._bound_rankings({n: f"c{n}" for n in self.roles.ranking})
 
     def _position_columns(self) -> set[int]:
@@ -216,7 +229,8 @@ class Table:
             raise_if_full(error, self._limits)
             raise InvalidInput("the file is not whole Parquet; is it truncated?", field="file") from error
         check_width(len(described), self._limits)
-        columns = Columns([row[0] for row in described])
+        index = pandas_index(self._con, self._query_params) - (request.columns or {}).keys()
+        columns = Columns([row[0] for row in described], index)
         self.roles = columns.roles(request)
         ranking = self._position_columns()
         self._cells = {}
@@ -224,8 +238,11 @@ class Table:
         rows = int(count_row[0]) if count_row else 0
         for number, (name, kind, *_) in enumerate(described):
             quoted = '"' + name.replace('"', '""') + '"'
+            if self._as_cells and name in index:
+                continue
             if self._as_cells:
-                self._cells[number] = quoted
+                # Without a package of time zones Python takes no zoned time: it is read in UTC.
+                self._cells[number] = f"CAST({quoted} AS TIMESTAMP)" if "TIME ZONE" in kind else quoted
             elif number in self.roles.features or number in ranking:
                 if number in self.roles.features and kind_of(kind) == "vector":
                     self._widths[number] = self._width(quoted, name)
@@ -358,6 +375,18 @@ class Table:
             return ranking.positions(cells_of[self.roles.ranking[0]], start)
         # An empty cell, None, becomes NaN: the label is absent.
         return np.stack([np.array(cells_of[n], dtype=np.float64) for n in self.roles.ranking], axis=1)
+
+
+def pandas_index(connection: duckdb.DuckDBPyConnection, query_params: list[Any]) -> set[str]:
+    """The columns of a Parquet file that are a data frame's index, as pandas says beside them."""
+    row = connection.execute(
+        "SELECT decode(value) FROM parquet_kv_metadata(?) WHERE key = 'pandas'", query_params
+    ).fetchone()
+    try:
+        names = json.loads(row[0])["index_columns"] if row else []
+    except (ValueError, KeyError, TypeError):
+        return set()
+    return {name for name in names if isinstance(name, str)}
 
 
 def kind_of(column_type: str) -> str:

@@ -17,7 +17,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from pairmark.models.core.missing import label_of
+from pairmark.models.core.missing import label_of, row_of_unranked
 from pairmark.models.records.schema import Records, Schema
 from pairmark.service.datasets.data import (
     FACTS,
@@ -359,6 +359,14 @@ class DatasetWriter:
         if np.isinf(rankings).any():
             row = int(np.argwhere(np.isinf(rankings))[0][0])
             raise InvalidInput(f"row {self.rows + row + 1} has an infinite ranking position", field="ranking")
+        unranked = row_of_unranked(rankings)
+        if unranked is not None:
+            raise InvalidInput(
+                f"row {self.rows + unranked + 1} has the ranking position -1, which would be the best; expected 0 or "
+                "more, and nothing (in npz NaN) where a label is absent",
+                row=self.rows + unranked + 1,
+                field="ranking",
+            )
         empty = np.flatnonzero(np.isnan(rankings).all(axis=1))
         if empty.size:
             number = self.rows + int(empty[0]) + 1

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pairmark.models.evaluation.suspects import TOLD, suspects
 from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.service.datasets.data import LabelledData
+from pairmark.service.datasets.leaks import naming_features, naming_warning
 
 SHOWN = 3
 
@@ -29,7 +30,8 @@ def doubtful(pairs: HeldOutPairs, scores: NDArray[np.float32], data: LabelledDat
     double_names, labels = suspects(scores, pairs.same, rows, y[rows])
     names = double_names if pairs.protocol == "open-set" else double_names[:0]
     n_rows = int(labels.size)
-    sentences = []
+    naming = naming_features(data.X, y, data.feature_names, data.schema)
+    sentences = [f"A feature {line}." for line in naming_warning(naming)]
     if len(names):
         first_name, second_name = (data.identities[code] for code in names[0].tolist())
         sentences.append(

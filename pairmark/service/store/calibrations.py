@@ -16,6 +16,7 @@ from pairmark.models.calibration.system_weights import MAX_SYSTEMS, SystemWeight
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.inputs import checked_same
 from pairmark.models.core.missing import label_of, refuse_placeholders
+from pairmark.models.pairs.samples import refuse_collapsed
 from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.models.registry import spec_of
 from pairmark.schemas.jobs import GroupRole, ListOrigin, Protocol
@@ -451,6 +452,10 @@ def _numbers(values: Any, field: str) -> NDArray[np.float32]:
     if not np.isfinite(single).all():
         at = int(np.argwhere(~np.isfinite(single))[0][0])
         raise InvalidInput(f"{field}[{at}]: expected a finite float32 number", field=field)
+    try:
+        refuse_collapsed(array, single)
+    except ValueError as error:
+        raise InvalidInput(str(error), field=field) from None
     return single
 
 

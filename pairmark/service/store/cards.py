@@ -87,7 +87,8 @@ def _factors(metrics: dict[str, Any]) -> list[str]:
 
 
 def _limits(version: VersionOut, promises: list[PromisedRate], evidence: Evidence | None) -> list[str]:
-    sentences = []
+    doubts = (version.facts.get("suspects") or {}).get("text")
+    sentences = [doubts] if doubts else []
     if "match" in version.capabilities:
         if not promises:
             sentences.append("It has no calibration of its own, so it promises no false positive rate.")

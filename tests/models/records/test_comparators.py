@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz.distance import JaroWinkler, Levenshtein
 
-from pairmark.models.records.comparators import Comparators
+from pairmark.models.records.comparators import Comparators, cell_text
 from pairmark.models.records.kernels.strings import MAX_CHARS, jaro_winkler, levenshtein
 from pairmark.models.records.schema import RecordColumn, Records, Schema
 
@@ -158,3 +158,16 @@ class TestPairs:
         assert got["day: days between"] == 31
         assert got["ok: equal"] == 0
         assert got["at: kilometres"] == pytest.approx(343.6, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("Zoë", "zoe", True), ("Ñandú", "nandu", True), ("Ωμέγα", "ωμεγα", True), ("が", "か", False),
+        ("パ", "ハ", False), ("й", "и", False), ("क्", "क", False), ("ё", "е", False), ("が", "か\u3099", True),
+        ("ﬁn", "fin", True),
+    ],
+)  # fmt: skip
+def test_accents_fold_and_letters_of_their_own_do_not(one: str, other: str, alike: bool) -> None:
+    column = RecordColumn(name="name", type="name")
+    assert (cell_text(one, column) == cell_text(other, column)) is alike

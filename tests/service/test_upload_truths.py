@@ -1,0 +1,164 @@
+"""What an upload says of a file that is not what it looks like, or refuses at once, where a job would fail later."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pairmark.schemas.datasets import DatasetOut, DatasetRequest
+from pairmark.service.errors import InvalidInput
+from tests.service.conftest import Deployment
+
+RNG = np.random.default_rng(0)
+WHO = np.repeat(np.arange(40), 3)
+NUMBERS = RNG.normal(size=(120, 2)).round(4)
+VECTORS = {"who": [f"p{one}" for one in WHO], "a": NUMBERS[:, 0].tolist(), "b": NUMBERS[:, 1].tolist()}
+RECORDS = {
+    "who": VECTORS["who"],
+    "name": [f"{('ana', 'bob', 'carl')[one % 3]} {('king', 'mill')[one % 2]}" for one in range(120)],
+    "city": [("lyon", "graz")[one % 2] for one in range(120)],
+}
+
+
+def added(deployment: Deployment, table: dict[str, Any], suffix: str = "csv", **roles: Any) -> DatasetOut:
+    stream = io.StringIO()
+    lines = csv.writer(stream)
+    lines.writerow(table)
+    lines.writerows(zip(*table.values(), strict=True))
+    request = DatasetRequest(name="table", **({"identity": "who"} | roles))
+    return deployment.datasets.add(io.BytesIO(stream.getvalue().encode()), request, filename=f"t.{suffix}")
+
+
+def written(deployment: Deployment, query: str, index: str | None = None) -> Any:
+    """A Parquet file of a query; ``index``: its column that pandas would say is the index."""
+    import duckdb
+
+    path = deployment.folder / "t.parquet"
+    pandas = json.dumps({"index_columns": [index]}).replace("'", "''")
+    metadata = "" if index is None else f", KV_METADATA {{pandas: '{pandas}'}}"
+    duckdb.sql(f"COPY ({query}) TO '{path}' (FORMAT parquet{metadata})")
+    return path
+
+
+@pytest.mark.parametrize("index", ["__index_level_0__", "visit", "who"])
+def test_the_index_of_a_data_frame_is_no_feature(deployment: Deployment, index: str) -> None:
+    more = "" if index == "who" else f", i * 7 AS {index}"
+    query = f"SELECT 'p' || (i // 2) AS who, sin(i) AS a{more} FROM range(80) t(i)"
+    found = deployment.datasets.add(
+        written(deployment, query, index), DatasetRequest(name="x", identity="who")
+    )
+    assert (found.feature_names, found.n_labels) == (["a"], 40)
+    assert ("index of the data frame" in " ".join(found.warnings)) == (index != "who")
+
+
+def test_the_index_of_a_frame_of_records_is_no_column(deployment: Deployment) -> None:
+    query = (
+        "SELECT 'p' || (i // 2) AS who, 'n' || (i % 9) || ' x' AS name, i * 7 AS visit FROM range(80) t(i)"
+    )
+    path = written(deployment, query, "visit")
+    kept = {"identity": "who", "columns": {"visit": "number"}}
+    for roles, names in (({"identity": "who"}, ["name"]), (kept, ["name", "visit"])):
+        assert deployment.datasets.add(path, DatasetRequest(name="x", **roles)).feature_names == names
+
+
+@pytest.mark.parametrize("values", [WHO * 7 + 3, [one * 2654435761 % 2**31 for one in WHO], WHO / 7])
+def test_a_feature_that_names_the_person_is_told(deployment: Deployment, values: Any) -> None:
+    for table in (VECTORS, RECORDS):
+        found = " ".join(added(deployment, {**table, "code": list(values)}).warnings)
+        assert "names the person: 'code' is the same" in found
+        assert "--exclude code" in found
+
+
+def test_what_does_not_name_the_person_is_not_told(deployment: Deployment) -> None:
+    year = 1950 + WHO % 20
+    for table in (
+        {**VECTORS, "year": year, "noisy": WHO + 0.01 * NUMBERS[:, 0]},
+        {**RECORDS, "year": year, "street": [f"mill road of {one}" for one in WHO]},
+        {"who": VECTORS["who"], "a": WHO / 7, "b": WHO / 3},
+    ):
+        assert "names the person" not in " ".join(added(deployment, table).warnings)
+
+
+@pytest.mark.parametrize(
+    ("column", "cells"),
+    [
+        ("inv", [f"INV-{at:06d}" for at in range(120)]),
+        ("CustomerID", RNG.permutation(10**6)[:120].tolist()),
+        ("guid", [f"{at:x}" for at in RNG.integers(2**60, size=120)]),
+        ("rowKey", [f"z{at}" for at in RNG.permutation(10**6)[:120]]),
+    ],
+)
+def test_labels_of_rows_are_ids(deployment: Deployment, column: str, cells: list[Any]) -> None:
+    types = {each.name: each.type for each in added(deployment, {**RECORDS, column: cells}).columns}
+    assert types[column] == "id"
+    # A second one is compared, and told.
+    second = added(deployment, {**RECORDS, column: cells}, columns={column: "text"})
+    assert f"column '{column}': looks like an id" in " ".join(second.warnings)
+
+
+def test_names_that_end_like_ids_are_none(deployment: Deployment) -> None:
+    found = added(
+        deployment,
+        {**RECORDS, "paid": [f"on {at}th" for at in range(120)], "madrid": [f"q {at}" for at in range(120)]},
+    )
+    assert {each.name: each.type for each in found.columns}["paid"] == "text"
+    assert "looks like an id" not in " ".join(found.warnings)
+
+
+def test_a_zoned_time_is_a_date(deployment: Deployment) -> None:
+    query = (
+        "SELECT 'p' || (i // 2) AS who, 'n' || (i % 9) || ' x' AS name, "
+        "TIMESTAMPTZ '2020-03-01 12:00:00+00' + INTERVAL (i) DAY AS seen FROM range(80) t(i)"
+    )
+    added_ = deployment.datasets.add(written(deployment, query), DatasetRequest(name="x", identity="who"))
+    assert {each.name: each.type for each in added_.columns}["seen"] == "date"
+    assert deployment.datasets.rows("x", [1]).items[0].vector["seen"] == "2020-03-02T12:00:00"
+
+
+@pytest.mark.parametrize("text", ["x,y,z", "x<y<z", "x|y|z", "x; y; z", '["x", "y", "z"]', "x y z"])
+def test_rankings_in_another_form_are_refused_at_upload(deployment: Deployment, text: str) -> None:
+    table = {"a": VECTORS["a"], "order": [text] * 120}
+    with pytest.raises(
+        InvalidInput, match=r"fewer than two labels, as in .*expected labels best first with >"
+    ):
+        added(deployment, table, identity=None, ranking=["order"])
+    fine = {"a": VECTORS["a"], "order": ["x > y > z", "y > x", "x"] * 40}
+    assert added(deployment, fine, identity=None, ranking=["order"]).ranking_labels == ["x", "y", "z"]
+
+
+def test_minus_one_is_no_position(deployment: Deployment) -> None:
+    table = {"a": VECTORS["a"], "x": [1, 2] * 60, "y": [2, 1] * 60, "z": [3, -1] * 60}
+    with pytest.raises(
+        InvalidInput, match=r"row 2 has the ranking position -1.*nothing .* where a label is absent"
+    ):
+        added(deployment, table, identity=None, ranking=["x", "y", "z"])
+    negated = {**table, "x": [-1, -2] * 60, "y": [-2, -1] * 60, "z": [-3, -3] * 60}
+    assert added(deployment, negated, identity=None, ranking=["x", "y", "z"]).rows == 120
+
+
+@pytest.mark.parametrize("form", ["[{:.2f}, {:.2f}]", "[{:.2f},{:.2f}]", " [ {:.1e} , {:.1e} ]"])
+def test_lists_of_numbers_in_cells_are_vectors(deployment: Deployment, form: str) -> None:
+    cells = [form.format(*row) for row in NUMBERS]
+    found = added(deployment, {"who": VECTORS["who"], "v": cells, "age": VECTORS["a"]})
+    assert found.feature_names == ["v[0]", "v[1]", "age"]
+    for wrong, said in (("[1.0]", "lists of 1 to 2 numbers"), ("deleted", "rows without a list")):
+        with pytest.raises(InvalidInput, match=said):
+            added(deployment, {"who": VECTORS["who"], "v": [*cells[:-1], wrong]}, columns=None)
+
+
+def test_columns_of_two_tables_are_one_by_spelling(deployment: Deployment) -> None:
+    left = "id,Last Name,city,age\n" + "".join(f"a{at},n{at} x,c{at % 3} y,{at}\n" for at in range(40))
+    right = "id,last_name,City,title\n" + "".join(f"b{at},n{at} x,c{at % 3} y,t{at} z\n" for at in range(40))
+    pairs = "left,right,same\n" + "".join(f"a{at},b{(at + at % 2) % 40},{1 - at % 2}\n" for at in range(40))
+    found = deployment.datasets.add(
+        io.BytesIO(left.encode()), DatasetRequest(name="two"), filename="l.csv", right=io.BytesIO(right.encode()),
+        right_filename="r.csv", pairs=io.BytesIO(pairs.encode()),
+    )  # fmt: skip
+    assert found.feature_names == ["Last Name", "city"]
+    assert "only one of the tables has them: 'age', 'title'" in " ".join(found.warnings)
+    assert deployment.datasets.rows("two", [41]).items[0].vector == {"Last Name": "n1 x", "city": "c1 y"}
