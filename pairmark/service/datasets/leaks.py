@@ -38,7 +38,7 @@ def naming_features(X: Any, y: NDArray[Any], names: Sequence[str], schema: Schem
     low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
     n_distinct = 1 + (np.diff(np.sort(low, axis=0), axis=0) > 0).sum(axis=0)
     naming = ((low == high).mean(axis=0) >= _CONSTANT) & (n_distinct >= _DISTINCT * people.size)
-    return [] if naming.all() and naming.size > 1 else [names[at] for at in np.flatnonzero(naming)]
+    return [] if naming.all() and naming.size > 1 else [names[at] for at in np.flatnonzero(naming).tolist()]
 
 
 def naming_warning(features: Sequence[str]) -> list[str]:
