@@ -2,7 +2,7 @@
 
 ``http_peers``: all answer cosines of one pair or of 100 sent as JSON, over 8 kept-alive connections, every one with a
 request on the way. The client is raw sockets; what counts is the CPU of every thread of the server. Ours is
-`pairmark serve` with a model of the learner ``metric``, statistics and live check included. The plain services below
+`pairmark serve` with a model of the learner ``metric``, checks of inputs included. The plain services below
 check nothing and run on uvicorn, uvloop and httptools without an access log.
 
 ``request_cost``: `/similarity` and `/match` of one pair beside an earlier commit's service, in turns. On both sides the

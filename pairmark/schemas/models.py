@@ -663,30 +663,21 @@ class LedgerOut(Answer):
     versions: list[LedgerEntry] = Field(description="the calibrations, oldest first")
 
 
-class LiveOut(Answer):
-    """Statistics of a version's live scores since the service started."""
+class InputsOut(Answer):
+    """The rows that a version decided on since the service started, held against those of its calibration."""
 
-    scores: int = Field(description="number of scores since the service started", examples=[5120])
+    rows: int = Field(description="rows that were decided on", examples=[340])
+    unlike: int = Field(
+        description="rows unlike those of the calibration, whose pairs never matched", examples=[12]
+    )
+    today: dict[str, int] = Field(
+        description="`all` rows of the day (UTC), and those `unlike`", examples=[{"all": 340, "unlike": 12}]
+    )
     decided: dict[str, dict[str, int]] = Field(
         description="by requested rate: `n` decisions, of which `matched` were matches",
-        examples=[{"0.01": {"n": 5120, "matched": 37}}],
+        examples=[{"0.01": {"n": 170, "matched": 9}}],
     )
-    windows: int = Field(
-        description="number of windows of scores that were compared with the calibration", examples=[5]
-    )
-    alarms: int = Field(description="number of windows that differed from the calibration")
-    alarm: bool | None = Field(
-        description="whether the newest window differs from the calibration; null: no window is complete yet",
-        examples=[False],
-    )
-    distance: float | None = Field(
-        None,
-        description="how far the newest window of scores is from the calibration, 0 to 1; null: none is "
-        "complete yet",
-    )
-    limit: float | None = Field(None, description="a larger distance raises the alarm")
-    unrelated: dict[str, dict[str, int]] = Field(
-        default_factory=dict,
-        description="by requested rate: `pairs` of vectors from unrelated requests, the number `above` the "
-        "threshold, and `alarms`: how often the false positive rate in use was found to be above the guaranteed one",
+    moved: str | None = Field(
+        description="how rows have moved since the calibration; decisions then carry no guarantee until the version "
+        "is calibrated anew; null: nothing is known to have moved"
     )

@@ -10,7 +10,9 @@ from pydantic import (
 
 from pairmark.schemas.base import Answer, Moment, Page, Request
 
-Event = Literal["job.end", "alias.move", "review.enough", "review.alarm", "outcomes.contradict"]
+Event = Literal[
+    "job.end", "alias.move", "review.enough", "review.alarm", "outcomes.contradict", "inputs.moved"
+]
 """Actions of the audit log that webhooks can be told of."""
 EVENTS = get_args(Event)
 

@@ -186,7 +186,7 @@ async def _publish(services: Services, closing: asyncio.Event) -> None:
     score."""
     for tick in count(1):
         await asyncio.sleep(PUBLISH_S)
-        metrics.publish_live(services.runtime.live.watches())
+        metrics.publish_inputs(services.runtime.inputs.watches())
         await services.recorder.flush()
         db_metrics.publish(services.database)
         if tick % KEEP_USE_TICKS == 0:

@@ -45,11 +45,6 @@ class Settings(BaseSettings):
 
     metrics_public: bool = Field(False, description="whether /metrics needs no key")
     log_level: str = Field("INFO", description="least level of log lines: DEBUG, INFO, WARNING or ERROR")
-    live_probes: bool = Field(
-        True,
-        description="whether one vector of each /match request is kept in memory, at most 64 for each version, to watch"
-        " the false positive rate in use",
-    )
     audit_retention_days: float | None = Field(
         None, gt=0, description="days after which workers remove audit entries; default: never"
     )

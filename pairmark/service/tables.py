@@ -292,6 +292,7 @@ class CalibrationRow(Base):
     parent_id: Mapped[str | None] = mapped_column(String(32))
     subjects: Mapped[str | None] = mapped_column(String(64))
     size_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    moved: Mapped[str | None] = mapped_column(Text)
     created_at: Mapped[float]
 
 

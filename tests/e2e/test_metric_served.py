@@ -96,38 +96,44 @@ def series(server: RunningServer, name: str) -> dict[str, float]:
     return found
 
 
-def test_live_scores_are_counted_and_held_against_calibration(metric: RunningServer) -> None:
+def test_inputs_are_counted_and_held_against_calibration(metric: RunningServer) -> None:
     X, http = metric.facts["X"], metric.http
 
-    def ask(left: np.ndarray, right: np.ndarray, path: str = "/match?fpr=0.3") -> dict:
-        answer = http.post(
-            path, json={"model": "live@shadow", "left": left.tolist(), "right": right.tolist()}
-        )
+    def ask(left: np.ndarray, right: np.ndarray) -> dict:
+        sides = {"left": left.tolist(), "right": right.tolist()}
+        answer = http.post("/match?fpr=0.3", json={"model": "live@shadow", **sides})
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     rng = np.random.default_rng(0)
-    i, j = rng.integers(0, len(X), (2, 4_000))
-    # Counting starts with the first score, as soon as the calibration is read.
-    deadline = time.monotonic() + 30
-    while not series(metric, "pairmark_live_scores_total") and time.monotonic() < deadline:
-        ask(X[:1], X[1:2], "/similarity")
-        time.sleep(0.05)
-    before = sum(series(metric, "pairmark_live_scores_total").values())
+    i, j = rng.integers(0, len(X), (2, 400))
+    before = sum(series(metric, "pairmark_inputs_rows_total").values())
     matched = 0
-    for at in range(0, 4_000, 1_000):
-        reported = ask(X[i[at : at + 1_000]], X[j[at : at + 1_000]])
+    for at in range(0, 400, 10):
+        reported = ask(X[i[at : at + 10]], X[j[at : at + 10]])
         matched += sum(one["match"] for one in reported["matches"])
-    single = ask(X[0], X[1])
-    matched += single["matches"][0]["match"]
-    assert sum(series(metric, "pairmark_live_scores_total").values()) == before + 4_001
-    assert series(metric, "pairmark_live_decided_total")["0.3"] == 4_001
-    assert series(metric, "pairmark_live_matched_total")["0.3"] == matched
-    assert series(metric, "pairmark_live_alarm") == {"": 0}
-    assert set(series(metric, "pairmark_live_windows_total")) == {"calm"}
-    # Vectors on another scale: far apart as no pair of calibration was.
-    for at in range(0, 3_000, 1_000):
-        ask(5 * X[i[at : at + 1_000]], -5 * X[j[at : at + 1_000]])
-    assert series(metric, "pairmark_live_alarm") == {"": 1}
-    assert series(metric, "pairmark_live_distance")[""] > series(metric, "pairmark_live_limit")[""]
-    assert http.get("/models/live/versions/1/live").json()["alarm"] is True
+    assert "warnings" not in reported
+    assert sum(series(metric, "pairmark_inputs_rows_total").values()) == before + 800
+    assert series(metric, "pairmark_inputs_decided_total")["0.3"] == 400
+    assert series(metric, "pairmark_inputs_matched_total")["0.3"] == matched
+    assert series(metric, "pairmark_inputs_unlike_total")[""] < 20
+    assert series(metric, "pairmark_inputs_moved") == {"": 0}
+    ask(0 * X[:5], X[:5])
+    seen = http.get("/models/live/versions/1/inputs").json()
+    assert seen["unlike"] >= 5
+    assert seen["today"] == {"all": seen["rows"], "unlike": seen["unlike"]}
+    assert seen["moved"] is None
+    # A darker camera: no row says it, all of them do.
+    deadline = time.monotonic() + 30
+    while "warnings" not in reported and time.monotonic() < deadline:
+        at = rng.integers(0, len(X), 8)
+        reported = ask(X[at] * rng.uniform(0.75, 0.8), X[at[::-1]])
+    assert [warning["code"] for warning in reported["warnings"]] == ["inputs-moved"]
+    point = reported["operating_point"]
+    assert point["guarantee"] == "none"
+    assert not {"method", "confidence", "fpr_upper_bound"} & set(point)
+    assert "inputs have moved" in point["meaning"]
+    assert series(metric, "pairmark_inputs_moved") == {"": 1}
+    assert http.get("/models/live/versions/1/inputs").json()["moved"]
+    actions = [entry["action"] for entry in http.get("/audit?limit=50").json()["items"]]
+    assert actions.count("inputs.moved") == 1

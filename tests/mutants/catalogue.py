@@ -470,12 +470,20 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             '{"identity": "closed-set"',
         ),
     ),
-    "tests/service/runtime/test_unrelated.py": (
+    "tests/service/runtime/test_input_checks.py": (
         (
-            "a user who returns counts as one",
+            "no client by itself takes the others' guarantee away",
             "pairmark/service/runtime",
-            r"if not pairs\.is_new\(probe\):\n\s+return\n",
-            "if False:\n            return\n",
+            r"if self\.several and self\.clients\.count\(client\)",
+            "if False and self.clients.count(client)",
+        ),
+    ),
+    "tests/models/calibration/test_inputs.py": (
+        (
+            "a row outside any range is unlike",
+            "pairmark/models/calibration",
+            r"outside: Bool = ~\(\(seen >= self\.ranges\[0\]\) & ",
+            "outside: Bool = ~(",
         ),
     ),
 }

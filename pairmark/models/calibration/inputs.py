@@ -212,3 +212,55 @@ def _rows_of(pairs: HeldOutPairs) -> tuple[Int64, NDArray[Any]]:
     ends = np.concatenate([pairs.left, pairs.right])
     rows, first = np.unique(ends, return_index=True)
     return rows, np.asarray(pairs.units).T.ravel()[first]
+
+
+OUTER = 0.2
+"""The share of calibration people on each side of an edge."""
+TOLERATED = 0.45
+"""The largest share of new rows beyond an edge that is taken for theirs: the people who ask are few, and vary."""
+ALTERNATIVES = (0.6, 0.75, 0.9)
+"""Shares that the test looks out for."""
+ALARM = 1e7
+"""An alarm within n rows that are like calibration's has a chance of at most n over this."""
+FEWEST_PEOPLE = 20
+"""Fewer people say too little of where a fifth of them are."""
+
+
+class DriftTest:
+    """Whether the rows of a stream are still like those of the calibration: for what single rows cannot show.
+
+    Of each statistic the outer fifths of calibration people are watched, ten sides in all. Let L be q/p where a row is
+    beyond an edge and (1 - q)/(1 - p) where it is not, p being `TOLERATED`, q an alternative. While the chance that
+    the next row is beyond is at most p, whatever came before, E L <= 1. So the sums R <- (R + 1) L, averaged over
+    sides and alternatives, make R_n + N - n a supermartingale, and P(R reaches A within N rows) <= N / A (Shiryaev and
+    Roberts; Shin, Ramdas and Rinaldo 2022). People who come back do not break that: it asks for a chance below p, not
+    for independence.
+    """
+
+    def __init__(self, ranges: RowRanges) -> None:
+        self._ranges = ranges
+        self._edges = np.quantile(ranges.reference, [OUTER, 1 - OUTER], axis=0)
+        self._sums = np.zeros((2, len(STATISTICS), len(ALTERNATIVES)))
+        self._enough = len(ranges.reference) >= FEWEST_PEOPLE
+        self.n = 0
+        self.moved: str | None = None
+        """What has moved, in words; None: nothing is known to have."""
+
+    def observe(self, rows: Any) -> None:
+        """Take rows, in order, none of them flagged; after an alarm nothing more."""
+        q, p = np.array(ALTERNATIVES), TOLERATED
+        hit, miss = q / p, (1 - q) / (1 - p)
+        for seen in self._ranges.statistics(rows) if self._enough else ():
+            if self.moved is not None:
+                return
+            self.n += 1
+            beyond = np.stack([seen < self._edges[0], seen > self._edges[1]])
+            self._sums = (self._sums + 1) * np.where(beyond[:, :, None], hit, miss)
+            if self._sums.mean() >= ALARM:
+                side, statistic, _ = np.unravel_index(int(self._sums.argmax()), self._sums.shape)
+                low, high = np.exp(self._edges[:, statistic])
+                where, edge = ("below", low) if side == 0 else ("above", high)
+                self.moved = (
+                    f"the {STATISTICS[statistic]} of most rows is now {where} {edge:.3g}, as it was for a fifth of the "
+                    "people who calibrated"
+                )

@@ -19,8 +19,7 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from pairmark.service.runtime.live import Watch
-from pairmark.service.runtime.unrelated import UnrelatedPairs
+from pairmark.service.runtime.inputs import InputWatch
 
 # When a counter began is of no use to anybody here, and would be a line for each.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -58,30 +57,26 @@ POINTS = Counter("pairmark_points_answered", "Points ranked, classified or embed
 SEARCHED = Counter(
     "pairmark_gallery_answers", "Items that gallery searches returned, and verifications.", ["route"]
 )
-LIVE_SCORES = Counter(
-    "pairmark_live_scores",
-    "Scores held against calibration (at most 4,096 of a request, evenly picked).",
-    ["model", "version"],
+_OF_VERSION = ["model", "version"]
+DECIDED = Counter("pairmark_inputs_decided", "Pairs decided at a false positive rate.", [*_OF_VERSION, "fpr"])
+MATCHED = Counter("pairmark_inputs_matched", "Pairs that matched at it.", [*_OF_VERSION, "fpr"])
+INPUT_ROWS = Counter("pairmark_inputs_rows", "Rows that were decided on.", _OF_VERSION)
+UNLIKE_ROWS = Counter(
+    "pairmark_inputs_unlike",
+    "Of those, rows unlike those of the calibration: see docs/inputs.md.",
+    _OF_VERSION,
 )
-LIVE_DECIDED = Counter(
-    "pairmark_live_decided", "Pairs decided at a false positive rate.", ["model", "version", "fpr"]
+TODAY = Gauge(
+    "pairmark_inputs_today",
+    "Rows of the day (UTC), `all` or those `unlike`.",
+    [*_OF_VERSION, "rows"],
+    multiprocess_mode="livesum",
 )
-LIVE_MATCHED = Counter("pairmark_live_matched", "Pairs that matched at it.", ["model", "version", "fpr"])
-LIVE_WINDOWS = Counter(
-    "pairmark_live_windows", "Windows held against calibration.", ["model", "version", "outcome"]
-)
-_LIVE = ["model", "version"]
-LIVE_ALARM = Gauge(
-    "pairmark_live_alarm",
-    "1 when the newest whole window of scores does not look like calibration's: see docs/live-check.md.",
-    _LIVE,
+MOVED = Gauge(
+    "pairmark_inputs_moved",
+    "1 once rows are no longer like those of the calibration: see docs/inputs.md.",
+    _OF_VERSION,
     multiprocess_mode="livemax",
-)
-LIVE_DISTANCE = Gauge(
-    "pairmark_live_distance", "Of the newest window.", _LIVE, multiprocess_mode="livemostrecent"
-)
-LIVE_LIMIT = Gauge(
-    "pairmark_live_limit", "The distance that raises the alarm.", _LIVE, multiprocess_mode="livemostrecent"
 )
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -109,91 +104,46 @@ class RequestMeter:
         timer.observe(seconds)
 
 
-LIVE_UNRELATED = Counter(
-    "pairmark_live_unrelated",
-    "Pairs of vectors from unrelated requests, scored to watch the false positive rate.",
-    ["model", "version", "fpr"],
-)
-LIVE_UNRELATED_ABOVE = Counter(
-    "pairmark_live_unrelated_above",
-    "Of those, pairs above the threshold of the rate.",
-    ["model", "version", "fpr"],
-)
-LIVE_RATE_ALARMS = Counter(
-    "pairmark_live_rate_alarms",
-    "Alarms that the false positive rate in use is above the promised one.",
-    ["model", "version", "fpr"],
-)
-
-
-def publish_live(watches: Iterable[Watch], unrelated: Iterable[UnrelatedPairs] = ()) -> None:
+def publish_inputs(watches: Iterable[InputWatch]) -> None:
     """Move what was counted since the last call into the metrics."""
-    for pairs in unrelated:
-        _publish_unrelated(pairs)
     for watch in watches:
         names = (watch.model, str(watch.version))
-        if watch.n_unpublished:
-            LIVE_SCORES.labels(*names).inc(watch.n_unpublished)
-            watch.n_unpublished = 0
+        INPUT_ROWS.labels(*names).inc(watch.rows)
+        UNLIKE_ROWS.labels(*names).inc(watch.unlike)
+        watch.rows = watch.unlike = 0
+        watch.count(0, 0)
+        for kind, n in zip(("all", "unlike"), watch.today, strict=True):
+            TODAY.labels(*names, kind).set(n)
+        MOVED.labels(*names).set(int(watch.test.moved is not None))
         for rate, (n, matched) in watch.decided.items():
-            if n:
-                LIVE_DECIDED.labels(*names, rate).inc(n)
-                LIVE_MATCHED.labels(*names, rate).inc(matched)
-                watch.decided[rate] = [0, 0]
-        for verdict in watch.verdicts:
-            LIVE_WINDOWS.labels(*names, "alarm" if verdict.alarm else "calm").inc()
-            LIVE_ALARM.labels(*names).set(int(verdict.alarm))
-            LIVE_DISTANCE.labels(*names).set(verdict.distance)
-            LIVE_LIMIT.labels(*names).set(verdict.limit)
-        watch.verdicts.clear()
+            DECIDED.labels(*names, rate).inc(n)
+            MATCHED.labels(*names, rate).inc(matched)
+            watch.decided[rate] = [0, 0]
 
 
-def _publish_unrelated(pairs: UnrelatedPairs) -> None:
-    counters = (LIVE_UNRELATED, LIVE_UNRELATED_ABOVE, LIVE_RATE_ALARMS)
-    for rate, now in pairs.counts().items():
-        before = pairs.published.get(rate, (0, 0, 0))
-        for counter, new, old in zip(counters, now, before, strict=True):
-            counter.labels(pairs.model, str(pairs.version), rate).inc(new - old)
-        pairs.published[rate] = now
-
-
-def live(model: str, version: int) -> dict[str, Any] | None:
-    """What all processes counted of a version's live scores; None before the first.
+def inputs(model: str, version: int) -> dict[str, Any] | None:
+    """What all processes counted of the rows that a version decided on; None before the first.
 
     Returns
     -------
-    ``scores`` counted, ``decided`` by rate with ``n`` and ``matched``, ``windows`` and ``alarms``; once a window was
-    whole, ``alarm``, ``distance`` and ``limit``; ``unrelated`` by rate with ``pairs``, ``above`` and ``alarms``.
+    ``rows`` and how many were ``unlike``, of both those of ``today``, and ``decided`` by rate with ``n`` and
+    ``matched``.
     """
-    totals: dict[str, Any] = {"scores": 0, "decided": {}, "windows": 0, "alarms": 0, "alarm": None}
-    totals["unrelated"] = {}
+    totals: dict[str, Any] = {"rows": 0, "unlike": 0, "today": {"all": 0, "unlike": 0}, "decided": {}}
     for family in _registry().collect():
-        if not family.name.startswith("pairmark_live_"):
-            continue
-        what = family.name.removeprefix("pairmark_live_")
-        for sample in family.samples:
+        what = family.name.removeprefix("pairmark_inputs_")
+        for sample in family.samples if what != family.name else ():
             labels = sample.labels
             if (labels.get("model"), labels.get("version")) != (model, str(version)):
                 continue
-            if what == "scores":
-                totals["scores"] += int(sample.value)
+            if what in ("rows", "unlike"):
+                totals[what] += int(sample.value)
+            elif what == "today":
+                totals["today"][labels["rows"]] = int(sample.value)
             elif what in ("decided", "matched"):
                 rate = totals["decided"].setdefault(labels["fpr"], {"n": 0, "matched": 0})
                 rate["n" if what == "decided" else "matched"] += int(sample.value)
-            elif what == "windows":
-                totals["windows"] += int(sample.value)
-                totals["alarms"] += int(sample.value) if labels["outcome"] == "alarm" else 0
-            elif what == "alarm":
-                totals["alarm"] = bool(sample.value)
-            elif what in _UNRELATED:
-                entry = totals["unrelated"].setdefault(labels["fpr"], {"pairs": 0, "above": 0, "alarms": 0})
-                entry[_UNRELATED[what]] += int(sample.value)
-            elif what in ("distance", "limit"):
-                totals[what] = sample.value
-    return totals if totals["scores"] else None
-
-
-_UNRELATED = {"unrelated": "pairs", "unrelated_above": "above", "rate_alarms": "alarms"}
+    return totals if totals["rows"] else None
 
 
 def _registry() -> CollectorRegistry:

@@ -1,4 +1,4 @@
-"""Operating points without scoring a pair, and the live check."""
+"""Operating points without scoring a pair, and the inputs that were decided on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse
 
-from pairmark.schemas.models import LiveOut
+from pairmark.schemas.models import InputsOut
 from pairmark.schemas.scoring import OperatingPointOut, PointOfVersionParameters
 from pairmark.service.api import metrics
 from pairmark.service.api.models import Name, Number
@@ -74,13 +74,15 @@ def _subjects(query: PointOfVersionQuery, version: LoadedVersion, limit: int) ->
 
 
 @router.get(
-    "/models/{name:name}/versions/{version}/live",
-    summary="Get live check",
-    response_model=LiveOut | None,
+    "/models/{name:name}/versions/{version}/inputs", summary="Get inputs", response_model=InputsOut | None
 )
 @needs("scores")
-def get_live(services: InServices, name: Name, version: Number) -> dict[str, Any] | None:
-    """Live scores compared with those of the calibration, over all serving processes; null before the first score."""
-    services.store.version(name, version)
-    metrics.publish_live(services.runtime.live.watches(), services.runtime.unrelated.versions())
-    return metrics.live(name, version)
+def get_inputs(services: InServices, name: Name, version: Number) -> dict[str, Any] | None:
+    """Rows compared with those of the calibration, over all serving processes; null before the first decision."""
+    calibration = services.store.version(name, version).calibration_id
+    metrics.publish_inputs(services.runtime.inputs.watches())
+    totals, moved = metrics.inputs(name, version), services.runtime.moved(calibration)
+    if totals is None and moved is None:
+        return None
+    counts = totals or {"rows": 0, "unlike": 0, "today": {"all": 0, "unlike": 0}, "decided": {}}
+    return counts | {"moved": None if moved is None else moved["detail"]}

@@ -35,7 +35,6 @@ from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
 from pairmark.service.places import RequestWork
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.binary import parse_npz, parse_octets
-from pairmark.service.runtime.live import subsample
 from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
 from pairmark.service.runtime.points import Ratios, ServedPoint, plain, without_threshold
@@ -130,7 +129,6 @@ async def similarity(call: Call) -> Answer:
             _writing(scored, raw), lambda: _scores_answer(call, scored, raw, ratios)
         )
     _SCORED.inc(len(scored.scores))
-    _watch(call, scored, None)
     return answer
 
 
@@ -218,7 +216,7 @@ async def match(call: Call) -> Answer:
         )
     if scored.version is not None:
         _MATCHED.inc(len(scored.scores))
-        _watch(call, scored, (point, n_matched))
+        _watch(call, scored, point, n_matched)
         _keep(call, scored, point, n_matched)
     return answer
 
@@ -233,7 +231,6 @@ async def _by_costs(
     )
     if scored.version is not None:
         _MATCHED.inc(len(scored.scores))
-        _watch(call, scored, None)
     return body, JSON, ()
 
 
@@ -337,27 +334,22 @@ async def _given_scores(call: Call, request_work: RequestWork, body: bytes | byt
     return ScoredPairs(combined, to_json(model))
 
 
-def _watch(call: Call, scored: ScoredPairs, matches: tuple[ServedPoint, int] | None) -> None:
-    """Show the live check what was scored and decided."""
-    version, pairs = scored.version, scored.pairs
+def _watch(call: Call, scored: ScoredPairs, point: ServedPoint, n_matched: int) -> None:
+    """Count what was decided, and hold its rows against those of the calibration."""
+    version, pairs, checks = scored.version, scored.pairs, call.services.runtime.inputs
     assert version is not None
     assert pairs is not None
-    if pairs.counts is not None:
-        # Calibration is of single vectors, and so is what it expects of scores.
+    calibration = version.calibration_id
+    # Of subjects too it is the version's own calibration that is watched.
+    watch = None if calibration is None else checks.watch(version, calibration, point.inputs)
+    if watch is None or calibration is None:
         return
-    watch = call.services.runtime.live.watch(version)
-    if watch is None:
-        return
-    watch.count(subsample(scored.scores), shared=pairs.broadcast)
-    if matches is not None:
-        point, n_matched = matches
-        watch.decide(point.rate, len(scored.scores), n_matched)
-        facts = point.public
-        # With fixed classes, two requests are often about one class.
-        if facts["calibration_id"] == version.calibration_id and facts["protocol"] == "open-set":
-            call.services.runtime.unrelated.take(
-                version, pairs.left, point.rate, facts["fpr"], float(point.threshold)
-            )
+    watch.decide(point.rate, len(scored.scores), n_matched)
+    left, unlike = pairs.left if pairs.rows is None else pairs.rows[0], scored.unlike
+    watch.count(len(pairs.left) + len(pairs.right), 0 if unlike is None else unlike.rows)
+    if pairs.counts is None:
+        client = call.key.id if call.key is not None else str(call.client and call.client.host)
+        checks.look(calibration, watch, left, None if unlike is None else unlike.flags, client)
 
 
 def _keep(call: Call, scored: ScoredPairs, point: ServedPoint, n_matched: int) -> None:

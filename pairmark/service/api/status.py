@@ -78,7 +78,7 @@ async def scrape(services: InServices) -> Response:
         readings = await services.readings.answer()
     except NotReady:
         readings = None
-    metrics.publish_live(services.runtime.live.watches(), services.runtime.unrelated.versions())
+    metrics.publish_inputs(services.runtime.inputs.watches())
     places = {"home": services.settings.home}
     if "://" not in services.settings.resolved_artefacts:
         places["artefacts"] = Path(services.settings.resolved_artefacts)

@@ -91,9 +91,9 @@ async def _version_page(
     base = f"/models/{name}/versions/{number}"
     version = await api.need(base)
     promise_of_version = await promise(api, version)
-    history, live, leaderboard, misses, alarms, roc = await asyncio.gather(
+    history, inputs, leaderboard, misses, alarms, roc = await asyncio.gather(
         api.items(f"/models/{name}/aliases/production/history", limit=20),
-        api.get(f"{base}/live"),
+        api.get(f"{base}/inputs"),
         api.get(f"{base}/leaderboard"),
         api.get(f"{base}/errors", kind="false-non-match", limit=8),
         api.get(f"{base}/errors", kind="false-match", limit=8),
@@ -109,7 +109,7 @@ async def _version_page(
         production=production,
         roll_back_to=history[0]["previous"] if history else None,
         history=history,
-        live=live.body,
+        inputs=inputs.body,
         leaderboard=leaderboard.body,
         misses=misses.body,
         alarms=alarms.body,

@@ -19,6 +19,8 @@ router = APIRouter(include_in_schema=False, route_class=GuardedRoute, default_re
 
 SHOWN = 8
 LOOKED_AT = 50
+MANY_UNLIKE = 0.05
+"""A larger share of a day's rows that are unlike the calibration's is worth a look."""
 
 
 @router.get("/")
@@ -47,8 +49,8 @@ async def overview(request: Request) -> HTMLResponse:
         if answer.ok
     ]
     promised = await asyncio.gather(*(promise(api, version) for version in versions))
-    live = await api.each(
-        *(f"/models/{entry['model']}/versions/{entry['version']}/live" for entry in versions)
+    inputs = await api.each(
+        *(f"/models/{entry['model']}/versions/{entry['version']}/inputs" for entry in versions)
     )
     boards = await api.each(
         *(f"/models/{entry['model']}/versions/{entry['version']}/leaderboard" for entry in versions)
@@ -57,11 +59,11 @@ async def overview(request: Request) -> HTMLResponse:
         {
             "version": version,
             "promise": promise_of_version,
-            "live": live_answer.body,
+            "inputs": inputs_answer.body,
             "leaderboard": board.body,
         }
-        for version, promise_of_version, live_answer, board in zip(
-            versions, promised, live, boards, strict=True
+        for version, promise_of_version, inputs_answer, board in zip(
+            versions, promised, inputs, boards, strict=True
         )
     ]
     return page(
@@ -97,15 +99,23 @@ def _attention(
         note("bad", "service", f"{words[:1].upper()}{words[1:]}", "/console/jobs")
     for row in rows:
         version: dict[str, Any] = row["version"]
-        name, promise_of_version, live = (
+        name, promise_of_version, inputs = (
             f"{version['model']}:{version['version']}",
             row["promise"],
-            row["live"],
+            row["inputs"],
         )
         href = f"/console/models/{version['model']}/{version['version']}"
-        if live is not None and live.get("alarm"):
-            words = f"{name}: live scores no longer look like those it was calibrated on. Calibrate it on recent pairs."
-            note("bad", "live alarm", words, href)
+        if inputs is not None and inputs["moved"] is not None:
+            words = (
+                f"{name}: {inputs['moved']}. Nothing is guaranteed until it is calibrated on recent people."
+            )
+            note("bad", "inputs", words, href)
+        elif inputs is not None and inputs["today"]["unlike"] > MANY_UNLIKE * inputs["today"]["all"]:
+            counts = inputs["today"]
+            words = (
+                f"{name}: {counts['unlike']} of {counts['all']} rows today are unlike those who calibrated."
+            )
+            note("warn", "inputs", words, href)
         board = row["leaderboard"]
         if board is not None and board.get("beaten"):
             note(

@@ -1,1 +1,1 @@
-"""Loaded versions: scoring, decisions and live checks."""
+"""Loaded versions: scoring, decisions and checks of inputs."""

@@ -300,6 +300,13 @@ class Catalogue:
             return CatalogueView(
                 revision=revision,
                 models=models,
+                moved={
+                    id: {
+                        "code": "inputs-moved",
+                        "detail": f"inputs have moved since the calibration: {words}",
+                    }
+                    for id, words in repository.moved(session)
+                },
                 keys=active_keys(session),
                 sessions=active_sessions(session),
                 locked=any_key(session),

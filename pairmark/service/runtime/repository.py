@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
-from pairmark.service.tables import AliasRow, ModelRow, ModelVersion, Revision
+from pairmark.service.tables import AliasRow, CalibrationRow, ModelRow, ModelVersion, Revision
 
 
 def revision(session: Session) -> int:
@@ -34,6 +34,15 @@ def versions(session: Session) -> list[Row[Any]]:
         of.artefact_sha256,
     )
     return list(session.execute(select(*columns).join(ModelRow).order_by(of.model_id, of.version)))
+
+
+def moved(session: Session) -> list[Row[str, str | None]]:
+    """(id, what has moved) of calibrations whose inputs have."""
+    return list(
+        session.execute(
+            select(CalibrationRow.id, CalibrationRow.moved).where(CalibrationRow.moved.is_not(None))
+        )
+    )
 
 
 def aliases(session: Session) -> list[Row[str, str, int]]:

@@ -31,7 +31,7 @@ from pairmark.service.errors import (
 from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.places import Places, RequestWork
 from pairmark.service.runtime.catalogue import Catalogue, CatalogueView, VersionEntry
-from pairmark.service.runtime.live import LiveCheck
+from pairmark.service.runtime.inputs import InputChecks
 from pairmark.service.runtime.loaded import LoadedVersions
 from pairmark.service.runtime.points import (
     LoadedCalibration,
@@ -40,7 +40,6 @@ from pairmark.service.runtime.points import (
     Ratios,
     ServedPoint,
 )
-from pairmark.service.runtime.unrelated import UnrelatedCheck
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from pairmark.service.store.calibrations import unknown_calibration, weights_of
@@ -75,8 +74,7 @@ class Runtime:
         self.catalogue = Catalogue(database, settings.catalogue_ttl_s)
         self.versions = LoadedVersions(self._load, settings.max_loaded_models)
         self.points = OperatingPoints(self._load_calibration, self._promised)
-        self.live = LiveCheck(lambda id: self.points.fetch(id).calibration)
-        self.unrelated = UnrelatedCheck(enabled=settings.live_probes)
+        self.inputs = InputChecks(self.store.calibrations.mark_moved)
         self.warm = False
         self._last_view: CatalogueView | None = None
         self._by_reference: dict[tuple[str | None, str], LoadedVersion] = {}
@@ -151,7 +149,8 @@ class Runtime:
         point = self.points.at_hand(request)
         if point is None:
             point = await asyncio.to_thread(self.points.compute, request)
-        warning = self.moved(calibration)
+        # A calibration of subjects is of the same people's rows.
+        warning = self.moved(calibration) or self.moved(None if version is None else version.calibration_id)
         return point if warning is None else point.moved(warning)
 
     def moved(self, calibration: str | None) -> dict[str, str] | None:

@@ -19,12 +19,12 @@ class UnlikePairs:
 
     Attributes
     ----------
-    rows : how many rows are.
+    rows : how many rows are. flags : which, the left ones first.
     pairs : (n_pairs,) whether a row of a pair is.
     """
 
     def __init__(self, flags: NDArray[np.bool_], pairs: VectorPairs) -> None:
-        self.rows = int(flags.sum())
+        self.rows, self.flags = int(flags.sum()), flags
         self._sides = {"left": flags[: len(pairs.left)], "right": flags[len(pairs.left) :]}
         self._starts = None
         subjects = list(self._sides.values())

@@ -347,6 +347,25 @@ class Calibrations:
             raise
         return calibration_out(row, None if model is None else model[0])
 
+    def mark_moved(self, calibration_id: str, words: str) -> None:
+        """Keep that inputs have moved: from now on operating points of the calibration guarantee nothing."""
+        with self._versions.db.write() as session:
+            row = session.get(CalibrationRow, calibration_id)
+            if row is None or row.moved is not None:
+                return
+            row.moved = words
+            resource = f"calibration:{calibration_id}"
+            tenant = tenant_of(row.name)
+            record(
+                session,
+                self._versions.db.now(session),
+                "inputs.moved",
+                resource,
+                after={"moved": words},
+                tenant=tenant,
+            )
+            bump_revision(session)
+
     def row(self, calibration_id: str) -> tuple[CalibrationRow, str | None]:
         """A calibration's row and its model's name, or `UnknownCalibration`."""
         askable = calibration_id.isascii() and calibration_id.isalnum() and len(calibration_id) <= 32

@@ -6,7 +6,7 @@ from scipy.sparse import csr_array
 
 from pairmark import Plda
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.inputs import CheckedRows, RowRanges
+from pairmark.models.calibration.inputs import CheckedRows, DriftTest, RowRanges
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.pairs.splits import HeldOutPairs
 
@@ -134,3 +134,25 @@ def test_test_people_measure_what_the_ranges_flag() -> None:
     assert check.facts["measured_on"] == "test"
     assert check.facts["flagged"] == pytest.approx(20 / 120, abs=0.02)
     assert check.facts["positive_pairs_flagged"] > 0.1
+
+
+def test_a_stream_that_moved_is_told_and_people_who_return_are_not() -> None:
+    random = np.random.default_rng(0)
+    found = RowRanges.fit(random.normal(size=(150, 4)).astype(np.float32), np.arange(150))
+    assert found is not None
+    regulars = random.normal(size=(50, 1, 4))
+    photos = (regulars + 0.2 * random.normal(size=(50, 100, 4))).reshape(-1, 4).astype(np.float32)
+    like = DriftTest(found)
+    like.observe(photos[random.permutation(len(photos))])
+    assert like.moved is None
+    for factor, where in ((0.5, "below"), (2.0, "above")):
+        test = DriftTest(found)
+        test.observe((factor * random.normal(size=(500, 4))).astype(np.float32))
+        assert test.moved is not None
+        assert where in test.moved
+        assert test.n < 500
+    few = RowRanges.fit(random.normal(size=(10, 4)).astype(np.float32), np.arange(10))
+    assert few is not None
+    unknown = DriftTest(few)
+    unknown.observe(np.full((100, 4), 9, dtype=np.float32))
+    assert (unknown.n, unknown.moved) == (0, None)

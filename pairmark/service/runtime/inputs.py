@@ -1,0 +1,128 @@
+"""What rows each version decides on in this process: counted, and held against its calibration.
+
+Rows that are unlike are told at each decision; `DriftTest` looks at the others, for what one row cannot show. Of a
+request at most `PICKED` rows count, and a vector once. Of the last `WINDOW` rows at most a tenth are one client's,
+unless nobody else asks: no client by itself takes the others' guarantee away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.calibration.inputs import DriftTest, RowRanges
+from pairmark.service.runtime.versions import LoadedVersion
+
+PICKED = 8
+WINDOW = 100
+OF_ONE_CLIENT = WINDOW // 10
+TOGETHER = 32
+"""So many rows are looked at together."""
+MOST_REMEMBERED = 1 << 14
+MAX_WATCHED = 256
+MAX_RATES = 16
+
+
+@dataclass(slots=True)
+class InputWatch:
+    """Counts of one calibration's decisions since they were last read, and the test of its inputs."""
+
+    model: str
+    version: int
+    test: DriftTest
+    rows: int = 0
+    unlike: int = 0
+    day: int = 0
+    today: list[int] = field(default_factory=lambda: [0, 0])
+    decided: dict[str, list[int]] = field(default_factory=dict)
+    clients: deque[str] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    first_client: str | None = None
+    several: bool = False
+    digests: dict[bytes, None] = field(default_factory=dict, repr=False)
+    pending: list[NDArray[np.float32]] = field(default_factory=list, repr=False)
+
+    def count(self, n: int, unlike: int) -> None:
+        """Count rows."""
+        self.rows += n
+        self.unlike += unlike
+        day = int(time.time() // 86_400)
+        if day != self.day:
+            self.day, self.today = day, [0, 0]
+        self.today[0] += n
+        self.today[1] += unlike
+
+    def decide(self, rate: str, n: int, matched: int) -> None:
+        """Count decisions at a false positive rate."""
+        # Clients choose the rates: those beyond the first few share a name.
+        name = rate if rate in self.decided or len(self.decided) < MAX_RATES else "other"
+        entry = self.decided.setdefault(name, [0, 0])
+        entry[0] += n
+        entry[1] += matched
+
+    def take(self, row: NDArray[np.float32], client: str) -> None:
+        """Keep a row for the test, unless its client or the vector itself has had its share."""
+        self.first_client = self.first_client or client
+        self.several = self.several or client != self.first_client
+        if self.several and self.clients.count(client) >= OF_ONE_CLIENT:
+            return
+        digest = hashlib.blake2b(row.tobytes(), digest_size=8).digest()
+        if digest in self.digests:
+            return
+        self.digests[digest] = None
+        if len(self.digests) > MOST_REMEMBERED:
+            del self.digests[next(iter(self.digests))]
+        self.clients.append(client)
+        self.pending.append(row.copy())
+
+
+class InputChecks:
+    """Watches what each calibration decides on. Used on the event loop only; ``alarm`` is called in a thread, with a
+    calibration and what has moved, once."""
+
+    def __init__(self, alarm: Callable[[str, str], None]) -> None:
+        self._alarm = alarm
+        self._watches: dict[str, InputWatch] = {}
+        self._telling: set[asyncio.Future[None]] = set()
+
+    def watches(self) -> list[InputWatch]:
+        """Everything that is watched."""
+        return list(self._watches.values())
+
+    def watch(self, version: LoadedVersion, calibration: str, ranges: RowRanges | None) -> InputWatch | None:
+        """The counts of a calibration; None where nothing is known of its rows."""
+        watch = self._watches.get(calibration)
+        if watch is None and ranges is not None and len(self._watches) < MAX_WATCHED:
+            watch = InputWatch(version.entry.name, version.entry.version, DriftTest(ranges))
+            self._watches[calibration] = watch
+        return watch
+
+    def look(
+        self,
+        calibration: str,
+        watch: InputWatch,
+        rows: Any,
+        flags: NDArray[np.bool_] | None,
+        client: str,
+    ) -> None:
+        """Hold some of a request's rows against the calibration; ``flags`` : those that are unlike, which were told."""
+        if watch.test.moved is not None or not isinstance(rows, np.ndarray) or rows.dtype != np.float32:
+            return
+        places = np.arange(len(rows)) if flags is None else np.flatnonzero(~flags[: len(rows)])
+        for at in places[:: max(1, -(-len(places) // PICKED))].tolist():
+            watch.take(rows[at], client)
+        if len(watch.pending) >= TOGETHER:
+            taken, watch.pending = np.stack(watch.pending), []
+            watch.test.observe(taken)
+            if watch.test.moved is not None:
+                loop = asyncio.get_running_loop()
+                told = loop.run_in_executor(None, self._alarm, calibration, watch.test.moved)
+                self._telling.add(told)
+                told.add_done_callback(self._telling.discard)
