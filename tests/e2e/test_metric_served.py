@@ -126,8 +126,8 @@ def test_inputs_are_counted_and_held_against_calibration(metric: RunningServer) 
     # A darker camera: no row says it, all of them do.
     deadline = time.monotonic() + 30
     while "warnings" not in reported and time.monotonic() < deadline:
-        at = rng.integers(0, len(X), 8)
-        reported = ask(X[at] * rng.uniform(0.75, 0.8), X[at[::-1]])
+        eight = rng.integers(0, len(X), 8)
+        reported = ask(X[eight] * rng.uniform(0.75, 0.8), X[eight[::-1]])
     assert [warning["code"] for warning in reported["warnings"]] == ["inputs-moved"]
     point = reported["operating_point"]
     assert point["guarantee"] == "none"

@@ -77,7 +77,7 @@ def test_counts_are_of_the_day_and_rates_are_bounded(
     watch = InputChecks(lambda *_: None).watch(VERSION, "c1", ranges)
     assert watch is not None
     now = [86_400.0 * 10]
-    monkeypatch.setattr(inputs.time, "time", lambda: now[0])
+    monkeypatch.setattr("time.time", lambda: now[0])
     watch.count(10, 2)
     watch.count(4, 0)
     assert watch.today == [14, 2]
