@@ -6,7 +6,7 @@ A new family adds a folder with a ``spec.py``, and a line for each kind to ``KIN
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -20,7 +20,7 @@ from pairmark.models.core.artefact import (
     write_artefact,
 )
 from pairmark.models.core.base import FILL, PairScorerMixin
-from pairmark.models.core.inner_state import checked_params
+from pairmark.models.core.inner_state import current_params
 from pairmark.models.core.scaling import SCALING, ColumnScaling, from_pipeline
 from pairmark.models.core.spec import LearnerSpec, jsonable_params
 from pairmark.models.records.encoder import RecordEncoder
@@ -155,7 +155,7 @@ def restored(artefact: Artefact) -> Any:
     except KeyError as error:
         raise ArtefactError(str(error.args[0])) from error
     try:
-        params = _current_params(spec, artefact.params)
+        params = current_params(spec, artefact.params)
         arrays, encoder = _without_encoder(artefact)
         fill = _popped_fill(spec, artefact, arrays)
         scaling = _popped_scaling(spec, artefact, arrays)
@@ -237,18 +237,3 @@ def sample_rows(estimator: Any, n: int) -> Any:
         return sample_cells(schema, n)
     rows = np.random.default_rng(0).standard_normal((n, int(estimator.n_features_in_)))
     return rows.astype(np.float32)
-
-
-def _current_params(spec: LearnerSpec, stored_params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of an artefact of any version, as this version has them."""
-    for name in spec.retired.keys() & stored_params.keys():
-        if spec.retired[name] is not ... and stored_params[name] != spec.retired[name]:
-            raise OutdatedModel(
-                f"params.{name} is {stored_params[name]!r}, which this version no longer has; expected "
-                f"{spec.retired[name]!r}"
-            )
-    params = {name: value for name, value in stored_params.items() if name not in spec.retired}
-    for (name, value), current in spec.renamed.items():
-        if params.get(name) == value:
-            params[name] = current
-    return checked_params(spec, params)

@@ -34,7 +34,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "ghost, sets": ("ghost", {"graph": "knn", "order": 3, "cluster_metric": True, "max_iter": 4, "tau": 0.0}),
     "rankboost, grid": ("rankboost-kernel", {"n_estimators": 20, "weak": "grid", "chain": "A-D"}),
-    "rankboost, features": ("rankboost-kernel", {"n_estimators": 20, "coordinates": "features"}),
     "aligned, both": ("aligned-kernel", {"psd": False, "n_iter": 2, "hidden": (5,)}),
     "pairwise, forest": ("label-ranking-pairwise", {"estimator": "forest", "calibrate": False}),
     **{

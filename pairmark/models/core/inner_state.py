@@ -31,7 +31,7 @@ def inner_facts(specs: Mapping[str, LearnerSpec], model: Any) -> dict[str, Any]:
 
 def inner_model(specs: Mapping[str, LearnerSpec], facts: InnerModel, file: StoredState, prefix: str) -> Any:
     spec = specs[facts.kind]
-    model = spec.estimator(**spec.params.model_validate(facts.params).model_dump())
+    model = spec.estimator(**current_params(spec, facts.params))
     width = {"n_features_in": file.sizes["features"]} if "features" in file.sizes else {}
     return model.from_state(_inner_arrays(file.arrays, prefix), facts.meta | width)
 
@@ -40,8 +40,19 @@ def _inner_arrays(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, 
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-def checked_params(spec: LearnerSpec, params: Mapping[str, Any], before: str = "params.") -> dict[str, Any]:
-    """Parameters as this version has them; an `OutdatedModel` names one that it no longer has."""
+def current_params(spec: LearnerSpec, stored: Mapping[str, Any], before: str = "params.") -> dict[str, Any]:
+    """Parameters of an artefact of any version as this one has them; an `OutdatedModel` names one that it no longer
+    has."""
+    params = dict(stored)
+    for name in spec.retired.keys() & params.keys():
+        value = params.pop(name)
+        if spec.retired[name] is not ... and value != spec.retired[name]:
+            raise OutdatedModel(
+                f"{before}{name} is {value!r}, which this version no longer has; expected {spec.retired[name]!r}"
+            )
+    for (name, value), current in spec.renamed.items():
+        if params.get(name) == value:
+            params[name] = current
     try:
         return checked_model(spec.params, params, before).model_dump()
     except ArtefactError as error:
@@ -52,7 +63,7 @@ def check_inner(
     spec: LearnerSpec, inner: InnerModel, n_features: int, arrays: Mapping[str, NDArray[Any]], prefix: str
 ) -> None:
     """Check the inner learner's state by its own schema; errors name parameters and arrays as they are in the file."""
-    params = checked_params(spec, inner.params, "model.params.")
+    params = current_params(spec, inner.params, "model.params.")
     facts = {**inner.meta, "n_features_in": n_features, "feature_names_in": None}
     try:
         spec.state.check(params, facts, _inner_arrays(arrays, prefix))

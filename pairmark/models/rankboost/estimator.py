@@ -18,7 +18,7 @@ from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.base import EmbedderMixin, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.search.index import Rows, numbered
-from pairmark.models.core.spec import Seed, check_params, document_parameters
+from pairmark.models.core.spec import Seed, document_parameters
 from pairmark.models.rankboost import embedding
 from pairmark.models.rankboost.binning import bin_rows, sparse_rows
 from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, boost
@@ -119,13 +119,6 @@ class RankBoostKernel(RankersState, KnownColumns, PairScorerMixin, EmbedderMixin
                 "or z, the exact normalisation factor"
             ),
         ] = "z",
-        coordinates: Annotated[
-            Literal["rankers", "features"],
-            Field(
-                description="what the kernel multiplies: one coordinate a weak ranker, or one a feature "
-                "(the sum of the rankers that look at it; stumps only)"
-            ),
-        ] = "rankers",
         center: Annotated[
             bool,
             Field(
@@ -170,7 +163,6 @@ class RankBoostKernel(RankersState, KnownColumns, PairScorerMixin, EmbedderMixin
         self.n_bags = n_bags
         self.weak = weak
         self.criterion = criterion
-        self.coordinates = coordinates
         self.center = center
         self.chain = chain
         self.n_pivots = n_pivots
@@ -275,7 +267,7 @@ class RankBoostKernel(RankersState, KnownColumns, PairScorerMixin, EmbedderMixin
                 "expected some column whose values, or presence, depend on the label"
             )
         self.rules_, self.task_, self.value_ = rules, task, value
-        self._map = FeatureMap(rules, value, task, self.coordinates, self.n_features_in_)
+        self._map = FeatureMap(rules, value, self.n_features_in_)
         self._centre = self._map.centre
 
     def _settings(self, *, alternate: bool = False) -> BoostSettings:
@@ -330,7 +322,7 @@ class RankBoostKernel(RankersState, KnownColumns, PairScorerMixin, EmbedderMixin
             raise ValueError("learned from pairs, which give no ranking score: use fit with labels")
         rows = self._validated(X, "X")
         n_tasks = int(self.task_.max()) + 1
-        by_task = np.ascontiguousarray(np.eye(n_tasks)[self._map.coordinate_task])
+        by_task = np.ascontiguousarray(np.eye(n_tasks)[self.task_])
         scores = np.empty((rows.shape[0], n_tasks))
         for at, coordinates in self._blocks(rows):
             _project(coordinates, by_task, scores[at])
@@ -419,13 +411,8 @@ class RankBoostKernel(RankersState, KnownColumns, PairScorerMixin, EmbedderMixin
         return out
 
     def _restored(self) -> None:
-        self._map = FeatureMap(self.rules_, self.value_, self.task_, self.coordinates, self.n_features_in_)
+        self._map = FeatureMap(self.rules_, self.value_, self.n_features_in_)
         self._map.centred(self._centre)
-
-    def _check_params(self) -> None:
-        check_params(self)
-        if self.coordinates == "features" and self.weak != "stump":
-            raise ValueError("coordinates='features' takes weak='stump': a grid looks at two features")
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "projection_")

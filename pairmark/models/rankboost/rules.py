@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -87,27 +87,18 @@ class Coordinates:
 
 
 class FeatureMap:
-    """Phi of equation 9, or its form by features: rows -> `Coordinates`.
+    """Phi of equation 9: rows -> `Coordinates`, one a ranker.
 
     Parameters
     ----------
-    rules : the rankers. value : (T,) what each adds to its coordinate when it fires. task : (T,) what each ranks.
-    form : ``rankers``: ranker t is coordinate t. ``features``: the coordinate is the feature that it looks at, among
-        those that any ranker of its task does (Phi' of section 3.1).
+    rules : the rankers. value : (T,) what each is when it fires.
 
     Attributes
     ----------
-    width : coordinates. coordinate_task : (width,) the task of each.
+    width : coordinates.
     """
 
-    def __init__(
-        self,
-        rules: Rules,
-        value: Float64,
-        task: Int64,
-        form: Literal["rankers", "features"],
-        n_features: int,
-    ) -> None:
+    def __init__(self, rules: Rules, value: Float64, n_features: int) -> None:
         second = rules.features[:, 1] >= 0
         self.n_conditions = (1 + second).astype(np.int32)
         self.value = np.ascontiguousarray(value, dtype=np.float64)
@@ -124,15 +115,7 @@ class FeatureMap:
         if n_features <= _LOOKUP:
             self._lookup = np.full(n_features, -1, dtype=np.int32)
             self._lookup[self.features] = np.arange(self.features.size, dtype=np.int32)
-        if form == "rankers":
-            self.target = np.arange(len(rules), dtype=np.int64)
-            self.coordinate_task = task
-        else:
-            keys = np.stack([task, rules.features[:, 0]], axis=1)
-            distinct, target = np.unique(keys, axis=0, return_inverse=True)
-            self.target = target.reshape(-1).astype(np.int64)
-            self.coordinate_task = distinct[:, 0]
-        self.width = int(self.coordinate_task.size)
+        self.width = len(rules)
         self.centred(np.zeros(self.width))
 
     def centred(self, centre: Float64) -> None:
@@ -151,7 +134,7 @@ class FeatureMap:
             out_at, out_value = np.empty(capacity, np.int64), np.empty(capacity)
             wrote = scoring_kernels.apply_rules(
                 starts[n_done:], columns, values, self._lookup, self.features, self._begins, self._rankers,
-                self._low, self._high, self.n_conditions, self.target, self.value, out_starts, out_at, out_value,
+                self._low, self._high, self.n_conditions, self.value, out_starts, out_at, out_value,
             )  # fmt: skip
             n_mapped = -wrote if wrote < 0 else n - n_done
             size = int(out_starts[n_mapped])

@@ -17,7 +17,7 @@ KERNEL = LearnerSpec(
     keeps_rows=True,
     takes_unlabelled=True,
     ignores_unknown=True,
-    retired={"ranking": "classes", "preference": None},
+    retired={"ranking": "classes", "preference": None, "coordinates": "rankers"},
 )
 ALIGNED = LearnerSpec(
     kind="aligned-kernel",

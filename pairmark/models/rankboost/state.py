@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -39,8 +38,6 @@ class RankersState(DeclaredState):
             raise refuse("features", None, "has no rows", "one or more")
         features = arrays["features"]
         require(features[:, 0] >= 0, "features", features[:, 0], "a feature: only the second may be -1")
-        if file.params["coordinates"] == "features":
-            n = np.unique(np.stack([arrays["task"], features[:, 0]], axis=1), axis=0).shape[0]
         if file.sizes["coordinates"] != n:
             raise refuse("centre", None, f"has {file.sizes['coordinates']} rows", f"{n}, one a coordinate")
         if "projection" not in arrays and {"B", "C"} & set(file.params["chain"]):

@@ -22,10 +22,9 @@ def fitted(**how: Any) -> RankBoostKernel:
     return RankBoostKernel(**{"n_estimators": 15, "random_state": 0, **how}).fit(X, y)
 
 
-@pytest.mark.parametrize("coordinates", ["rankers", "features"])
 @pytest.mark.parametrize("center", [False, True])
-def test_kernel_is_the_inner_product_of_its_map(coordinates: str, center: bool) -> None:
-    model = fitted(coordinates=coordinates, center=center)
+def test_kernel_is_the_inner_product_of_its_map(center: bool) -> None:
+    model = fitted(center=center)
     phi = model.map_rows(X).toarray()
     if center:
         phi = phi - phi.mean(axis=0)
@@ -146,7 +145,6 @@ def test_many_identities_are_ranked_by_halves() -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"coordinates": "features", "weak": "grid"}, "takes weak='stump'"),
         ({"n_pivots": 151}, "n_pivots is 151 and there are 150 rows"),
         ({"chain": "A-E"}, "chain"),
         ({"criterion": "q"}, "criterion"),
@@ -157,7 +155,7 @@ def test_parameters_that_make_no_sense_are_refused(how: dict[str, Any], message:
         fitted(**how)
 
 
-@pytest.mark.parametrize("how", [{}, {"weak": "grid"}, {"coordinates": "features"}, {"chain": "A-D"}])
+@pytest.mark.parametrize("how", [{}, {"weak": "grid"}, {"chain": "A-D"}])
 def test_everything_it_can_do_survives_the_disk(how: dict[str, Any], tmp_path: Path) -> None:
     model = fitted(**how)
     pairmark.save(model, tmp_path / "model")

@@ -27,8 +27,8 @@ def _place(lookup, features, feature):
 
 @kernel
 def apply_rules(
-    starts, columns, values, lookup, features, begins, rankers, low, high, n_conditions, target, value,
-    out_starts, out_at, out_value,
+    starts, columns, values, lookup, features, begins, rankers, low, high, n_conditions, value, out_starts,
+    out_at, out_value,
 ):  # fmt: skip
     """Coordinates of each row, as CSR.
 
@@ -36,7 +36,7 @@ def apply_rules(
     ----------
     begins, rankers, low, high : of the i-th of the ``features``, conditions begins[i] to begins[i + 1]: the ranker
         each is part of, and its bounds, low < x <= high.
-    n_conditions : (rankers,) conditions that each ranker has. target : its coordinate. value : what it adds there.
+    n_conditions : (rankers,) conditions that each ranker has. value : what it is where they are met.
     out_starts : (n + 1,), out_at, out_value : (capacity,) out.
 
     Returns
@@ -45,14 +45,12 @@ def apply_rules(
     """
     n_rankers = n_conditions.shape[0]
     n_met = np.zeros(n_rankers, dtype=np.int32)
-    sums = np.zeros(out_value.shape[0] if n_rankers == 0 else int(target.max()) + 1, dtype=np.float64)
     touched = np.empty(n_rankers + 1, dtype=np.int64)
-    hit = np.zeros(sums.shape[0], dtype=np.uint8)
     n = 0
     out_starts[0] = 0
     for row in range(starts.shape[0] - 1):
         # No row can fill more than all coordinates: with less room than that, the caller makes more.
-        if n + sums.shape[0] > out_at.shape[0]:
+        if n + n_rankers > out_at.shape[0]:
             return -row
         n_touched = 0
         for at in range(starts[row], starts[row + 1]):
@@ -67,7 +65,6 @@ def apply_rules(
                     touched[n_touched] = ranker
                     n_touched += n_met[ranker] == 0
                     n_met[ranker] += 1
-        # Rankers that share a coordinate are added up in their own order, whatever the order of features.
         if n_touched * _FEW > n_rankers:
             n_touched = 0
             for ranker in range(n_rankers):
@@ -75,24 +72,11 @@ def apply_rules(
                 n_touched += n_met[ranker] > 0
         else:
             touched[:n_touched].sort()
-        start, rises = n, True
         for ranker in touched[:n_touched]:
             if n_met[ranker] == n_conditions[ranker]:
-                coordinate = target[ranker]
-                if hit[coordinate] == 0:
-                    hit[coordinate] = 1
-                    rises = rises and (n == start or coordinate > out_at[n - 1])
-                    out_at[n] = coordinate
-                    n += 1
-                sums[coordinate] += value[ranker]
+                out_at[n], out_value[n] = ranker, value[ranker]
+                n += 1
             n_met[ranker] = 0
-        if not rises:
-            out_at[start:n].sort()
-        for at in range(start, n):
-            coordinate = out_at[at]
-            out_value[at] = sums[coordinate]
-            sums[coordinate] = 0.0
-            hit[coordinate] = 0
         out_starts[row + 1] = n
     return n
 
