@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import time
 from functools import partial
 from unicodedata import normalize
 
@@ -160,3 +161,40 @@ def test_tables_that_are_none_are_refused() -> None:
         RecordSimilarity().fit(Frame(["city", "city"], [["a", "b"], ["c", "d"]]), [0, 1])
     with pytest.raises(ValueError, match="different lengths"):
         RecordSimilarity().fit({"city": ["a", "b", "c"], "name": ["x", "y"]}, [0, 0, 1])
+
+
+@pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: type(learner).__name__)
+def test_one_pair_is_checked_like_many(learner: Plda) -> None:
+    X, y = people()
+    learner.fit(X, y)
+    alone = [learner.pair_score(X[at : at + 1], X[at + 1 : at + 2])[0] for at in range(20)]
+    # Lists are read by scikit-learn, which checks every row.
+    np.testing.assert_array_equal(alone, learner.pair_score(X[:20].tolist(), X[1:21].tolist()))
+    for wrong, message in (
+        (np.full((1, 4), np.inf), "infinity"),
+        (np.full((1, 4), np.nan), "NaN"),
+        (np.full((1, 4), 1e300), "too large"),
+        (np.zeros((1, 3)), "3 features"),
+        (np.zeros((0, 4)), "0 sample"),
+        (np.zeros(4), "one dimension"),
+    ):
+        with np.errstate(over="ignore"), pytest.raises(ValueError, match=message):
+            learner.pair_score(wrong, X[:1])
+
+
+def test_checks_of_one_pair_cost_little_beside_scoring() -> None:
+    X, y = people()
+    learner = MetricSimilarity().fit(X, y)
+    a, b = X[:1], X[1:2]
+
+    def cpu_s(score) -> float:
+        times = []
+        for _ in range(9):
+            start = time.process_time()
+            for _ in range(200):
+                score(a, b)
+            times.append((time.process_time() - start) / 200)
+        return min(times)
+
+    cpu_s(learner.pair_score)
+    assert cpu_s(learner.pair_score) - cpu_s(learner._pair_score) < 80e-6
