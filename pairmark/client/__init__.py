@@ -12,6 +12,7 @@ Errors are one tree::
 
     ClientError
     ├── Unreachable            nobody answers at that address
+    ├── TimedOut               the service is there, and did not answer in time
     ├── JobFailed              a job that was waited for failed or was cancelled (.job)
     ├── InvalidName            a name that cannot stand in an address; nothing was sent (a ValueError too)
     └── Problem                the service refused (.status, .slug, .title, .detail, .facts)
@@ -38,6 +39,7 @@ from pairmark.client.errors import (
     NotFound,
     Problem,
     ServerFailed,
+    TimedOut,
     TooLarge,
     Unreachable,
 )
@@ -113,6 +115,7 @@ __all__ = [
     "SearchResult",
     "ServerFailed",
     "Tenant",
+    "TimedOut",
     "TooLarge",
     "Unreachable",
     "Verification",

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from pairmark.client.encoding import jsonable, without_none
-from pairmark.client.errors import Unreachable, problem_of
+from pairmark.client.errors import json_of, problem_of, unanswered
 from pairmark.client.transport import Blocking, Waiting
 
 LONGEST_RETRY_WAIT_S = 30.0
@@ -32,10 +32,7 @@ class Calls:
             try:
                 response = await self._http.request(method, path, **options)
             except httpx.TransportError as error:
-                raise Unreachable(
-                    f"{self.url} does not answer ({type(error).__name__}: {error}); start it with `pairmark serve`, or "
-                    "name another service in PAIRMARK_URL"
-                ) from error
+                raise unanswered(self.url, error) from error
             if response.status_code not in (429, 503) or attempt == self.retries or "files" in options:
                 break
             await self._http.sleep(retry_wait(response, attempt))
@@ -45,7 +42,7 @@ class Calls:
 
     async def _get(self, path: str, **params: Any) -> Any:
         """GET as JSON; parameters that are None are left out."""
-        return (await self.request("GET", path, params=without_none(params))).json()
+        return json_of(await self.request("GET", path, params=without_none(params)))
 
     async def _send(self, method: str, path: str, body: Mapping[str, Any], **options: Any) -> Any:
         """Send JSON, JSON back; members and parameters that are None are left out."""
@@ -54,7 +51,7 @@ class Calls:
         content = json.dumps(without_none(body), separators=(",", ":"), default=jsonable).encode()
         params = without_none(options.pop("params", {})) or None  # {} would drop the query of ``path``
         request = self.request(method, path, content=content, headers=headers, params=params, **options)
-        return (await request).json()
+        return json_of(await request)
 
     async def pages(
         self, /, path: str, *, limit: int | None = None, **params: Any

@@ -16,6 +16,10 @@ class Unreachable(ClientError):
     """Nobody answers at that address."""
 
 
+class TimedOut(ClientError):
+    """The service is there, and did not answer in time."""
+
+
 class JobFailed(ClientError):
     """The job did not succeed; ``job`` says why."""
 
@@ -100,6 +104,27 @@ _BY_STATUS: dict[int, type[Problem]] = {
     429: Busy,
     503: Busy,
 }
+
+
+def unanswered(url: str, error: httpx.TransportError) -> ClientError:
+    """The exception that a request without an answer means: one that was connected may only take longer."""
+    if isinstance(error, httpx.ReadTimeout):
+        return TimedOut(f"{url} took too long: allow more with Client(timeout=...), or send less at a time")
+    return Unreachable(
+        f"{url} does not answer ({type(error).__name__}: {error}); start it with `pairmark serve`, or name another "
+        "service in PAIRMARK_URL"
+    )
+
+
+def json_of(response: httpx.Response) -> dict[str, Any]:
+    """The JSON object of a response."""
+    try:
+        value = response.json()
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise ClientError(f"{response.url} answered with no JSON object: is it a Pairmark service?")
+    return value
 
 
 def problem_of(response: httpx.Response) -> Problem:

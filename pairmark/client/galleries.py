@@ -22,6 +22,7 @@ from pairmark.client.encoding import (
     records_of,
     without_none,
 )
+from pairmark.client.errors import json_of
 from pairmark.schemas.base import Answer
 from pairmark.schemas.galleries import GalleryOut, ItemOut, ReceiptOut, SearchOut, UpsertOut, VerifyOut
 from pairmark.schemas.jobs import JobOut
@@ -102,7 +103,7 @@ class GalleryCalls(Calls):
                     ids=names[part], vectors=rows[part], subjects=None if whose is None else whose[part]
                 )
                 headers = {"Content-Type": "application/x-npz"}
-                answer = (await self.request("PUT", path, content=body, headers=headers)).json()
+                answer = json_of(await self.request("PUT", path, content=body, headers=headers))
             totals["upserted"] += answer["upserted"]
             totals["n_errors"] += answer["n_errors"]
             totals["errors"] += [{**error, "row": error["row"] + start} for error in answer["errors"]]
@@ -140,7 +141,7 @@ class GalleryCalls(Calls):
                 headers={"Content-Type": kinds[suffix]},
                 timeout=httpx.Timeout(60.0, read=None),
             )
-            return UpsertOut.from_json(answer.json())
+            return UpsertOut.from_json(json_of(answer))
 
     async def put_gallery(self, gallery: str, model: str | None = None) -> GalleryOut:
         """Make a gallery for a model, or move it to another version."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pairmark.client.calls import Calls
 from pairmark.client.encoding import Progress, ProgressReader, path_part, without_none
-from pairmark.client.errors import Unreachable
+from pairmark.client.errors import json_of, unanswered
 from pairmark.client.results import CandidateScores
 from pairmark.schemas.base import Answer
 from pairmark.schemas.models import AliasOut, CalibrationOut, EvaluationOut, LearnerOut, ModelOut, VersionOut
@@ -109,7 +109,7 @@ class ModelCalls(Calls):
         """
         path = f"/models/{path_part(name)}/policy"
         # Here None says something.
-        return Answer.from_json((await self.request("PUT", path, json=policy)).json())
+        return Answer.from_json(json_of(await self.request("PUT", path, json=policy)))
 
     async def calibrate(self, /, name: str, version: int, dataset: str, **options: Any) -> CalibrationOut:
         """Calibrate a version on another dataset; ``options`` are ``protocol``, ``n_pairs``, ``groups``,
@@ -209,7 +209,7 @@ class ModelCalls(Calls):
                         stream.write(chunk)
             part.replace(target)
         except httpx.TransportError as error:
-            raise Unreachable(f"{self.url} stopped answering: {error}") from error
+            raise unanswered(self.url, error) from error
         finally:
             part.unlink(missing_ok=True)
 
@@ -221,7 +221,7 @@ class ModelCalls(Calls):
             files = {"file": (Path(file).name, ProgressReader(stream, progress) if progress else stream)}
             data = without_none({"name": name})
             return VersionOut.from_json(
-                (await self.request("POST", "/models", data=data, files=files)).json()
+                json_of(await self.request("POST", "/models", data=data, files=files))
             )
 
     async def delete_version(self, name: str, version: int) -> None:

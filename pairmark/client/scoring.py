@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pairmark.client.calls import Calls
 from pairmark.client.encoding import Side, Vectors, listed_rows, raw_pairs, subjects_npz, without_none
+from pairmark.client.errors import json_of
 from pairmark.client.results import BayesResult, MatchResult
 from pairmark.schemas.scoring import ClassesOut, ExplanationOut, ModelUsedOut, OperatingPointOut, RankingsOut
 
@@ -83,7 +84,7 @@ class ScoringCalls(Calls):
         }
         packed = None if scores is not None or refs is not None else _packed(left, right)
         if packed is not None:
-            answer = (await self._send_packed("/match", packed, {**params, "model": model})).json()
+            answer = json_of(await self._send_packed("/match", packed, {**params, "model": model}))
         else:
             body = {"scores": scores} if scores is not None else {**_body(model, left, right), "refs": refs}
             answer = await self._send("POST", "/match", body, params=params)

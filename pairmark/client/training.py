@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from pairmark.client.calls import Calls
 from pairmark.client.encoding import Progress, ProgressReader, ServerSent, path_part, without_none
-from pairmark.client.errors import Busy, JobFailed, Unreachable
+from pairmark.client.errors import Busy, JobFailed, Unreachable, json_of
 from pairmark.schemas.base import Answer
 from pairmark.schemas.datasets import DatasetOut, DatasetRequest, ReadingRequest
 from pairmark.schemas.jobs import JobOut, JobRequest
@@ -129,10 +129,7 @@ class TrainingCalls(Calls):
         if progress is not None:
             name, stream = files["file"]
             files["file"] = (name, ProgressReader(stream, progress))
-        answer: dict[str, Any] = (
-            await self.request("POST", path, data=form_fields(form), files=files)
-        ).json()
-        return answer
+        return json_of(await self.request("POST", path, data=form_fields(form), files=files))
 
     async def ledger(self, ref: str) -> Answer:
         """Every version calibrated on a dataset version, and the rates its operating points were asked for at."""
@@ -260,7 +257,7 @@ class TrainingCalls(Calls):
 
     async def cancel(self, job_id: str) -> JobOut:
         """Cancel a job."""
-        return JobOut.from_json((await self.request("POST", f"/jobs/{path_part(job_id)}/cancel")).json())
+        return JobOut.from_json(json_of(await self.request("POST", f"/jobs/{path_part(job_id)}/cancel")))
 
 
 def members_of(request: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -23,6 +26,7 @@ from pairmark.client import (
     InvalidInput,
     NotFound,
     Problem,
+    TimedOut,
     Unreachable,
     encoding,
 )
@@ -153,6 +157,42 @@ def test_nobody_there() -> None:
             Client(wrong)
     with Client("localhost:9") as client:
         assert client.url == "http://localhost:9"
+
+
+def test_a_slow_service_is_told_from_a_dead_one_and_from_another() -> None:
+    def slow(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadTimeout("timed out", request=request)
+
+    with Client("http://there", transport=httpx.MockTransport(slow)) as client:
+        with pytest.raises(TimedOut, match="timeout="):
+            client.models()
+        with pytest.raises(ClientError, match="http://there"):
+            client.export_version("m", 1, "never-written.zip")
+    other = httpx.MockTransport(lambda request: httpx.Response(200, json=["not", "ours"]))
+    with (
+        Client("http://there", transport=other) as client,
+        pytest.raises(ClientError, match="no JSON object"),
+    ):
+        client.model("m")
+
+
+def test_a_read_timeout_is_one(silent: str) -> None:
+    with Client(silent, timeout=0.2) as client, pytest.raises(TimedOut):
+        client.models()
+
+    async def ask() -> None:
+        async with AsyncClient(silent, timeout=0.2) as other:
+            with pytest.raises(TimedOut):
+                await other.models()
+
+    asyncio.run(ask())
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a service that takes requests and does not answer."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
 class Grumpy(BaseHTTPRequestHandler):
