@@ -36,10 +36,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "rankboost, grid": ("rankboost-kernel", {"n_estimators": 20, "weak": "grid", "chain": "A-D"}),
     "aligned, both": ("aligned-kernel", {"psd": False, "n_iter": 2, "hidden": (5,)}),
     "pairwise, forest": ("label-ranking-pairwise", {"estimator": "forest", "calibrate": False}),
-    **{
-        f"auto of {name}": ("label-ranking-auto", {"candidates": [name]})
-        for name in ("forest", "neighbours", "logistic")
-    },
+    **{f"auto of {name}": ("label-ranking-auto", {"candidates": [name]}) for name in ("forest", "logistic")},
 }
 KINDS = {spec.kind: spec for spec in LEARNERS}
 HUGE, FAR = 2**31 - 1, 2**30

@@ -19,7 +19,7 @@ from pairmark.models.label_ranking.rankings_data import TrainingRankings
 from pairmark.models.label_ranking.state import LabelRankingAutoState
 from pairmark.models.label_ranking.trees import completed
 
-CANDIDATES = ("constant", "extra-trees", "forest", "neighbours", "logistic")
+CANDIDATES = ("constant", "extra-trees", "forest", "logistic")
 """In the order tried."""
 
 _STEPS = 20
@@ -34,12 +34,11 @@ _AGGREGATIONS: tuple[Literal["borda", "copeland", "kemeny"], ...] = ("borda", "c
 class LabelRankingAuto(LabelRankingAutoState):
     """Choose and blend label rankers by cross-validation.
 
-    One ranking for all rows, forests of best and of random borders, nearest neighbors and pairwise logistic regression
-    each predict, for every training row, by models that have not seen the row, how surely each label comes before each
-    other. Greedy selection with replacement (Caruana et al. 2004) finds the blend of these predictions with the best
-    mean Kendall tau; its members are fitted again on all rows. The one ranking for all rows stays unless the blend is
-    ahead of it by more than a standard error. The number of neighbors is chosen within a candidate's training rows, so
-    that the validation is honest. What is tried depends on the data alone, never on a clock.
+    One ranking for all rows, forests of best and of random borders, and pairwise logistic regression each predict, for
+    every training row, by models that have not seen the row, how surely each label comes before each other. Greedy
+    selection with replacement (Caruana et al. 2004) finds the blend of these predictions with the best mean Kendall
+    tau; its members are fitted again on all rows. The one ranking for all rows stays unless the blend is ahead of it by
+    more than a standard error. What is tried depends on the data alone, never on a clock.
 
     Attributes
     ----------
@@ -56,7 +55,7 @@ class LabelRankingAuto(LabelRankingAutoState):
     >>> from pairmark import LabelRankingAuto
     >>> X = np.random.default_rng(0).normal(size=(60, 2))
     >>> Y = np.column_stack([X[:, 0] > 0, X[:, 0] <= 0, np.full(60, 2)])  # of 3 labels, 0 is the best
-    >>> model = LabelRankingAuto(candidates=["neighbours", "logistic"]).fit(X, Y)
+    >>> model = LabelRankingAuto(candidates=["forest", "logistic"]).fit(X, Y)
     >>> model.predict([[2.0, 0.0], [-2.0, 0.0]])
     array([[1., 0., 2.],
            [0., 1., 2.]])

@@ -6,18 +6,19 @@ A candidate is data: `fit` makes it, `shares` reads it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.schema import Array, StoredState, refuse
 from pairmark.models.core.state import StateRecord
 from pairmark.models.evaluation.rankings import pairwise_shares
-from pairmark.models.label_ranking.kernels.reading import neighbour_votes
-from pairmark.models.label_ranking.pair_models import LogisticPairs, problems_of, square, standard
-from pairmark.models.label_ranking.trees import FAINT, GrowOptions, Trees, grow_trees, reach_of, require_trees
+from pairmark.models.label_ranking.pair_models import LogisticPairs, problems_of, square
+from pairmark.models.label_ranking.trees import GrowOptions, Trees, grow_trees, require_trees
+
+_TREES = 50
+"""Of each forest; twice as many cost twice as much, and the blend is no better."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,67 +68,9 @@ class ForestCandidate:
             max_features=None if random else "third",
             bootstrap=not random,
         )
-        seeds = [int(s) for s in np.random.default_rng(seed).integers(0, 2**62, 100)]
+        seeds = [int(s) for s in np.random.default_rng(seed).integers(0, 2**62, _TREES)]
         trees, _ = grow_trees(data.X, data.targets, options, seeds, n_jobs=n_jobs, stage="")
         return cls(trees=trees, positions=data.positions, targets=data.targets)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NeighbourCandidate:
-    """The votes of the nearest rows in standardised features; how many is chosen leaving one out."""
-
-    numbers: ClassVar[tuple[int, ...]] = (1, 3, 5, 10, 20, 40)
-
-    points: Annotated[Float64, Array(shape=("rows", "features"))]
-    mean: Annotated[Float64, Array(shape=("features",))]
-    scale: Annotated[Float64, Array(shape=("features",), positive=True)]
-    positions: Annotated[Float32, Array(shape=("rows", "n_labels"), nan=True)]
-    targets: Annotated[Float64, Array(shape=("rows", "n_labels"))]
-    n_neighbours: Annotated[Int64, Array(shape=(), low=1)]
-
-    @classmethod
-    def relate(cls, file: StoredState, prefix: str) -> None:
-        """Refuse more neighbours than there are rows."""
-        n, n_rows = file.arrays[f"{prefix}n_neighbours"], file.sizes[f"{prefix}rows"]
-        if n > n_rows:
-            raise refuse(f"{prefix}n_neighbours", None, f"is {n}", f"at most {n_rows}")
-
-    def shares(self, X: Float32) -> Float64:
-        from sklearn.neighbors import NearestNeighbors
-
-        near = NearestNeighbors(n_neighbors=int(self.n_neighbours)).fit(self.points)
-        _, neighbours = near.kneighbors((X - self.mean) / self.scale)
-        return _votes(neighbours, self.positions, self.targets)
-
-    @classmethod
-    def fit(cls, data: Examples, seed: int, n_jobs: int | None) -> NeighbourCandidate:
-        from sklearn.neighbors import NearestNeighbors
-
-        mean, scale = standard(data.X)
-        points = (data.X - mean) / scale
-        n = len(points)
-        highest = min(max(cls.numbers), n - 1)
-        best, best_number = -np.inf, 1
-        if highest >= 1:
-            judge_rows = np.random.default_rng(seed).permutation(n)[:2_000]
-            neighbours = _other_neighbors(
-                NearestNeighbors(n_neighbors=highest + 1).fit(points), points, judge_rows
-            )
-            for number in cls.numbers:
-                if number > highest:
-                    break
-                before = _votes(neighbours[:, :number], data.positions, data.targets)
-                agreement = pair_agreement(before, data.positions[judge_rows])
-                if agreement > best + 1e-12:
-                    best, best_number = agreement, number
-        return cls(
-            points=points,
-            mean=mean,
-            scale=scale,
-            positions=data.positions,
-            targets=data.targets,
-            n_neighbours=np.array(best_number),
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,14 +99,13 @@ class LogisticCandidate:
         return cls(models=models, modelled=modelled, constant=constant, k=np.array(data.positions.shape[1]))
 
 
-Candidate = ConstantCandidate | ForestCandidate | NeighbourCandidate | LogisticCandidate
+Candidate = ConstantCandidate | ForestCandidate | LogisticCandidate
 """Its ``shares``: how surely the first label comes before the second, (n, k, k), the diagonal 0."""
-CandidateName = Literal["constant", "extra-trees", "forest", "neighbours", "logistic"]
+CandidateName = Literal["constant", "extra-trees", "forest", "logistic"]
 CANDIDATE_CLASSES: dict[str, Any] = {
     "constant": ConstantCandidate,
     "extra-trees": ForestCandidate,
     "forest": ForestCandidate,
-    "neighbours": NeighbourCandidate,
     "logistic": LogisticCandidate,
 }
 
@@ -178,29 +120,3 @@ def _require_k(file: StoredState, prefix: str) -> None:
     k = file.arrays[f"{prefix}k"]
     if k != file.facts.n_labels:
         raise refuse(f"{prefix}k", None, f"is {k}", f"{file.facts.n_labels}, the number of labels")
-
-
-def pair_agreement(before: Float64, positions: Float32) -> float:
-    """Mean share of shown, untied pairs that Borda on ``before`` orders right, of the rows of ``positions``."""
-    scores = before.sum(axis=2)
-    difference = positions[:, None, :] - positions[:, :, None]
-    lead = scores[:, :, None] - scores[:, None, :]
-    is_ordered = np.isfinite(difference) & (difference != 0)
-    if not is_ordered.any():
-        return 0.0
-    return float(np.sign(lead[is_ordered] * difference[is_ordered]).mean())
-
-
-def _votes(neighbors: NDArray[Any], positions: Float32, targets: Float64) -> Float64:
-    k = positions.shape[1]
-    out = np.zeros((neighbors.shape[0], k, k))
-    neighbour_votes(
-        np.ascontiguousarray(neighbors, dtype=np.int64), positions, targets, reach_of(k), FAINT, out
-    )
-    return out
-
-
-def _other_neighbors(near: Any, points: Float64, rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """The neighbors of rows of ``points`` but themselves: a row is its own, unless as many twins hide it."""
-    numbers = near.kneighbors(points[rows])[1]
-    return np.array([row[row != own][: near.n_neighbors - 1] for row, own in zip(numbers, rows, strict=True)])

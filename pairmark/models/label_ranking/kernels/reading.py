@@ -1,4 +1,4 @@
-"""What label ranking trees and neighbours say of rows, in compiled loops; a tree's nodes are those of `growing`."""
+"""What label ranking trees say of rows, in compiled loops."""
 
 from __future__ import annotations
 
@@ -153,20 +153,4 @@ def pair_votes(
             for p in range(member_start[node], member_start[node + 1]):
                 r = members[p]
                 _vote(positions[r], y[r], np.float64(mass[p]), reach, faint, out[q], weights)
-        _shares(out[q], weights)
-
-
-@kernel
-def neighbour_votes(neighbours, positions, y, reach, faint, out):
-    """Votes of each query's neighbours, equal weights; as `pair_votes`.
-
-    Parameters
-    ----------
-    neighbours : (n, m) training rows. out : (n, k, k), the diagonal stays 0.
-    """
-    weights = np.zeros(out.shape[1:])
-    for q in range(neighbours.shape[0]):
-        for p in range(neighbours.shape[1]):
-            r = neighbours[q, p]
-            _vote(positions[r], y[r], 1.0, reach, faint, out[q], weights)
         _shares(out[q], weights)
