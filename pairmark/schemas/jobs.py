@@ -99,9 +99,9 @@ class JobRequest(Request):
     )
     promote: bool | str = Field(
         IF_BETTER,
-        description="`if-better`: `production` moves to the new version unless it is worse than the current one on "
-        "the same "
-        "held-out data; true: `production` always moves; another string: that alias moves; false: no alias moves",
+        description="`if-better`: `production` moves to the new version where the 95 % interval of the difference on "
+        "the same held-out data excludes a loss above .01 at the asked rate; true: `production` always moves; another "
+        "string: that alias moves; false: no alias moves",
     )
 
 

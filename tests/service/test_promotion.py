@@ -47,6 +47,31 @@ def test_a_worse_version_is_registered_and_does_not_take_production(deployment):
     assert deployment.store.resolve("faces") == ("faces", 5)
 
 
+def test_what_is_neither_as_good_nor_worse_is_undecided_and_says_what_would_decide(deployment):
+    X, y = people(60, 3, seed=4)
+    deployment.upload("close", X + 2 * np.random.default_rng(0).normal(size=X.shape).astype(np.float32), y)
+    plain = {
+        "learner": "metric",
+        "dataset": "close",
+        "promote": "if-better",
+        "evaluation": {"target_fpr": 0.1},
+    }
+    trained(deployment, **plain, params={"metric": "euclidean"})
+    message, facts = trained(deployment, **plain, params={"metric": "manhattan"})
+    reported = facts["promotion"]
+    low, high = reported["difference_interval"]
+    assert low < -0.01 < 0 <= high
+    assert (reported["promoted"], reported["undecided"], reported["judged_by"]) == (
+        False,
+        True,
+        "mean TPR at FPR 10 %",
+    )
+    assert message.startswith("registered faces:2, not promoted: undecided: mean TPR at FPR 10 %")
+    assert reported["units_to_decide"] > 12
+    assert f"about {reported['units_to_decide']:,} people (12 now) would decide" in message
+    assert deployment.store.resolve("faces") == ("faces", 1)
+
+
 def test_what_cannot_be_compared_is_not_promoted(deployment):
     trained(deployment, **GOOD)
     deployment.upload("wide", *people(40, 5, width=9))

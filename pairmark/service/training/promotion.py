@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,8 @@ from pairmark.service.store.refs import PRODUCTION, ModelRef
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.stages import Promotion, ScoredJob
 
-MARGIN = 0.02
-"""How much worse a new version may be and still count as no worse: in mean TPR, or mean Kendall tau."""
+MARGIN = 0.01
+"""Loss that the interval of the difference must exclude: in TPR at the asked rate, or mean Kendall tau."""
 MIN_PAIRS = 30
 """Same and different pairs each, or rows, that a comparison takes."""
 _NEW, _OLD = "new", "production"
@@ -78,9 +79,9 @@ class _Comparison:
         return f"{self._production.model}:{self._production.version}"
 
     def decision(self) -> Promotion:
-        """Promote what is better, or not worse by more than the margin at that confidence."""
+        """Promote what loses no more than the margin; say what would decide where neither that nor a loss is shown."""
         compare = self._rankings if self._job.spec.needs == "rankings" else self._pairs
-        judged_by, compared = compare()
+        judged_by, compared, n_units = compare()
         new, old = compared[_NEW], compared[_OLD]
         self._facts |= {
             "judged_by": judged_by,
@@ -89,14 +90,26 @@ class _Comparison:
             "difference": old.difference,
             "difference_interval": None if old.difference_interval is None else list(old.difference_interval),
         }
-        low, high = old.difference_interval or (old.difference, old.difference)
+        low, high = old.difference_interval or (-1.0, 1.0)
         decided = (
             f"{judged_by}: {new.value:.3f} against {old.value:.3f} of {self._name} in production on the same held-out "
             f"data (difference {old.difference:+.3f}, {100 * CONFIDENCE:.0f} % interval {low:+.3f} to {high:+.3f}"
         )
-        if old.difference >= 0 or low >= -MARGIN:
+        if low >= -MARGIN:
             return self._promoted(f"{decided})")
-        return self.refused(f"{decided}; it may be at most {MARGIN:g} worse)")
+        self._facts["undecided"] = high >= 0
+        if high < 0:
+            return self.refused(f"{decided}; it may be at most {MARGIN:g} worse)")
+        # Intervals narrow with the root of the number of units: either bound gets there if the difference stays.
+        far, near = old.difference - low, old.difference + MARGIN
+        if near <= 0:
+            far, near = high - old.difference, -old.difference
+        enough = math.ceil(n_units * (far / near) ** 2)
+        self._facts["units_to_decide"] = enough
+        return self.refused(
+            f"undecided: {decided}; a loss of {MARGIN:g} is not excluded: a test part of about {enough:,} "
+            f"{self._units} ({n_units:,} now) would decide, or promote it by hand)"
+        )
 
     def refused(self, reason: str) -> Promotion:
         """Registered only."""
@@ -112,7 +125,14 @@ class _Comparison:
             facts={**self._facts, "promoted": True, "reason": reason},
         )
 
-    def _pairs(self) -> tuple[str, dict[str, ScorerComparison]]:
+    @property
+    def _units(self) -> str:
+        parts = self._job.parts
+        if self._job.spec.needs == "rankings":
+            return "rows"
+        return "people" if parts.protocol == "open-set" else "samples"
+
+    def _pairs(self) -> tuple[str, dict[str, ScorerComparison], int]:
         pairs, new_scores = self._job.parts.test, self._job.scores.test
         assert pairs is not None
         assert new_scores is not None
@@ -125,7 +145,9 @@ class _Comparison:
         left, right = pairs.left[unseen], pairs.right[unseen]
         try:
             scores = {_NEW: new_scores[unseen], _OLD: self._estimator().score_pairs(self._X(), left, right)}
-            rates = resolved_rates(int((~pairs.same[unseen]).sum()), self._job.claim.evaluation.target_fpr)
+            target = self._job.claim.evaluation.target_fpr
+            rates = resolved_rates(int((~pairs.same[unseen]).sum()), target)
+            rates = (target,) if target in rates else rates
             comparisons = compare_pairs(
                 scores,
                 pairs.same[unseen],
@@ -138,9 +160,9 @@ class _Comparison:
         except ValueError as error:
             raise _CannotCompare(f"{self._name} in production cannot score this data: {error}") from error
         self._facts |= {"n_pairs": int(unseen.sum()), "n_left_out": int((~unseen).sum())}
-        return judged_by(rates), comparisons
+        return judged_by(rates), comparisons, np.unique(pairs.units[unseen]).size
 
-    def _rankings(self) -> tuple[str, dict[str, ScorerComparison]]:
+    def _rankings(self) -> tuple[str, dict[str, ScorerComparison], int]:
         self._check_capability("rank-labels")
         names = self._store.names(self._production.model, self._production.version, "label_names") or []
         if set(names) != set(self._data.label_names):
@@ -157,7 +179,7 @@ class _Comparison:
             for name, positions in ((_NEW, np.asarray(self._job.scores.rows)), (_OLD, old))
         }
         self._facts["n_rows"] = int(rows.size)
-        return "mean Kendall tau", compare_rows(taus, reference=_NEW, units=self._job.row_units)
+        return "mean Kendall tau", compare_rows(taus, reference=_NEW, units=self._job.row_units), rows.size
 
     def _check_capability(self, capability: str) -> None:
         there = self._production
