@@ -27,7 +27,7 @@ SMALL: dict[str, Any] = {
     "n_folds": 2,
     "depth": 2,
     "k_max": 5,
-    "candidates": ["neighbours", "extra-trees"],
+    "candidates": ["logistic", "extra-trees"],
 }
 OF_KIND: dict[str, dict[str, Any]] = {
     "similarity-auto": {"candidates": ["cosine", "plda"]},
