@@ -14,12 +14,13 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import bdtr, bdtri, ndtr, ndtri, stdtrit
+from scipy.special import bdtr, bdtri, gammaln, ndtr, ndtri, stdtrit
 
 from pairmark.models.core.arrays import Float64, Int64
 
 _STEPS = 200
 _CASES = 1_000
+_ROUNDING = 1e-9
 MOST_BLOCKS = 10**15
 """What `order_pairs_needed` says at most: beyond it the number has no meaning."""
 
@@ -129,19 +130,38 @@ def order_rank(n: int, p: float, confidence: float) -> int | None:
     return last_true(lambda k: binomial_log_tail(k, p, n) <= (limit if k else limit * (1 - 1e-12)), n)
 
 
-def population_rank(n: int, population: int, p: float, confidence: float) -> int | None:
+def population_rank(
+    n: int, population: int, p: float, confidence: float, most: float = math.inf
+) -> int | None:
     """False matches that n different pairs, drawn at random without replacement, may show; None when not even 0.
 
     A rate above p among D different pairs means at least F = floor(p D) + 1 false matches, so that k or fewer are drawn
     with at most the hypergeometric probability. Which D between n and ``population`` is true is not known. That
     probability falls with F and rises with D, so for each F the largest D with that F is the worst; many F are taken
-    together by the least of them and the largest D.
+    together by the least of them and the largest D. ``most`` : larger numbers are not looked for.
     """
-    # Heavy to load, and for fixed populations only.
-    from scipy.stats import hypergeom
-
     if n < 1:
         return None
+    matches, sizes = _worst_populations(n, population, p)
+    rest = sizes - matches
+    # log of C(matches, k) C(rest, n - k) / C(sizes, n), the probability of k matches among those drawn.
+    fixed = gammaln(matches + 1) + gammaln(rest + 1) - gammaln(sizes + 1) + gammaln(sizes - n + 1) + gammaln(n + 1)
+    tails = np.full(matches.shape, -np.inf)
+    for k in range(n + 1):
+        is_possible = (matches >= k) & (rest >= n - k)
+        ways = gammaln(np.maximum(matches - k, 0) + 1) + gammaln(np.maximum(rest - n + k, 0) + 1)
+        parts = fixed - ways - gammaln(k + 1) - gammaln(n - k + 1)
+        tails = np.logaddexp(tails, np.where(is_possible, parts, -np.inf))
+        # A hair off for rounding.
+        if float(tails.max(initial=-np.inf)) > math.log1p(-confidence) - _ROUNDING:
+            return k - 1 if k else None
+        if k >= most:
+            return k
+    return n - 1
+
+
+def _worst_populations(n: int, population: int, p: float) -> tuple[Int64, Int64]:
+    """Numbers of false matches, and for each the number of different pairs that hides them best."""
     low, high = math.floor(p * n) + 1, math.floor(p * population) + 2
     first = np.arange(low, high + 1)
     if first.size > _CASES:
@@ -152,13 +172,7 @@ def population_rank(n: int, population: int, p: float, confidence: float) -> int
     for _ in range(2):
         sizes -= np.floor(p * sizes) + 1 > last
     admissible = (sizes >= n) & (first[:-1] <= sizes)
-    matches, sizes = first[:-1][admissible], sizes[admissible]
-
-    def admits(k: int) -> bool:
-        tails = np.asarray(hypergeom.cdf(k, sizes, matches, n))
-        return float(tails.max(initial=0.0)) <= 1 - confidence
-
-    return last_true(admits, n)
+    return first[:-1][admissible], sizes[admissible]
 
 
 def order_pairs_needed(fpr: float, confidence: float) -> int:

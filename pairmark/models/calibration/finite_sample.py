@@ -78,11 +78,11 @@ class FiniteSample:
             return at or 0, fpr
         return at or 0, min(fpr, order_upper(rank, self.n, confidence))
 
-    def _rank(self, fpr: float, confidence: float) -> int | None:
+    def _rank(self, fpr: float, confidence: float, most: float = math.inf) -> int | None:
         """False matches that rows which are counted may show."""
         if self.population is None:
             return order_rank(self.n, fpr, confidence)
-        return population_rank(self.n, self.population - self.n_same, fpr, confidence)
+        return population_rank(self.n, self.population - self.n_same, fpr, confidence, most)
 
     def rate(self, at: int) -> float:
         """The observed false positive rate at a threshold."""
@@ -125,6 +125,8 @@ class FiniteSample:
 
     def answers(self, fpr: float, confidence: float) -> bool:
         """Whether ``fpr`` is answered at all."""
+        if self.population is not None:
+            return self._rank(fpr, confidence, 0) is not None
         if self.product is None:
             return self.choose(fpr, confidence) is not None
         multiple = multiple_of_floor(self.n_matched, fpr, confidence)

@@ -30,8 +30,6 @@ from pairmark.models.calibration.promises import askable, checked_rate
 from pairmark.models.calibration.schema import reading_state
 from pairmark.models.core.arrays import Float32
 
-STALE_SHARE = 0.1
-"""A gallery that has changed by more than this share of its items since calibration needs a new one."""
 STATE_VERSION = 1
 
 

@@ -244,17 +244,19 @@ def test_a_newer_calibration_replaces_the_probes_of_an_older_one(
         assert not session.scalar(select(func.count()).select_from(GalleryProbe))
 
 
-def test_without_kept_probes_a_changed_gallery_is_refused(
+def test_without_kept_probes_a_changed_gallery_guarantees_nothing(
     galleries: Galleries, calibrated: tuple[Identification, Any, np.ndarray]
 ) -> None:
     identification, model, probes = calibrated
     made = identification.calibrate("g", model, request(probes, keep_probes=False))
     assert not made.probes_kept
     thresholds = Thresholds(galleries)
-    thresholds.at(galleries.state("g"), model, 0.2, 0.95)
-    enrol(galleries, "g", {f"n{at}": (np.ones(WIDTH, np.float32), None, None) for at in range(5)})
-    with pytest.raises(Conflict, match="not kept"):
-        thresholds.at(galleries.state("g"), model, 0.2, 0.95)
+    assert thresholds.at(galleries.state("g"), model, 0.2, 0.95)[0]["guarantee"] == "finite-sample"
+    enrol(galleries, "g", {"n": (np.ones(WIDTH, np.float32), None, None)})
+    point = thresholds.at(galleries.state("g"), model, 0.2, 0.95)[0]
+    assert point["guarantee"] == "none"
+    assert "not kept" in point["meaning"]
+    assert not {"method", "confidence", "fpir_upper_bound"} & set(point)
     assert identification.calibration("g", made.id).stale
 
 

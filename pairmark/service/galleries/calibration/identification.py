@@ -40,7 +40,6 @@ from pairmark.service.galleries.calibration.thresholds import (
     MAX_KEPT_BYTES,
     Thresholds,
     calibration_of,
-    is_stale,
     point_of,
 )
 from pairmark.service.galleries.galleries import Galleries
@@ -336,7 +335,7 @@ def calibration_out(state: GalleryState, row: GalleryCalibrationRow) -> GalleryC
         smallest_fpir=calibration_of(row).smallest_fpir(),
         changed=n_changed,
         probes_kept=row.kept is not None,
-        stale=not same_version or (row.kept is None and is_stale(size, n_changed)),
+        stale=not same_version or (row.kept is None and n_changed > 0),
         warnings=list(row.summary["warnings"]),
         created_at=iso(row.created_at),
     )

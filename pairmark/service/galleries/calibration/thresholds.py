@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from pairmark.models.calibration.identification import STALE_SHARE, GalleryCalibration, IdentificationPoint
-from pairmark.models.calibration.operating_point import InsufficientCalibrationData
+from pairmark.models.calibration.identification import GalleryCalibration, IdentificationPoint
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData, without_guarantee
 from pairmark.service.caches import BoundedCache
 from pairmark.service.errors import Conflict, DamagedRow, SearchTooLong, UnknownCalibration, UnsupportedRate
 from pairmark.service.galleries.calibration import probe_repository
@@ -95,15 +95,13 @@ class Thresholds:
             view = self._galleries.views.live(state, version.estimator).view(state.seq)
             key = (head.id, head.revision, head.seq, fpir, confidence)
             point = self._point(key, lambda: self._unkept(head))
-            if is_stale(point.gallery_size, state.seq - head.seq):
-                raise Conflict(
-                    f"{state.seq - head.seq} rows of gallery {state.name!r} were written or removed since it was "
-                    f"calibrated with {point.gallery_size} items, and its probes were not kept: calibrate again "
-                    f"(POST /galleries/{state.name}/calibrations)",
-                    calibration_id=head.id,
-                    changed=state.seq - head.seq,
-                )
         facts = {**plain(point.as_dict()), "calibration_id": head.id, "sequence": key[2]}
+        if not head.keeps_probes and state.seq != head.seq:
+            facts = without_guarantee(
+                facts,
+                f"{state.seq - head.seq} rows of the gallery were written or removed since it was calibrated, and the "
+                f"probes were not kept: calibrate again (POST /galleries/{state.name}/calibrations)",
+            )
         if aggregation is not None:
             facts["aggregation"] = aggregation
         return facts, np.float32(point.threshold), view
@@ -241,11 +239,6 @@ class Thresholds:
         self._probes.drop([id])
         for by_id in (self._updates, self._stored_seqs, self._base_scores):
             by_id.pop(id, None)
-
-
-def is_stale(size: int, n_changed: int) -> bool:
-    """Whether so many changes are too many for a calibration without kept probes of a gallery of that size."""
-    return n_changed > STALE_SHARE * max(size, 1)
 
 
 def calibration_of(row: GalleryCalibrationRow) -> GalleryCalibration:
