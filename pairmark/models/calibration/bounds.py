@@ -145,7 +145,13 @@ def population_rank(
     matches, sizes = _worst_populations(n, population, p)
     rest = sizes - matches
     # log of C(matches, k) C(rest, n - k) / C(sizes, n), the probability of k matches among those drawn.
-    fixed = gammaln(matches + 1) + gammaln(rest + 1) - gammaln(sizes + 1) + gammaln(sizes - n + 1) + gammaln(n + 1)
+    fixed = (
+        gammaln(matches + 1)
+        + gammaln(rest + 1)
+        - gammaln(sizes + 1)
+        + gammaln(sizes - n + 1)
+        + gammaln(n + 1)
+    )
     tails = np.full(matches.shape, -np.inf)
     for k in range(n + 1):
         is_possible = (matches >= k) & (rest >= n - k)
