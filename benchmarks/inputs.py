@@ -1,8 +1,8 @@
 """Inputs: what a decision does with rows unlike those of the people who calibrated.
 
 Four worlds (Gaussian people, vectors of norm 1, a table with heavy tails and features of many scales, non-negative
-pixels with many zeros), PLDA, 600 calibration people, 1 % asked. Strangers are matched after their vectors were spoiled,
-with the rule and without it; honest people are flagged; streams move or do not.
+pixels with many zeros), PLDA, 600 calibration people, 1 % asked. Strangers are matched after their vectors were
+spoiled, with the rule and without it; honest people are flagged; streams move or do not.
 """
 
 from __future__ import annotations
