@@ -9,18 +9,18 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 import httpx
 
 from pairmark.client.galleries import GalleryCalls
+from pairmark.client.links import LinkCalls
 from pairmark.client.models import ModelCalls
 from pairmark.client.operations import OperationCalls
 from pairmark.client.reviews import ReviewCalls
 from pairmark.client.scoring import ScoringCalls
-from pairmark.client.training import TrainingCalls
 from pairmark.client.transport import Blocking, Waiting, connection
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Service(ScoringCalls, GalleryCalls, TrainingCalls, ModelCalls, ReviewCalls, OperationCalls):
+class Service(ScoringCalls, GalleryCalls, LinkCalls, ModelCalls, ReviewCalls, OperationCalls):
     """All calls."""
 
 
@@ -179,6 +179,11 @@ class Client:
     report_page = blocking(Service.report_page)
     promote = blocking(Service.promote)
     set_policy = blocking(Service.set_policy)
+    link = blocking(Service.link)
+    links = blocking_iterator(Service.links)
+    entities = blocking_iterator(Service.entities)
+    link_jobs = blocking_iterator(Service.link_jobs)
+    delete_links = blocking(Service.delete_links)
     create_review = blocking(Service.create_review)
     reviews = blocking_iterator(Service.reviews)
     review = blocking(Service.review)

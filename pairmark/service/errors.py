@@ -73,6 +73,10 @@ class UnknownGallery(PairmarkError, slug="unknown-gallery"):
     """There is no such gallery."""
 
 
+class UnknownLinks(PairmarkError, slug="unknown-links"):
+    """There are no such links."""
+
+
 class UnknownItem(PairmarkError, slug="unknown-item"):
     """The gallery has no such item or subject."""
 

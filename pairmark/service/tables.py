@@ -447,6 +447,18 @@ class GalleryEvaluationRow(Base):
     created_at: Mapped[float]
 
 
+class LinkRow(Base):
+    """Links of a table or between two, made by the job of the same id; ``name`` is that of the left dataset."""
+
+    __tablename__ = "links"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    name: Mapped[str] = mapped_column(String(200), index=True)
+    request: Mapped[dict[str, Any]]
+    summary: Mapped[dict[str, Any] | None] = mapped_column(Json)
+    blob: Mapped[str | None] = mapped_column(String(64))
+    created_at: Mapped[float]
+
+
 class KeptDecision(Base):
     """A decision kept for reviews. It is there because ``key``, uniform on (0, 1), was below the chance of its hour."""
 

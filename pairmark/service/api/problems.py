@@ -95,6 +95,7 @@ _FIXES: dict[int, dict[type[PairmarkError], str]] = {
         "one.",
         errors.UnknownItem: "`GET /galleries/{name}/items` lists a gallery's items; add `?subject=` for those of one "
         "subject.",
+        errors.UnknownLinks: "`GET /links` lists the link jobs that you may see.",
         errors.UnknownEvaluation: "`POST /galleries/{name}/evaluations` makes an evaluation and answers with its `id`.",
         errors.UnknownJob: "`GET /jobs` lists the jobs.",
         errors.UnknownWebhook: "`GET /webhooks` lists the webhooks.",

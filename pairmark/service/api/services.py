@@ -32,6 +32,7 @@ from pairmark.service.keys.grants import EVERYTHING, Grants
 from pairmark.service.keys.keys import ActiveKey, Keys
 from pairmark.service.keys.sessions import Sessions
 from pairmark.service.keys.tenants import Tenants
+from pairmark.service.links.links import Links
 from pairmark.service.names import check_prefix
 from pairmark.service.reviews.export import JudgedPairs
 from pairmark.service.reviews.recorder import DecisionRecorder
@@ -70,6 +71,7 @@ class Services:
         )
         self.searches = Searches(self.galleries, self.thresholds, settings)
         self.reviews = Reviews(self.database, self.store)
+        self.links = Links(self.database, self.blobs, self.queue)
         self.webhooks = Webhooks(self.database, settings)
         self.pair_queue = PairQueue(self.datasets)
         self.judged_pairs = JudgedPairs(self.database, self.datasets)

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from sqlalchemy import delete, exists, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from pairmark.service.tables import BackupRow, CalibrationRow, DatasetRow, ModelVersion
+from pairmark.service.tables import BackupRow, CalibrationRow, DatasetRow, LinkRow, ModelVersion
 
-_NAMED = (DatasetRow.blob, ModelVersion.artefact, ModelVersion.report, CalibrationRow.blob)
+_NAMED = (DatasetRow.blob, ModelVersion.artefact, ModelVersion.report, CalibrationRow.blob, LinkRow.blob)
 _LOCK = 7261948
 
 

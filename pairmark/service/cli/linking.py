@@ -15,7 +15,7 @@ from pairmark.service.cli.rates import rate
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pairmark.service.links.linking import LinkSummary
+    from pairmark.schemas.links import LinkSummary
 
 _SHOWN = 10
 
@@ -57,7 +57,7 @@ def link(
     """
     from pairmark.models.core.progress import listening
     from pairmark.service.cli.connect import settings
-    from pairmark.service.links.linking import first_links, link_files
+    from pairmark.service.links.linking import link_files, read_links
 
     files = [path for path in (table, other) if path is not None]
     if out is not None and out.suffix not in (".csv", ".parquet"):
@@ -76,7 +76,7 @@ def link(
                 columns=column_types(column),
                 false_links=false_links,
             )
-        first = first_links(path, _SHOWN)
+        first = read_links(path, "SELECT * FROM links LIMIT ?", _SHOWN)
     output.show(summary.model_dump(mode="json"), lambda to: _show(to, summary, first, out))
 
 

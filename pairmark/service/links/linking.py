@@ -7,51 +7,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field
-
 from pairmark.models.records.linking.engine import Linking
 from pairmark.models.records.linking.mixture import NeedsJudgements
+from pairmark.schemas.links import FalseLinks, LinkBlocking, LinkSummary
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.errors import InvalidInput
 from pairmark.service.links.tables import read_tables
 from pairmark.service.settings import Settings
 
 COLUMNS = ("left", "right", "score", "decision", "entity")
-
-
-class Blocking(BaseModel):
-    """How candidates were found."""
-
-    rules: list[list[str]] = Field(
-        description="columns that a candidate's records have in common, a rule each"
-    )
-    left_out: list[list[str]] = Field(
-        description="rules that would have made more candidates than the budget"
-    )
-    candidates_per_record: float
-
-
-class FalseLinks(BaseModel):
-    """How many of the links are false."""
-
-    estimate: float = Field(description="the share as the fitted model has it: an estimate, no bound")
-
-
-class LinkSummary(BaseModel):
-    """What was linked."""
-
-    records: int
-    candidates: int
-    links: int
-    cut: int = Field(description="pairs that look the same and would join records that contradict each other")
-    entities: int = Field(description="of two records or more")
-    empty: int = Field(description="records without any cell, which link to nothing")
-    blocking: Blocking
-    false_links: FalseLinks
-    ids: list[str | None] = Field(
-        description="the column that names the rows of each table; null: row numbers"
-    )
-    notes: list[str]
 
 
 def link_files(
@@ -105,7 +69,7 @@ def link_files(
             cut=linking.n_cut,
             entities=linking.n_entities,
             empty=linking.n_empty,
-            blocking=Blocking(
+            blocking=LinkBlocking(
                 rules=[list(rule) for rule in linking.rules],
                 left_out=[list(rule) for rule in linking.left_out],
                 candidates_per_record=round(linking.n_candidates / tables.n_rows, 2),
@@ -116,10 +80,20 @@ def link_files(
         )
 
 
-def first_links(path: Path, n: int) -> list[tuple[Any, ...]]:
-    """The first rows of what `link_files` wrote."""
+def read_links(path: Path, sql: str = "SELECT * FROM links", *params: Any) -> list[tuple[Any, ...]]:
+    """Rows of ``links``, which is what `link_files` wrote, with the ids as text."""
     import duckdb
 
-    with closing(duckdb.connect()) as connection:
-        source = "read_parquet(?)" if path.suffix == ".parquet" else "read_csv(?, all_varchar=true)"
-        return connection.execute(f"SELECT * FROM {source} LIMIT {n}", [str(path)]).fetchall()
+    source = "read_parquet(?)" if path.suffix == ".parquet" else "read_csv(?, all_varchar=true)"
+    with closing(duckdb.connect(config={"threads": "1"})) as connection:
+        return connection.execute(f"WITH links AS (FROM {source}) {sql}", [str(path), *params]).fetchall()
+
+
+def write_csv(path: Path, out: Path) -> Path:
+    """A Parquet file of links as CSV."""
+    import duckdb
+
+    with closing(duckdb.connect(config={"threads": "1"})) as connection:
+        target = str(out).replace("'", "''")
+        connection.execute(f"COPY (FROM read_parquet(?)) TO '{target}' (FORMAT CSV)", [str(path)])
+    return out

@@ -39,7 +39,7 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
         "create_review list_reviews get_review next_of_review judge erase_refs add_outcomes "
         "delete_review dataset_of_review dataset_of_outcomes propose_pairs add_labelled_pairs "
         "set_policy get_errors export_version calibrate score_candidates evaluate move_alias add_calibration "
-        "list_calibrations",
+        "list_calibrations submit_links list_links get_links list_links_found list_entities delete_links",
     ),
     (
         {ADMIN},
