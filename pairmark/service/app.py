@@ -197,13 +197,18 @@ async def _publish(services: Services, closing: asyncio.Event) -> None:
 
 
 async def _deliver(services: Services) -> None:
-    """Send what is due to webhooks, as long as the service runs."""
-    while True:
-        await asyncio.sleep(DELIVER_S)
-        try:
-            await services.webhooks.deliver()
-        except PairmarkError as error:
-            log.warning("webhooks wait: %s", error.detail)
+    """Send what is due to webhooks, as long as the service runs; a look does not wait for what others found."""
+    async with asyncio.TaskGroup() as looks:
+        while True:
+            await asyncio.sleep(DELIVER_S)
+            looks.create_task(_tell(services))
+
+
+async def _tell(services: Services) -> None:
+    try:
+        await services.webhooks.deliver()
+    except PairmarkError as error:
+        log.warning("webhooks wait: %s", error.detail)
 
 
 def _keep_use(services: Services) -> None:

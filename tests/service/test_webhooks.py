@@ -136,6 +136,41 @@ def test_a_refused_message_is_tried_again_with_growing_pauses(
     assert len(listener.messages) == len(PAUSES_S) + 1
 
 
+def test_a_slow_receiver_delays_nobody_and_one_that_fails_rests(
+    webhooks: Webhooks, database: Database, listener: Listener
+) -> None:
+    slow, failing = f"{listener.url}/slow", f"{listener.url}/failing"
+    for url in (slow, failing, listener.url):
+        made(webhooks, url)
+    happens(database)
+    happens(database)
+
+    async def scenario() -> None:
+        free = asyncio.Event()
+
+        async def send(_: Any, due: Any) -> tuple[str, bool]:
+            if due.url == slow:
+                await free.wait()
+            sent.append(due.url)
+            return "", due.url != failing
+
+        webhooks._send = send  # type: ignore[method-assign]
+        first = asyncio.create_task(webhooks.deliver())
+        while len(sent) < 3 or len(webhooks._busy) > 1:
+            await asyncio.sleep(0.01)
+        happens(database)
+        # The next look tells the others, and leaves the slow one to the first.
+        assert await webhooks.deliver() == 2
+        free.set()
+        assert await first == 6
+
+    sent: list[str] = []
+    asyncio.run(scenario())
+    assert sent.count(slow) == sent.count(listener.url) == 3
+    # The message that came meanwhile is one more try; what came before it waits.
+    assert sent.count(failing) == 2
+
+
 def test_a_host_that_the_setting_no_longer_names_is_told_nothing(
     webhooks: Webhooks, database: Database, settings: Settings, listener: Listener
 ) -> None:

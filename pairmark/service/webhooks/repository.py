@@ -40,14 +40,23 @@ def page_of_deliveries(
     return list(session.scalars(query.order_by(of.created_at.desc(), of.id.desc()).limit(limit)))
 
 
-def claim(session: Session, now: float, until: float) -> Row[Any] | None:
-    """Take the delivery that is due the longest, (id, webhook_id, url, body, attempts, created_at): nobody else tries
-    it before ``until``. None: none is due."""
+def receivers(session: Session, now: float) -> set[str]:
+    """Webhooks to which something is due."""
+    due = select(WebhookDelivery.webhook_id).where(WebhookDelivery.next_at <= now)
+    return set(session.scalars(due.distinct()))
+
+
+def claim(session: Session, webhook_id: str, now: float, until: float) -> Row[Any] | None:
+    """Take the delivery to a webhook that is due the longest, (id, webhook_id, url, body, attempts, created_at): nobody
+    else tries it before ``until``. None: none is due."""
     of = WebhookDelivery
     columns = of.id, of.webhook_id, WebhookRow.url, of.body, of.attempts, of.created_at
     due = select(*columns).join(WebhookRow, WebhookRow.id == of.webhook_id)
     due_row = session.execute(
-        due.where(of.next_at <= now).order_by(of.next_at).limit(1).with_for_update(of=of, skip_locked=True)
+        due.where(of.webhook_id == webhook_id, of.next_at <= now)
+        .order_by(of.next_at)
+        .limit(1)
+        .with_for_update(of=of, skip_locked=True)
     ).first()
     if due_row is not None:
         session.execute(update(of).where(of.id == due_row.id).values(next_at=until, attempts=of.attempts + 1))
@@ -58,6 +67,12 @@ def close(session: Session, delivery_id: str, answer: str, next_at: float | None
     """Keep what an attempt came to."""
     values = {"answer": answer[:200], "next_at": next_at, "delivered": delivered}
     session.execute(update(WebhookDelivery).where(WebhookDelivery.id == delivery_id).values(**values))
+
+
+def pause(session: Session, webhook_id: str, until: float) -> None:
+    """Try nothing to a webhook before ``until``."""
+    of = WebhookDelivery
+    session.execute(update(of).where(of.webhook_id == webhook_id, of.next_at < until).values(next_at=until))
 
 
 def forget(session: Session, before: float) -> None:

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import hmac
 import json
+import logging
 import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +25,7 @@ from pairmark.schemas.webhooks import (
 )
 from pairmark.service.audit.log import record
 from pairmark.service.db import Database
-from pairmark.service.errors import Conflict, InvalidInput, UnknownWebhook
+from pairmark.service.errors import Conflict, InvalidInput, PairmarkError, UnknownWebhook
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.settings import Settings
 from pairmark.service.store.secret import service_secret
@@ -34,10 +35,14 @@ from pairmark.service.webhooks import repository
 if TYPE_CHECKING:
     import httpx
 
+log = logging.getLogger(__name__)
+
 MOST_WEBHOOKS: Final = 50
 TIMEOUT_S: Final = 10.0
 PAUSES_S: Final = (10, 60, 300, 1_800, 7_200, 18_000, 36_000)
 """Before each further attempt; after the last one, 18 hours on, a delivery has failed."""
+LONGEST_REST_S: Final = 300
+"""A receiver that fails is told nothing else for as long as the message waits, and at most this long."""
 KEPT_DAYS: Final = 30
 _SENT = Counter("pairmark_webhook_attempts_total", "attempts to deliver to webhooks", ["delivered"])
 
@@ -49,6 +54,8 @@ class Webhooks:
         self._db = db
         self._hosts = frozenset(filter(None, (part.strip() for part in settings.webhook_hosts.split(","))))
         self._forgot = 0.0
+        self._busy: set[str] = set()
+        """Webhooks that this process sends to just now."""
 
     @property
     def on(self) -> bool:
@@ -100,30 +107,46 @@ class Webhooks:
             return page_of(DeliveryPage, rows, limit, lambda row: (row.created_at, row.id), _delivery_out)
 
     async def deliver(self) -> int:
-        """Try what is due, one after another; returns how many. Nobody else tries the same at that time."""
-        due = await asyncio.to_thread(self._claim)
-        if due is None:
+        """Try what is due: messages of one receiver one after another, receivers side by side; returns how many.
+
+        Receivers that an earlier call still sends to are left to it: a slow one delays nobody.
+        """
+        receivers = await asyncio.to_thread(self._receivers) - self._busy
+        if not receivers:
             return 0
         # Services that tell nobody never load it.
         import httpx
 
-        n_attempts = 0
+        self._busy |= receivers
         async with httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False) as http:
-            while due is not None:
+            return sum(await asyncio.gather(*(self._deliver_to(http, receiver) for receiver in receivers)))
+
+    async def _deliver_to(self, http: httpx.AsyncClient, receiver: str) -> int:
+        """Send a receiver what is due to it, up to the first message that fails."""
+        n_attempts, delivered = 0, True
+        try:
+            while delivered and (due := await asyncio.to_thread(self._claim, receiver)) is not None:
                 answer, delivered = await self._send(http, due)
                 _SENT.labels(str(delivered).lower()).inc()
                 await asyncio.to_thread(self._close, due, answer, delivered)
                 n_attempts += 1
-                due = await asyncio.to_thread(self._claim)
+        except PairmarkError as error:
+            log.warning("a webhook waits: %s", error.detail)
+        finally:
+            self._busy.discard(receiver)
         return n_attempts
 
-    def _claim(self) -> Any:
+    def _receivers(self) -> set[str]:
+        with self._db.read() as session:
+            return repository.receivers(session, self._db.now(session))
+
+    def _claim(self, receiver: str) -> Any:
         with self._db.write() as session:
             now = self._db.now(session)
             if now - self._forgot > 3_600:
                 repository.forget(session, now - KEPT_DAYS * 86_400)
                 self._forgot = now
-            return repository.claim(session, now, now + 3 * TIMEOUT_S)
+            return repository.claim(session, receiver, now, now + 3 * TIMEOUT_S)
 
     async def _send(self, http: httpx.AsyncClient, due: Any) -> tuple[str, bool]:
         import httpx
@@ -146,8 +169,11 @@ class Webhooks:
     def _close(self, due: Any, answer: str, delivered: bool) -> None:
         with self._db.write() as session:
             again = None if delivered or due.attempts >= len(PAUSES_S) else PAUSES_S[due.attempts]
-            next_at = None if again is None else self._db.now(session) + again
-            repository.close(session, due.id, answer, next_at, delivered)
+            now = self._db.now(session)
+            if not delivered:
+                rest = LONGEST_REST_S if again is None else min(again, LONGEST_REST_S)
+                repository.pause(session, due.webhook_id, now + rest)
+            repository.close(session, due.id, answer, None if again is None else now + again, delivered)
 
     def _check(self, url: str) -> None:
         """Refuse addresses that are not on a host of the setting: the service must not be sent anywhere else."""
