@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from functools import lru_cache
 
 
-@lru_cache(1024)
 def is_loopback(host: str) -> bool:
     """Whether an address (or a Host header's name) is this machine itself."""
     try:

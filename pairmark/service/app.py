@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
@@ -20,8 +20,11 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pairmark.models.calibration.warmup import is_warm, warm_calibration
 from pairmark.service import db_metrics
@@ -53,6 +56,23 @@ START_PATIENCE_S = 60.0
 """How long a start waits for the database and its schema, which another container may still be making."""
 
 
+class Application(FastAPI):
+    """FastAPI whose outermost layer is the guard, which does what the framework's own outer layers would."""
+
+    guard: Callable[[ASGIApp], ASGIApp]
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """The guard around the framework's handling of exceptions, open files and routes."""
+        routes = AsyncExitStackMiddleware(self.router)
+        return self.guard(ExceptionMiddleware(routes, handlers=self.exception_handlers))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        scope["app"] = self
+        self.middleware_stack = self.middleware_stack or self.build_middleware_stack()
+        await self.middleware_stack(scope, receive, send)
+
+
 def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAPI:
     """The ASGI application of one serving process.
 
@@ -66,7 +86,7 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
     if warm:
         # Settings that cannot work stop the start, not the first person who signs in.
         _ = services.provider
-    app = FastAPI(
+    app = Application(
         title="Pairmark",
         version=VERSION,
         lifespan=_lifespan,
@@ -74,7 +94,6 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.services = services
     app.state.own_process = False
@@ -85,7 +104,7 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Refused, refused)
     plain = {(route.method, route.path): route for route in guarded_routes() if isinstance(route, PlainRoute)}
-    app.add_middleware(Guard, settings=settings, plain=plain)
+    app.guard = partial(Guard, settings=settings, plain=plain)
     app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]
     return app
 

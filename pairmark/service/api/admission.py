@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from starlette.types import Scope
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 BURST_S: Final = 10.0
 """So many seconds' worth of requests a key may send at once."""
+_OF_A_PEER: Final = (b"host", b"origin", b"sec-fetch-site")
 
 
 class Admission:
@@ -43,10 +45,11 @@ class Admission:
         view = catalogue.current()
         if view is None:
             view = await catalogue.refreshed()
-        headers: dict[bytes, bytes] = dict(scope["headers"])
+        headers: dict[bytes, bytes] = scope["pairmark.fields"]
         credential = access.shown_key(headers)
         if credential is None and not view.locked:
-            _admit_without_key(scope, headers)
+            client = scope.get("client")
+            _admit_without_key(client and client[0], *(headers.get(name) for name in _OF_A_PEER))
             scope["pairmark.caller"] = "loopback"
             return
         if credential is None:
@@ -82,10 +85,11 @@ def _key_of_session(scope: Scope, view: CatalogueView, headers: dict[bytes, byte
     return key
 
 
-def _admit_without_key(scope: Scope, headers: dict[bytes, bytes]) -> None:
+@lru_cache(1024)
+def _admit_without_key(client: str | None, *peer: bytes | None) -> None:
     """No key was ever made: only this machine may ask, and no web page on its behalf."""
-    client = scope.get("client")
-    if client is None or not is_loopback(client[0]):
+    headers = {name: value for name, value in zip(_OF_A_PEER, peer, strict=True) if value is not None}
+    if client is None or not is_loopback(client):
         raise Unauthenticated(
             "no API key exists yet, so only this machine is served; make one with 'pairmark keys create'"
         )

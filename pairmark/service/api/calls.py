@@ -40,7 +40,7 @@ class Call(Request):
     def __init__(self, scope: Scope, receive: Receive, services: Services, query: Any) -> None:
         super().__init__(scope, receive)
         self.services, self.query = services, query
-        self.fields: dict[bytes, bytes] = dict(scope["headers"])
+        self.fields: dict[bytes, bytes] = scope["pairmark.fields"]
         self.whole: bytes | bytearray = b""
 
     @property
@@ -98,6 +98,7 @@ class Call(Request):
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         self.whole = whole
+        self.scope["pairmark.body_read"] = True
         if media_type(self.fields) not in (OCTETS, NPZ):
             check_structure(whole, self.services.settings.max_batch_pairs)
         return whole

@@ -15,9 +15,9 @@ LOGGED: Final = 1_000
 """Most scores of one entry; the digest of the answer stands for the rest."""
 
 
-async def logged_decision(handler: Callable[[Call], Awaitable[Answer]], call: Call) -> Answer:
+async def logged_decision(handler: Callable[..., Awaitable[Answer]], call: Call) -> Answer:
     """Answer, once the decision is in the audit log: the answer names its entry in ``Pairmark-Decision-Id``."""
-    body, kind, extra = await handler(call)
+    body, kind, extra = await handler(call, **call.path_params)
     facts = {
         "query": call.scope["query_string"].decode("latin-1")[:500],
         "input_sha256": hashlib.sha256(call.whole).hexdigest(),

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pairmark.service.api.metrics import AUTH_FAILURES, RequestMeter
@@ -92,6 +92,7 @@ class Guard:
             return
         start = time.perf_counter()
         headers: dict[bytes, bytes] = dict(scope["headers"])
+        scope["pairmark.fields"] = headers
         if scope["method"] == "HEAD":
             # Answered as GET; the server sends no body.
             scope = {**scope, "method": "GET", "pairmark.head": True}
@@ -109,8 +110,10 @@ class Guard:
                 await self._app(scope, receive, answer)
             else:
                 scope["route"] = route
-                response = await route.answer(Request(scope, receive))
-                await response(scope, receive, answer)
+                body, kind, extra = await route.answer(scope, receive)
+                fields = [(b"content-type", kind), (b"content-length", b"%d" % len(body)), *extra]
+                await answer({"type": "http.response.start", "status": 200, "headers": fields})
+                await answer({"type": "http.response.body", "body": body})
         except PairmarkError as error:
             problem = error
         except TimeoutError:

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Final, TypeVar
 
@@ -24,7 +24,7 @@ from starlette.types import Message, Receive, Scope
 
 from pairmark.schemas.keys import Level
 from pairmark.service.api.access import Access
-from pairmark.service.api.calls import JSON, Call, media_type
+from pairmark.service.api.calls import JSON, Answer, Call, media_type
 from pairmark.service.api.decisions import HEADER, logged_decision
 from pairmark.service.api.problems import MethodNotAllowed, SlowBody, UnsupportedMediaType, responses
 from pairmark.service.api.query import query_values, read_query
@@ -36,7 +36,6 @@ from pairmark.service.settings import Settings
 from pairmark.service.shares import current_owner
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
-Answering = Callable[[Request], Coroutine[Any, Any, Response]]
 JSON_TYPE: Final = "application/json"
 OCTETS_TYPE: Final = "application/octet-stream"
 EVENT: Final[dict[str, Any]] = {
@@ -162,7 +161,14 @@ register_url_convertor("name", _Name())
 
 
 class GuardedRoute(APIRoute):
-    """A route that refuses what it does not allow before anything is parsed."""
+    """A route that refuses what it does not allow before anything is parsed.
+
+    Attributes
+    ----------
+    method : of its address. reads_json : whether the framework parses its bodies.
+    """
+
+    reads_json = True
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         self.needs: Needs = vars(endpoint)["needs"]
@@ -209,34 +215,58 @@ class GuardedRoute(APIRoute):
         """Whether people see the answer in a browser."""
         return self.response_class is HTMLResponse
 
-    @property
+    @cached_property
     def level(self) -> Level:
         """How much of a resource its scope has to cover."""
         if self.needs.reading or self.method == "GET":
             return "read"
         return "items" if self.needs.of_items else "all"
 
-    def get_route_handler(self) -> Answering:
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler behind its guards."""
-        return self._guarded(super().get_route_handler())
-
-    def _guarded(self, handler: Answering) -> Answering:
-        limits, level = self.needs.limits, self.level
+        handler = super().get_route_handler()
 
         async def guarded(request: Request) -> Response:
             scope = request.scope
             services: Services = scope["app"].state.services
-            settings = services.settings
-            if "pairmark.head" in scope and not limits.timed:
-                raise MethodNotAllowed("this address takes GET")
-            await services.admission.admit(scope, self.needs.access, request.path_params, level)
-            self._check_query(scope)
-            receive = self._bounded_body(request, settings)
-            with acting(_actor(scope)):
-                async with asyncio.timeout(settings.request_timeout_s if limits.timed else None):
-                    return await self._answer(services, handler, scope, receive)
+            receive = await self.admitted(services, scope, request.receive)
+            decoding = _Decoding(scope, receive, services, self.needs.decode)
+            seconds = services.settings.request_timeout_s if self.needs.limits.timed else None
+            with acting(actor_of(scope)):
+                async with asyncio.timeout(seconds):
+                    if self._is_free(scope):
+                        return await handler(decoding)
+                    async with services.slot(current_owner()):
+                        return await handler(decoding)
 
         return guarded
+
+    def _is_free(self, scope: Scope) -> bool:
+        """Pages ask on within their turn; uploads and long work have places of their own; whoever watches the service
+        is told at once, also while everybody waits."""
+        is_probe = self.needs.access in ("open", "metrics")
+        return self.is_page or is_probe or WITHIN_PAGE in scope or not self.needs.limits.timed
+
+    async def admitted(self, services: Services, scope: Scope, receive: Receive) -> Receive:
+        """Check all that can be checked before a body is read; returns what reads that within its bounds."""
+        if "pairmark.head" in scope and not self.needs.limits.timed:
+            raise MethodNotAllowed("this address takes GET")
+        await services.admission.admit(scope, self.needs.access, scope.get("path_params", {}), self.level)
+        self._check_query(scope)
+        fields: dict[bytes, bytes] = scope["pairmark.fields"]
+        if b"content-encoding" in fields:
+            _check_encoding(fields[b"content-encoding"].strip().lower())
+        limits, settings = self.needs.limits, services.settings
+        kind = media_type(fields)
+        limit = limits.limit(settings, kind)
+        declared = fields.get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > limit:
+            raise _too_large(str(int(declared)), limit, limits.instead)
+        counts_marks = self.reads_json and self.needs.decode is None and kind == JSON
+        if declared.isdigit() and limits.timed and not counts_marks:
+            # The server gives no more than was declared.
+            return receive
+        return _Body(scope, receive, settings, limits, limit, counts_marks).receive
 
     def _check_query(self, scope: Scope) -> None:
         if scope["query_string"]:
@@ -245,38 +275,11 @@ class GuardedRoute(APIRoute):
                 name = next(iter(values))[:100]
                 raise InvalidInput(f"{name!r} is not a query parameter here; there is none", field=name)
 
-    async def _answer(
-        self, services: Services, handler: Answering, scope: Scope, receive: Receive
-    ) -> Response:
-        request = _Decoding(scope, receive, services, self.needs.decode)
-        # Pages ask on within their turn; uploads and long work have places of their own; whoever watches the service is
-        # told at once, also while everybody waits.
-        is_probe = self.needs.access in ("open", "metrics")
-        if self.is_page or is_probe or WITHIN_PAGE in scope or not self.needs.limits.timed:
-            return await handler(request)
-        async with services.slot(current_owner()):
-            return await handler(request)
-
-    def _bounded_body(self, request: Request, settings: Settings) -> Receive:
-        """Check what a head says of its body; what reads that, up to its bounds."""
-        fields = dict(request.scope["headers"])
-        if b"content-encoding" in fields:
-            _check_encoding(fields[b"content-encoding"].strip().lower())
-        limits = self.needs.limits
-        limit = limits.limit(settings, media_type(fields))
-        declared = fields.get(b"content-length", b"")
-        if declared.isdigit() and int(declared) > limit:
-            raise _too_large(str(int(declared)), limit, limits.instead)
-        if declared == b"0":
-            return request.receive
-        return _Body(request, settings, limits, limit, self._counts_marks(fields)).receive
-
-    def _counts_marks(self, fields: Mapping[bytes, bytes]) -> bool:
-        return self.needs.decode is None and media_type(fields) == JSON
-
 
 class PlainRoute(GuardedRoute):
     """A route whose handler reads a `Call`; the models in `Needs` say what it takes, for the document."""
+
+    reads_json = False
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         declared: Needs = vars(endpoint)["needs"]
@@ -297,36 +300,39 @@ class PlainRoute(GuardedRoute):
     def _problems(self, path: str) -> set[int]:
         return super()._problems(path) | {404, 406, 415, 429}
 
-    def get_route_handler(self) -> Answering:
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler behind its guards, without the framework between."""
-        self.answer: Answering = self._guarded(self._call)
-        return self.answer
+
+        async def guarded(request: Request) -> Response:
+            body, kind, extra = await self.answer(request.scope, request.receive)
+            response = Response(body, media_type=kind.decode())
+            response.raw_headers.extend(extra)
+            return response
+
+        return guarded
+
+    async def answer(self, scope: Scope, receive: Receive) -> Answer:
+        """What the handler answers."""
+        services: Services = scope["app"].state.services
+        settings = services.settings
+        receive = await self.admitted(services, scope, receive)
+        model = self.needs.query
+        query = None if model is None else read_query(model, scope["query_string"])
+        call = Call(scope, receive, services, query)
+        async with asyncio.timeout(settings.request_timeout_s if self.needs.limits.timed else None):
+            logs = self.needs.decides and (settings.log_decisions or call.fields.get(HEADER) == b"true")
+            if not logs and not self.needs.of_items:
+                answer: Answer = await self.endpoint(call, **call.path_params)
+                return answer
+            with acting(actor_of(scope)):
+                if logs:
+                    return await logged_decision(self.endpoint, call)
+                changed: Answer = await self.endpoint(call, **call.path_params)
+                return changed
 
     def _check_query(self, scope: Scope) -> None:
         if self.needs.query is None:
             super()._check_query(scope)
-
-    def _counts_marks(self, fields: Mapping[bytes, bytes]) -> bool:
-        return False
-
-    async def _answer(
-        self, services: Services, handler: Answering, scope: Scope, receive: Receive
-    ) -> Response:
-        query = None if self.needs.query is None else read_query(self.needs.query, scope["query_string"])
-        return await handler(Call(scope, receive, services, query))
-
-    async def _call(self, call: Request) -> Response:
-        assert isinstance(call, Call)
-        handler = partial(self.endpoint, **call.path_params)
-        if self.needs.decides and (
-            call.services.settings.log_decisions or call.fields.get(HEADER) == b"true"
-        ):
-            body, kind, extra = await logged_decision(handler, call)
-        else:
-            body, kind, extra = await handler(call)
-        response = Response(body, media_type=kind.decode())
-        response.raw_headers.extend(extra)
-        return response
 
 
 class _Decoding(Request):
@@ -354,9 +360,15 @@ class _Body:
     """Reads a body within its bounds: bytes, marks of JSON, and the time of each piece of what may take long."""
 
     def __init__(
-        self, request: Request, settings: Settings, limits: BodyLimits, limit: int, counts_marks: bool
+        self,
+        scope: Scope,
+        receive: Receive,
+        settings: Settings,
+        limits: BodyLimits,
+        limit: int,
+        counts_marks: bool,
     ) -> None:
-        self._request, self._settings, self._limits = request, settings, limits
+        self._scope, self._receive, self._settings, self._limits = scope, receive, settings, limits
         self._limit, self._counts_marks = limit, counts_marks
         self._size = self._marks = 0
         self._began = 0.0
@@ -367,12 +379,12 @@ class _Body:
         try:
             return await self._next()
         except (SlowBody, TooLarge) as error:
-            self._request.scope["pairmark.refusal"] = error
+            self._scope["pairmark.refusal"] = error
             raise
 
     async def _next(self) -> Message:
         if self._limits.timed or self._is_read:
-            message = await self._request.receive()
+            message = await self._receive()
         else:
             message = await self._in_time()
         piece = message.get("body", b"")
@@ -388,7 +400,7 @@ class _Body:
                     limit=_MOST_MARKS,
                 )
         if not message.get("more_body", False):
-            self._is_read = self._request.scope["pairmark.body_read"] = True
+            self._is_read = self._scope["pairmark.body_read"] = True
         return message
 
     async def _in_time(self) -> Message:
@@ -399,7 +411,7 @@ class _Body:
         most = self._began + patience + self._size / settings.min_upload_bytes_per_s - now
         try:
             async with asyncio.timeout(max(0.0, min(most, patience))):
-                return await self._request.receive()
+                return await self._receive()
         except TimeoutError:
             raise SlowBody(
                 f"the body arrives too slowly: no piece for {patience:g} s, or less than "
@@ -414,7 +426,7 @@ def _access_text(access: Access) -> dict[str, Any]:
     }
 
 
-def _actor(scope: Scope) -> Actor:
+def actor_of(scope: Scope) -> Actor:
     key = scope.get("pairmark.key")
     return Actor(
         name=scope.get("pairmark.caller", "nobody"),
