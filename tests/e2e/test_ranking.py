@@ -111,9 +111,9 @@ def test_top_detail_and_abstaining(ranker: tuple[RunningServer, np.ndarray]) -> 
         ({"x.A1": "1", "x.A2": "1", "x.A3": "1", "x.B": "1"}, "features.B", "no feature 'B'"),
         ({"x.A1": "big"}, "x.A1", "finite number"),
         ({"features": "1,2,3,4", "x.A1": "1"}, "features", "one of the two"),
-        ({"features": "1,2,3,4", "top": "0"}, "top", "whole number"),
-        ({"features": "1,2,3,4", "abstain": "0.2"}, "abstain", "0.5 to 1"),
-        ({"features": "1,2,3,4", "detail": "maybe"}, "detail", "1 or 0"),
+        ({"features": "1,2,3,4", "top": "0"}, "top", "greater than or equal to 1"),
+        ({"features": "1,2,3,4", "abstain": "0.2"}, "abstain", "greater than or equal to 0.5"),
+        ({"features": "1,2,3,4", "detail": "maybe"}, "detail", "valid boolean"),
         ({"features": "1,2,3,4", "colour": "red"}, "colour", "not a query parameter"),
     ],
 )

@@ -137,7 +137,7 @@ def test_a_refused_message_is_tried_again_with_growing_pauses(
 
 
 def test_a_slow_receiver_delays_nobody_and_one_that_fails_rests(
-    webhooks: Webhooks, database: Database, listener: Listener
+    webhooks: Webhooks, database: Database, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, failing = f"{listener.url}/slow", f"{listener.url}/failing"
     for url in (slow, failing, listener.url):
@@ -154,7 +154,7 @@ def test_a_slow_receiver_delays_nobody_and_one_that_fails_rests(
             sent.append(due.url)
             return "", due.url != failing
 
-        webhooks._send = send  # type: ignore[method-assign]
+        monkeypatch.setattr(webhooks, "_send", send)
         first = asyncio.create_task(webhooks.deliver())
         while len(sent) < 3 or len(webhooks._busy) > 1:
             await asyncio.sleep(0.01)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from fastapi import APIRouter
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
 from pairmark.schemas.scoring import (
     ClassesOut,
@@ -182,14 +182,6 @@ class RankQuery(QueryModel, RankOptions):
 
     model_config = ConfigDict(extra="allow")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _named(cls, values: dict[str, Any]) -> dict[str, Any]:
-        for name in values:
-            if name not in cls.model_fields and not name.startswith("x."):
-                raise ValueError(f"{name[:100]!r} is not a query parameter here; features are named x.NAME")
-        return values
-
     model: str | None = Field(None, description="the model; optional if only one model ranks labels")
     features: str | None = Field(
         None,
@@ -210,7 +202,11 @@ async def rank_point(call: Call) -> Answer:
     """
     _check_media(call)
     query: RankQuery = call.query
-    values = {name.removeprefix("x."): text for name, text in (query.model_extra or {}).items()}
+    extra = query.model_extra or {}
+    for name in extra:
+        if not name.startswith("x."):
+            raise InvalidInput(f"{name[:100]!r} is not a query parameter here", field=name[:100])
+    values = {name.removeprefix("x."): text for name, text in extra.items()}
     rows = points_by_text(query.features, values)
     points = Points(query.model, rows, True, query.top, query.detail, query.abstain)
     with call.services.runtime.request_work() as request_work:
