@@ -8,9 +8,10 @@ COPY pyproject.toml setup.py README.md LICENSE ./
 COPY pairmark pairmark
 # The commit that lineage records: docker build --build-arg PAIRMARK_COMMIT=$(git rev-parse HEAD)
 ARG PAIRMARK_COMMIT=
-# Numba's cache knows a source by its modification time, of which image layers keep whole seconds only.
+# Numba's cache knows a source by its modification time, of which image layers keep whole seconds only. The time differs
+# from image to image, so that a cache volume of an earlier one is not taken for this one's.
 RUN pip install --quiet --no-compile --no-deps --no-build-isolation . \
- && find /opt/pairmark/lib/python3*/site-packages/pairmark -name '*.py' -exec touch -d @1700000000 {} + \
+ && find /opt/pairmark/lib/python3*/site-packages/pairmark -name '*.py' -exec touch -d "@$(date +%s)" {} + \
  && python -m compileall -q /opt/pairmark/lib/python3*/site-packages/pairmark
 
 FROM python:3.11-slim-bookworm

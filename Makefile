@@ -87,17 +87,19 @@ test: $(VENV)/.dev $(VENV)/.kernels browser
 
 nightly: $(VENV)/.dev $(VENV)/.kernels browser
 	$(PYTEST) -m nightly $(NO_BROWSER) $(TEST_ARGS)
-	$(BOUNDSCHECK) $(VENV)/bin/python -m tests.kernels
+	rm -rf var/cache/numba-boundscheck
+	$(BOUNDSCHECK) $(VENV)/bin/pairmark warmup
 	$(BOUNDSCHECK) $(PYTEST) -m "not nightly" -q tests/models
 	$(VENV)/bin/python -m tests.mutants
 	$(VENV)/bin/mutmut run
 	@# Some changes alter nothing that can be seen; each that survives is worth a look.
 	@$(VENV)/bin/mutmut results
 
-# Kernels compile once, before many processes want them; numba finds out by itself what changed.
-$(VENV)/.kernels: $(VENV)/.dev tests/kernels.py $(wildcard $(addprefix pairmark/models/,core/*.py */kernels/*.py))
+# Kernels compile once, before many processes want them. Numba does not see that a helper in another file changed.
+$(VENV)/.kernels: $(VENV)/.dev $(wildcard $(addprefix pairmark/models/,core/compiled.py */kernels/*.py */*/kernels/*.py))
 	@echo "compiling kernels"
-	@$(VENV)/bin/python -m tests.kernels
+	@find pairmark -name '*.nb[ic]' -delete
+	@$(VENV)/bin/pairmark warmup
 	@touch $@
 
 quick: $(VENV)/.dev

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Collection
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.models.core.arrays import Float32
 from pairmark.models.core.spec import capabilities_of
-from pairmark.models.registry import KINDS, sample_rows, spec_of
+from pairmark.models.registry import LEARNERS, sample_rows
 from pairmark.models.reviews.evidence import Judgements, missed_bound, next_group, share_bound
 
 _SMALL = {
@@ -70,22 +69,16 @@ def _search(estimator: Any, rows: Float32) -> None:
             estimator.warm_search(rows[:1], index)
 
 
-def warm(kinds: Collection[str] | None = None) -> None:
-    """Fit and use registered learners once on a few points, and calibrate; from a warm cache this takes moments.
-
-    Parameters
-    ----------
-    kinds : of learners; None for all.
-    """
-    if kinds is None:
-        warm_calibration()
-        _warm_reviews()
+def warm() -> None:
+    """Fit and use every learner once on a few points, and calibrate; from a warm cache this takes moments."""
+    warm_calibration()
+    _warm_reviews()
     rng = np.random.default_rng(0)
     X = rng.standard_normal((24, 3)).astype(np.float32)
     y = np.repeat(np.arange(6), 4)
     wide = np.zeros((X.shape[0], _WIDE), dtype=np.float32)
     wide[:, -X.shape[1] :] = X
-    for spec in map(spec_of, KINDS if kinds is None else kinds):
+    for spec in LEARNERS:
         small = {name: value for name, value in _SMALL.items() if name in spec.params.model_fields}
         estimator = spec.estimator(**{**spec.params().model_dump(), **small})
         if spec.needs == "rankings":
@@ -111,22 +104,6 @@ def warm(kinds: Collection[str] | None = None) -> None:
             variant.top_k(X[:2], X, 3)
         if spec.kind in _WAYS:
             spec.estimator(**{**spec.params().model_dump(), **small}).fit(wide, y).pair_score(wide, wide[:1])
-
-
-def compile_all() -> None:
-    """`warm` every kernel where nothing is cached yet, in two processes; raises `RuntimeError` if one fails."""
-    # Trees take about as long as all the rest, and share no kernel of weight with it.
-    trees = {kind for kind in KINDS if kind.startswith("similarity-")}
-    context = multiprocessing.get_context("spawn")
-    running = [context.Process(target=warm, args=(sorted(part),)) for part in (trees, KINDS.keys() - trees)]
-    for process in running:
-        process.start()
-    for process in running:
-        process.join()
-    if any(process.exitcode for process in running):
-        raise RuntimeError("a process that compiled kernels failed; its error is printed above")
-    # What both compiled at once is kept by one of them; the rest is compiled here.
-    warm()
 
 
 def _warm_reviews() -> None:

@@ -26,7 +26,7 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pairmark.models.calibration.warmup import is_warm, warm_calibration
+from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.service import db_metrics
 from pairmark.service.api import metrics, openapi, problems
 from pairmark.service.api.guard import Guard
@@ -247,8 +247,7 @@ async def _warm(app: FastAPI) -> None:
     services: Services = app.state.services
     try:
         await services.runtime.load_promoted()
-        if not is_warm():
-            await asyncio.to_thread(warm_calibration)
+        await asyncio.to_thread(warm_calibration)
         # The first call takes a second, and would hold up everybody.
         await asyncio.to_thread(app.openapi)
         services.runtime.warm = True

@@ -8,30 +8,11 @@ import numpy as np
 
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.inputs import RowRanges
-from pairmark.models.calibration.kernels.bootstrap import dyadic_replicates
-from pairmark.models.calibration.kernels.capacity import log_mean_product
-from pairmark.models.calibration.kernels.list_matchings import list_matchings
-from pairmark.models.calibration.kernels.row_statistics import row_statistics, rows_outside
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
-from pairmark.models.core.compiled import is_cached
-from pairmark.models.pairs.kernels.matching import greedy_matching
 
 _UNITS = 80
 _RATE = 0.2
 _METHODS = ("finite-sample", "bootstrap", "estimate")
-_KERNELS = (
-    dyadic_replicates,
-    log_mean_product,
-    list_matchings,
-    greedy_matching,
-    rows_outside,
-    row_statistics,
-)
-
-
-def is_warm() -> bool:
-    """Whether the kernels are in the cache, so that a first calibration waits for no compiler."""
-    return all(is_cached(kernel) for kernel in _KERNELS)
 
 
 def warm_calibration() -> None:

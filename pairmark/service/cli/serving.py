@@ -98,10 +98,10 @@ def worker(
 
 def warmup() -> None:
     """Compile all kernels into the cache, so that the first requests do not wait."""
-    from pairmark.models.warmup import compile_all
+    from pairmark.models.warmup import warm
 
     start = time.perf_counter()
-    compile_all()
+    warm()
     seconds = time.perf_counter() - start
     output.show({"seconds": seconds}, f"kernels are warm ({seconds:.1f} s)")
 
