@@ -327,6 +327,21 @@ def test_identification_at_a_rate_of_the_whole_search(digits_deployment: Running
     assert "queries is a subject of several samples" in problem(subject, 422, "invalid-input")["detail"]
     assert [hits[0]["id"] for hits in found["results"][:10]] == [f"p{at}" for at in range(10)]
     assert found["results"][10:] == [[]] * 5
+    # What is unlike the people who calibrated is enrolled and told, and matches nobody at a rate.
+    blank = {"id": "blank", "subject": "blank", "vector": [0.0] * 64}
+    enrolled = http.put("/galleries/people/items", json={"items": [blank]}).json()
+    assert enrolled["upserted"] == 1
+    assert "unlike-calibration" in enrolled["errors"][0]["detail"]
+    blanks = {"queries": [[0.0] * 64, queries[0]], "k": 1}
+    unlike = http.post("/galleries/people/search", json={**blanks, "fpir": 0.1}).json()
+    assert [[hit["id"] for hit in hits] for hits in unlike["results"]] == [[], ["p0"]]
+    assert unlike["reasons"] == ["unlike-calibration", None]
+    assert unlike["unlike_items"] == 1
+    assert {"assumption": "people-alike", "status": "checked"} in unlike["operating_point"]["assumes"]
+    nearest = http.post("/galleries/people/search", json=blanks).json()
+    assert nearest["results"][0][0]["id"] == "blank"
+    assert "reasons" not in nearest
+    assert http.delete("/galleries/people/items/blank").status_code == 200
     floor = problem(
         http.post("/galleries/people/search", json={"queries": queries, "fpir": 0.001}),
         422,

@@ -50,6 +50,11 @@ class Call(Request):
         return key
 
     @property
+    def asker(self) -> str:
+        """Who asks: a key's id, else an address."""
+        return self.key.id if self.key is not None else str(self.client and self.client.host)
+
+    @property
     def models(self) -> VisibleNames:
         """The models that who asks may use here."""
         key = self.key

@@ -348,8 +348,7 @@ def _watch(call: Call, scored: ScoredPairs, point: ServedPoint, n_matched: int) 
     left, unlike = pairs.left if pairs.rows is None else pairs.rows[0], scored.unlike
     watch.count(len(pairs.left) + len(pairs.right), 0 if unlike is None else unlike.rows)
     if pairs.counts is None:
-        client = call.key.id if call.key is not None else str(call.client and call.client.host)
-        checks.look(calibration, watch, left, None if unlike is None else unlike.flags, client)
+        checks.look(calibration, watch, left, None if unlike is None else unlike.flags, call.asker)
 
 
 def _keep(call: Call, scored: ScoredPairs, point: ServedPoint, n_matched: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 
@@ -64,6 +64,7 @@ async def search(call: Call, gallery: Gallery) -> Answer:
     _draw_probes(call, name, len(request.queries))
     body = request.body
     decisions: list[SeenDecision] = []
+    looked_at: list[Any] = []
     async with services.galleries.search_place() as place:
         version = await _last_version(call, name)
         while True:
@@ -97,6 +98,7 @@ async def search(call: Call, gallery: Gallery) -> Answer:
                     decisions=decisions,
                     ranges=ranges,
                     moved=services.runtime.moved(version.calibration_id),
+                    looked_at=looked_at,
                 )
 
             result = await place.run(work)
@@ -105,6 +107,9 @@ async def search(call: Call, gallery: Gallery) -> Answer:
             version = await _version_of(call, result)
     answer, n = result
     _FOUND.inc(n)
+    if version is not None:
+        for queries, unlike in looked_at:
+            services.runtime.inputs.looked_at(version, ranges, queries, unlike, call.asker)
     if decisions and version is not None:
         _keep(call, version, decisions, body.refs)
     return answer, JSON, ()

@@ -14,6 +14,7 @@ from pydantic_core import to_json
 
 from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.calibration.operating_point import without_guarantee
+from pairmark.models.calibration.origins import assumptions
 from pairmark.models.core.subjects import SampleSets
 from pairmark.schemas.galleries import SearchRequestFields, VerifyFields
 from pairmark.schemas.vectors import EXPECTED, EXPECTED_SIDE
@@ -151,6 +152,7 @@ class Searches:
         decisions: list[SeenDecision] | None = None,
         ranges: RowRanges | None = None,
         moved: dict[str, str] | None = None,
+        looked_at: list[tuple[Matrix, NDArray[np.bool_] | None]] | None = None,
     ) -> tuple[bytes, int]:
         """The answer's JSON, and how many items it returns (blocking).
 
@@ -162,6 +164,7 @@ class Searches:
         decisions : takes what was decided, where a rate was asked for.
         ranges : what rows of the calibration are like, where that is known: at a rate no other row matches.
         moved : the warning that inputs no longer are.
+        looked_at : takes the queries that were held against ``ranges``, and which of them are unlike, if any.
         """
         body = request.body
         form = form_of(version.estimator, state.dimension)
@@ -201,6 +204,8 @@ class Searches:
         if point is not None and ranges is not None:
             like = partial(self._like, ranges)
             n_unlike = _count_unlike(view, like)
+            if body.fpir is not None:
+                point = {**point, "assumes": assumptions("drawn", rows_checked=True)}
         hits: Sequence[Sequence[ItemHit | SubjectHit]]
         if aggregation is not None:
             owners = _unlike_owners(view, like) if like is not None and n_unlike else set()
@@ -220,7 +225,10 @@ class Searches:
                 other_search=self._galleries.views.cluster_search(state, conditions, view.seq),
             )
         self._galleries.views.tidy_later(live)
-        flags = [] if like is None or ranges is None else ranges.unlike(queries).tolist()
+        unlike = np.empty(0, dtype=np.bool_) if like is None or ranges is None else ranges.unlike(queries)
+        if like is not None and looked_at is not None:
+            looked_at.append((queries, unlike if unlike.size else None))
+        flags = unlike.tolist()
         if flags:
             hits = [[] if flag else row for row, flag in zip(hits, flags, strict=True)]
         results = [_reported(query_hits, point is not None, scores, decision) for query_hits in hits]

@@ -104,6 +104,21 @@ class InputChecks:
             self._watches[calibration] = watch
         return watch
 
+    def looked_at(
+        self,
+        version: LoadedVersion,
+        ranges: RowRanges | None,
+        rows: Any,
+        flags: NDArray[np.bool_] | None,
+        client: str,
+    ) -> None:
+        """Count and look at rows that a search decided on."""
+        calibration = version.calibration_id
+        watch = None if calibration is None else self.watch(version, calibration, ranges)
+        if watch is not None and calibration is not None:
+            watch.count(len(rows), 0 if flags is None else int(flags.sum()))
+            self.look(calibration, watch, rows, flags, client)
+
     def look(
         self,
         calibration: str,
