@@ -83,7 +83,8 @@ def link(
 def _show(to: Console, summary: LinkSummary, first: list[tuple[object, ...]], out: Path | None) -> None:
     from pairmark.service.links.linking import COLUMNS
 
-    output.warn(to, summary.notes)
+    for note in summary.notes:
+        to.print(f"note: {note}")
     ids = ", ".join("row numbers" if name is None else name for name in summary.ids)
     output.facts(
         {
