@@ -179,7 +179,7 @@ def test_no_series_of_questions_brackets_a_score(deployment: RunningServer) -> N
     for query in ("fpr=0.21", "fpr=0.2&method=estimate", "fpr=0.2&confidence=0.9"):
         assert ask.status("POST", f"/galleries/people/subjects/s0/verify?{query}", json=probe) == 403, query
     base = "/models/people/versions/1"
-    for path in ("roc", "operating-point?fpr=0.2", "report", "live", "roc.svg"):
+    for path in ("roc", "operating-point?fpr=0.2", "report", "inputs", "roc.svg"):
         assert ask.status("GET", f"{base}/{path}") == 403, path
     decided = ask("POST", "/match?fpr=0.2", **raw)
     answers = [

@@ -32,7 +32,7 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
     # Thresholds stand there, against which a score can be held.
     (
         {SCORE, TRAIN, ADMIN},
-        "get_roc get_operating_point get_live get_roc_svg get_roc_png get_report get_tree",
+        "get_roc get_operating_point get_inputs get_roc_svg get_roc_png get_report get_tree",
     ),
     (
         {TRAIN, ADMIN},
