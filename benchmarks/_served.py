@@ -61,7 +61,7 @@ def trained(
     from pairmark.service.db import open_database
     from pairmark.service.jobs.worker import Worker
     from pairmark.service.settings import Settings
-    from pairmark.service.training.submission import TrainingQueue
+    from pairmark.service.training.validation import TrainingQueue
 
     stream = io.BytesIO()
     np.savez(stream, **arrays)

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
     from pairmark.models.calibration.operating_point import InsufficientCalibrationData, OperatingPoint
     from pairmark.models.core.scaling import from_pipeline
-    from pairmark.models.evaluation.likelihood import cllr, cllr_min
-    from pairmark.models.evaluation.pairs import roc_curve_pairs
+    from pairmark.models.evaluation.pairs import cllr, cllr_min, roc_curve_pairs
     from pairmark.models.evaluation.rankings import kendall_tau
     from pairmark.models.ghost.estimator import Ghost
     from pairmark.models.label_ranking.auto import LabelRankingAuto

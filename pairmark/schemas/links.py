@@ -76,7 +76,20 @@ class LinksOut(Answer):
     right: str | None = Field(description="the second dataset; null: there is one", examples=[None])
     state: JobState = Field(description="the state of its job", examples=["succeeded"])
     created_at: Moment = Field(description="when it was submitted")
-    summary: LinkSummary | None = Field(description="what was linked; null until the job has succeeded")
+    # What was linked: null until the job has succeeded.
+    records: int | None = Field(None, description="records of both tables", examples=[10_000])
+    candidates: int | None = Field(None, description="pairs of records that were compared", examples=[27_657])
+    links: int | None = Field(None, description="pairs that are linked", examples=[5_280])
+    cut: int | None = Field(
+        None, description="pairs that would join records that contradict each other", examples=[0]
+    )
+    entities: int | None = Field(None, description="entities of two records or more", examples=[1_870])
+    empty: int | None = Field(
+        None, description="records without any cell, which link to nothing", examples=[0]
+    )
+    blocking: LinkBlocking | None = Field(None, description="how candidates were found")
+    false_links: FalseLinks | None = Field(None, description="how many of the links are false")
+    notes: list[str] | None = Field(None, description="what to know about the tables", examples=[[]])
 
 
 class LinksPage(Page[LinksOut]):

@@ -20,7 +20,7 @@ def runner_of(claim: Claim, db: Database, blobs: Blobs, settings: Settings) -> R
         from pairmark.service.links.jobs import Linker
 
         return Linker(db, blobs, settings)
-    from pairmark.service.galleries.calibration.measurement_jobs import Measurer
+    from pairmark.service.galleries.calibration.identification import Measurer
 
     return Measurer(db, blobs, settings)
 

@@ -22,14 +22,13 @@ from typing import Any, TextIO
 
 import duckdb  # noqa: F401, so that no reader has to
 
-from pairmark.service.blobs.base import storage_errors
+from pairmark.service.blobs.local import storage_errors
 from pairmark.service.datasets.inspecting import inspected
-from pairmark.service.datasets.limits import FileLimits
+from pairmark.service.datasets.limits import FileLimits, Upload
 from pairmark.service.datasets.reader import read_dataset
-from pairmark.service.datasets.upload import Upload
 from pairmark.service.errors import PairmarkError
-from pairmark.service.galleries.items.batches import send_batches
-from pairmark.service.jobs.limits import limit_memory, release_memory_limit
+from pairmark.service.galleries.items.imports import send_batches
+from pairmark.service.jobs.child import limit_memory, release_memory_limit
 from pairmark.service.processes import die_with_parent
 
 _HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL

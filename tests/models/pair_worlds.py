@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from pairmark.models.pairs.listed import listed_units
-from pairmark.models.pairs.splits import held_out_pairs, split_data
+from pairmark.models.pairs.splits import held_out_pairs, listed_units, split_data
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pairmark.models.evaluation.by_time import rates_by_time
+from pairmark.models.evaluation.pairs import rates_by_time
 
 
 def pairs(n_people: int = 60, a_person: int = 8, seed: int = 0):

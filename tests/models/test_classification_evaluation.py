@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pairmark.models.evaluation.classification import classification_metrics
+from pairmark.models.evaluation.comparison import classification_metrics
 
 
 def of(labels: list[int], k: int = 3) -> np.ndarray:

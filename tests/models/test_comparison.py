@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pairmark.models.evaluation.baselines import class_baselines, ranking_baselines
-from pairmark.models.evaluation.comparison import compare_pairs, compare_rows
+from pairmark.models.evaluation.comparison import (
+    class_baselines,
+    compare_pairs,
+    compare_rows,
+    ranking_baselines,
+)
 from pairmark.models.evaluation.pairs import pair_report
 from pairmark.models.evaluation.rankings import kendall_tau
 from pairmark.models.pairs.splits import held_out_pairs

@@ -14,7 +14,7 @@ from sklearn.isotonic import IsotonicRegression
 from pairmark import LikelihoodRatios, cllr, cllr_min
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.likelihood_ratios import bayes_threshold
-from pairmark.models.evaluation.likelihood import likelihood_report
+from pairmark.models.evaluation.pairs import likelihood_report
 
 
 def scored(seed: int = 0, people: int = 30, rows: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

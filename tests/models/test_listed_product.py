@@ -8,9 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from pairmark.models.calibration import listed_product
-from pairmark.models.calibration.listed_product import ListedPairs
-from pairmark.models.calibration.matching_product import ScoredGraph
+from pairmark.models.calibration import finite_sample
+from pairmark.models.calibration.finite_sample import ListedPairs, ScoredGraph
 from pairmark.models.pairs.samples import pair_sample
 
 
@@ -40,7 +39,7 @@ def listed(scores: np.ndarray, units: np.ndarray) -> ListedPairs:
 
 def test_matchings_are_those_of_the_list_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their mean is that over every path of the visits, and each is a matching."""
-    monkeypatch.setattr(listed_product, "N_MATCHINGS", 20_000)
+    monkeypatch.setattr(finite_sample, "N_MATCHINGS", 20_000)
     rng = np.random.default_rng(1)
     edges = [(0, 1), (0, 2), (0, 3), (0, 4), (1, 2), (3, 4), (4, 5), (2, 5), (1, 6)]
     units = np.array([*edges, (0, 1), (4, 5)])

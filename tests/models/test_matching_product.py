@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairmark.models.calibration import matching_product
+from pairmark.models.calibration import finite_sample
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.kernels.capacity import log_mean_product
-from pairmark.models.calibration.matching_product import (
+from pairmark.models.calibration.finite_sample import (
     AllPairs,
     ScoredGraph,
     mixture,
     multiple_of_floor,
 )
+from pairmark.models.calibration.kernels.capacity import log_mean_product
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.pairs.samples import pair_sample
 from pairmark.models.pairs.splits import held_out_pairs
@@ -102,7 +102,7 @@ def test_the_average_over_splits_is_below_that_over_all_matchings_on_the_mean(
     of_pair = {(i, j): a for i, j, a in zip(first.tolist(), second.tolist(), share, strict=True)}
     every = list(matchings(list(range(m))))
     exact = np.mean([math.prod(1 - shrink * of_pair[pair] for pair in one) for one in every])
-    monkeypatch.setattr(matching_product, "N_SPLITS", 2_400)
+    monkeypatch.setattr(finite_sample, "N_SPLITS", 2_400)
     entries = AllPairs(graph, above).matrices(at, fpr)
     means = [math.exp(one.log_mean(at, shrink, np.ones((m + 1) // 2))) for one in entries]
     assert np.mean(means) <= exact + 4 * np.std(means) / math.sqrt(len(means))

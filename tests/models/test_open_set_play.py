@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from pairmark import MetricSimilarity, Plda
-from pairmark.models.calibration.differentials import differentials
-from pairmark.models.calibration.groups import GroupRates, Rate, group_rates
+from pairmark.models.calibration.groups import GroupRates, Rate, differentials, group_rates
 from pairmark.models.evaluation import open_set
 from pairmark.models.evaluation.open_set import identification_curve, play_enrolment, play_gallery
 

@@ -13,7 +13,7 @@ from experiments._synthetic_rankings import (
     with_missing,
     with_ties,
 )
-from pairmark.models.evaluation.ranking_metrics import ranking_metrics, split_rankings
+from pairmark.models.evaluation.rankings import ranking_metrics, split_rankings
 
 
 def by_hand(reported: np.ndarray, seen: np.ndarray) -> tuple[list[float], list[float]]:

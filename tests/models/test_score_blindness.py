@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pairmark.models.calibration import matching_product
-from pairmark.models.calibration.matching_product import AllPairs, ScoredGraph
+from pairmark.models.calibration import finite_sample
+from pairmark.models.calibration.finite_sample import AllPairs, ScoredGraph
 from pairmark.models.pairs.samples import matched_scores, pair_sample
 
 
@@ -36,7 +36,7 @@ def test_how_many_splits_are_averaged_is_blind_to_labels_in_closed_set_use(
     """Fewer splits where there are many pairs, of either kind: else classes would choose the statistic."""
     units = np.stack(np.triu_indices(60, 1), axis=1)
     scores = np.random.default_rng(0).random(len(units)).astype(np.float32)
-    monkeypatch.setattr(matching_product, "MOST_ENTRIES", 0.1 * len(units))
+    monkeypatch.setattr(finite_sample, "MOST_ENTRIES", 0.1 * len(units))
     numbers = set()
     for y in (np.arange(60) % 2, np.arange(60) % 20):
         same = y[units[:, 0]] == y[units[:, 1]]

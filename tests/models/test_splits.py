@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from pairmark.models.pairs.listed import listed_units
-from pairmark.models.pairs.splits import Split, held_out_pairs, split_data, split_pairs
+from pairmark.models.pairs.splits import Split, held_out_pairs, listed_units, split_data, split_pairs
 
 
 @given(

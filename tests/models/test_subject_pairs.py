@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.pairs.subjects import SubjectPairs, TooFewSamples, subject_pairs
+from pairmark.models.pairs.sampling import SubjectPairs, TooFewSamples, subject_pairs
 
 COUNTS = np.array([12, 5, 11, 30, 4, 10, 11, 12])
 WHO = np.repeat(np.arange(COUNTS.size), COUNTS)

@@ -305,7 +305,7 @@ WATCHED: dict[str, tuple[Row, ...]] = {
     "tests/models/test_promise_edges.py": (
         (
             "names play no part in a threshold",
-            "pairmark/models/pairs/order.py",
+            "pairmark/models/pairs/splits.py",
             r"order = np\.argsort\(first\)",
             "order = np.arange(first.size)",
         ),
@@ -357,7 +357,7 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         ),
         (
             "the product bound counts the pairs of a matching",
-            "pairmark/models/calibration/matching_product.py",
+            "pairmark/models/calibration/finite_sample.py",
             r"self\.n \* math\.log1p\(-shrink \* fpr\)",
             "1.05 * self.n * math.log1p(-shrink * fpr)",
         ),
@@ -369,7 +369,7 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         ),
         (
             "the average over splits answers, whichever split is the best",
-            "pairmark/models/calibration/matching_product.py",
+            "pairmark/models/calibration/finite_sample.py",
             r"np\.logaddexp\.reduce\(logs\) >= limit",
             "max(logs) + math.log(len(logs)) >= limit",
         ),

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from pairmark.client import Client
 from pairmark.models.calibration.likelihood_ratios import DEFAULT_METHOD
-from pairmark.models.calibration.origins import Guarantee
+from pairmark.models.calibration.operating_point import Guarantee
 from pairmark.models.pairs.splits import CALIBRATION_FRACTION, TEST_FRACTION
 from pairmark.models.records.cells import DateFormat
 from pairmark.models.records.schema import RESERVED, FieldType

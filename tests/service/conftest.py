@@ -17,8 +17,8 @@ from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
-from pairmark.service.training.submission import TrainingQueue
 from pairmark.service.training.trainer import Trainer
+from pairmark.service.training.validation import TrainingQueue
 
 SMALL_FOREST: dict[str, Any] = {
     "n_estimators": 3,

@@ -16,9 +16,8 @@ from pairmark.schemas.galleries import ImportOptions
 from pairmark.service.datasets.confined import CallerGone, Gone, parsed, stays
 from pairmark.service.datasets.limits import UNPACKED_FREE, FileLimits
 from pairmark.service.errors import TooLarge
-from pairmark.service.galleries.items.batches import confined_batches
-from pairmark.service.galleries.items.item_forms import VectorForm
-from pairmark.service.galleries.items.rows import RowErrors
+from pairmark.service.galleries.items.imports import confined_batches
+from pairmark.service.galleries.items.rows import RowErrors, VectorForm
 from pairmark.service.settings import MIB, Settings
 from tests.parquet import parquet
 

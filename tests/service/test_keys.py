@@ -11,8 +11,8 @@ from pairmark.schemas.keys import Level
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, UnknownKey
 from pairmark.service.keys import ActiveKey, Grants, Keys, active_keys, match_key
+from pairmark.service.keys.keys import Sessions, active_sessions, session_hash
 from pairmark.service.keys.repository import any_key
-from pairmark.service.keys.sessions import Sessions, active_sessions, session_hash
 from pairmark.service.tables import Revision
 
 pytestmark = pytest.mark.each_database

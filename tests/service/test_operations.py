@@ -18,7 +18,7 @@ from sqlalchemy import select, text
 from typer.testing import CliRunner
 
 from pairmark.service.blobs import Blobs, collect, delete_unused, open_blobs
-from pairmark.service.blobs.holds import hold_all
+from pairmark.service.blobs.collect import hold_all
 from pairmark.service.blobs.repository import all_named_blobs
 from pairmark.service.cli.root import app
 from pairmark.service.db import Database

@@ -18,7 +18,7 @@ from pairmark.service.errors import (
     UnknownLearner,
 )
 from pairmark.service.tables import JobRow
-from pairmark.service.training.submission import TrainingQueue
+from pairmark.service.training.validation import TrainingQueue
 
 pytestmark = pytest.mark.each_database
 

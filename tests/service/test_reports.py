@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pairmark.service.errors import CorruptArtefact
-from pairmark.service.heldout.errors import KEPT
-from pairmark.service.training.splitting import split
+from pairmark.service.heldout.report import KEPT
+from pairmark.service.training.fitting import split
 from pairmark.service.training.trainer import Trainer
 from tests.service.conftest import people
 

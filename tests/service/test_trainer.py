@@ -12,8 +12,7 @@ from pairmark.models.core.checkpoints import Checkpoints
 from pairmark.models.pairs.splits import split_data
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.errors import Fenced, InvalidInput, NotReady, UnknownModel
-from pairmark.service.jobs.child import attempt_error
-from pairmark.service.jobs.progress import Progress
+from pairmark.service.jobs.child import Progress, attempt_error
 from pairmark.service.tables import ModelVersion
 from pairmark.service.training.trainer import Trainer, checkpoints_of
 from pairmark.version import code_version

@@ -47,15 +47,15 @@ from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.search.index import Rows, SearchLimits, TopK
 from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.core.subjects import OF_SCORES, Samples, SampleSets, SubjectIndex
-from pairmark.models.evaluation.pair_folds import pair_folds
 from pairmark.models.evaluation.validation import (
     REPEATS,
     judged_rates,
     learner_protocol,
+    pair_folds,
     some_rows,
     validation_folds,
 )
-from pairmark.models.pairs.listed import some_pairs
+from pairmark.models.pairs.splits import some_pairs
 
 RACE_VERSION = 11
 """Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another kind."""

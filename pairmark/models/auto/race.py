@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from pairmark.models.auto.candidates import Candidate, Data, judging_cost
 from pairmark.models.core.checkpoints import Checkpoints
 from pairmark.models.core.progress import as_part, note
-from pairmark.models.evaluation.pair_folds import PairFold
 from pairmark.models.evaluation.validation import (
     Fold,
+    PairFold,
     fold_means,
     other_folds,
     resolved_tpr,

@@ -20,7 +20,7 @@ from pairmark.models.auto.race import IdentityTask
 from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.subjects import OF_SCORES, SampleSets, scored
 from pairmark.models.evaluation.validation import Fold, fold_means, resolved_tpr
-from pairmark.models.pairs.subjects import SubjectPairs, TooFewSamples, subject_pairs
+from pairmark.models.pairs.sampling import SubjectPairs, TooFewSamples, subject_pairs
 
 SIZES: Final = (2, 5, 10)
 """Numbers of samples that ways are compared at, if `LEAST_PEOPLE` held-out people have one more."""

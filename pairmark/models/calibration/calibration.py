@@ -12,7 +12,7 @@ threshold that keeps alpha, and the test was wrong at that single point.
     answers more readily where people who match everybody happen to be missing from the sample; no rule on sizes alone
     is known to correct that, so it answers only where it is asked for, or where a policy allows it.
 ``estimate``
-    The threshold that the data suggest (`pairmark.models.calibration.smoothed_threshold`), which promises nothing, and
+    The threshold that the data suggest (`pairmark.models.calibration.calibration`), which promises nothing, and
     the finite-sample bound that holds there.
 ``auto``
     finite-sample, or a refusal.
@@ -20,6 +20,7 @@ threshold that keeps alpha, and the test was wrong at that single point.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -29,27 +30,180 @@ from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.bands import FprBand, bootstrap_band, finite_sample_band
 from pairmark.models.calibration.bootstrap import CONFIDENCES, N_REPLICATES, confidence_row, n_above
-from pairmark.models.calibration.bounds import small_sample_interval
+from pairmark.models.calibration.bounds import (
+    MOST_BLOCKS,
+    order_pairs_needed,
+    order_rank,
+    order_upper,
+    small_sample_interval,
+)
+from pairmark.models.calibration.finite_sample import STEPS_PER_DECADE
 from pairmark.models.calibration.held_out import Arrays, HeldOutScores, pick_points
 from pairmark.models.calibration.inputs import CheckedRows, RowRanges
 from pairmark.models.calibration.operating_point import (
     ANSWERING,
     METHODS,
+    Guarantee,
     InsufficientCalibrationData,
     Method,
     OperatingPoint,
+    Origin,
+    assumptions,
+    guarantee_of,
+    origin_of,
 )
-from pairmark.models.calibration.origins import Guarantee, Origin, assumptions, guarantee_of, origin_of
-from pairmark.models.calibration.promises import candidate_share, checked_rate
-from pairmark.models.calibration.refusals import (
-    joint_refusal,
-    lower_threshold,
-    refusal,
-    smallest_rates,
-)
-from pairmark.models.calibration.smoothed_threshold import suggested_threshold
-from pairmark.models.core.arrays import Float64
+from pairmark.models.calibration.promises import askable, candidate_share, checked_rate, units_needed
+from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.pairs.samples import pair_sample
+
+
+def smallest_rates(held_out: HeldOutScores, confidence: float) -> dict[str, float | None]:
+    """Method -> smallest false positive rate that is answered; None where no rate is."""
+    asymptotic = held_out.bootstrap().smallest(confidence) if confidence_row(confidence) is not None else None
+    return {"finite-sample": held_out.finite.smallest(confidence), "bootstrap": asymptotic}
+
+
+def units_required(held_out: HeldOutScores, fpr: float, confidence: float) -> dict[str, int | None]:
+    """Method -> units that ``fpr`` takes; see `InsufficientCalibrationData.required_units`."""
+    # A unit is one observation: a pair, or a block.
+    rows_independent = bool(held_out.facts["independent_rows"]) or held_out.origin == "blocks"
+    required = units_needed(
+        fpr,
+        confidence,
+        different_share=held_out.finite.different_share,
+        rows_independent=rows_independent,
+    )
+    reached, n_units = held_out.bootstrap().smallest(confidence), int(held_out.facts["n_units"])
+    if required["bootstrap"] is not None and reached is not None and reached > fpr:
+        # These data fall short by more than chance: scale what they reach (pairs grow with units squared).
+        projection = math.ceil(
+            min(n_units * (reached / fpr) ** (1.0 if rows_independent else 0.5), MOST_BLOCKS)
+        )
+        required["bootstrap"] = max(required["bootstrap"], projection)
+    return required
+
+
+def refusal(
+    held_out: HeldOutScores,
+    fpr: float,
+    confidence: float,
+    methods: list[str],
+    answers: Mapping[str, OperatingPoint | None],
+) -> InsufficientCalibrationData:
+    """The error that says what the tried methods lack; ``answers`` are those of the other methods."""
+    smallest, required = smallest_rates(held_out, confidence), units_required(held_out, fpr, confidence)
+    n_units, n_different = int(held_out.facts["n_units"]), int(held_out.facts["n_negative_pairs"])
+    unit = held_out.counted
+    sentences = []
+    for name in methods:
+        floor, n_required = smallest[name], required[name]
+        supports = "no rate" if floor is None else f"rates of {askable(floor):g} and above"
+        about = "about " if name == "bootstrap" else ""
+        takes = "" if n_required is None else f"; {fpr:g} takes {about}{n_required:,} {unit}"
+        sentences.append(f"{name} supports {supports}{takes}")
+    alternatives: dict[str, dict[str, Any]] = {}
+    for name, point in answers.items():
+        if point is not None:
+            alternatives[name] = point.as_dict()
+            continue
+        guarantee = guarantee_of(name, held_out.origin)
+        alternatives[name] = {"refused": True, "guarantee": guarantee, "smallest_fpr": smallest[name]}
+    return InsufficientCalibrationData(
+        f"{n_units:,} held-out {unit} ({n_different:,} different pairs) "
+        f"cannot support a false positive rate of {fpr:g} at confidence {confidence:g}: {'. '.join(sentences)}. Ask "
+        f"for a higher rate, or calibrate with more {unit}",
+        smallest_fpr=smallest,
+        required_units=required,
+        alternatives=alternatives,
+    )
+
+
+def joint_refusal(
+    band: FprBand | None, method: str, fpr: float, confidence: float, candidate: int | None
+) -> InsufficientCalibrationData:
+    """The error of a rate that no band answers."""
+    floor = None if band is None else band.smallest_fpr
+    return InsufficientCalibrationData(
+        f"no rate of {fpr:g} at confidence {confidence:g} holds together with all others"
+        + ("" if candidate is None else f" and for {candidate} versions calibrated on the same data")
+        + f": {method} reaches "
+        + ("none" if floor is None else f"{askable(floor):g}")
+        + ". Ask for a higher rate, or without simultaneous",
+        smallest_fpr={method: floor},
+        required_units={},
+    )
+
+
+def lower_threshold(
+    held_out: HeldOutScores, fnr: float, level: float, confidence: float, *, simultaneous: bool
+) -> tuple[float, float]:
+    """The largest score that keeps the false negative rate of scores at or below it, and the rate's upper bound.
+
+    Parameters
+    ----------
+    level : the confidence of this promise; ``confidence`` is that of both promises together.
+    simultaneous : whether it is to hold for all rates at once: those of a band, ten to the decade, the k-th of which
+        from the smallest fails with probability (1 - level) / 2^(k + 1), as in `pairmark.models.calibration.bands`.
+
+    Raises
+    ------
+    InsufficientCalibrationData
+        When there are too few independent same pairs.
+    ValueError
+        When the calibration keeps none.
+    """
+    same = held_out.arrays.get("matched_same")
+    if same is None or not same.size:
+        raise ValueError("fnr takes same pairs, which this calibration does not keep: calibrate again")
+    rate, sure, k = fnr, level, 0
+    if simultaneous:
+        sure = 1 - (1 - level) / 2
+        step = math.ceil(-math.log10(fnr) * STEPS_PER_DECADE - 1e-9)
+        k = math.floor(-math.log10(order_upper(0, same.size, sure)) * STEPS_PER_DECADE) - step
+        rate, sure = 10 ** (-step / STEPS_PER_DECADE), 1 - (1 - level) / 2 ** (max(k, 0) + 1)
+    rank = None if k < 0 else order_rank(same.size, rate, sure)
+    if rank is None:
+        n_people = order_pairs_needed(rate, sure)
+        raise InsufficientCalibrationData(
+            f"{same.size} independent same pairs cannot support a false negative rate of {fnr:g} at confidence "
+            f"{sure:g}, which each rate needs so that both hold at {confidence:g}: the smallest supported rate is "
+            f"{askable(order_upper(0, same.size, sure)):g}; {fnr:g} takes {n_people:,} people with two samples. Ask "
+            "for a higher rate, or calibrate with more people",
+            smallest_fpr=smallest_rates(held_out, level),
+            required_units={"finite-sample": n_people},
+        )
+    rank = min(rank, same.size - 1)
+    # A rate of scores strictly below the rank's score is what the order statistic bounds.
+    return float(np.nextafter(same[rank], np.float32(-np.inf))), order_upper(rank, same.size, sure)
+
+
+WINDOW = 3.0
+TAIL_PAIRS = 30
+_ENOUGH = 8
+
+
+def suggested_threshold(thresholds: Float32, rates: Float64, fpr: float) -> np.float32:
+    """The float32 threshold whose smoothed rate is ``fpr``.
+
+    Parameters
+    ----------
+    thresholds : (k,) descending distinct scores of different pairs.
+    rates : (k,) ascending share of different pairs strictly above each.
+    """
+    # The rate just below a score counts the pairs at it: midway keeps the estimate unbiased on a grid.
+    nonzero = np.append(rates[1:], 1.0)
+    middle = 0.5 * (rates + nonzero)
+    near = np.flatnonzero((middle > fpr / WINDOW) & (middle < fpr * WINDOW))
+    if near.size < _ENOUGH or middle[0] > fpr:
+        near = np.arange(min(TAIL_PAIRS, thresholds.size))
+    x, y = thresholds[near].astype(np.float64), np.log(middle[near])
+    if near.size < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return np.float32(np.interp(fpr, middle, thresholds))
+    slope, level = np.polyfit(x - x.mean(), y, 1)
+    if slope >= 0:
+        return np.float32(np.interp(fpr, middle, thresholds))
+    return np.float32(x.mean() + (np.log(fpr) - level) / slope)
+
 
 _PUBLIC_FACTS = (
     "protocol",

@@ -9,9 +9,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self
 
-from pairmark.models.calibration.block_product import Blocks
+import numpy as np
+from numpy.typing import NDArray
+
 from pairmark.models.calibration.bounds import (
     binomial_log_tail,
     last_true,
@@ -21,9 +26,367 @@ from pairmark.models.calibration.bounds import (
     population_rank,
     smallest_true,
 )
-from pairmark.models.calibration.listed_product import ListedPairs
-from pairmark.models.calibration.matching_product import AllPairs, mixture, multiple_of_floor
-from pairmark.models.core.arrays import Float64
+from pairmark.models.calibration.kernels.capacity import log_mean_product
+from pairmark.models.calibration.kernels.list_matchings import list_matchings
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64
+from pairmark.models.pairs.samples import PairSample, Side
+from pairmark.models.pairs.splits import permutation_of, stream_of
+
+Mixture = tuple[tuple[float, float], ...]
+"""(share, lambda) of each part; shares sum to 1."""
+
+_PARTS = ("different", "same", "cell", "row_edge", "row_at")
+N_SPLITS = 8
+MOST_ENTRIES = 20_000_000
+"""Expected pairs above the threshold from which fewer splits are averaged, to save time."""
+WHOLE = 1 - 1e-12
+"""lambda near the floor: 1 but for the logarithm of 0."""
+_MIXTURES: tuple[tuple[float, Mixture], ...] = (
+    (2.0, ((1.0, WHOLE),)),
+    (3.5, ((0.8, 0.999), (0.2, 0.8))),
+    (6.0, ((0.3, 0.999), (0.7, 0.8))),
+    (math.inf, ((1.0, 0.75),)),
+)
+"""(Multiple of the floor below which it answers, mixture). The guarantee holds with any table of sizes alone; this one
+only sets how much of the rate is used, which ``benchmarks/coverage.py`` measures."""
+
+
+def mixture(multiple: float) -> Mixture:
+    """Which lambda answers, by sizes alone.
+
+    Parameters
+    ----------
+    multiple : units, in multiples of what the rate takes at least (`multiple_of_floor`).
+    """
+    return next(parts for end, parts in _MIXTURES if multiple < end)
+
+
+def multiple_of_floor(n: int, fpr: float, confidence: float) -> float:
+    """n disjoint pairs of units in multiples of the log(1 - confidence) / log(1 - fpr) that ``fpr`` takes at least."""
+    return n * math.log1p(-fpr) / math.log1p(-confidence)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredGraph:
+    """Which pairs of units were scored, and where their rows lie among the thresholds.
+
+    Attributes
+    ----------
+    different : (E, 2) int32 unit codes of the pairs of units that differ.
+    same : (S, 2) int32 those of the same class, in closed-set use; none in open-set use.
+    row_edge : (R,) int32 the row of ``different`` that each scored pair belongs to, best score first.
+    row_at : (R,) int32 ascending: a row lies above threshold number k exactly when its ``row_at`` is below k.
+    cell : (m,) int32 cell of each unit where pairs are all those inside of cells; empty where they are not.
+    """
+
+    different: Int32 = field(repr=False)
+    same: Int32 = field(repr=False)
+    row_edge: Int32 = field(repr=False)
+    row_at: Int32 = field(repr=False)
+    cell: Int32 = field(repr=False)
+
+    @classmethod
+    def of(cls, sample: PairSample, thresholds: Float32, *, cells: bool = False) -> ScoredGraph:
+        """The graph of a sample of units. ``cells``: Pairmark drew the pairs, so complete parts are cells of its own;
+        else they may be blocks, whose people are no random draw."""
+        side = sample.different
+        if len(side) >= 2**31:
+            raise ValueError(f"there are {len(side)} different pairs; expected fewer than {2**31}")
+        mates = sample.same.edge_units if sample.protocol == "closed-set" else np.empty((0, 2), np.int64)
+        edges = np.concatenate([side.edge_units, mates])
+        units, inverse = np.unique(edges, return_inverse=True)
+        codes: Int32 = inverse.reshape(-1, 2).astype(np.int32)
+        different = codes[: side.edge_units.shape[0]]
+        row_edge = side.edge
+        if len(side) == different.shape[0]:
+            # One row each: numbering pairs by score makes row_edge trivial, which compresses well.
+            different, row_edge = different[row_edge], np.arange(len(side))
+        # Closed-set mates count as pairs of units too: a cell is complete only with them.
+        cell = _cells(codes, int(units.size))
+        return cls(
+            different=different,
+            same=codes[side.edge_units.shape[0] :],
+            row_edge=row_edge.astype(np.int32),
+            row_at=np.searchsorted(-thresholds, -side.scores).astype(np.int32),
+            cell=cell if cells or not cell.any() else cell[:0],
+        )
+
+    def arrays(self) -> dict[str, Int32]:
+        return {f"graph_{name}": getattr(self, name) for name in _PARTS}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Int32]) -> ScoredGraph:
+        return cls(**{name: arrays[f"graph_{name}"] for name in _PARTS})
+
+    @cached_property
+    def row_share(self) -> Float64:
+        """(R,) one over the rows of the same pair of units."""
+        share: Float64 = 1.0 / np.bincount(self.row_edge, minlength=self.different.shape[0])[self.row_edge]
+        return share
+
+
+def _cells(edges: Int32, m: int) -> Int32:
+    """Cell of each unit where the distinct edges are all pairs inside of cells, else nothing."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    flags = np.ones(edges.shape[0], dtype=np.int8)
+    n, cell = connected_components(
+        coo_array((flags, (edges[:, 0], edges[:, 1])), shape=(m, m)), directed=False
+    )
+    sizes = np.bincount(cell, minlength=n).astype(np.int64)
+    if int((sizes * (sizes - 1) // 2).sum()) != edges.shape[0]:
+        return np.empty(0, dtype=np.int32)
+    return cell.astype(np.int32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Split:
+    """Units of each cell in two halves, and the pairs between the halves.
+
+    A cell of an odd number of units has a phantom column that nothing matches: the average over who stays alone.
+    """
+
+    side: Bool
+    place: Int32
+    block_of_row: Int32
+    block_of_column: Int32
+    size: Int64
+
+    @classmethod
+    def of(cls, cell: Int32, turn: int) -> _Split:
+        sizes = np.bincount(cell)
+        half = (sizes + 1) // 2
+        order = permutation_of(cell.size, turn)
+        by_cell = order[np.argsort(cell[order], kind="stable")]
+        start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        # Each unit's place in a permutation of its cell: the first half are rows, the rest columns.
+        rank = np.empty(cell.size, dtype=np.int64)
+        rank[by_cell] = np.arange(cell.size) - start[cell[by_cell]]
+        offset = np.concatenate([[0], np.cumsum(half)[:-1]])
+        side = rank >= half[cell]
+        # Rows and columns are numbered through all cells, a cell's side by side.
+        place = offset[cell] + np.where(side, rank - half[cell], rank)
+        block = np.repeat(np.arange(half.size), half).astype(np.int32)
+        return cls(
+            side=side, place=place.astype(np.int32), block_of_row=block, block_of_column=block, size=half
+        )
+
+    def between(self, edges: Int32) -> tuple[Int64, Int32, Int32]:
+        """Numbers of the edges between the halves, their rows and their columns."""
+        left = self.side[edges[:, 0]]
+        crossing = np.flatnonzero(left != self.side[edges[:, 1]])
+        first, second, is_reversed = edges[crossing, 0], edges[crossing, 1], left[crossing]
+        return (
+            crossing,
+            self.place[np.where(is_reversed, second, first)],
+            self.place[np.where(is_reversed, first, second)],
+        )
+
+
+class AllPairs:
+    """The bound for all pairs inside of cells: a permanent between two halves, averaged over `N_SPLITS` splits.
+
+    Parameters
+    ----------
+    above : (k,) A by threshold number, as `pairmark.models.calibration.finite_sample.FiniteSample` has it.
+    """
+
+    def __init__(self, graph: ScoredGraph, above: Float64) -> None:
+        self._graph, self._above = graph, above
+        self._splits = [_Split.of(graph.cell, turn) for turn in range(N_SPLITS)]
+        self.n = int((np.bincount(graph.cell) // 2).sum())
+
+    def lookup(self, fpr: float, limit: float, parts: Mixture) -> int | None:
+        """Number of the lowest threshold that is admitted; None when not even the highest is."""
+        # No average below is admitted far above fpr; where the search ends may depend on anything.
+        high = int(np.searchsorted(self._above, 1.1 * fpr, side="right"))
+        return last_true(self._test(high, fpr, limit, parts), high)
+
+    def admits(self, at: int, fpr: float, limit: float, parts: Mixture) -> bool:
+        """Whether the statistic at threshold number ``at`` reaches e^limit."""
+        return self._test(at, fpr, limit, parts)(at)
+
+    def _test(self, high: int, fpr: float, limit: float, parts: Mixture) -> Callable[[int], bool]:
+        """Whether thresholds up to number ``high`` are admitted; scalings are kept from one threshold to the next."""
+        matrices = self.matrices(high, fpr)
+        scales = [[np.ones(part.split.block_of_column.size) for _ in parts] for part in matrices]
+        log_weights = [
+            # The denominator (1 - lambda alpha)^n, n pairs in a matching; splits and parts are averaged,
+            # hence their shares.
+            (math.log(share / len(matrices)) - self.n * math.log1p(-shrink * fpr), shrink)
+            for share, shrink in parts
+        ]
+
+        def admits(at: int) -> bool:
+            logs = [
+                log_weight + entries.log_mean(at, shrink, scale)
+                for entries, part_scales in zip(matrices, scales, strict=True)
+                for (log_weight, shrink), scale in zip(log_weights, part_scales, strict=True)
+            ]
+            return bool(np.logaddexp.reduce(logs) >= limit)
+
+        return admits
+
+    def matrices(self, high: int, fpr: float) -> list[_Entries]:
+        """Of each split the entries for thresholds up to number ``high``."""
+        graph = self._graph
+        # Rows above threshold number `high`, the lowest looked at; higher thresholds take a prefix.
+        end = int(np.searchsorted(graph.row_at, high))
+        edges = graph.different[graph.row_edge[:end]]
+        # By the number of pairs, not by their scores or their classes.
+        pairs = fpr * (graph.row_at.size + graph.same.shape[0])
+        matrices = []
+        for split in self._splits[: max(1, min(N_SPLITS, int(MOST_ENTRIES * N_SPLITS / pairs)))]:
+            crossing, rows, columns = split.between(edges)
+            _, same_rows, same_columns = split.between(graph.same)
+            matrices.append(
+                _Entries(
+                    split=split,
+                    rows=np.concatenate([same_rows, rows]),
+                    columns=np.concatenate([same_columns, columns]),
+                    weight=np.concatenate([np.full(same_rows.size, fpr), graph.row_share[:end][crossing]]),
+                    n_same=int(same_rows.size),
+                    row_at=graph.row_at[:end][crossing],
+                )
+            )
+        return matrices
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entries:
+    split: _Split
+    rows: Int32
+    columns: Int32
+    weight: Float64
+    n_same: int
+    row_at: Int32
+
+    def log_mean(self, at: int, shrink: float, scale: Float64) -> float:
+        """A lower bound of the log of the average over matchings of the product of 1 - shrink a."""
+        n_entries = self.n_same + int(np.searchsorted(self.row_at, at))
+        split = self.split
+        entries = self.rows, self.columns, self.weight, n_entries
+        blocks = split.block_of_row, split.block_of_column, split.size
+        return float(log_mean_product(*entries, *blocks, shrink, scale))
+
+
+N_MATCHINGS = 1_000
+MOST_VISITS = 100_000_000
+"""Listed pairs times matchings; of a longer list there are fewer."""
+_FEWEST = 32
+
+
+class ListedPairs:
+    """The bound for any list of pairs of units.
+
+    Parameters
+    ----------
+    above : (k,) A by threshold number, as `pairmark.models.calibration.finite_sample.FiniteSample` has it.
+    """
+
+    def __init__(self, graph: ScoredGraph, above: Float64) -> None:
+        self._graph, self._above = graph, above
+
+    def admits(self, at: int, fpr: float, limit: float, parts: Mixture) -> bool:
+        """Whether the statistic at threshold number ``at`` reaches e^limit."""
+        # The last entry is that of the padding: no pair at all.
+        share = np.append(self.shares(at, fpr), 0.0)[self.matchings]
+        sizes = (self.matchings >= 0).sum(axis=1)
+        logs = [
+            math.log(part) + np.log1p(-shrink * share).sum(axis=1) - sizes * math.log1p(-shrink * fpr)
+            for part, shrink in parts
+        ]
+        # The mean over matchings, as a sum.
+        return bool(np.logaddexp.reduce(np.concatenate(logs)) >= limit + math.log(sizes.size))
+
+    def lookup(self, fpr: float, limit: float, parts: Mixture) -> int | None:
+        """Number of the lowest threshold that is admitted; None when not even the highest is."""
+        high = int(np.searchsorted(self._above, min(1.5 * fpr, 1.0), side="right"))
+        return last_true(lambda at: self.admits(at, fpr, limit, parts), high)
+
+    def shares(self, at: int, fpr: float) -> Float64:
+        """a of every listed pair of units at threshold number ``at``."""
+        graph = self._graph
+        end = int(np.searchsorted(graph.row_at, at))
+        hit = np.bincount(
+            graph.row_edge[:end], weights=graph.row_share[:end], minlength=graph.different.shape[0]
+        )
+        return np.concatenate([np.minimum(hit, 1.0), np.full(graph.same.shape[0], fpr)])
+
+    @cached_property
+    def matchings(self) -> Int32:
+        """(n, m // 2) numbers of the listed pairs in each matching, -1 after the last."""
+        edges = np.concatenate([self._graph.different, self._graph.same])
+        n_edges, m = int(edges.shape[0]), int(edges.max()) + 1
+        degree = np.bincount(edges.ravel(), minlength=m)
+        ends, others = edges.T.ravel(), edges[:, ::-1].T.ravel()
+        # Neighbours by their number: that of a pair says how high it scored, and whether it is the same.
+        by_unit = np.lexsort((others, ends))
+        n = max(_FEWEST, min(N_MATCHINGS, MOST_VISITS // n_edges))
+        uniform = np.random.Generator(stream_of(m, n_edges)).random((2, n, m))
+        order = np.argsort(degree + uniform[0], axis=1).astype(np.int32)
+        matched = np.empty((n, m // 2), dtype=np.int32)
+        start = np.concatenate([[0], np.cumsum(degree)]).astype(np.int64)
+        numbers = (by_unit % n_edges).astype(np.int32)
+        list_matchings(start, others[by_unit], numbers, order, uniform[1], matched)
+        return matched
+
+
+_BLOCK_PARTS = ("row_block", "row_at", "row_share")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """Different pairs by the block that they are in.
+
+    Attributes
+    ----------
+    row_block : (R,) int32 block of each different pair, best score first.
+    row_at : (R,) int32 ascending: a row lies above threshold number k exactly when its ``row_at`` is below k.
+    row_share : (R,) float64 its share of its block.
+    n : blocks.
+    """
+
+    row_block: Int32 = field(repr=False)
+    row_at: Int32 = field(repr=False)
+    row_share: Float64 = field(repr=False)
+    n: int
+
+    @classmethod
+    def of(cls, side: Side, thresholds: Float32) -> Self:
+        """The blocks of a sample's different pairs (`PairSample.by_block`: its edges are blocks)."""
+        return cls(
+            row_block=side.edge.astype(np.int32),
+            row_at=np.searchsorted(-thresholds, -side.scores).astype(np.int32),
+            row_share=side.weight * side.n_blocks,
+            n=side.n_blocks,
+        )
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {f"block_{name}": getattr(self, name) for name in _BLOCK_PARTS}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        rows = {name: arrays[f"block_{name}"] for name in _BLOCK_PARTS}
+        return cls(**rows, n=int(rows["row_block"].max()) + 1)
+
+    def lookup(self, fpr: float, limit: float, parts: Mixture) -> int | None:
+        """Number of the lowest threshold that is admitted; None when not even the highest is."""
+        return last_true(lambda at: self.admits(at, fpr, limit, parts), int(self.row_at[-1]) + 1)
+
+    def admits(self, at: int, fpr: float, limit: float, parts: Mixture) -> bool:
+        """Whether the product at threshold number ``at`` reaches e^limit."""
+        end = int(np.searchsorted(self.row_at, at))
+        hit = np.bincount(self.row_block[:end], weights=self.row_share[:end], minlength=self.n)
+        # Shares of one block sum to 1; rounding may carry them past it.
+        share = np.minimum(hit, 1.0)
+        logs = [
+            math.log(part) + float(np.log1p(-shrink * share).sum()) - self.n * math.log1p(-shrink * fpr)
+            for part, shrink in parts
+        ]
+        return bool(np.logaddexp.reduce(logs) >= limit)
+
 
 STEPS_PER_DECADE = 10
 """Rates that bounds of many thresholds step through."""

@@ -9,7 +9,6 @@ from typing import Any, Self, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.block_product import Blocks
 from pairmark.models.calibration.bootstrap import (
     CONFIDENCES,
     BootstrapTable,
@@ -17,11 +16,9 @@ from pairmark.models.calibration.bootstrap import (
     empty_table,
     n_above,
 )
-from pairmark.models.calibration.finite_sample import FiniteSample
+from pairmark.models.calibration.finite_sample import AllPairs, Blocks, FiniteSample, ListedPairs, ScoredGraph
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
-from pairmark.models.calibration.listed_product import ListedPairs
-from pairmark.models.calibration.matching_product import AllPairs, ScoredGraph
-from pairmark.models.calibration.origins import Origin
+from pairmark.models.calibration.operating_point import Origin
 from pairmark.models.calibration.schema import check_calibration, reading_state
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.pairs.samples import PairSample, matched_scores

@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.bounds import order_pairs_needed, order_rank, order_upper, wilson_interval
-from pairmark.models.calibration.operating_point import InsufficientCalibrationData
-from pairmark.models.calibration.origins import Guarantee, assumptions
+from pairmark.models.calibration.operating_point import Guarantee, InsufficientCalibrationData, assumptions
 from pairmark.models.calibration.promises import askable, checked_rate
 from pairmark.models.calibration.schema import reading_state
 from pairmark.models.core.arrays import Float32

@@ -12,11 +12,14 @@ from typing import Any
 
 import joblib
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
+from scipy.special import ndtri
 
-from pairmark.models.calibration.bounds import t_reach
+from pairmark.models.calibration.bounds import t_reach, wilson_interval
 from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.evaluation.pairs import SortedPairs
+from pairmark.models.evaluation.rankings import consensus
 from pairmark.models.evaluation.validation import judged_rates, resolved
 from pairmark.models.pairs.samples import pair_sample
 
@@ -177,3 +180,162 @@ def _t_interval(values: Float64, owner: Int64) -> tuple[float, float] | None:
     mean = float(values.mean())
     reach = t_reach((values - mean) / values.size, owner, CONFIDENCE)
     return None if reach is None else (mean - reach, mean + reach)
+
+
+MAX_WHITENED = 1_024
+"""Features up to which whitening is tried: its cost grows with their cube."""
+MAX_ROWS = 20_000
+"""Training rows that neighbours and logistic regressions look at; more are sampled."""
+NEIGHBOURS = 10
+_CELLS = 20_000_000
+
+
+def pair_baselines(n_features: int) -> dict[str, dict[str, Any]]:
+    """Name -> parameters of the learner ``metric``: cosine, Euclidean and, where it is cheap, whitened cosine."""
+    baselines: dict[str, dict[str, Any]] = {name: {"metric": name} for name in ("cosine", "euclidean")}
+    if n_features <= MAX_WHITENED:
+        baselines["whitened cosine"] = {"metric": "cosine", "whiten": True}
+    return baselines
+
+
+def ranking_baselines(X: Any, Y: ArrayLike, queries: Any, random_state: int = 0) -> dict[str, Float64]:
+    """Positions that two rules predict for ``queries``.
+
+    Parameters
+    ----------
+    X : (n, d) training rows. Y : (n, k) their positions, NaN = absent.
+    queries : (m, d).
+
+    Returns
+    -------
+    ``constant``: one ranking for all, by how often each label goes before the others; ``borda of neighbours``: the
+    same over the `NEIGHBOURS` nearest training rows, features scaled to unit variance. Each (m, k).
+    """
+    rows, positions = _sampled(X, np.asarray(Y, dtype=np.float64), random_state)
+    truth = np.asarray(Y, dtype=np.float64)
+    near = _neighbours(rows, queries)
+    return {
+        "constant": np.repeat(consensus(truth), queries.shape[0], axis=0),
+        "borda of neighbours": np.concatenate([consensus(positions[at]) for at in near]),
+    }
+
+
+def class_baselines(X: Any, y: ArrayLike, queries: Any, random_state: int = 0) -> dict[str, NDArray[Any]]:
+    """Classes that three rules predict for ``queries``.
+
+    Parameters
+    ----------
+    X : (n, d) training rows. y : (n,) their classes. queries : (m, d).
+
+    Returns
+    -------
+    ``majority``, ``nearest neighbours`` (5, features scaled to unit variance) and ``logistic`` (L2), each (m,).
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    rows, labels = _sampled(X, np.asarray(y), random_state)
+    classes, counts = np.unique(np.asarray(y), return_counts=True)
+    answer: dict[str, NDArray[Any]] = {
+        "majority": np.full(queries.shape[0], classes[counts.argmax()], dtype=classes.dtype)
+    }
+    scaler = StandardScaler(with_mean=not issparse(rows))
+    for name, rule in (
+        ("nearest neighbours", KNeighborsClassifier(min(5, rows.shape[0]))),
+        ("logistic", LogisticRegression(max_iter=200)),
+    ):
+        answer[name] = np.asarray(make_pipeline(scaler, rule).fit(rows, labels).predict(queries))
+    return answer
+
+
+def _neighbours(X: Any, queries: Any) -> Int64:
+    from sklearn.neighbors import NearestNeighbors
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler(with_mean=not issparse(X)).fit(X)
+    index = NearestNeighbors(n_neighbors=min(NEIGHBOURS, X.shape[0])).fit(scaler.transform(X))
+    return np.asarray(index.kneighbors(scaler.transform(queries), return_distance=False), dtype=np.int64)
+
+
+def _sampled(X: Any, y: NDArray[Any], random_state: int) -> tuple[Any, NDArray[Any]]:
+    limit = min(MAX_ROWS, max(1_000, _CELLS // max(1, X.shape[1])))
+    if X.shape[0] <= limit:
+        return X, y
+    rows = np.sort(np.random.default_rng(random_state).choice(X.shape[0], size=limit, replace=False))
+    return X[rows], y[rows]
+
+
+def classification_metrics(
+    probabilities: ArrayLike,
+    truth: ArrayLike,
+    *,
+    reference: ArrayLike | None = None,
+    units: ArrayLike | None = None,
+) -> dict[str, Any]:
+    """Accuracy and the like of predicted probabilities; the most probable class is the prediction.
+
+    Parameters
+    ----------
+    probabilities : (n, k), rows sum to 1.
+    truth : (n,) columns of the true classes; -1 for a class that was not learned, which is always an error.
+    reference : classes learned from: what always naming the most frequent one would reach is reported beside it.
+    units : (n,) groups that rows depend within; default: every row stands for itself.
+
+    Returns
+    -------
+    JSON-able: ``accuracy`` and ``balanced_accuracy`` (the mean over true classes of the share that is found), each
+    ``{"value", "interval"}``; ``log_loss`` over rows of learned classes (nats, probabilities below 1e-6 count as that);
+    ``constant_accuracy`` with ``reference``; counts. Intervals: Wilson's, and for the balanced accuracy its normal
+    one from shares smoothed by one of each kind; with ``units`` Student's t over them.
+    """
+    estimated, true = np.asarray(probabilities, dtype=np.float64), np.asarray(truth, dtype=np.int64)
+    right = (estimated.argmax(axis=1) == true).astype(np.float64)
+    classes, code, counts = np.unique(true, return_inverse=True, return_counts=True)
+    recalls = np.bincount(code, right) / counts
+    accuracy, balanced = float(right.mean()), float(recalls.mean())
+    intervals: tuple[list[float] | None, list[float] | None]
+    if units is None:
+        intervals = (
+            list(wilson_interval(accuracy, right.size, CONFIDENCE)),
+            _balanced_interval(balanced, recalls * counts, counts),
+        )
+    else:
+        owner = np.unique(np.asarray(units), return_inverse=True)[1]
+        shares = (right - recalls[code]) / counts[code] / classes.size
+        intervals = (
+            _grouped(accuracy, (right - accuracy) / right.size, owner),
+            _grouped(balanced, shares, owner),
+        )
+    metrics: dict[str, Any] = {
+        "accuracy": {"value": accuracy, "interval": intervals[0]},
+        "balanced_accuracy": {"value": balanced, "interval": intervals[1]},
+    }
+    rows = np.flatnonzero(true >= 0)
+    if rows.size:
+        truth_shares = np.maximum(estimated[rows, true[rows]], 1e-6)
+        metrics["log_loss"] = float(-np.log(truth_shares).mean())
+    if reference is not None:
+        reference_codes = np.asarray(reference, dtype=np.int64)
+        metrics["constant_accuracy"] = float((true == np.bincount(reference_codes).argmax()).mean())
+    return {
+        **metrics,
+        "n_rows": int(true.size),
+        "n_classes": int(classes.size),
+        "n_rows_of_unknown_classes": int((true < 0).sum()),
+        "confidence": CONFIDENCE,
+    }
+
+
+def _balanced_interval(value: float, n_right: Float64, counts: Int64) -> list[float]:
+    # One more of each kind: a class whose few rows were all found is not known for sure.
+    shares = (n_right + 1) / (counts + 2)
+    error = float(np.sqrt((shares * (1 - shares) / counts).sum())) / counts.size
+    reach = float(ndtri((1 + CONFIDENCE) / 2)) * error
+    return [max(value - reach, 0.0), min(value + reach, 1.0)]
+
+
+def _grouped(value: float, shares: Float64, owner: Int64) -> list[float] | None:
+    reach = t_reach(shares, owner, CONFIDENCE)
+    return None if reach is None else [max(value - reach, 0.0), min(value + reach, 1.0)]

@@ -15,13 +15,58 @@ from typing import Any
 import joblib
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, stdtrit
+from scipy.special import ndtr, ndtri, stdtrit
 
 from pairmark.models.calibration.bounds import wilson_interval
+from pairmark.models.calibration.likelihood_ratios import DEFAULT_METHOD, LikelihoodRatios, pool_adjacent
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.evaluation.kernels.sweep import sweep
-from pairmark.models.evaluation.roc_bands import simultaneous_bands
 from pairmark.models.pairs.samples import PairSample, Side, pair_sample
+
+
+def simultaneous_bands(
+    curve: Float64, replicates: Float64, blocks: tuple[int, int], edges: tuple[int, int], confidence: float
+) -> Float64:
+    """Low and high ends that hold at all thresholds and for both rates at once.
+
+    Parameters
+    ----------
+    curve : (2, G) FPR and TPR, not decreasing along the thresholds.
+    replicates : (R, 2, G) the same of each replicate.
+    blocks, edges : for each rate the least and the most independent observations it can be worth.
+
+    Returns
+    -------
+    (2, 2, G): low and high of FPR, then of TPR; neither decreases along the thresholds.
+    """
+    variance = replicates.var(axis=0)
+    lowest, highest = (np.maximum(1.0, np.array(ends, dtype=np.float64))[:, None] for ends in (blocks, edges))
+    bernoulli_variance = curve * (1 - curve)
+    size = np.divide(
+        bernoulli_variance,
+        variance,
+        out=np.broadcast_to(lowest, curve.shape).copy(),
+        where=(variance > 0) & (bernoulli_variance > 0),
+    )
+    # No fewer than disjoint blocks, which are independent, and no more than pairs of units.
+    size = np.clip(size, lowest, np.maximum(lowest, highest))
+    centre = (size * curve + 2) / (size + 4)
+    # How far off a replicate is, in standard errors; its largest over thresholds and both rates sets the
+    # critical value.
+    deviations = np.abs(replicates - curve) / np.sqrt(centre * (1 - centre) / size)
+    critical = float(np.quantile(deviations.max(axis=(1, 2)), confidence))
+    # No narrower than at one threshold by itself.
+    z = max(critical, float(ndtri(0.5 + confidence / 2)))
+    middle = (curve + z * z / (2 * size)) / (1 + z * z / size)
+    half = z / (1 + z * z / size) * np.sqrt(bernoulli_variance / size + (z / (2 * size)) ** 2)
+    low = np.where(curve <= 0, 0.0, np.clip(middle - half, 0.0, curve))
+    high = np.where(curve >= 1, 1.0, np.clip(middle + half, curve, 1.0))
+    # A rate cannot fall below what a higher threshold guarantees, nor rise above what a lower one allows.
+    low = np.maximum.accumulate(low, axis=1)
+    high = np.minimum.accumulate(high[:, ::-1], axis=1)[:, ::-1]
+    bands: Float64 = np.stack([low, high], axis=1)
+    return bands
+
 
 FPR_TARGETS = (0.001, 0.01, 0.1)
 MAX_POINTS = 1_000
@@ -368,3 +413,184 @@ def _thin(fpr: Float64, tpr: Float64) -> Int64:
         np.array([0, fpr.size - 1]),
     ]
     return np.unique(np.minimum(np.concatenate(picks), fpr.size - 1)).astype(np.int64)
+
+
+FMRS = (0.1, 0.01)
+PARTS = 4
+LEAST_PAIRS = 40
+LEAST_UNITS = 10
+CONFIDENCE = 0.95
+
+
+def rates_by_time(
+    scores: Float32,
+    same: Bool,
+    units: Int64,
+    gap: Float64,
+) -> dict[str, Any] | None:
+    """Missed matches by the time between samples, in about equally many same pairs, at thresholds of all pairs.
+
+    Parameters
+    ----------
+    scores, same : (n,) of held-out pairs. units : (n, 2) the person on each side, who weigh equally.
+    gap : (n,) time between the two samples, NaN where it is not known.
+
+    Returns
+    -------
+    JSON-able: ``confidence`` and ``at``: of each part the ``shortest`` and ``longest`` time, ``n_pairs``, ``n_units``
+    and ``fnmr_at_fmr`` (rate -> value and interval). None where times of fewer than 40 same pairs are known, or all
+    are equal.
+    """
+    same_rows = np.flatnonzero(same & np.isfinite(gap))
+    impostors = np.sort(scores[~same])[::-1]
+    rates = [rate for rate in FMRS if rate * impostors.size >= 10]
+    if same_rows.size < LEAST_PAIRS or not rates:
+        return None
+    times = gap[same_rows]
+    edges = np.unique(np.quantile(times, np.linspace(0, 1, PARTS + 1)))
+    if edges.size < 3:
+        return None
+    # A part begins where the one before ends; the last one holds its end too.
+    part = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, edges.size - 2)
+    at = []
+    for number in range(edges.size - 1):
+        part_rows = same_rows[part == number]
+        people, place = np.unique(units[part_rows, 0], return_inverse=True)
+        if people.size < LEAST_UNITS:
+            continue
+        fnmr = {}
+        for rate in rates:
+            missed = scores[part_rows] <= impostors[int(rate * impostors.size)]
+            value = float((np.bincount(place, missed) / np.bincount(place)).mean())
+            fnmr[f"{rate:g}"] = {
+                "value": value,
+                "interval": list(wilson_interval(value, int(people.size), CONFIDENCE)),
+            }
+        at.append(
+            {
+                "shortest": float(gap[part_rows].min()),
+                "longest": float(gap[part_rows].max()),
+                "n_pairs": int(part_rows.size),
+                "n_units": int(people.size),
+                "fnmr_at_fmr": fnmr,
+            }
+        )
+    return {"confidence": CONFIDENCE, "at": at} if len(at) > 1 else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogRatios:
+    """Log LRs and what each pair weighs: same pairs 1 in all, and different ones.
+
+    Attributes
+    ----------
+    same, different : (n,) natural log LRs. same_weight, different_weight : (n,), each sums to 1.
+    """
+
+    same: Float64 = field(repr=False)
+    same_weight: Float64 = field(repr=False)
+    different: Float64 = field(repr=False)
+    different_weight: Float64 = field(repr=False)
+
+    def cross_entropy(self) -> float:
+        """The empirical cross-entropy in bits at prior 1/2 (Ramos & Gonzalez-Rodriguez 2013, equation 6)."""
+        same = self.same_weight @ np.logaddexp(0.0, -self.same)
+        different = self.different_weight @ np.logaddexp(0.0, self.different)
+        return float((same + different) / (2 * np.log(2)))
+
+
+def cllr(log_lr: ArrayLike, same: ArrayLike, units: ArrayLike | None = None) -> float:
+    """The cost of log likelihood ratios in bits: 0 is perfect, 1 is knowing nothing, more is misleading.
+
+    Parameters
+    ----------
+    log_lr : (n,) natural, finite. same : (n,) 0 or 1, both present.
+    units : (n, 2) the sampling unit on each side; None: every pair weighs the same.
+
+    Examples
+    --------
+    >>> from pairmark import cllr
+    >>> round(cllr([3.0, 2.0, -2.0, -3.0], [1, 1, 0, 0]), 2)
+    0.13
+    >>> cllr([0.0, 0.0], [1, 0])  # knows nothing
+    1.0
+    """
+    return evidence(log_lr, same, units).cross_entropy()
+
+
+def cllr_min(scores: ArrayLike, same: ArrayLike, units: ArrayLike | None = None) -> float:
+    """The least Cllr that a rising map of the scores can have on these very pairs; parameters as `cllr`.
+
+    Examples
+    --------
+    >>> from pairmark import cllr_min
+    >>> cllr_min([0.9, 0.8, 0.2, 0.1], [1, 1, 0, 0])  # the scores tell both kinds apart
+    0.0
+    >>> round(cllr_min([0.9, 0.2, 0.8, 0.1], [1, 1, 0, 0]), 2)
+    0.5
+    """
+    return _best(evidence(scores, same, units)).cross_entropy()
+
+
+def evidence(log_lr: ArrayLike, same: ArrayLike, units: ArrayLike | None = None) -> LogRatios:
+    """Log LRs with the weights of their pairs; a ``ValueError`` as of `roc_curve_pairs`."""
+    ratios = np.asarray(log_lr, dtype=np.float64)
+    is_same = np.asarray(same)
+    if ratios.ndim == 1 and ratios.size and (ratios == ratios[0]).all() and np.isfinite(ratios[0]):
+        # Equal values weigh what they weigh.
+        value, weight = ratios[:1], np.ones(1)
+        if is_same.shape != ratios.shape or not (is_same == 1).any() or not (is_same == 0).any():
+            raise ValueError("same should hold 0 or 1 for each pair, both kinds present")
+        return LogRatios(same=value, same_weight=weight, different=value, different_weight=weight)
+    sample = pair_sample(ratios, same, units, both_kinds=True)
+    return LogRatios(
+        same=sample.same.scores.astype(np.float64),
+        same_weight=sample.same.weight / sample.same.weight.sum(),
+        different=sample.different.scores.astype(np.float64),
+        different_weight=sample.different.weight / sample.different.weight.sum(),
+    )
+
+
+def likelihood_report(
+    ratios: LikelihoodRatios,
+    scores: ArrayLike,
+    same: ArrayLike,
+    units: ArrayLike | None = None,
+    method: str = DEFAULT_METHOD,
+) -> dict[str, Any]:
+    """What a calibrated map's log LRs are worth on held-out pairs.
+
+    Returns
+    -------
+    JSON-able: ``cllr``, ``cllr_min``, ``calibration_loss`` (their difference), ``misleading_same`` and
+    ``misleading_different`` (shares of pairs whose LR supports the other side), and ``limits`` (the least and the
+    greatest log LR).
+    """
+    log_ratios = evidence(ratios.log_lr(scores, method), same, units)
+    floor = cllr_min(scores, same, units)
+    value = log_ratios.cross_entropy()
+    return {
+        "method": method,
+        "cllr": value,
+        "cllr_min": floor,
+        "calibration_loss": value - floor,
+        "misleading_same": float(log_ratios.same_weight @ (log_ratios.same < 0)),
+        "misleading_different": float(log_ratios.different_weight @ (log_ratios.different > 0)),
+        "limits": [ratios.low, ratios.high],
+    }
+
+
+def _best(log_ratios: LogRatios) -> LogRatios:
+    """The same pairs under the best rising map of their own values."""
+    values, code = np.unique(np.concatenate([log_ratios.same, log_ratios.different]), return_inverse=True)
+    n = log_ratios.same.size
+    same_weight: Any = np.bincount(code[:n], log_ratios.same_weight, values.size)
+    different_weight: Any = np.bincount(code[n:], log_ratios.different_weight, values.size)
+    log_lr = pool_adjacent(same_weight, different_weight)
+    kept_same, kept_different = same_weight > 0, different_weight > 0
+    return LogRatios(
+        same=log_lr[kept_same],
+        same_weight=same_weight[kept_same],
+        different=log_lr[kept_different],
+        different_weight=different_weight[kept_different],
+    )

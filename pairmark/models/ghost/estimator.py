@@ -16,7 +16,7 @@ from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.inputs import feature_names_of
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import RandomState, document_parameters
-from pairmark.models.ghost import explain
+from pairmark.models.ghost import scoring
 from pairmark.models.ghost.classify import (
     STRATEGIES,
     GhostClasses,
@@ -29,13 +29,18 @@ from pairmark.models.ghost.classify import (
     weighing_of,
 )
 from pairmark.models.ghost.clustering import MAX_ROWS, best_price, cluster, price_rows
-from pairmark.models.ghost.from_pairs import MAX_PAIRS, learn_from_pairs
 from pairmark.models.ghost.graphs import MAX_POINTS, given_graph, nearest_graph
 from pairmark.models.ghost.learning import GhostWeights, Iteration, learn
-from pairmark.models.ghost.registry import choose, known_names
-from pairmark.models.ghost.space import GhostPoints, Space, scales_of
+from pairmark.models.ghost.space import GhostPoints, Space, choose, known_names, scales_of
 from pairmark.models.ghost.state import GhostState
-from pairmark.models.ghost.training import Plan, parts_of, training_sets, withheld_rows
+from pairmark.models.ghost.training import (
+    MAX_PAIRS,
+    Plan,
+    learn_from_pairs,
+    parts_of,
+    training_sets,
+    withheld_rows,
+)
 
 _MOST_JUDGED = 1_000
 """Learning rows that take part in the choice of the strategy."""
@@ -390,15 +395,15 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
     ) -> dict[str, Any]:
-        """What each meta-feature contributes to one pair's distance; see `pairmark.models.ghost.explain`."""
+        """What each meta-feature contributes to one pair's distance; see `pairmark.models.ghost.scoring`."""
         a, b = self._one_pair(left, right)
         score = float(self._pair_score(a, b)[0])
-        return explain.contributions(self, self._space, self._weighing, a, b, score, feature_names)
+        return scoring.contributions(self, self._space, self._weighing, a, b, score, feature_names)
 
     def model_facts(self, feature_names: Sequence[str] | None = None) -> dict[str, Any]:
-        """What the model's page shows; see `pairmark.models.ghost.explain.selection`."""
+        """What the model's page shows; see `pairmark.models.ghost.scoring.selection`."""
         check_is_fitted(self)
-        return explain.selection(self, self._space, feature_names, classifies=self._classes is not None)
+        return scoring.selection(self, self._space, feature_names, classifies=self._classes is not None)
 
     def _new_space(self, X: Float32, edges: ArrayLike | None) -> Space:
         has_graph = self.graph is not None or edges is not None

@@ -18,9 +18,8 @@ from pairmark.models.ghost.classify import GhostClasses, weighing_of
 from pairmark.models.ghost.clustering import MOST_CLUSTERED
 from pairmark.models.ghost.graphs import MAX_POINTS, Graph
 from pairmark.models.ghost.learning import Iteration
-from pairmark.models.ghost.registry import MetaFeatures, choose
 from pairmark.models.ghost.scoring import GhostScores
-from pairmark.models.ghost.space import Companions, GhostPoints, Scales, Space
+from pairmark.models.ghost.space import Companions, GhostPoints, MetaFeatures, Scales, Space, choose
 
 
 @dataclass(frozen=True)

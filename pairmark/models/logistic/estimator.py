@@ -25,8 +25,8 @@ from pairmark.models.logistic.kernels import scoring as kernels
 from pairmark.models.logistic.learning import fit_weights
 from pairmark.models.logistic.rows import PreparedRows, RowPreparation, RowScale, is_sparse
 from pairmark.models.logistic.state import LogisticState
-from pairmark.models.pairs.listed import some_pairs
 from pairmark.models.pairs.sampling import sample_pairs
+from pairmark.models.pairs.splits import some_pairs
 
 _PREPARED, _TAILS = "prepared", "tails"
 MOST_CELLS = 5_000_000

@@ -13,15 +13,129 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.core.arrays import Bool, Int64
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.missing import OPEN_SET_FROM
-from pairmark.models.pairs.order import codes_by_appearance
-from pairmark.models.pairs.pair_budget import open_set_pairs, unit_pairs
+
+
+def codes_by_appearance(values: NDArray[Any]) -> tuple[Int64, Int64]:
+    """(n,) the number of each value, in the order in which values first appear, and where each first does."""
+    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return np.argsort(order)[inverse.ravel()].astype(np.int64), first[order].astype(np.int64)
+
+
+def stream_of(*sizes: int) -> np.random.PCG64:
+    """A stream of bits that depends on sizes alone, the same in every version of NumPy."""
+    return np.random.PCG64(np.random.SeedSequence(sizes))
+
+
+def permutation_of(n: int, turn: int = 0) -> Int64:
+    """The ``turn``-th permutation of n things, by their number alone."""
+    return np.argsort(stream_of(n, turn).random_raw(n), kind="stable").astype(np.int64)
+
+
+SAME_SHARE = 4
+"""At most one open-set pair in this many is a same-identity pair: negatives carry the guarantee."""
+
+
+def open_set_pairs(
+    codes: Int64, counts: Int64, n_pairs: int, rng: np.random.Generator
+) -> tuple[Int64, Int64, Int64]:
+    """Left and right rows of same and of different pairs, and their identities.
+
+    Parameters
+    ----------
+    codes, counts : (n,) identity of each row, and rows of each identity.
+    """
+    # Rows grouped by identity, in random order within: cell (identity, k) is rows[start[identity] + k].
+    order = rng.permutation(codes.size)
+    rows = order[np.argsort(codes[order], kind="stable")]
+    start = np.concatenate([[0], np.cumsum(counts)[:-1]])
+
+    available = counts * (counts - 1) // 2
+    quota = _even_quota(available, max(1, n_pairs // SAME_SHARE))
+    owner, k = _repeat_with_rank(quota)
+    step_left, step_right = _nth_pair(k, counts[owner])
+    same_left, same_right = rows[start[owner] + step_left], rows[start[owner] + step_right]
+
+    budget = max(1, n_pairs - owner.size)
+    first, second, complete = unit_pairs(counts.size, budget, rng)
+    cells = counts[first] * counts[second]
+    quota = _even_quota(cells, budget) if complete else np.minimum(cells, 1)
+    edge, k = _repeat_with_rank(quota)
+    i, j = first[edge], second[edge]
+    # Walk the n_i x n_j table along diagonals from a random corner: distinct cells, all samples used evenly.
+    turn_i = rng.integers(0, 2**31, first.size)[edge]
+    turn_j = rng.integers(0, 2**31, first.size)[edge]
+    lap = k // np.lcm(counts[i], counts[j])
+    left = rows[start[i] + (turn_i + k) % counts[i]]
+    right = rows[start[j] + (turn_j + k + lap) % counts[j]]
+    units = np.concatenate([np.stack([owner, owner], axis=1), np.stack([i, j], axis=1)])
+    return np.concatenate([same_left, left]), np.concatenate([same_right, right]), units
+
+
+def unit_pairs(m: int, budget: int, rng: np.random.Generator) -> tuple[Int64, Int64, bool]:
+    """All pairs of m units when they fit, else all pairs inside of random cells, about ``budget`` pairs."""
+    if m * (m - 1) // 2 <= budget:
+        first, second = np.triu_indices(m, 1)
+        return first.astype(np.int64), second.astype(np.int64), True
+    sizes = _cell_sizes(m, budget)
+    start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    unit = rng.permutation(m).astype(np.int64)
+    of_size = {size: np.triu_indices(size, 1) for size in np.unique(sizes).tolist()}
+    first = np.concatenate([at + of_size[size][0] for at, size in zip(start, sizes.tolist(), strict=True)])
+    second = np.concatenate([at + of_size[size][1] for at, size in zip(start, sizes.tolist(), strict=True)])
+    return unit[first], unit[second], False
+
+
+def _cell_sizes(m: int, budget: int) -> Int64:
+    """Sizes of cells whose pairs fit the budget, as equal as even numbers can be (the last is odd where m is)."""
+    couples = m // 2
+    # h couples in cells of c couples give h (2c - 1) pairs; a unit over adds as many as its cell has units.
+    widest = max(1, (budget // couples + 1) // 2)
+    while True:
+        n_cells = -(-couples // widest)
+        sizes = 2 * (couples // n_cells + (np.arange(n_cells) < couples % n_cells)).astype(np.int64)
+        sizes[-1] += m % 2
+        if widest == 1 or int((sizes * (sizes - 1) // 2).sum()) <= budget:
+            return sizes
+        widest -= 1
+
+
+def even_level(available: Int64, total: int) -> int:
+    """The largest number which, taken from each or all that it has, sums to at most a total below that of all."""
+    ascending = np.sort(available)
+    # What is taken in all if the level is what each one has, from the least up.
+    reach = np.cumsum(ascending) + ascending * np.arange(available.size - 1, -1, -1)
+    first = int(np.searchsorted(reach, total))
+    return (total - int(ascending[:first].sum())) // (available.size - first)
+
+
+def _even_quota(available: Int64, budget: int) -> Int64:
+    """The same number for everybody, bounded by what each has, summing to at most the budget (at least 1 each)."""
+    if int(available.sum()) <= budget:
+        return available.astype(np.int64)
+    return np.minimum(available, max(1, even_level(available, budget))).astype(np.int64)
+
+
+def _repeat_with_rank(quota: Int64) -> tuple[Int64, Int64]:
+    """Each index repeated quota[index] times, and 0, 1, 2, ... within each."""
+    index = np.repeat(np.arange(quota.size, dtype=np.int64), quota)
+    ends = np.cumsum(quota)
+    return index, np.arange(index.size, dtype=np.int64) - np.repeat(ends - quota, quota)
+
+
+def _nth_pair(k: Int64, n: Int64) -> tuple[Int64, Int64]:
+    """The k-th of the n(n-1)/2 unordered pairs of n things, in an order that uses all things evenly."""
+    left = k % n
+    return left, (left + 1 + k // n) % n
+
 
 Protocol = Literal["open-set", "closed-set"]
 RandomState = int | np.random.Generator | None
@@ -176,7 +290,7 @@ def split_pairs(
 
     Parameters
     ----------
-    units, usable, protocol, name : as `pairmark.models.pairs.listed.listed_units` gives them.
+    units, usable, protocol, name : as `pairmark.models.pairs.splits.listed_units` gives them.
     same : (n_pairs,) whether the pair is marked same.
     calibration_fraction, test_fraction : as `split_data`.
 
@@ -272,7 +386,7 @@ def held_out_pairs(
     samples), otherwise all pairs inside of random cells of identities, one sample pair in each.
 
     Cells of even sizes have perfect matchings, so floor(m/2) pairs are independent of each other whatever ``n_pairs``
-    is: nothing is lost to the guarantee (`pairmark.models.calibration.matching_product`).
+    is: nothing is lost to the guarantee (`pairmark.models.calibration.finite_sample`).
 
     Parameters
     ----------
@@ -394,3 +508,180 @@ def _check_part(codes: Int64, part: str, unit: str, *, needs_same: bool) -> None
             f"in the {part} part every identity has one row after a split by {unit}: bring more rows per identity, "
             "or change calibration_fraction and test_fraction"
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedUnits:
+    """Units of listed pairs.
+
+    Attributes
+    ----------
+    units : (n_pairs, 2) the sampling unit on each side, 0..n_units-1.
+    usable : (n_pairs,) false for pairs that say nothing: marked different inside of one group.
+    protocol : resolved.
+    assumed : whether units were guessed from same pairs alone, since nothing says who the points belong to. People
+        whose points no same pair joins then count as several, and promises about people do not hold.
+    name : of the units, for messages.
+    """
+
+    units: Int64 = field(repr=False)
+    usable: Bool = field(repr=False)
+    protocol: Protocol
+    assumed: bool
+    name: str
+
+
+def contradictory_pairs(
+    left: ArrayLike, right: ArrayLike, same: ArrayLike, units: ArrayLike | None = None
+) -> Int64:
+    """Numbers of pairs marked different although a chain of same pairs, or a unit, joins their rows.
+
+    Parameters
+    ----------
+    left, right, same, units : as in `listed_units`.
+    """
+    a, b, is_same = np.asarray(left), np.asarray(right), np.asarray(same).astype(np.bool_)
+    points, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
+    i, j = ends[: a.size], ends[a.size :]
+    bonds = []
+    if units is not None:
+        bonds.append((np.concatenate([i, j]), np.asarray(units).T.reshape(-1)))
+    person = _merge(points.size, i[is_same], j[is_same], bonds)
+    return np.flatnonzero(~is_same & (person[i] == person[j]))
+
+
+def listed_units(
+    left: ArrayLike,
+    right: ArrayLike,
+    same: ArrayLike,
+    *,
+    protocol: str = "auto",
+    labels: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    units: ArrayLike | None = None,
+) -> ListedUnits:
+    """Sampling units of a list of pairs.
+
+    Open-set units are people: points that share a label, a group or a unit, or that a chain of same pairs joins, belong
+    to one person. With same pairs alone units are assumed. Closed-set units are groups, where there are some, else the
+    points.
+
+    Parameters
+    ----------
+    left, right : (n_pairs,) row numbers of the two points.
+    same : (n_pairs,) 0 or 1.
+    protocol : ``auto`` is open-set from 30 people up.
+    labels, groups : (n_rows,) label and group of every point, as codes; -1 where a point has none.
+    units : (n_pairs, 2) unit of each side, as codes.
+
+    Raises
+    ------
+    ValueError
+        For pairs marked different whose points are known to be one person (open-set).
+    """
+    a, b, is_same = np.asarray(left), np.asarray(right), np.asarray(same).astype(np.bool_)
+    points, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
+    i, j = ends[: a.size], ends[a.size :]
+    bonds = [(np.arange(points.size), np.asarray(of)[points]) for of in (labels,) if of is not None]
+    if units is not None:
+        sides = np.asarray(units)
+        bonds.append((np.concatenate([i, j]), np.concatenate([sides[:, 0], sides[:, 1]])))
+    in_group = [(np.arange(points.size), np.asarray(groups)[points])] if groups is not None else []
+    person = _merge(points.size, i[is_same], j[is_same], bonds)
+    people = _merge(points.size, i[is_same], j[is_same], bonds + in_group)
+    resolved_protocol = resolve_protocol(protocol, int(people.max()) + 1)
+    if resolved_protocol == "open-set":
+        contradictory = np.flatnonzero(~is_same & (person[i] == person[j]))
+        if contradictory.size:
+            first = int(contradictory[0])
+            raise ValueError(
+                f"{contradictory.size} pairs are marked different although their points are one person's by label, "
+                f"unit or a chain of same pairs, the first is ({int(a[first])}, {int(b[first])}): correct the labels, "
+                "or use protocol 'closed-set'"
+            )
+        of_point, name, assumed = people, "people", not (bonds or in_group)
+    elif in_group:
+        of_point, name, assumed = _merge(points.size, i[:0], j[:0], in_group), "groups", False
+    else:
+        of_point, name, assumed = np.arange(points.size), "points", False
+    sides_of = np.stack([of_point[i], of_point[j]], axis=1).astype(np.int64)
+    is_within = sides_of[:, 0] == sides_of[:, 1]
+    usable = ~is_within | is_same if resolved_protocol == "open-set" else ~is_within
+    if resolved_protocol == "closed-set" and in_group:
+        # Several pairs of two groups depend on each other: the first of them stands for all.
+        keys = np.sort(sides_of, axis=1)
+        first_of = np.unique(keys[:, 0] * (int(keys.max()) + 1) + keys[:, 1], return_index=True)[1]
+        is_first = np.zeros(a.size, dtype=np.bool_)
+        is_first[first_of] = True
+        usable &= is_first
+    return ListedUnits(units=sides_of, usable=usable, protocol=resolved_protocol, assumed=assumed, name=name)
+
+
+def _merge(n: int, i: Int64, j: Int64, bonds: list[tuple[Int64, Int64]]) -> Int64:
+    """Group of each point when points i and j, and points of one code, belong together."""
+    first, second, nodes = [i], [j], n
+    for at, codes in bonds:
+        is_named = codes >= 0
+        values, inverse = np.unique(codes[is_named], return_inverse=True)
+        first.append(at[is_named])
+        second.append(nodes + inverse)
+        nodes += values.size
+    group = joined_groups(nodes, np.concatenate(first), np.concatenate(second))[1][:n]
+    numbers: Int64 = np.unique(group, return_inverse=True)[1].astype(np.int64)
+    return numbers
+
+
+def some_pairs(same: Bool, weight: Float64, limit: int, random: np.random.Generator) -> Int64:
+    """At most so many pairs of positive weight: up to half of them same, as far as there are."""
+    candidates = np.flatnonzero(weight > 0)
+    if candidates.size <= limit:
+        return candidates
+    same_pairs = random.permutation(candidates[same[candidates]])
+    different_pairs = random.permutation(candidates[~same[candidates]])
+    n_same = min(same_pairs.size, max(limit // 2, limit - different_pairs.size))
+    return np.sort(np.concatenate([same_pairs[:n_same], different_pairs[: limit - n_same]]))
+
+
+def distinct_rows(points: Float32) -> tuple[Int64, Int64]:
+    """Equal rows as one, in the order met, by hashes: sorting whole rows takes seconds where pairs are many.
+
+    Returns
+    -------
+    first : (m,) a row of each kind. number : (n,) which kind each row is of.
+    """
+    # Adding 0 rids rows of negative zeros, whose bits are others.
+    rows = np.ascontiguousarray(points, dtype=np.float32) + np.float32(0.0)
+    _, first, number = np.unique(
+        row_kernels.row_hashes(rows.view(np.uint32)), return_index=True, return_inverse=True
+    )
+    if first.size == rows.shape[0]:
+        return np.arange(first.size), np.arange(first.size)
+    if (rows[first][number] != rows).any():
+        # Rows that only share a hash.
+        _, first, number = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty(order.size, dtype=np.int64)
+    place[order] = np.arange(order.size)
+    return first[order].astype(np.int64), place[number.ravel()]
+
+
+def identities_of_pairs(points: Float32, same: Bool) -> Int64:
+    """Identities of points, (2 n,): equal points, and points joined by same pairs at one or more removes, are one.
+
+    Parameters
+    ----------
+    points : (2 n, d), left rows then right rows.
+    same : (n,).
+    """
+    first, number = distinct_rows(points)
+    return joined_identities(first.size, number, same)[number]
+
+
+def joined_identities(n_rows: int, number: Int64, same: Bool) -> Int64:
+    """Identities 0, 1, ... of distinct rows, (n_rows,); see `identities_of_pairs`.
+
+    ``number`` : (2 n,) which distinct row each side of each pair is, left sides then right sides.
+    """
+    n = same.size
+    _, component = joined_groups(n_rows, number[:n][same], number[n:][same])
+    return np.unique(component, return_inverse=True)[1].astype(np.int64)

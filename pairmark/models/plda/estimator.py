@@ -30,7 +30,7 @@ from pairmark.models.evaluation.validation import (
     some_rows,
     validation_folds,
 )
-from pairmark.models.pairs.identities import identities_of_pairs
+from pairmark.models.pairs.splits import identities_of_pairs
 from pairmark.models.plda import explain, templates
 from pairmark.models.plda.choosing import (
     BETWEEN,
@@ -46,7 +46,7 @@ from pairmark.models.plda.kernels import scoring as kernels
 from pairmark.models.plda.mapping import MAX_COMPONENTS, Marginals, row_map
 from pairmark.models.plda.residual import ROUNDS
 from pairmark.models.plda.state import PldaState
-from pairmark.models.plda.subjects import Subjects
+from pairmark.models.plda.templates import Subjects
 
 JUDGED_TRAINING_ROWS: Final = 10_000
 """Most rows that settings are chosen on; the model itself is fitted to all."""

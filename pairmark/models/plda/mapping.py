@@ -10,7 +10,7 @@ from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.kernels import rows as row_kernels
-from pairmark.models.core.marginals import NormalMarginals
+from pairmark.models.core.scaling import NormalMarginals
 from pairmark.models.core.schema import Array
 from pairmark.models.core.state import Fact, StateRecord
 from pairmark.models.core.two_covariance import orient

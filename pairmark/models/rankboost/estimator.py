@@ -23,12 +23,11 @@ from pairmark.models.rankboost import embedding
 from pairmark.models.rankboost.binning import bin_rows, sparse_rows
 from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, boost
 from pairmark.models.rankboost.kernels import scoring as scoring_kernels
-from pairmark.models.rankboost.pair_task import pair_task
 from pairmark.models.rankboost.rules import Coordinates, FeatureMap, Rules
 from pairmark.models.rankboost.sparse_input import KnownColumns
 from pairmark.models.rankboost.state import RankersState
 from pairmark.models.rankboost.svm import LinearRule, linear_svm
-from pairmark.models.rankboost.tasks import MOST_CLASSES, class_tasks
+from pairmark.models.rankboost.tasks import MOST_CLASSES, class_tasks, pair_task
 
 _CENTRE_ROWS: Final = 20_000
 """Rows whose mean is the kernel's centre, at most."""

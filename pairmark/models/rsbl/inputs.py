@@ -11,7 +11,7 @@ from pydantic import Field
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.schema import Array
 from pairmark.models.core.state import Fact
-from pairmark.models.pairs.identities import distinct_rows, joined_identities
+from pairmark.models.pairs.splits import distinct_rows, joined_identities
 from pairmark.models.rsbl.kernels import spaces as kernels
 
 MAX_VALUES = 1_000

@@ -22,8 +22,8 @@ from pairmark.models.core.inputs import checked_same, feature_names_of
 from pairmark.models.core.progress import report
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.search.index import Rows, SearchLimits, TopK
-from pairmark.models.pairs.identities import distinct_rows, joined_identities
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
+from pairmark.models.pairs.splits import distinct_rows, joined_identities
 from pairmark.models.similarity import search
 from pairmark.models.similarity.binning import quantise
 from pairmark.models.similarity.explain import PairWords

@@ -8,8 +8,7 @@ from typing import Final, Literal
 
 from pairmark.schemas.keys import Level
 from pairmark.service.errors import Forbidden, PairmarkError, UnknownDataset, UnknownGallery, UnknownModel
-from pairmark.service.keys.keys import ActiveKey
-from pairmark.service.keys.sessions import ActiveSession
+from pairmark.service.keys.keys import ActiveKey, ActiveSession
 from pairmark.service.names import check_prefix
 from pairmark.service.store.refs import name_of
 

@@ -23,7 +23,7 @@ from pairmark.service.api.services import InServices, check_may, names_of
 from pairmark.service.errors import InvalidInput, UnknownCalibration
 from pairmark.service.runtime.parsing import list_of, parse_lists, read_scores
 from pairmark.service.store.calibrations import unknown_calibration
-from pairmark.service.store.views import calibration_without_origin
+from pairmark.service.store.versions import calibration_without_origin
 
 router = APIRouter(tags=["calibrations"], route_class=GuardedRoute)
 

@@ -17,8 +17,8 @@ from pairmark.service.api.routing import LONG_LISTS, GuardedRoute, needs
 from pairmark.service.api.services import InServices, check_may
 from pairmark.service.errors import InvalidInput, UnknownDataset
 from pairmark.service.runtime.parsing import objects_of, parse_lists
+from pairmark.service.store.calibrations import CANDIDATES
 from pairmark.service.store.refs import name_of
-from pairmark.service.store.subjects import CANDIDATES
 
 router = APIRouter(tags=["models"], route_class=GuardedRoute)
 

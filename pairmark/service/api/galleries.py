@@ -39,10 +39,8 @@ from pairmark.service.api.services import InServices, Services, check_may, names
 from pairmark.service.datasets.confined import Gone
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.errors import UnknownDataset
-from pairmark.service.galleries.items.batches import confined_batches
-from pairmark.service.galleries.items.imports import KINDS, json_batches
-from pairmark.service.galleries.items.item_forms import form_of
-from pairmark.service.galleries.items.rows import RowErrors, checked_id
+from pairmark.service.galleries.items.imports import KINDS, confined_batches, json_batches
+from pairmark.service.galleries.items.rows import RowErrors, checked_id, form_of
 from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.runtime.parsing import list_of, parse_lists, read_probes

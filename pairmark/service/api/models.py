@@ -36,11 +36,11 @@ from pairmark.service.api.report_page import report_page
 from pairmark.service.api.routing import LONG, UPLOAD, GuardedRoute, content, needs
 from pairmark.service.api.services import Caller, InServices, Services, Workspace, check_may, may, names_of
 from pairmark.service.errors import InvalidInput, UnknownDataset
-from pairmark.service.heldout.errors import KEPT, ErrorKind
+from pairmark.service.heldout.report import KEPT, ErrorKind
 from pairmark.service.names import MAX_NAME
 from pairmark.service.runtime.trees import tree_data
 from pairmark.service.store.refs import MAX_VERSION, name_of
-from pairmark.service.store.views import without_origin
+from pairmark.service.store.versions import without_origin
 
 router = APIRouter(tags=["models"], route_class=GuardedRoute)
 

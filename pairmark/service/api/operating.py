@@ -17,7 +17,7 @@ from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.api.services import InServices
 from pairmark.service.errors import InvalidInput, UnknownCalibration
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.service.store.subjects import SubjectClass
+from pairmark.service.store.calibrations import SubjectClass
 
 router = APIRouter(tags=["models"], route_class=GuardedRoute)
 

@@ -28,9 +28,15 @@ from pairmark.service.api.scoring import BINARY_BODIES, BYTES_A_SECOND, MODEL_HE
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.places import RequestWork
 from pairmark.service.runtime.binary import parse_npz_rows, parse_rows
-from pairmark.service.runtime.classifying import classes_json, classified
 from pairmark.service.runtime.parsing import parse_features
-from pairmark.service.runtime.ranking import Points, parse_points, points_by_text, rank
+from pairmark.service.runtime.ranking import (
+    Points,
+    classes_json,
+    classified,
+    parse_points,
+    points_by_text,
+    rank,
+)
 from pairmark.service.runtime.vectors import Features
 from pairmark.service.runtime.versions import LoadedVersion, embedded
 

@@ -28,8 +28,7 @@ from pairmark.service.api.routing import BULK, GuardedRoute, needs
 from pairmark.service.api.services import Caller, InServices, Services, check_may, may, names_of
 from pairmark.service.errors import Forbidden, UnknownGallery
 from pairmark.service.names import check_prefix
-from pairmark.service.reviews.progress import MAX_PARTS
-from pairmark.service.reviews.reviews import unknown_review
+from pairmark.service.reviews.reviews import MAX_PARTS, unknown_review
 
 router = APIRouter(tags=["reviews"], route_class=GuardedRoute)
 

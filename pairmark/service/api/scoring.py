@@ -35,13 +35,13 @@ from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
 from pairmark.service.places import RequestWork
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.binary import parse_npz, parse_octets
+from pairmark.service.runtime.inputs import UNLIKE, UnlikePairs
 from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
 from pairmark.service.runtime.points import Ratios, ServedPoint, plain, without_threshold
-from pairmark.service.runtime.unlike import UNLIKE, UnlikePairs
 from pairmark.service.runtime.vectors import VectorPairs
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.service.store.subjects import SubjectClass
+from pairmark.service.store.calibrations import SubjectClass
 
 router = APIRouter(tags=["scoring"], route_class=PlainRoute)
 BINARY_BODIES: Final = ("application/octet-stream", "application/x-npz")

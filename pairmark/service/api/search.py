@@ -22,7 +22,7 @@ from pairmark.service.galleries.searches import SeenDecision, model_rows, parse_
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.points import ServedPoint
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.service.store.subjects import SubjectClass
+from pairmark.service.store.calibrations import SubjectClass
 
 router = APIRouter(tags=["galleries"], route_class=PlainRoute)
 

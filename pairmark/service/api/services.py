@@ -19,7 +19,7 @@ from pairmark.service.api.readiness import TimedQuestion
 from pairmark.service.api.readings import SHOWN, Readings
 from pairmark.service.audit.log import AuditLog
 from pairmark.service.blobs import open_blobs
-from pairmark.service.blobs.holds import last_finished
+from pairmark.service.blobs.collect import last_finished
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.datasets.labelling import PairQueue
 from pairmark.service.db import open_database
@@ -28,21 +28,18 @@ from pairmark.service.galleries.calibration.identification import Identification
 from pairmark.service.galleries.calibration.thresholds import Thresholds
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.searches import Searches
-from pairmark.service.keys.grants import EVERYTHING, Grants
-from pairmark.service.keys.keys import ActiveKey, Keys
-from pairmark.service.keys.sessions import Sessions
+from pairmark.service.keys.keys import EVERYTHING, ActiveKey, Grants, Keys, Sessions
 from pairmark.service.keys.tenants import Tenants
 from pairmark.service.links.links import Links
 from pairmark.service.names import check_prefix
-from pairmark.service.reviews.export import JudgedPairs
 from pairmark.service.reviews.recorder import DecisionRecorder
-from pairmark.service.reviews.reviews import Reviews
+from pairmark.service.reviews.reviews import JudgedPairs, Reviews
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.settings import Settings
 from pairmark.service.shares import Turns
 from pairmark.service.store.refs import PRODUCTION
 from pairmark.service.store.store import ModelStore
-from pairmark.service.training.submission import TrainingQueue
+from pairmark.service.training.validation import TrainingQueue
 from pairmark.service.webhooks.webhooks import Webhooks
 
 if TYPE_CHECKING:

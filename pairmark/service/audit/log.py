@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+import logging
+import secrets
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
+from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from pairmark.schemas.audit import AuditEntry, AuditPage
+from pairmark.schemas.base import iso
+from pairmark.schemas.webhooks import EVENTS
 from pairmark.service.audit import repository
 from pairmark.service.audit.actor import current_actor
-from pairmark.service.audit.outbox import post
 from pairmark.service.db import Database
 from pairmark.service.names import tenant_of
 from pairmark.service.pagination import page_of, start_of
+from pairmark.service.tables import WebhookDelivery, WebhookRow
+
+
+def post(session: Session, now: float, action: str, resource: str, facts: Mapping[str, Any] | None) -> None:
+    """Add a delivery to each webhook that asks for this action, in the caller's transaction."""
+    if action not in EVENTS:
+        return
+    asking = [row.id for row in session.scalars(select(WebhookRow)) if action in row.events]
+    if not asking:
+        return
+    body = {"type": action, "timestamp": iso(now), "data": {"resource": resource, **(facts or {})}}
+    session.execute(
+        insert(WebhookDelivery),
+        [
+            {"id": secrets.token_hex(12), "webhook_id": webhook, "event": action, "body": body}
+            | {"created_at": now, "attempts": 0, "next_at": now}
+            for webhook in asking
+        ],
+    )
+
 
 _DAY_S = 86_400.0
 
@@ -119,3 +143,24 @@ class AuditLog:
                     after={"removed": n_removed, "older_than_days": days},
                 )
         return n_removed
+
+
+logger = logging.getLogger("pairmark.recovery")
+Repair = Literal["job", "storage", "galleries"]
+SAID: dict[Repair, str] = {
+    "job": "job queued again after a lost attempt",
+    "storage": "data of killed processes removed from storage",
+    "galleries": "data of deleted galleries and killed imports removed",
+}
+
+
+def recovered(session: Session, now: float, repair: Repair, resource: str, **facts: Any) -> None:
+    """Note a repair, in the caller's transaction.
+
+    Parameters
+    ----------
+    resource : what was repaired, such as ``job:ID``.
+    facts : JSON-able, for the entry and the log line.
+    """
+    record(session, now, f"recovery.{repair}", resource, after=facts)
+    logger.warning(SAID[repair], extra={"resource": resource, **facts})

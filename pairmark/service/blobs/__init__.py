@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from pairmark.service.blobs.base import Blobs
 from pairmark.service.blobs.collect import collect, delete_unused, hold
-from pairmark.service.blobs.local import LocalBlobs
+from pairmark.service.blobs.local import Blobs, LocalBlobs
 from pairmark.service.errors import InvalidInput
 from pairmark.service.settings import Settings
 

@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from pairmark.service.blobs.base import Blobs, checked_key, listing, listing_key, storage_errors
-from pairmark.service.blobs.local import LocalBlobs
+from pairmark.service.blobs.local import Blobs, LocalBlobs, checked_key, listing, listing_key, storage_errors
 from pairmark.service.errors import CorruptArtefact, InvalidInput, StorageFailed
 
 CACHE_BYTES = 20 * 1024**3

@@ -12,8 +12,8 @@ from pairmark.schemas.datasets import DatasetRequest, ReadingRequest
 from pairmark.schemas.models import AliasRequest
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import Connection, NewConnection
-from pairmark.service.cli.files import ColumnTypes, PairsFile, RightFile, TableFile, column_types
 from pairmark.service.cli.options import Commands, Members, given
+from pairmark.service.cli.points import ColumnTypes, PairsFile, RightFile, TableFile, column_types
 from pairmark.service.cli.training import resolve, show_leaderboard, show_metrics, show_promise
 
 if TYPE_CHECKING:

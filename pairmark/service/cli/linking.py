@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pairmark.service.cli import output
-from pairmark.service.cli.files import ColumnTypes, column_types
-from pairmark.service.cli.rates import rate
+from pairmark.service.cli.points import ColumnTypes, column_types, rate
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from pairmark.service.cli.connect import Connects, LazyClient, UrlOption, connected
 from pairmark.service.cli.output import JsonOption
-from pairmark.service.cli.rates import rate
+from pairmark.service.cli.points import rate
 
 
 @dataclass(frozen=True)

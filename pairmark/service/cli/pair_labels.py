@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from pairmark.service.cli import output
-from pairmark.service.cli.files import ColumnTypes, RightFile, TableFile, column_types
-from pairmark.service.cli.rates import Confidence, rate
+from pairmark.service.cli.points import ColumnTypes, Confidence, RightFile, TableFile, column_types, rate
 
 if TYPE_CHECKING:
     from pairmark.models.records.schema import Records, Schema
@@ -139,10 +138,9 @@ def read_files(file: Path, right: Path | None, columns: dict[str, str]) -> Recor
     import numpy as np
 
     from pairmark.schemas.datasets import DatasetRequest
-    from pairmark.service.datasets.limits import FileLimits
+    from pairmark.service.datasets.limits import FileLimits, Upload
     from pairmark.service.datasets.reader import format_of
     from pairmark.service.datasets.records import read_records
-    from pairmark.service.datasets.upload import Upload
     from pairmark.service.settings import Settings
 
     paths = [path for path in (file, right) if path is not None]

@@ -13,9 +13,8 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from pairmark.service.datasets.limits import FileLimits
+from pairmark.service.datasets.limits import UNREADABLE_HEAD, FileLimits, checked_members, damage_refused
 from pairmark.service.datasets.writer import MAX_NAME, Block
-from pairmark.service.datasets.zips import UNREADABLE_HEAD, checked_members, damage_refused
 from pairmark.service.errors import InvalidInput
 
 _CELLS = 2_000_000

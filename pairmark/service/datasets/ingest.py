@@ -23,7 +23,7 @@ from pairmark.schemas.datasets import (
 )
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
-from pairmark.service.blobs.base import storage_errors
+from pairmark.service.blobs.local import storage_errors
 from pairmark.service.datasets import repository
 from pairmark.service.datasets.confined import Gone, parsed, stays
 from pairmark.service.datasets.data import (

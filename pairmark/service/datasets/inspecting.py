@@ -13,10 +13,10 @@ from pairmark.schemas.datasets import (
     RecordColumnOut,
 )
 from pairmark.service.datasets.arrays import Npz
+from pairmark.service.datasets.limits import Upload
 from pairmark.service.datasets.profiles import Column, inferred, profiled
 from pairmark.service.datasets.promises import dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import read_dataset
-from pairmark.service.datasets.upload import Upload
 from pairmark.service.errors import InvalidInput, TooLarge
 
 _FEATURE = "feature"

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.missing import label_of, refuse_placeholders
-from pairmark.models.pairs.listed import contradictory_pairs
+from pairmark.models.pairs.splits import contradictory_pairs
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.datasets.data import DatasetPairs
 from pairmark.service.datasets.limits import FileLimits

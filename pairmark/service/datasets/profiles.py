@@ -13,19 +13,20 @@ from typing import Any, NamedTuple
 from pairmark.models.records.inference import is_id_name
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.datasets.columns import Columns
+from pairmark.service.datasets.limits import Upload
 from pairmark.service.datasets.tabular import (
     CSV_SOURCE,
     LIST,
     check_width,
     connected,
     csv_given,
+    first_record,
     kind_of,
     pandas_index,
+    plain_text,
     raise_if_full,
     refuse_csv,
 )
-from pairmark.service.datasets.text import first_record, plain_text
-from pairmark.service.datasets.upload import Upload
 from pairmark.service.errors import InvalidInput, TooLarge
 
 ROWS = 20_000

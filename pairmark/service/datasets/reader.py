@@ -22,14 +22,12 @@ from pairmark.schemas.datasets import (
 from pairmark.service.datasets.arrays import Npz, clipped, row_blocks, svmlight_blocks
 from pairmark.service.datasets.data import DatasetPairs
 from pairmark.service.datasets.leaks import naming_features, naming_warning
-from pairmark.service.datasets.limits import FileLimits
+from pairmark.service.datasets.limits import FileLimits, Upload
 from pairmark.service.datasets.pairs import contradictions, pair_counts, read_pairs
 from pairmark.service.datasets.profiles import text_features
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.records import RecordTable, column_notes, read_records
-from pairmark.service.datasets.tabular import Table
-from pairmark.service.datasets.text import plain_text
-from pairmark.service.datasets.upload import Upload
+from pairmark.service.datasets.tabular import Table, plain_text
 from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Stored, as_text, name_list
 from pairmark.service.errors import InvalidInput, TooLarge
 

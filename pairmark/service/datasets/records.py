@@ -13,9 +13,9 @@ from pairmark.models.records.cells import canonical
 from pairmark.models.records.inference import Inference, infer
 from pairmark.models.records.schema import FieldType, RecordError, Schema
 from pairmark.schemas.datasets import DatasetRequest, RecordColumnOut
+from pairmark.service.datasets.limits import Upload
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.tabular import Table
-from pairmark.service.datasets.upload import Upload
 from pairmark.service.datasets.writer import Block, as_text
 from pairmark.service.errors import InvalidInput, TooLarge
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pairmark.models.registry import spec_of
 from pairmark.schemas.galleries import ModelOfGallery
-from pairmark.service.audit.recovery import recovered
-from pairmark.service.blobs.base import storage_errors
+from pairmark.service.audit.log import recovered
+from pairmark.service.blobs.local import storage_errors
 from pairmark.service.db import Database
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.index.blocks import GalleryDisk

@@ -42,14 +42,17 @@ from pairmark.service.galleries import repository
 from pairmark.service.galleries.calibration import probe_repository
 from pairmark.service.galleries.calibration.kept_probes import erase_probes
 from pairmark.service.galleries.erasure import database_duties, keeping_rows, remove_rows, sweep, workspace
-from pairmark.service.galleries.index.live_gallery import BLOCK_ROWS, TAIL_ROWS, LiveGallery
-from pairmark.service.galleries.index.open_galleries import OpenGalleries
+from pairmark.service.galleries.index.live_gallery import BLOCK_ROWS, TAIL_ROWS, LiveGallery, OpenGalleries
 from pairmark.service.galleries.items import item_repository
-from pairmark.service.galleries.items.item_forms import ItemForm, RecordForm, body_json, form_of, same_columns
 from pairmark.service.galleries.items.rows import (
+    ItemForm,
+    RecordForm,
     RowErrors,
     Rows,
+    body_json,
     checked_id,
+    form_of,
+    same_columns,
     spellings,
     subject_spellings,
     within_fields,

@@ -13,15 +13,13 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from pairmark.models.calibration.inputs import RowRanges
-from pairmark.models.calibration.operating_point import without_guarantee
-from pairmark.models.calibration.origins import assumptions
+from pairmark.models.calibration.operating_point import assumptions, without_guarantee
 from pairmark.models.core.subjects import SampleSets
 from pairmark.schemas.galleries import SearchRequestFields, VerifyFields
 from pairmark.schemas.vectors import EXPECTED, EXPECTED_SIDE
 from pairmark.service.decision_codes import DECISIONS, DecisionCode
 from pairmark.service.errors import InvalidInput, TooLarge, UnknownItem
-from pairmark.service.galleries.calibration.probe_updates import MAX_TEMPLATES
-from pairmark.service.galleries.calibration.thresholds import Thresholds
+from pairmark.service.galleries.calibration.thresholds import MAX_TEMPLATES, Thresholds
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.index.blocks import IndexBlock
 from pairmark.service.galleries.index.gallery_view import (
@@ -29,19 +27,18 @@ from pairmark.service.galleries.index.gallery_view import (
     ItemHit,
     Likeness,
     Owner,
+    SubjectHit,
     owner_of,
     scores_candidates,
 )
 from pairmark.service.galleries.index.live_gallery import LiveGallery
-from pairmark.service.galleries.index.subject_search import SubjectHit
 from pairmark.service.galleries.items import item_repository
-from pairmark.service.galleries.items.item_forms import Matrix, form_of, refuse_wholes
 from pairmark.service.galleries.items.metadata import parse_filter
-from pairmark.service.galleries.items.rows import StoredRows, checked_id
+from pairmark.service.galleries.items.rows import Matrix, StoredRows, checked_id, form_of, refuse_wholes
 from pairmark.service.galleries.repository import GalleryState
+from pairmark.service.runtime.inputs import UNLIKE
 from pairmark.service.runtime.parsing import read_rows, read_side, split_request
 from pairmark.service.runtime.points import ServedPoint, without_threshold
-from pairmark.service.runtime.unlike import UNLIKE
 from pairmark.service.runtime.vectors import SideRows, to_rows
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings

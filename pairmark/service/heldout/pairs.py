@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from pairmark.models.core.arrays import Int64
-from pairmark.models.pairs.listed import ListedUnits, listed_units
-from pairmark.models.pairs.splits import HeldOutPairs, held_out_pairs, joined_groups, resolve_protocol
+from pairmark.models.core.arrays import Float32, Int64
+from pairmark.models.core.base import SCORE_BLOCK
+from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.core.subjects import SampleSets
+from pairmark.models.pairs.splits import (
+    HeldOutPairs,
+    ListedUnits,
+    held_out_pairs,
+    joined_groups,
+    listed_units,
+    resolve_protocol,
+)
+from pairmark.models.records.schema import Records, Schema
+from pairmark.models.registry import schema_of_model
 from pairmark.schemas.jobs import ListOrigin
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import InvalidInput
@@ -184,3 +198,112 @@ def _one_of_each(groups: Int64, rows: Int64, random_state: int) -> Int64:
     order = np.random.default_rng(random_state).permutation(rows.size)
     first = np.unique(groups[order], return_index=True)[1]
     return np.sort(rows[order[first]])
+
+
+_MIB = 1024 * 1024
+
+
+def taken_by(spec: LearnerSpec, X: Any, max_dense_bytes: int) -> Any:
+    """The points as the learner takes them: sparse ones are made dense for a learner that needs it.
+
+    Raises
+    ------
+    InvalidInput
+        When the dense form would exceed the bound.
+    """
+    if isinstance(X, np.ndarray) or spec.accepts_sparse:
+        return X
+    rows, width = X.shape
+    n_bytes = rows * width * 4
+    if n_bytes > max_dense_bytes:
+        raise InvalidInput(
+            f"{spec.kind} takes dense vectors, and {rows} of {width} features need {n_bytes // _MIB} MiB, beyond the "
+            f"bound of {max_dense_bytes // _MIB} MiB (PAIRMARK_MAX_DENSE_BYTES): choose a learner that takes "
+            "sparse input, use fewer features or rows, or raise the bound",
+            field="dataset",
+        )
+    return np.asarray(X.toarray(), dtype=np.float32)
+
+
+def widened(X: Any, width: int) -> Any:
+    """Sparse rows with so many columns: further ones are cut off, missing ones are empty. Dense rows as they are."""
+    if isinstance(X, np.ndarray) or X.shape[1] == width:
+        return X
+    if X.shape[1] > width:
+        return X[:, :width]
+    return csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], width))
+
+
+def in_blocks(
+    predict: Callable[[Any], Any], X: Any, rows: NDArray[np.int64], size: int = 65_536
+) -> NDArray[np.float64]:
+    """What is predicted for some rows, (n, labels), ``size`` at a time."""
+    starts = range(0, rows.size, size)
+    return np.concatenate([np.asarray(predict(X[rows[start : start + size]])) for start in starts])
+
+
+def score_subject_pairs(
+    estimator: Any, subjects: SampleSets, left: NDArray[np.int64], right: NDArray[np.int64], aggregation: str
+) -> Float32:
+    """Scores of pairs of subjects by their numbers, (n,) float32."""
+    numbers = np.unique(subjects.index)
+    place = np.searchsorted(numbers, subjects.index)
+    # Only the rows that were drawn are read, and prepared once for all pairs.
+    prepared = estimator._prepared_subjects(
+        SampleSets(rows=subjects.rows[numbers], index=place, counts=subjects.counts), aggregation
+    )
+    scores = np.empty(left.size, dtype=np.float32)
+    for start in range(0, left.size, SCORE_BLOCK):
+        part = slice(start, start + SCORE_BLOCK)
+        scores[part] = estimator._subject_score(
+            prepared.take(left[part]), prepared.take(right[part]), aggregation
+        )
+    return scores
+
+
+def rows_for(estimator: Any, spec: LearnerSpec, data: LabelledData, max_dense_bytes: int) -> Any:
+    """The dataset's rows for a fitted learner, or `InvalidInput`: its columns are not those that the model learned."""
+    schema = schema_of_model(estimator)
+    if schema is None and data.schema is None:
+        return taken_by(spec, data.X, max_dense_bytes)
+    if data.schema is None and spec.takes_records and int(estimator.n_features_in_) == data.n_features:
+        return data.X
+    cells = cells_for(schema, data)
+    encoder = getattr(estimator, "encoder_", None)
+    return cells if encoder is None else encoder.transform(cells)
+
+
+def cells_for(schema: Schema | None, data: LabelledData) -> Any:
+    """The dataset's records as a schema has them, or its vectors where there is none; else `InvalidInput`."""
+    name = f"dataset {data.name}:{data.version}"
+    if data.schema is None and schema is not None:
+        raise InvalidInput(
+            f"{name} holds vectors; the model takes records: {_column_names(schema)}", field="dataset"
+        )
+    if data.schema is not None and schema is None:
+        raise InvalidInput(f"{name} is a table of records; the model takes vectors", field="dataset")
+    if data.schema is None or schema is None:
+        return data.X
+    return _aligned(data.schema, np.asarray(data.X), schema, name)
+
+
+def _aligned(own_schema: Schema, cells: Records, schema: Schema, name: str) -> Records:
+    """The wanted columns in their order."""
+    there = {column.name: (at, column) for at, column in enumerate(own_schema.fields)}
+    order = []
+    for column in schema.fields:
+        at, own = there.get(column.name, (-1, None))
+        if own is None or own.type != column.type:
+            problem = "is missing" if own is None else f"is of type {own.type}"
+            raise InvalidInput(
+                f"{name}: column {column.name!r} {problem}; the model takes it as {column.type}: upload it with "
+                f'columns={{"{column.name}": "{column.type}"}}',
+                field="dataset",
+                column=column.name,
+            )
+        order.append(at)
+    return cells[:, order]
+
+
+def _column_names(schema: Schema | None) -> str:
+    return "" if schema is None else ", ".join(column.name for column in schema.fields[:20])

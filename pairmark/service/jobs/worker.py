@@ -20,9 +20,15 @@ from pairmark.service.audit.log import AuditLog
 from pairmark.service.blobs import collect, open_blobs
 from pairmark.service.db import open_database
 from pairmark.service.errors import Fenced, JobTimeout, PairmarkError, TrainingFailed, TrainingKilled
-from pairmark.service.jobs.child import FENCED, out_of_memory
+from pairmark.service.jobs.child import (
+    FENCED,
+    IdleClock,
+    is_near_limit,
+    memory_in_use,
+    memory_limit,
+    out_of_memory,
+)
 from pairmark.service.jobs.claims import Claim
-from pairmark.service.jobs.limits import IdleClock, is_near_limit, memory_in_use, memory_limit
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.processes import child_environment
 from pairmark.service.settings import Settings

@@ -1,8 +1,7 @@
 """API keys and the console's sessions. Only their hashes are stored."""
 
 from pairmark.schemas.keys import KeyOut, NewKey, Scope
-from pairmark.service.keys.grants import SCOPES, Grants
-from pairmark.service.keys.keys import ActiveKey, Keys, active_keys, match_key
+from pairmark.service.keys.keys import SCOPES, ActiveKey, Grants, Keys, active_keys, match_key
 from pairmark.service.keys.tenants import Tenants
 
 __all__ = [

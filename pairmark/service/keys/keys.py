@@ -7,24 +7,140 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, get_args
 
 from sqlalchemy.orm import Session
 
 from pairmark.schemas.base import iso
-from pairmark.schemas.keys import MAX_DAYS, KeyOut, KeyPage, Level, NewKey
+from pairmark.schemas.keys import MAX_DAYS, KeyOut, KeyPage, Level, NewKey, Scope
 from pairmark.service.audit.log import record
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import Conflict, InvalidInput, UnknownKey
 from pairmark.service.keys import repository
-from pairmark.service.keys.grants import Grants, parse_grant
 from pairmark.service.keys.tenants import check_quotas
-from pairmark.service.names import checked_tenant
+from pairmark.service.names import VisibleNames, checked_name, checked_tenant
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.settings import Settings
-from pairmark.service.tables import ApiKey
+from pairmark.service.tables import ApiKey, SessionRow
+
+SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
+LEVELS: Final[tuple[Level, ...]] = get_args(Level)
+ANY: Final = "*"
+_IMPLIED: Final[dict[str, tuple[Scope, ...]]] = {"score": ("decide",)}
+"""Whoever sees scores may take decisions by them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One scope, on everything (``resource`` None) or on one resource, up to a level."""
+
+    scope: Scope
+    resource: str | None = None
+    level: Level = "all"
+
+    def __str__(self) -> str:
+        limited = self.level != "all"
+        parts = [self.scope, *([self.resource or ANY] if self.resource or limited else [])]
+        return ":".join([*parts, *([self.level] if limited else [])])
+
+    def covers(self, level: Level) -> bool:
+        """Whether it reaches that far."""
+        return LEVELS.index(self.level) >= LEVELS.index(level)
+
+
+def parse_grant(text: str, tenant: str | None = None) -> Grant:
+    """``score``, ``score:people``, ``gallery:people:read`` or ``gallery:*:items``; `InvalidInput` for anything else,
+    and for a resource that is not the tenant's."""
+    scope, *parts = text.split(":")
+    if scope not in SCOPES:
+        raise InvalidInput(
+            f"scopes: {scope[:50]!r} is not a scope; expected some of {', '.join(SCOPES)}", field="scopes"
+        )
+    if not parts:
+        return Grant(scope)
+    resource, *levels = parts
+    level: Level = next((candidate for candidate in LEVELS[:-1] if levels == [candidate]), "all")
+    if scope == "admin" or (levels and (level == "all" or scope != "gallery")):
+        raise InvalidInput(
+            f"scopes: {text[:100]!r} is not a scope; expected SCOPE, SCOPE:RESOURCE, or for galleries "
+            "gallery:NAME:read or gallery:NAME:items",
+            field="scopes",
+        )
+    if resource != ANY:
+        checked_name(resource, "scopes")
+        if tenant is not None and not resource.startswith(f"{tenant}/"):
+            raise InvalidInput(
+                f"scopes: {resource!r} is no name of the tenant; expected one that begins with '{tenant}/'",
+                field="scopes",
+            )
+    return Grant(scope, None if resource == ANY else resource, level)
+
+
+class Grants:
+    """All that a key may do, by its grants as they are stored; ``admin`` carries every scope.
+
+    Attributes
+    ----------
+    tenant : the one whose names the key is confined to; None: to no tenant's.
+    visible : every name that the key may see, whatever its scopes are. usable : the models that it may score with.
+    """
+
+    __slots__ = ("_all", "_everything", "admin", "tenant", "texts", "usable", "visible")
+
+    def __init__(self, grants: Iterable[str], tenant: str | None = None) -> None:
+        self.texts = tuple(grants)
+        self.tenant = tenant
+        self.visible = VisibleNames(prefix="" if tenant is None else f"{tenant}/")
+        parsed = [parse_grant(text) for text in self.texts]
+        self.admin = any(grant.scope == "admin" for grant in parsed)
+        self._all = frozenset(
+            Grant(scope, grant.resource, grant.level)
+            for grant in parsed
+            for scope in (grant.scope, *_IMPLIED.get(grant.scope, ()))
+        )
+        self._everything = frozenset(
+            grant.scope for grant in self._all if grant.resource is None and grant.level == "all"
+        )
+        self.usable = self.resources("score", "decide")
+
+    def allows(self, scope: str, resource: str | None = None, *, level: Level = "all") -> bool:
+        """Whether they carry the scope: on this resource, or (None) on any at all."""
+        if resource is not None and resource not in self.visible:
+            return False
+        if self.admin or scope in self._everything:
+            return True
+        return any(
+            grant.scope == scope
+            and grant.covers(level)
+            and (resource is None or grant.resource is None or grant.resource == resource)
+            for grant in self._all
+        )
+
+    @property
+    def models(self) -> VisibleNames:
+        """The models that may be seen. Whoever may fill any gallery may see what they can name for it."""
+        return self.visible if "gallery" in self._everything else self.resources("score", "decide", "train")
+
+    @property
+    def datasets(self) -> VisibleNames:
+        """The datasets that may be seen."""
+        return self.resources("train")
+
+    def resources(self, *scopes: Scope) -> VisibleNames:
+        """The names that any of these scopes covers."""
+        if self.admin:
+            return self.visible
+        granted = [grant for grant in self._all if grant.scope in scopes and grant.covers("read")]
+        if any(grant.resource is None for grant in granted):
+            return self.visible
+        names = frozenset(grant.resource for grant in granted if grant.resource is not None)
+        return VisibleNames(prefix=self.visible.prefix, members=names)
+
+
+EVERYTHING: Final = Grants(["admin"])
+"""Of who was admitted without a key."""
 
 DAY_S = 86_400.0
 OVERLAP_S = DAY_S
@@ -245,3 +361,59 @@ def _sha256(key: str) -> str:
 def _facts(row: ApiKey) -> dict[str, Any]:
     """What the audit log keeps of a key: everything but its hash, and but when it was used."""
     return KeyOut.model_validate(row).model_dump(mode="json", exclude={"last_used_at"})
+
+
+SESSION_S = 12 * 3600
+MAX_SESSIONS = 50
+"""Sessions of one key; a further one ends the oldest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActiveSession:
+    """A session as a worker keeps it in memory. ``csrf`` must come back with whatever changes something."""
+
+    key_id: str
+    csrf: str
+    expires_at: float
+
+
+class Sessions:
+    """Begins and ends sessions."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def begin(self, key_id: str) -> str:
+        """Begin a session that stands for a key; its word goes into the cookie, and is kept nowhere."""
+        word = secrets.token_urlsafe(32)
+        with self._db.write() as session:
+            now = self._db.now(session)
+            repository.drop_sessions(session, key_id, now, keep=MAX_SESSIONS - 1)
+            row = SessionRow(
+                sha256=session_hash(word),
+                key_id=key_id,
+                csrf=secrets.token_urlsafe(32),
+                created_at=now,
+                expires_at=now + SESSION_S,
+            )
+            session.add(row)
+            bump_revision(session)
+        return word
+
+    def end(self, word: str) -> None:
+        """Make a session useless; one that is unknown changes nothing."""
+        with self._db.write() as session:
+            if repository.drop_session(session, session_hash(word)):
+                bump_revision(session)
+
+
+def active_sessions(session: Session) -> dict[str, ActiveSession]:
+    """Every session by the hash of its word, for workers to keep until the revision moves."""
+    return {
+        row.sha256: ActiveSession(key_id=row.key_id, csrf=row.csrf, expires_at=row.expires_at)
+        for row in repository.session_columns(session)
+    }
+
+
+def session_hash(word: str) -> str:
+    return hashlib.sha256(word.encode("utf-8", "surrogatepass")).hexdigest()

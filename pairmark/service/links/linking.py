@@ -53,8 +53,8 @@ def link_files(
             linking.run(false_links)
         except NeedsJudgements as error:
             raise InvalidInput(
-                f"without labels, matches cannot be told from strangers here: {error}. Judge some pairs by "
-                "`pairmark label`, train on them, and link by that model (--model)"
+                f"without labels, matches cannot be told from strangers here: {error}. `pairmark label` "
+                "asks about chosen pairs, and a model trained on the answers decides which are the same"
             ) from error
         form = "PARQUET" if out.suffix == ".parquet" else "CSV"
         connection.execute(

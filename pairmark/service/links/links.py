@@ -153,5 +153,6 @@ def _table(row: DatasetRow, field: str) -> DatasetRow:
 
 def _out(found: tuple[LinkRow, str]) -> LinksOut:
     row, state = found
-    facts = {"id": row.id, "state": state, "created_at": row.created_at, "summary": row.summary}
-    return LinksOut.model_validate(row.request | facts)
+    asked = {side: row.request.get(side) for side in ("left", "right")}
+    facts = {"id": row.id, "state": state, "created_at": row.created_at}
+    return LinksOut.model_validate(asked | facts | (row.summary or {}))

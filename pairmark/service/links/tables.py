@@ -16,8 +16,15 @@ from pairmark.models.records.schema import COMPARED, RecordColumn, RecordError
 from pairmark.service.datasets.columns import Columns
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.reader import format_of
-from pairmark.service.datasets.tabular import CSV_SOURCE, check_width, csv_given, raise_if_full, refuse_csv
-from pairmark.service.datasets.text import first_record, plain_text
+from pairmark.service.datasets.tabular import (
+    CSV_SOURCE,
+    check_width,
+    csv_given,
+    first_record,
+    plain_text,
+    raise_if_full,
+    refuse_csv,
+)
 from pairmark.service.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -24,13 +24,13 @@ from pairmark import migrations
 from pairmark.models.core.artefact import file_sha256, fsync_path
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs
-from pairmark.service.blobs.base import storage_errors
-from pairmark.service.blobs.holds import hold_all
+from pairmark.service.blobs.collect import hold_all
+from pairmark.service.blobs.local import storage_errors
 from pairmark.service.blobs.repository import all_named_blobs
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, NotReady, PairmarkError, StorageFailed
 from pairmark.service.settings import Settings
-from pairmark.service.store.signing import signature_of
+from pairmark.service.store.transfer import signature_of
 from pairmark.service.tables import BackupRow, SessionRow, WorkerRow
 from pairmark.version import VERSION
 

@@ -19,7 +19,7 @@ from pairmark import migrations
 from pairmark.models.core.artefact import file_sha256
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, LocalBlobs
-from pairmark.service.blobs.base import storage_errors
+from pairmark.service.blobs.local import storage_errors
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput
 from pairmark.service.keys.keys import Keys
@@ -34,7 +34,7 @@ from pairmark.service.operations.backup import (
 )
 from pairmark.service.operations.doctor import unloadable
 from pairmark.service.settings import Settings
-from pairmark.service.store.signing import check_signature
+from pairmark.service.store.transfer import check_signature
 from pairmark.service.tables import ApiKey, Base
 
 _MAX_MANIFEST_BYTES = 256 * 1024**2

@@ -2,48 +2,369 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import logging
+import math
 import secrets
-from collections.abc import Sequence
-from typing import Final
+import time
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from random import SystemRandom
+from typing import Any, Final, NamedTuple
 
 from prometheus_client import Counter
 from sqlalchemy.orm import Session
 
+from pairmark.models.reviews.evidence import (
+    Judgements,
+    exceeds,
+    expected_judgements,
+    missed_bound,
+    next_group,
+    share_bound,
+)
 from pairmark.schemas.base import iso
+from pairmark.schemas.datasets import DatasetOut, DatasetRequest
 from pairmark.schemas.reviews import (
     Agreement,
     ElsewhereOut,
     ElsewhereRequest,
     ItemsToJudge,
     ItemToJudge,
+    JudgedDatasetRequest,
     JudgedPart,
     Outcome,
+    OutcomesDatasetRequest,
+    Question,
     RefsErased,
     ReviewOut,
     ReviewPage,
     ReviewRequest,
+    ReviewSource,
 )
 from pairmark.service.audit.log import record
+from pairmark.service.datasets import Datasets
 from pairmark.service.db import Database
 from pairmark.service.decision_codes import DECISIONS, DecisionCode
 from pairmark.service.errors import InvalidInput, PairmarkError, UnknownGallery, UnknownModel, UnknownReview
 from pairmark.service.names import VisibleNames
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.reviews import repository
-from pairmark.service.reviews.population import item_rows, strata_of, window_of
-from pairmark.service.reviews.progress import (
-    breakdown,
-    draws_of,
-    groups_of,
-    next_stratum,
-    progress_of,
-    score_ranges,
-    sizes_of,
-)
+from pairmark.service.reviews.recorder import HOUR_S
 from pairmark.service.store.refs import PRODUCTION
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import ReviewItem, ReviewJudgement, ReviewRow
+
+_RANDOM: Final = SystemRandom()
+_CURVE: Final = 200
+MAX_PARTS: Final = 50
+"""Parts in one breakdown."""
+
+
+@dataclass
+class Draw:
+    """A drawn item: its stratum and, where it was judged (or erased), whether it counts as wrong. ``certain``: a
+    reviewer said so; nobody could tell otherwise."""
+
+    stratum: int
+    wrong: bool | None
+    certain: bool = True
+
+
+def draws_of(review: ReviewRow, rows: Sequence[Any]) -> list[Draw]:
+    """Drawn items in order, as `repository.drawn_items` gives them. What nobody could judge is wrong."""
+    draws = []
+    for stratum, is_erased, same, number, *_ in rows:
+        # A match is right if it is the same; what was decided to be different, if it is not.
+        right = review.question == "uncertain" or same is (
+            review.question != "missed-matches" or stratum == 0
+        )
+        draws.append(Draw(stratum, None if number is None and not is_erased else not right, same is not None))
+    return draws
+
+
+def sizes_of(review: ReviewRow) -> list[int]:
+    """How many decisions each stratum has."""
+    return [int(stratum["size"]) for stratum in review.strata]
+
+
+def counted_draws(draws: Sequence[Draw]) -> list[Draw]:
+    """Those up to the first that is not judged. Hard pairs take longer: counting judgements as they come would count
+    easy ones first."""
+    for at, draw in enumerate(draws):
+        if draw.wrong is None:
+            return list(draws[:at])
+    return list(draws)
+
+
+def evidence_of(review: ReviewRow, draws: Sequence[Draw]) -> tuple[Judgements, Judgements | None]:
+    """As statistics take them; of missed matches those of matches and those of the others."""
+    sizes = sizes_of(review)
+    stratum, wrong = [draw.stratum for draw in draws], [int(bool(draw.wrong)) for draw in draws]
+    if review.question != "missed-matches":
+        return Judgements.of(sizes, stratum, wrong, review.n_unstratified_draws), None
+    first = [(0, w) for s, w in zip(stratum, wrong, strict=True) if s == 0]
+    different = [(s - 1, w) for s, w in zip(stratum, wrong, strict=True) if s > 0]
+    return (
+        Judgements.of(sizes[:1], [s for s, _ in first], [w for _, w in first], 0),
+        Judgements.of(sizes[1:] or [0], [s for s, _ in different], [w for _, w in different], 0),
+    )
+
+
+def progress_of(review: ReviewRow, draws: Sequence[Draw], curve: Sequence[Any] = ()) -> dict[str, Any]:
+    prefix = counted_draws(draws)
+    if review.question == "uncertain":
+        nothing = {
+            "waiting": 0,
+            "wrong": 0,
+            "bound": 1.0,
+            "enough": False,
+            "alarm": False,
+            "expected_more": None,
+        }
+        return {"judged": sum(draw.wrong is not None for draw in draws), **nothing, "curve": []}
+    first, different = evidence_of(review, prefix)
+    eps, confidence = review.at_most, review.confidence
+    alarm, n_expected = False, None
+    if different is None:
+        bound = share_bound(first, eps, confidence)
+        # What nobody could tell may be right: it raises the bound, and no alarm.
+        certain, _ = evidence_of(
+            review, [replace(draw, wrong=draw.wrong and draw.certain) for draw in prefix]
+        )
+        alarm = exceeds(certain, eps, confidence)
+        n_expected = expected_judgements(first, eps, confidence)
+    else:
+        bound = missed_bound(first, different, eps, confidence)
+    is_enough = bound <= eps
+    points = [point for point in curve if point[0] < len(prefix)] + [[len(prefix), bound]]
+    if len(points) > _CURVE:
+        points = points[::2] if len(points) % 2 else [*points[::2], points[-1]]
+    return {
+        "judged": len(prefix),
+        "waiting": sum(draw.wrong is not None for draw in draws) - len(prefix),
+        "wrong": sum(bool(draw.wrong) for draw in prefix),
+        "bound": bound,
+        "enough": is_enough,
+        "alarm": alarm,
+        "expected_more": 0 if is_enough else n_expected,
+        "curve": points,
+    }
+
+
+def breakdown(draws: Sequence[Draw], keys: Sequence[Any]) -> list[dict[str, Any]]:
+    """Judged and wrong ones by key, in order of the keys, of those `MAX_PARTS` with most judgements; what has no key is
+    left out."""
+    parts: dict[Any, list[int]] = {}
+    for draw, key in zip(draws, keys, strict=True):
+        if draw.wrong is not None and key is not None:
+            entry = parts.setdefault(key, [0, 0])
+            entry[0] += 1
+            entry[1] += draw.wrong
+    largest = sorted(parts, key=lambda key: (-parts[key][0], key))[:MAX_PARTS]
+    return [{"of": str(key), "judged": parts[key][0], "wrong": parts[key][1]} for key in sorted(largest)]
+
+
+def score_ranges(scores: Sequence[float | None]) -> list[str | None]:
+    """The fifth of all drawn scores that each is in, as its range."""
+    ordered = sorted(score for score in scores if score is not None)
+    if not ordered:
+        return [None] * len(scores)
+    edges = [ordered[round(fifth * (len(ordered) - 1) / 5)] for fifth in range(6)]
+    names = [f"{n + 1}: {low:.4g} to {high:.4g}" for n, (low, high) in enumerate(pairwise(edges))]
+    return [
+        None if score is None else names[min(4, max(0, bisect_left(edges, score) - 1))] for score in scores
+    ]
+
+
+def groups_of(sides: Sequence[dict[str, Any] | None], field: str) -> list[str | None]:
+    """The value of a field on both sides of each pair of records, "a / b" where they differ; None without records."""
+    groups: list[str | None] = []
+    for pair in sides:
+        records = [pair.get(side) for side in ("left", "right")] if pair else []
+        cells = [record.get(field) for record in records if isinstance(record, dict)]
+        values = sorted(
+            {cell if isinstance(cell, str) else json.dumps(cell) for cell in cells if cell is not None}
+        )
+        groups.append(" / ".join(values) or None)
+    return groups
+
+
+def next_stratum(review: ReviewRow, draws: Sequence[Draw]) -> int | None:
+    """The stratum of the next draw; None: all is drawn. It depends on draws and judgements before it only.
+
+    Sets `ReviewRow.n_unstratified_draws` when draws turn to strata. What is still with a reviewer counts as drawn and
+    right.
+    """
+    if review.question == "missed-matches":
+        first, different = evidence_of(review, draws)
+        assert different is not None
+        if len(draws) >= sum(sizes_of(review)):
+            return None
+        is_match, stratum = next_group(first, different, review.at_most)
+        return 0 if is_match else 1 + stratum
+    if review.question == "uncertain":
+        return 0 if len(draws) < int(review.strata[0]["items"]) else None
+    judgements, _ = evidence_of(review, counted_draws(draws))
+    if review.n_unstratified_draws is None and not judgements.draws_alike():
+        review.n_unstratified_draws = len(draws)
+    sizes = sizes_of(review)
+    undrawn = list(sizes)
+    for draw in draws:
+        undrawn[draw.stratum] -= 1
+    if not sum(undrawn):
+        return None
+    if review.n_unstratified_draws is None:
+        rank = _RANDOM.randrange(sum(undrawn))
+        for stratum, n in enumerate(undrawn):
+            if rank < n:
+                return stratum
+            rank -= n
+    judgements, _ = evidence_of(review, draws)
+    return judgements.next_stratum(review.at_most)
+
+
+MOST_DRAWN: Final = 5_000
+"""Most pairs of a stratum that a review may hand out; the population may have any size."""
+NEAR: Final = 10
+"""One in so many decisions, those nearest the threshold, are a stratum of their own."""
+KINDS: Final[dict[Question, tuple[DecisionCode, ...]]] = {
+    "false-matches": (DecisionCode.MATCH,),
+    "missed-matches": (DecisionCode.MATCH, DecisionCode.DIFFERENT),
+    "uncertain": (DecisionCode.REVIEW,),
+}
+Item = dict[str, Any]
+_BLANK: Final[Item] = {
+    **dict.fromkeys(("left_ref", "right_ref", "subject", "score", "version", "sides")),
+    "gallery": "",
+    "erased": False,
+}
+"""What an item has that says no more than that it was decided."""
+
+
+class Stratum(NamedTuple):
+    """Decisions of one kind: how many there are, and items of a uniform sample of them in random order."""
+
+    decision: int
+    size: int
+    items: list[Item]
+
+
+def strata_of(session: Session, request: ReviewRequest, model_id: str | None) -> list[Stratum]:
+    """The strata of a population; of missed matches the first one is of matches, the others of what is different."""
+    source = request.source
+    kinds = KINDS[request.question]
+    strata: list[Stratum] = []
+    if source.refs is not None:
+        for kind in kinds:
+            strata += _listed_strata(source, kind, split=_splits(request.question, kind))
+    else:
+        assert model_id is not None
+        if not repository.lock_model(session, model_id)[0]:
+            raise UnknownModel("the model was deleted", field="source")
+        window = window_of(source, model_id)
+        counts, chance = repository.decision_counts(session, window)
+        for kind in kinds:
+            sampled = repository.kept_decisions(session, window, kind, chance)
+            size = counts.get(kind, 0)
+            strata += _kept_strata(session, sampled, kind, size, split=_splits(request.question, kind))
+    if not sum(stratum.size for stratum in strata):
+        if source.refs is not None:
+            relation = "matched" if request.question == "false-matches" else "is asked about"
+            raise InvalidInput(
+                f"source.refs holds no pair that {relation}; expected at least one", field="source.refs"
+            )
+        raise InvalidInput(
+            "there is no such decision to review; expected a window with some. Decisions are kept from when the "
+            "model's policy says so (PUT /models/NAME/policy)",
+            field="source",
+        )
+    return strata
+
+
+def window_of(source: ReviewSource, model_id: str) -> repository.DecisionWindow:
+    """The decisions that a source is about, by hours since the epoch."""
+    since = 0.0 if source.since is None else source.since.timestamp()
+    until = time.time() + HOUR_S if source.until is None else source.until.timestamp() + HOUR_S - 1e-3
+    first, end = int(since // HOUR_S), int(until // HOUR_S)
+    if end <= first or not 0 <= end < 2**31:
+        raise InvalidInput("until is not after since", field="source.until")
+    return repository.DecisionWindow(model_id, (max(0, first), end), source.gallery, source.version)
+
+
+def _splits(question: Question, kind: DecisionCode) -> bool:
+    # How many matches are true takes few judgements anyway.
+    return question == "false-matches" or kind == DecisionCode.DIFFERENT
+
+
+def _listed_strata(source: ReviewSource, kind: DecisionCode, *, split: bool) -> list[Stratum]:
+    assert source.refs is not None
+    matches = source.matches or [True] * len(source.refs)
+    indices = [index for index, match in enumerate(matches) if match == (kind == DecisionCode.MATCH)]
+    scores = source.scores
+    groups = [indices]
+    if scores is not None and split:
+        # Doubtful matches score low, and doubtful others high.
+        groups = _near_and_far(
+            indices, [scores[index] if kind == DecisionCode.MATCH else -scores[index] for index in indices]
+        )
+
+    def item(index: int) -> Item:
+        left, right = source.refs[index]  # type: ignore[index]
+        score = None if scores is None else scores[index]
+        return {"left_ref": left, "right_ref": right, "score": score, "decision": kind}
+
+    return [Stratum(kind, len(group), [item(index) for index in _sample(group)]) for group in groups]
+
+
+def _kept_strata(
+    session: Session, sampled: Sequence[Any], kind: DecisionCode, size: int, *, split: bool
+) -> list[Stratum]:
+    groups = [[row.id for row in sampled]]
+    if split and len(sampled) == size:
+        groups = _near_and_far(groups[0], [abs(row.score - row.threshold) for row in sampled])
+    strata = []
+    for group in groups:
+        ids = _sample(group)
+        rows = repository.decisions(session, ids)
+        items = [{name: getattr(rows[id], name) for name in ("decision", *_BLANK)} for id in ids]
+        strata.append(Stratum(kind, size if len(groups) == 1 else len(group), items))
+    return strata
+
+
+def _near_and_far(indices: Sequence[int], margins: Sequence[float]) -> list[list[int]]:
+    order = [index for _, index in sorted(zip(margins, indices, strict=True))]
+    near = math.ceil(len(order) / NEAR)
+    return [order] if len(order) < 2 * NEAR else [order[:near], order[near:]]
+
+
+def _sample(group: Sequence[int]) -> list[int]:
+    return _RANDOM.sample(group, min(len(group), MOST_DRAWN))
+
+
+def item_rows(review_id: str, strata: Sequence[Stratum]) -> list[dict[str, Any]]:
+    """Rows of the items, under ids that tell nothing."""
+    return [
+        {
+            **_BLANK,
+            **item,
+            "id": secrets.token_hex(12),
+            "review_id": review_id,
+            "stratum": number,
+            "place": place,
+            "draw": None,
+            "needs_second": False,
+            "holder": None,
+            "held_until": None,
+        }
+        for number, stratum in enumerate(strata)
+        for place, item in enumerate(stratum.items)
+    ]
+
 
 log = logging.getLogger(__name__)
 
@@ -408,3 +729,108 @@ def _statement(review: ReviewRow) -> str:
         f"at most {100 * progress['bound']:.3g} % {what}, {100 * review.confidence:g} % confidence ({month})"
     )
     return f"{sentence}; more than {100 * review.at_most:g} % are" if progress["alarm"] else sentence
+
+
+MOST_PAIRS: Final = 100_000
+
+
+class JudgedPair(NamedTuple):
+    """Two sides as they were sent, and what was said of them."""
+
+    left: Any
+    right: Any
+    same: bool
+
+
+class JudgedPairs:
+    """Makes datasets of pairs that people judged, as far as their sides are kept."""
+
+    def __init__(self, db: Database, datasets: Datasets) -> None:
+        self._db = db
+        self._datasets = datasets
+
+    def of_review(self, review_id: str, request: JudgedDatasetRequest) -> DatasetOut:
+        """The judged pairs of a review; what nobody could tell is left out."""
+        with self._db.read() as session:
+            review = repository.review(session, review_id)
+            if review is None:
+                raise unknown_review(review_id)
+            rows = repository.judged_items(session, review_id)
+            sizes = sizes_of(review)
+        if request.use == "calibrate":
+            if review.question != "missed-matches":
+                raise InvalidInput(
+                    "use=calibrate needs a review of missed-matches: the pairs of this one were chosen by their score",
+                    field="use",
+                )
+            rows = same_chance(rows, sizes)
+        pairs = [
+            JudgedPair(row.sides["left"], row.sides["right"], row.same)
+            for row in rows
+            if row.sides is not None and row.same is not None
+        ]
+        return self._add_dataset(request.name, pairs, is_training=request.use == "train")
+
+    def of_outcomes(self, request: OutcomesDatasetRequest) -> DatasetOut:
+        """Outcomes from elsewhere, of pairs whose sides are kept under the same refs."""
+        with self._db.read() as session:
+            model_id = repository.model_id_of(session, request.model)
+            if model_id is None:
+                raise UnknownModel(f"there is no model {request.model!r}", field="model")
+            rows = repository.outcomes_with_sides(session, request.model, model_id, MOST_PAIRS)
+        return self._add_dataset(
+            request.name,
+            [JudgedPair(sides["left"], sides["right"], same) for sides, same in rows],
+            is_training=True,
+        )
+
+    def _add_dataset(self, name: str, pairs: Sequence[JudgedPair], *, is_training: bool) -> DatasetOut:
+        if not pairs:
+            raise InvalidInput(
+                "there is no judged pair whose sides are kept; expected some. A model's policy keeps sides with "
+                '{"reviews": {"sides": true}}'
+            )
+        rows = [side for pair in pairs for side in (pair.left, pair.right)]
+        if (
+            len({type(row) for row in rows}) > 1
+            or len({len(row) for row in rows if isinstance(row, list)}) > 1
+        ):
+            raise InvalidInput(
+                "the judged pairs are of several kinds or dimensions; expected those of one model"
+            )
+        records = isinstance(rows[0], dict)
+        cells = rows if records else [{f"x{at}": cell for at, cell in enumerate(row)} for row in rows]
+        lines = (
+            {"left": 2 * at, "right": 2 * at + 1, "same": int(pair.same)} for at, pair in enumerate(pairs)
+        )
+        return self._datasets.add(
+            _table(cells),
+            DatasetRequest.model_validate({"name": name, "columns": {} if records else None}),
+            filename="points.csv",
+            pairs=_table(lines),
+            pairs_filename="pairs.csv",
+            chosen=is_training,
+        )
+
+
+def same_chance(rows: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
+    """As many of each stratum as makes their chances the same: of a stratum, judged items are in random order."""
+    numbers = [sum(row.stratum == stratum for row in rows) for stratum in range(len(sizes))]
+    chance = min(n / size for n, size in zip(numbers, sizes, strict=True) if size)
+    n_taken = [0] * len(sizes)
+    sample = []
+    for row in rows:
+        if n_taken[row.stratum] < math.floor(chance * sizes[row.stratum] + 1e-9):
+            n_taken[row.stratum] += 1
+            sample.append(row)
+    return sample
+
+
+def _table(rows: Iterable[Mapping[str, Any]]) -> io.BytesIO:
+    text = io.StringIO(newline="")
+    lines = list(rows)
+    columns = dict.fromkeys(name for row in lines for name in row)
+    writer = csv.DictWriter(text, list(columns), restval="")
+    writer.writeheader()
+    writer.writerows(lines)
+    return io.BytesIO(text.getvalue().encode())

@@ -10,7 +10,7 @@ import numpy as np
 
 from pairmark.models.core.arrays import Float32
 from pairmark.models.core.artefact import npy_header
-from pairmark.service.datasets.zips import UNREADABLE_HEAD, checked_members, damage_refused
+from pairmark.service.datasets.limits import UNREADABLE_HEAD, checked_members, damage_refused
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.vectors import Counts, Features, VectorPairs
 

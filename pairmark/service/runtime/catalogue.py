@@ -22,9 +22,15 @@ from pairmark.service.errors import (
     NotReady,
     UnknownModel,
 )
-from pairmark.service.keys.keys import ActiveKey, active_keys, match_key
+from pairmark.service.keys.keys import (
+    ActiveKey,
+    ActiveSession,
+    active_keys,
+    active_sessions,
+    match_key,
+    session_hash,
+)
 from pairmark.service.keys.repository import any_key
-from pairmark.service.keys.sessions import ActiveSession, active_sessions, session_hash
 from pairmark.service.names import EVERY_NAME, VisibleNames, beside, check_prefix
 from pairmark.service.runtime import repository
 from pairmark.service.store.refs import PRODUCTION, name_of, split_ref

@@ -13,9 +13,8 @@ from pydantic_core import to_json
 
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.inputs import RowRanges
-from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
+from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios, SystemWeights
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData, without_guarantee
-from pairmark.models.calibration.system_weights import SystemWeights
 from pairmark.models.core.arrays import Float32
 from pairmark.schemas.datasets import Promise
 from pairmark.schemas.models import Imported
@@ -23,7 +22,7 @@ from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.promises import population_of, ways_from
 from pairmark.service.decision_codes import RAW_UNLIKE
 from pairmark.service.errors import InvalidInput, UnsupportedRate
-from pairmark.service.store.subjects import SubjectClass
+from pairmark.service.store.calibrations import SubjectClass
 
 MOST_POINTS = 4_096
 

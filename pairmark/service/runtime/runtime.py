@@ -42,10 +42,9 @@ from pairmark.service.runtime.points import (
 )
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
-from pairmark.service.store.calibrations import unknown_calibration, weights_of
+from pairmark.service.store.calibrations import SubjectClass, unknown_calibration, weights_of
 from pairmark.service.store.refs import PRODUCTION, split_ref
 from pairmark.service.store.store import ModelStore
-from pairmark.service.store.subjects import SubjectClass
 
 CONFIDENCE = 0.95
 

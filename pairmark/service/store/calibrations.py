@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy.exc import IntegrityError
 
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.inputs import CheckedRows
-from pairmark.models.calibration.system_weights import MAX_SYSTEMS, SystemWeights, halves
+from pairmark.models.calibration.likelihood_ratios import MAX_SYSTEMS, SystemWeights, halves
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.inputs import checked_same
 from pairmark.models.core.missing import label_of, refuse_placeholders
+from pairmark.models.core.subjects import SampleSets
+from pairmark.models.evaluation.pairs import FPR_TARGETS, pair_report, rates_at
 from pairmark.models.pairs.samples import refuse_collapsed
+from pairmark.models.pairs.sampling import SubjectPairs, TooFewSamples, subject_pairs
 from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.models.registry import spec_of
+from pairmark.schemas.evidence import OverlapOut, RocOut
 from pairmark.schemas.jobs import GroupRole, ListOrigin, Protocol
-from pairmark.schemas.models import CalibrationDetail, CalibrationOut, CalibrationPage
+from pairmark.schemas.models import (
+    CalibrationDetail,
+    CalibrationOut,
+    CalibrationPage,
+    EvaluationOut,
+    SeenOperatingPoint,
+)
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
-from pairmark.service.blobs.base import size_of
-from pairmark.service.datasets.data import LabelledData
+from pairmark.service.blobs.local import size_of
+from pairmark.service.datasets.data import LabelledData, rows_of_ids
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import bump_revision
 from pairmark.service.errors import (
@@ -34,19 +47,24 @@ from pairmark.service.errors import (
     ModelNotCapable,
     TooLarge,
     UnknownCalibration,
+    UnknownDataset,
+    UnsupportedRate,
+    refusals,
 )
-from pairmark.service.heldout.encoding import rows_for
-from pairmark.service.heldout.groups import without_groups
-from pairmark.service.heldout.overlap import overlap_with
-from pairmark.service.heldout.pairs import whole_dataset
-from pairmark.service.heldout.report import read_trained_on
+from pairmark.service.heldout.pairs import rows_for, score_subject_pairs, split_codes, whole_dataset
+from pairmark.service.heldout.report import (
+    overlap_with,
+    rates_by_group,
+    read_calibration_rows,
+    read_trained_on,
+    without_groups,
+)
 from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenant_of
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.store import repository
 from pairmark.service.store.registering import NewCalibration
-from pairmark.service.store.versions import VersionStore
-from pairmark.service.store.views import calibration_out, imported_as
+from pairmark.service.store.versions import VersionStore, calibration_out, imported_as
 from pairmark.service.tables import CalibrationRow, ModelVersion
 
 KIND = "calibration"
@@ -504,3 +522,388 @@ def _units(left: Any, right: Any, n: int) -> NDArray[np.int64]:
         raise InvalidInput(f"left_unit and right_unit: {error}", field="left_unit") from None
     codes = {unit: code for code, unit in enumerate(counts)}
     return np.array([[codes[unit] for unit in side] for side in sides], dtype=np.int64).T
+
+
+MAX_PAIRS = 100_000
+MAX_SAMPLE_PAIRS = 2_000_000
+"""Pairs of samples that one calibration scores at most, where each is scored by itself."""
+KEPT_REFUSALS = 1_024
+
+
+class SubjectClass(NamedTuple):
+    """What a decision about subjects is calibrated for: samples of both sides, the larger number first."""
+
+    k: int
+    p: int
+    aggregation: str
+
+    @property
+    def key(self) -> str:
+        """As the database has it."""
+        return f"{self.k}+{self.p} {self.aggregation}"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """As answers name it."""
+        if self == CANDIDATES:
+            return {"aggregation": self.aggregation}
+        return {"samples": [self.k, self.p], "aggregation": self.aggregation}
+
+
+CANDIDATES = SubjectClass(1, 1, "candidates")
+"""The class of pairs of one list that are scored among their rivals; a training job makes its calibration."""
+
+
+class SubjectCalibrations:
+    """Finds and makes calibrations of classes of subjects (all blocking)."""
+
+    def __init__(self, versions: VersionStore, calibrations: Calibrations) -> None:
+        self._versions = versions
+        self._calibrations = calibrations
+        self._datasets = Datasets(versions.db, versions.blobs, versions.settings)
+        self._lock = threading.Lock()
+        self._refused: dict[tuple[str, SubjectClass], UnsupportedRate] = {}
+
+    def of(self, parent: str, subjects: SubjectClass, estimator: Any) -> str:
+        """The id of the calibration of a class, drawn from the people of the calibration ``parent``; made where there
+        is none yet. `UnsupportedRate` when they cannot support the class, `TooLarge` when ``parent`` has as
+        many classes as are allowed."""
+        row, name = self._calibrations.row(parent)
+        child = self._find(parent, subjects)
+        if child is not None:
+            return child
+        if subjects == CANDIDATES:
+            raise UnsupportedRate(
+                "decisions among candidates are about one stated list of pairs, of which some were drawn at random and "
+                "judged, and this version has none: label pairs with `pairmark label`, and train on them",
+                smallest_fpr={"finite-sample": None, "bootstrap": None},
+                required_units={},
+                alternatives={},
+            )
+        failure = self._refused.get((parent, subjects))
+        if failure is not None:
+            raise UnsupportedRate(failure.detail, **failure.facts)
+        # One at a time: a second request for the same class takes what the first one made.
+        with self._lock:
+            child = self._find(parent, subjects)
+            if child is not None:
+                return child
+            limit = self._versions.settings.max_subject_classes
+            with self._versions.db.read() as session:
+                n = repository.count_children(session, parent)
+            if n >= limit:
+                raise TooLarge(
+                    f"calibration {parent} was made for {n} classes of subjects; at most {limit} are kept "
+                    "(PAIRMARK_MAX_SUBJECT_CLASSES): send subjects with numbers of samples that were asked for before",
+                    limit=limit,
+                )
+            try:
+                return self._make(row, name, subjects, estimator)
+            except UnsupportedRate as error:
+                if len(self._refused) >= KEPT_REFUSALS:
+                    self._refused.clear()
+                self._refused[(parent, subjects)] = error
+                raise
+
+    def _find(self, parent: str, subjects: SubjectClass) -> str | None:
+        with self._versions.db.read() as session:
+            return repository.find_child(session, parent, subjects.key)
+
+    def _make(self, parent: CalibrationRow, name: str | None, subjects: SubjectClass, estimator: Any) -> str:
+        if name is None or parent.version is None:
+            raise refusal(
+                subjects,
+                "the calibration is for scores of another system: calibrate the scores of these subjects",
+            )
+        version = self._versions.row(name, parent.version)
+        data, rows = self._held_out(parent, version, name, subjects)
+        pairs = _draw_pairs(data, rows, subjects)
+        X = rows_for(estimator, spec_of(version.kind), data, self._versions.settings.max_dense_bytes)
+        sets = SampleSets(rows=X, index=rows[pairs.index], counts=pairs.counts)
+        scores = score_subject_pairs(estimator, sets, pairs.left, pairs.right, subjects.aggregation)
+        calibration = fit_calibration(scores, pairs.same, pairs.units, protocol="open-set", listing="drawn")
+        calibration = calibration.with_inputs(self._calibrations.load(parent.id)[0].checked_rows)
+        facts: dict[str, Any] = {
+            **{key: parent.summary[key] for key in ("dataset",) if key in parent.summary},
+            **subjects.facts,
+            "parent": parent.id,
+            "people": pairs.n_people,
+            "mated_people": pairs.n_mated,
+        }
+        try:
+            return self._calibrations.register(
+                calibration,
+                name=f"{parent.name} ({subjects.key})"[:200],
+                facts=facts,
+                dataset_id=parent.dataset_id,
+                dataset_sha256=parent.dataset_sha256,
+                model=(name, version.version),
+                default=False,
+                parent_id=parent.id,
+                subjects=subjects.key,
+            ).id
+        except IntegrityError:
+            child = self._find(parent.id, subjects)
+            if child is None:
+                raise
+            # Another process made it meanwhile, from the same draw.
+            return child
+
+    def _held_out(
+        self, parent: CalibrationRow, version: ModelVersion, name: str, subjects: SubjectClass
+    ) -> tuple[LabelledData, NDArray[np.int64]]:
+        """The people whom the parent calibration is of: a dataset and its rows to draw from."""
+        if parent.protocol != "open-set":
+            raise refusal(
+                subjects,
+                f"{name}:{version.version} is calibrated for classes that it knows (closed-set), where samples are the "
+                "units: calibrate it with protocol=open-set on people it never saw",
+            )
+        again = (
+            f"calibrate {name}:{version.version} on a dataset of people it never saw (POST .../calibrations)"
+        )
+        reference = parent.summary.get("dataset")
+        if parent.dataset_id is None or reference is None:
+            raise refusal(subjects, f"the data of the calibration is not on this server: {again}")
+        try:
+            data = self._datasets.load(parent.dataset_id)
+        except UnknownDataset as error:
+            raise refusal(
+                subjects, f"dataset {reference} was deleted: upload it again, and {again}"
+            ) from error
+        if data.y is None:
+            raise refusal(
+                subjects,
+                f"dataset {reference} lists pairs and does not say whose each row is: {again}, with a label column",
+            )
+        if parent.summary.get("part") == "held-out":
+            rows = None
+            if version.report is not None:
+                rows = read_calibration_rows(self._versions.blobs.folder(version.report))
+            if rows is None or not rows.size or int(rows.max()) >= len(data):
+                raise refusal(
+                    subjects, f"the version does not say which rows of {reference} were held out: {again}"
+                )
+            return data, rows
+        try:
+            self._calibrations.refuse_overlap(version, name, data, "open-set")
+        except CalibrationOverlap as error:
+            raise refusal(subjects, f"{error.detail}: {again}") from error
+        return data, np.arange(len(data), dtype=np.int64)
+
+
+def _draw_pairs(data: LabelledData, rows: NDArray[np.int64], subjects: SubjectClass) -> SubjectPairs:
+    y = np.asarray(data.y)[rows]
+    units = split_codes(data, "open-set")[0][rows]
+    cells = 1 if subjects.aggregation == "plda" else subjects.k * subjects.p
+    try:
+        return subject_pairs(
+            y,
+            subjects.k,
+            subjects.p,
+            n_pairs=max(1_000, min(MAX_PAIRS, MAX_SAMPLE_PAIRS // cells)),
+            units=units,
+        )
+    except TooFewSamples as error:
+        raise refusal(
+            subjects,
+            f"of the held-out people {error.n_people} have {error.n_samples} samples; expected at least two, and as "
+            f"many as the rate asked for takes: bring people with {subjects.k + subjects.p} samples each "
+            f"(POST .../calibrations), or use at most {error.largest} samples a side",
+            people=error.n_people,
+            needed_samples=subjects.k + subjects.p,
+            largest_samples=error.largest,
+        ) from error
+
+
+def refusal(subjects: SubjectClass, detail: str, **facts: Any) -> UnsupportedRate:
+    """A class that nothing is known of."""
+    return UnsupportedRate(
+        f"there is no calibration for subjects of {subjects.k} and {subjects.p} samples by {subjects.aggregation}: "
+        f"{detail}",
+        smallest_fpr={"finite-sample": None, "bootstrap": None},
+        required_units={},
+        alternatives={},
+        **subjects.facts,
+        **facts,
+    )
+
+
+MANY_UNLIKE = 0.05
+"""A larger share of rows unlike the calibration's is warned of."""
+
+
+class Evaluations:
+    """Reports on data that came later."""
+
+    def __init__(self, versions: VersionStore, calibrations: Calibrations) -> None:
+        self._versions = versions
+        self._calibrations = calibrations
+
+    def evaluate(
+        self,
+        name: str,
+        version: int,
+        dataset: str,
+        *,
+        protocol: Protocol = "auto",
+        n_pairs: int | None = None,
+        random_state: int = 0,
+        groups: GroupRole = "together",
+    ) -> EvaluationOut:
+        """Score held-out pairs of a dataset and report on them; nothing is stored. Data that the version was trained on
+        is not refused, but counted and warned of: the figures are then too good."""
+        row, data = self._calibrations.version_and_data(name, version, dataset)
+        scores, pairs, X = self._calibrations.score_dataset(
+            row,
+            name,
+            without_groups(data, groups),
+            protocol=self._calibrations.protocol_of(row, protocol),
+            n_pairs=n_pairs,
+            random_state=random_state,
+        )
+        same, units, resolved = pairs.same, pairs.units, pairs.protocol
+        with refusals(f"dataset {data.name}:{data.version}", field="dataset"):
+            report = pair_report(scores, same, units, protocol=resolved, random_state=random_state)
+        by_group = None
+        calibration = None if row.calibration_id is None else self._calibrations.load(row.calibration_id)[0]
+        if groups == "compare" and calibration is not None:
+            by_group = rates_by_group(calibration, scores, pairs, data)
+        flags, inputs, unlike_words = None, None, []
+        if calibration is not None and calibration.inputs is not None:
+            flags = calibration.inputs.flags(X)
+            seen = np.unique([pairs.left, pairs.right])
+            inputs = {"rows": int(seen.size), "unlike": int(flags[seen].sum())}
+            if inputs["unlike"] > MANY_UNLIKE * inputs["rows"]:
+                unlike_words = [
+                    f"{inputs['unlike']} of {inputs['rows']} rows are unlike those of the calibration, so their pairs "
+                    "never match: check units and preprocessing, or calibrate on rows like these"
+                ]
+        overlap = OverlapOut(rows=0, identities=0)
+        if row.report is not None:
+            overlap = overlap_with(read_trained_on(self._versions.blobs.folder(row.report)), data)
+        return EvaluationOut(
+            model=name,
+            version=version,
+            dataset=f"{data.name}:{data.version}",
+            dataset_sha256=data.sha256,
+            protocol=resolved,
+            metrics=report.metrics,
+            roc=RocOut.model_validate({**report.roc(), "groups": by_group}),
+            operating_points=self._operating_points(row, scores, pairs, flags),
+            overlap=overlap,
+            inputs=inputs,
+            warnings=_warnings(overlap, resolved) + unlike_words + (by_group["warnings"] if by_group else []),
+        )
+
+    def _operating_points(
+        self,
+        row: ModelVersion,
+        scores: NDArray[np.float32],
+        pairs: HeldOutPairs,
+        flags: NDArray[np.bool_] | None,
+    ) -> list[SeenOperatingPoint]:
+        """The version's own operating points, and what their thresholds do on these pairs; ``flags`` : which rows are
+        unlike those of the calibration, so that their pairs never match."""
+        if row.calibration_id is None:
+            return []
+        calibration, _ = self._calibrations.load(row.calibration_id)
+        if flags is not None:
+            scores = np.where(flags[pairs.left] | flags[pairs.right], np.finfo(np.float32).min, scores)
+        points = []
+        for fpr in sorted(FPR_TARGETS, reverse=True):
+            try:
+                point = calibration.operating_point(fpr)
+            except InsufficientCalibrationData as refusal:
+                points.append(
+                    SeenOperatingPoint(fpr=fpr, calibration_id=row.calibration_id, refused=str(refusal))
+                )
+                continue
+            seen_fpr, seen_tpr = rates_at(
+                scores, pairs.same, point.threshold, units=pairs.units, protocol=pairs.protocol
+            )
+            points.append(
+                SeenOperatingPoint(
+                    fpr=fpr,
+                    calibration_id=row.calibration_id,
+                    threshold=point.threshold,
+                    method=point.method,
+                    confidence=point.confidence,
+                    seen_fpr=seen_fpr,
+                    seen_tpr=seen_tpr,
+                )
+            )
+        return points
+
+
+def _warnings(overlap: OverlapOut, protocol: str) -> list[str]:
+    warnings: list[Any] = []
+    if overlap.rows:
+        warnings.append(f"{overlap.rows} rows were trained on: these figures are too good")
+    if overlap.identities and protocol == "open-set":
+        warnings.append(
+            f"{overlap.identities} identities were trained on: these figures do not tell how unseen ones fare"
+        )
+    return warnings
+
+
+MAX_ROWS = 200_000
+"""Rows of the tables: rivals are looked up for each of them."""
+
+
+class CandidateScorer:
+    """Scores lists of pairs (all blocking)."""
+
+    def __init__(self, versions: VersionStore, calibrations: Calibrations) -> None:
+        self._versions, self._calibrations = versions, calibrations
+
+    def score(
+        self, name: str, version: int, dataset: str, pairs: Sequence[Sequence[str]], estimator: Any
+    ) -> tuple[NDArray[np.float32], str]:
+        """Scores of pairs of rows of a dataset, named by their ids (or, without ids, by 0-based numbers), and the
+        dataset's id.
+
+        Raises
+        ------
+        ModelNotCapable, InvalidInput, TooLarge, UnknownModel, UnknownDataset
+        """
+        row, data = self._calibrations.version_and_data(name, version, dataset)
+        if getattr(estimator, "context_", None) is None:
+            raise ModelNotCapable(
+                f"{name}:{version} ({row.kind}) scores pairs alone; expected a record-trees model that was trained on "
+                "a list of pairs of a table, some of either kind",
+                field="model",
+            )
+        if len(data) > MAX_ROWS:
+            raise TooLarge(
+                f"dataset {data.name}:{data.version} has {len(data)} rows; rivals are looked up among at most "
+                f"{MAX_ROWS}",
+                limit=MAX_ROWS,
+            )
+        left, right = _rows(data, pairs)
+        X = rows_for(estimator, spec_of(row.kind), data, self._versions.settings.max_dense_bytes)
+        return estimator.score_among(X, left, right, n_left=data.n_left), data.dataset_id
+
+    def is_calibrated_on(self, calibration_id: str, dataset_id: str) -> bool:
+        """Whether a calibration's sample was drawn from the pairs of this dataset."""
+        return self._calibrations.row(calibration_id)[0].dataset_id == dataset_id
+
+
+def _rows(data: LabelledData, pairs: Sequence[Sequence[str]]) -> NDArray[np.int64]:
+    """(2, n) rows that pairs name, or `InvalidInput` with the first that is not there."""
+    sides = rows_of_ids(data)
+    rows = np.empty((2, len(pairs)), dtype=np.int64)
+    for at, pair in enumerate(pairs):
+        for side, (of, word) in enumerate(zip(sides, ("left", "right"), strict=True)):
+            row = of.get(pair[side])
+            if row is None:
+                raise InvalidInput(
+                    f"pairs[{at}][{side}] is {pair[side][:100]!r}, which is not the id of a row"
+                    + ("" if data.n_left is None else f" of the {word} table")
+                    + ("" if data.row_ids is not None else f"; expected a row from 0 to {len(data) - 1}"),
+                    field=f"pairs[{at}][{side}]",
+                )
+            rows[side, at] = row
+        if rows[0, at] == rows[1, at]:
+            raise InvalidInput(f"pairs[{at}] is one row twice; expected two rows", field=f"pairs[{at}]")
+    return rows

@@ -26,27 +26,33 @@ from pairmark.schemas.models import (
 )
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
-from pairmark.service.blobs.base import size_of
+from pairmark.service.blobs.local import size_of
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import Conflict, PreconditionFailed
-from pairmark.service.heldout.overlap import TrainedOn, overlap_with
-from pairmark.service.heldout.report import read_trained_on
+from pairmark.service.heldout.report import TrainedOn, overlap_with, read_trained_on
 from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.settings import Settings
 from pairmark.service.store import ledger, repository
-from pairmark.service.store.calibrations import Calibrations
-from pairmark.service.store.candidate_scores import CandidateScorer
-from pairmark.service.store.evaluation import Evaluations
+from pairmark.service.store.calibrations import (
+    Calibrations,
+    CandidateScorer,
+    Evaluations,
+    SubjectCalibrations,
+)
 from pairmark.service.store.refs import PRODUCTION, ModelRef, checked_alias, parse_ref
 from pairmark.service.store.registering import NewVersion
 from pairmark.service.store.reports import Reports
-from pairmark.service.store.subjects import SubjectCalibrations
 from pairmark.service.store.transfer import export_version, import_version
-from pairmark.service.store.versions import VersionStore
-from pairmark.service.store.views import alias_out, version_out, version_promise, version_summary
+from pairmark.service.store.versions import (
+    VersionStore,
+    alias_out,
+    version_out,
+    version_promise,
+    version_summary,
+)
 from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
 
 VERSIONS_SHOWN = 100

@@ -8,6 +8,7 @@ sha256 of every other entry, the folders ``artefact/``, ``report/`` and ``calibr
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import os
 import re
@@ -26,9 +27,9 @@ from pairmark.models.core.artefact import Artefact, ArtefactError, file_sha256, 
 from pairmark.models.core.spec import capabilities_of
 from pairmark.models.registry import restored, spec_of
 from pairmark.service.blobs import delete_unused
-from pairmark.service.blobs.base import storage_errors
-from pairmark.service.datasets.zips import damage_refused
-from pairmark.service.errors import CorruptArtefact, InvalidInput, TooLarge
+from pairmark.service.blobs.local import storage_errors
+from pairmark.service.datasets.limits import damage_refused
+from pairmark.service.errors import CorruptArtefact, InvalidInput, NotReady, TooLarge
 from pairmark.service.heldout.report import read_evidence, read_roc, read_trained_on
 from pairmark.service.names import checked_name
 from pairmark.service.settings import Settings
@@ -37,10 +38,58 @@ from pairmark.service.store.calibrations import read_calibration
 from pairmark.service.store.refs import ModelRef
 from pairmark.service.store.registering import NewCalibration, NewVersion
 from pairmark.service.store.reports import leaderboard_of
-from pairmark.service.store.signing import check_signature, signature_of
-from pairmark.service.store.versions import VersionStore
-from pairmark.service.store.views import version_out
+from pairmark.service.store.versions import VersionStore, version_out
 from pairmark.service.tables import ModelVersion
+
+LEAST_KEY_BYTES = 16
+_SCHEME = "hmac-sha256:"
+
+
+def signature_of(manifest: bytes, key_file: Path) -> str:
+    """The signature of an export's manifest, which holds the hash of every other file."""
+    return _SCHEME + hmac.new(_key(key_file), manifest, hashlib.sha256).hexdigest()
+
+
+def check_signature(
+    manifest: bytes, signature: str | None, settings: Settings, *, file: str = "file"
+) -> bool:
+    """Hold a manifest against its signature: True when it is good, False when no key is set to check it with.
+
+    Raises
+    ------
+    InvalidInput
+        When there is no signature though a key is set or signatures are required, or it was made with another key or
+        for another manifest.
+    """
+    if settings.import_key_file is None:
+        if settings.require_signed_imports:
+            raise InvalidInput(f"{file}: signatures cannot be checked here: set PAIRMARK_IMPORT_KEY_FILE")
+        return False
+    if signature is None:
+        raise InvalidInput(
+            f"{file}: is not signed, and this service takes signed files only; write it again where "
+            "PAIRMARK_IMPORT_KEY_FILE holds the same key"
+        )
+    if not hmac.compare_digest(
+        signature_of(manifest, settings.import_key_file).encode(), signature.strip().encode()
+    ):
+        raise InvalidInput(
+            f"{file}: the signature is not valid: the file was changed, or signed with another key"
+        )
+    return True
+
+
+def _key(file: Path) -> bytes:
+    try:
+        key = file.read_bytes().strip()
+    except OSError as error:
+        raise NotReady(f"PAIRMARK_IMPORT_KEY_FILE cannot be read: {error.strerror}") from error
+    if len(key) < LEAST_KEY_BYTES:
+        raise NotReady(
+            f"PAIRMARK_IMPORT_KEY_FILE holds {len(key)} bytes; expected at least {LEAST_KEY_BYTES}"
+        )
+    return key
+
 
 MANIFEST = "pairmark-export.json"
 SIGNATURE = "pairmark-export.sig"

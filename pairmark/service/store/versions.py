@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
 from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.registry import KINDS, spec_of
 from pairmark.models.registry import load as load_artefact
+from pairmark.schemas.datasets import Promise
+from pairmark.schemas.models import AliasOut, CalibrationOut, Imported, Lineage, VersionOut, VersionSummary
 from pairmark.service.blobs import Blobs
+from pairmark.service.datasets.promises import FEWEST, population_of, promise_of
 from pairmark.service.db import Database
 from pairmark.service.errors import CorruptArtefact, UnknownModel
 from pairmark.service.names import beside
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository
 from pairmark.service.store.refs import MAX_VERSION, ModelRef
-from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
+from pairmark.service.tables import AliasRow, CalibrationRow, ModelRow, ModelVersion
 
 _KNOWN_SHOWN = 20
 
@@ -89,3 +94,112 @@ class VersionStore:
 def _askable(word: str) -> bool:
     # What cannot be a name is not asked for: a database may refuse the very characters.
     return word.isascii() and word.isprintable()
+
+
+Calibrated = TypeVar("Calibrated", bound=CalibrationOut)
+
+
+def alias_out(model: str, row: AliasRow) -> AliasOut:
+    return AliasOut.model_validate({**row.values(), "model": model})
+
+
+def calibration_out(row: CalibrationRow, model: str | None) -> CalibrationOut:
+    return CalibrationOut.model_validate({**row.values(), "model": model, "imported": imported_as(row)})
+
+
+def imported_as(row: CalibrationRow) -> Imported | None:
+    """How a calibration came in a file; None: it was made here. Those of versions are made here from a dataset; imports
+    of earlier releases, which kept no mark, name none."""
+    if row.model_id is None or row.dataset_id is not None:
+        return None
+    return "signed" if row.summary.get("imported") == "signed" else "unsigned"
+
+
+def version_summary(row: ModelVersion, aliases: Iterable[AliasRow]) -> VersionSummary:
+    names = [alias.alias for alias in aliases if alias.version == row.version]
+    return VersionSummary.model_validate({**row.values(), "aliases": names})
+
+
+def version_out(
+    model: str, row: ModelVersion, aliases: Iterable[AliasRow], calibrations: Iterable[CalibrationRow]
+) -> VersionOut:
+    calibration_rows = list(calibrations)
+    spec = spec_of(row.kind) if row.kind in KINDS else None
+    facts = {name: value for name, value in row.facts.items() if name not in ("n_features", "feature_names")}
+    return VersionOut(
+        **version_summary(row, aliases).model_dump(),
+        model=model,
+        title=row.kind if spec is None else spec.title,
+        params=row.params,
+        n_features=int(row.facts["n_features"]),
+        feature_names=row.facts.get("feature_names"),
+        metrics=row.metrics,
+        lineage=Lineage.model_validate({**row.lineage, "artefact_sha256": row.artefact_sha256}),
+        facts=facts,
+        calibrations=[calibration_out(calibration_row, model) for calibration_row in calibration_rows],
+        promise=version_promise(row, calibration_rows),
+        has_roc=row.report is not None,
+        has_tree=spec is not None and hasattr(spec.estimator, "tree_data"),
+    )
+
+
+def without_origin(version: VersionOut) -> VersionOut:
+    """A version as those see it who may use it, and not the data it came from."""
+    lineage = Lineage(
+        dataset=None,
+        dataset_sha256=None,
+        job=None,
+        code_version=version.lineage.code_version,
+        artefact_sha256=version.lineage.artefact_sha256,
+    )
+    calibrations = [calibration_without_origin(calibration) for calibration in version.calibrations]
+    return version.model_copy(update={"lineage": lineage, "calibrations": calibrations})
+
+
+def calibration_without_origin(calibration: Calibrated) -> Calibrated:
+    """A calibration without the name and the digest of its dataset."""
+    summary = {name: value for name, value in calibration.summary.items() if name != "dataset"}
+    name = calibration.name.partition(" held out of ")[0]
+    return calibration.model_copy(update={"name": name, "dataset_sha256": None, "summary": summary})
+
+
+_PARTS = ("train", "calibration", "test")
+
+
+def version_promise(
+    row: ModelVersion, calibrations: Iterable[CalibrationRow], *, other_splits: bool = False
+) -> Promise | None:
+    """What the calibration that answers by default can promise; None for pairs that were listed, and scores.
+
+    ``other_splits`` : also what the same dataset could support if it were split otherwise.
+    """
+    calibration = next((each for each in calibrations if each.id == row.calibration_id), None)
+    parts = row.facts.get("parts", {})
+    if calibration is None or "n_units" not in calibration.summary or "calibration_rows" not in parts:
+        return None
+    if calibration.summary.get("independent_rows"):
+        return None
+    own = calibration.summary.get("dataset") == row.lineage.get("dataset")
+    evaluation = row.lineage.get("evaluation", {})
+    fraction = float(evaluation.get("calibration_fraction", 1.0)) if own else 1.0
+    units = int(calibration.summary["n_units"])
+    fewest = int(calibration.summary["classes"]) + 2 if "classes" in calibration.summary else FEWEST
+    smallest = (calibration.summary.get("smallest_fpr") or {}).get("0.95", {}).get("finite-sample")
+    whole = round(units / fraction)
+    n_in_parts = sum(
+        int(parts.get(f"{part}_{'identities' if calibration.protocol == 'open-set' else 'rows'}", 0))
+        for part in _PARTS
+    )
+    return promise_of(
+        # Shares are rounded; a dataset that was split whole is counted by its parts.
+        n_in_parts if own and abs(n_in_parts - whole) <= 2 else whole,
+        fraction,
+        protocol=calibration.protocol,
+        different_share=float(calibration.summary.get("different_share", 1.0)),
+        calibration_units=units,
+        population=None
+        if "classes" not in calibration.summary
+        else population_of(calibration.summary["classes"]),
+        fewest=fewest if own and other_splits else None,
+        smallest_fpr=smallest,
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,21 +11,238 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.inputs import CheckedRows
-from pairmark.models.evaluation.classification import classification_metrics
+from pairmark.models.core.arrays import Int64
+from pairmark.models.evaluation.comparison import (
+    CONFIDENCE,
+    ScorerComparison,
+    class_baselines,
+    classification_metrics,
+    compare_pairs,
+    compare_rows,
+    judged_by,
+    pair_baselines,
+    ranking_baselines,
+    resolved_rates,
+)
 from pairmark.models.evaluation.pairs import EvaluationReport, pair_report
-from pairmark.models.evaluation.ranking_metrics import pair_disagreement, ranking_metrics
+from pairmark.models.evaluation.rankings import kendall_tau, pair_disagreement, ranking_metrics
+from pairmark.models.metric.estimator import MetricSimilarity
 from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.schemas.evidence import Evidence
 from pairmark.service.errors import refusals
-from pairmark.service.heldout.evidence import measure_evidence
-from pairmark.service.heldout.groups import rates_by_group
-from pairmark.service.heldout.scoring import in_blocks
-from pairmark.service.jobs.progress import Progress
+from pairmark.service.heldout.pairs import in_blocks
+from pairmark.service.heldout.report import measure_evidence, rates_by_group
+from pairmark.service.jobs.child import Progress
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
-from pairmark.service.training.leaderboard import leaderboard
-from pairmark.service.training.promotion import promotion
-from pairmark.service.training.stages import CalibratedJob, EvaluatedJob, FittedJob, PartScores, ScoredJob
+from pairmark.service.training.fitting import (
+    CalibratedJob,
+    EvaluatedJob,
+    FittedJob,
+    PartScores,
+    ScoredJob,
+    SplitJob,
+    encoded,
+    fit_listed,
+)
+from pairmark.service.training.storing import promotion
+
+MODEL = "this model"
+MAX_ROWS = 5_000
+"""Held-out rows that rankers and classifiers are compared on; more are sampled."""
+OnProgress = Callable[[float, str], None]
+
+
+def leaderboard(job: ScoredJob, on_progress: OnProgress) -> dict[str, Any]:
+    """The model among baselines, best first.
+
+    Returns
+    -------
+    JSON-able: ``task``, ``judged_by``, ``confidence``, ``items`` (each ``name``, ``role``, ``value``, ``interval``,
+    ``difference`` of the model's value and this one's with its paired interval, and what trains it), ``left_out``
+    with reasons, ``best_baseline``, ``beaten`` (by a baseline) and ``verdict``, a sentence. For a classifier also
+    ``classification``, the same for its classes.
+    """
+    if job.spec.needs == "rankings":
+        return _compared_rankings(job)
+    board = _pairs(job, on_progress)
+    if job.scores.rows is not None:
+        board["classification"] = _classes(job)
+    return board
+
+
+def _pairs(job: ScoredJob, on_progress: OnProgress) -> dict[str, Any]:
+    job = encoded(job, always=True)
+    pairs, X, model_scores = job.parts.test, job.X, job.scores.test
+    assert pairs is not None
+    assert model_scores is not None
+    scores: dict[str, NDArray[np.float32]] = {MODEL: model_scores}
+    trained_by: dict[str, Any] = {}
+    left_out: list[dict[str, str]] = []
+    baselines = pair_baselines(int(X.shape[1]))
+    for number, (name, params) in enumerate(baselines.items()):
+        on_progress(number / (len(baselines) + 1), f"baseline {name}")
+        try:
+            estimator = _fit(MetricSimilarity(**params), job)
+            pair_scores = estimator.score_pairs(X, pairs.left, pairs.right)
+            if pair_scores.min() == pair_scores.max():
+                raise ValueError("it scores all held-out pairs alike")
+        except ValueError as error:
+            left_out.append({"name": name, "reason": str(error)[:300]})
+            continue
+        scores[name] = pair_scores
+        trained_by[name] = {"learner": "metric", "params": params}
+    on_progress(len(baselines) / (len(baselines) + 1), "comparing")
+    rates = resolved_rates(int((~pairs.same).sum()), job.evaluation.target_fpr)
+    compared = compare_pairs(
+        scores,
+        pairs.same,
+        pairs.units,
+        reference=MODEL,
+        rates=rates,
+        protocol=pairs.protocol,
+        random_state=job.seed,
+    )
+    facts = {"n_pairs": len(pairs), "n_same_pairs": int(pairs.same.sum()), "rates": list(rates)}
+    return _board("pairs", judged_by(rates), compared, left_out=left_out, trained_by=trained_by, facts=facts)
+
+
+def _fit(estimator: MetricSimilarity, job: SplitJob) -> MetricSimilarity:
+    if job.parts.pairs is None:
+        rows = job.parts.rows
+        return estimator.fit(job.X[rows], np.asarray(job.data.y)[rows])
+    fit_listed(estimator, job)
+    return estimator
+
+
+def _compared_rankings(job: ScoredJob) -> dict[str, Any]:
+    truth = np.asarray(job.data.rankings)
+    positions = np.asarray(job.scores.rows)
+
+    def right(predicted: Any, rows: Int64) -> NDArray[np.float64]:
+        return np.nan_to_num(kendall_tau(predicted, truth[rows]))
+
+    usable = _ordered(truth)
+    return _rows(job, "rankings", "mean Kendall tau", truth, usable, positions, ranking_baselines, right)
+
+
+def _classes(job: ScoredJob) -> dict[str, Any]:
+    y = np.asarray(job.data.y)
+    labels = np.asarray(job.estimator.classes_)[np.asarray(job.scores.rows).argmax(axis=1)]
+    usable = np.ones(y.size, dtype=np.bool_)
+
+    def right(predicted: Any, rows: Int64) -> NDArray[np.bool_]:
+        return np.asarray(predicted == y[rows])
+
+    return _rows(job, "classification", "accuracy", y, usable, labels, class_baselines, right)
+
+
+def _rows(
+    job: ScoredJob,
+    task: str,
+    judged_by: str,
+    truth: NDArray[Any],
+    usable: NDArray[np.bool_],
+    predicted: NDArray[Any],
+    baselines: Callable[..., Any],
+    right: Callable[[Any, Int64], NDArray[Any]],
+) -> dict[str, Any]:
+    """Compared on held-out rows: ``right`` says how right each prediction is."""
+    X, units, training_rows = job.X, job.row_units, job.parts.rows
+    rows, at = _judged(job, usable)
+    predictions = {MODEL: predicted[at]}
+    left_out: list[dict[str, str]] = []
+    try:
+        predictions |= baselines(X[training_rows], truth[training_rows], X[rows], job.seed)
+    except ValueError as error:
+        left_out.append({"name": "baselines", "reason": str(error)[:300]})
+    values = {name: right(prediction, rows) for name, prediction in predictions.items()}
+    compared = compare_rows(values, reference=MODEL, units=None if units is None else units[at])
+    return _board(task, judged_by, compared, left_out=left_out, facts={"n_rows": int(rows.size)})
+
+
+def _ordered(truth: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Rows that order at least two labels."""
+    low = np.where(np.isnan(truth), np.inf, truth).min(axis=1)
+    return np.asarray(low < np.where(np.isnan(truth), -np.inf, truth).max(axis=1))
+
+
+def _judged(job: SplitJob, usable: NDArray[np.bool_]) -> tuple[Int64, Int64]:
+    """Test rows that are compared on, and where they stand among `Parts.test_rows`."""
+    test_rows = job.parts.test_rows
+    assert test_rows is not None
+    at = np.flatnonzero(usable[test_rows])
+    if at.size > MAX_ROWS:
+        at = np.sort(np.random.default_rng(job.seed).choice(at, size=MAX_ROWS, replace=False))
+    return test_rows[at], at
+
+
+def _board(
+    task: str,
+    judged_by: str,
+    compared: Mapping[str, ScorerComparison],
+    *,
+    left_out: list[dict[str, str]],
+    facts: Mapping[str, Any],
+    trained_by: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    names = sorted(compared, key=lambda name: -compared[name].value)
+    items = [
+        {
+            "name": name,
+            "role": "model" if name == MODEL else "baseline",
+            **compared[name].as_dict(),
+            **(trained_by or {}).get(name, {}),
+        }
+        for name in names
+    ]
+    baselines = [name for name in names if name != MODEL]
+    best = baselines[0] if baselines else None
+    return {
+        "task": task,
+        "judged_by": judged_by,
+        "confidence": CONFIDENCE,
+        **facts,
+        "items": items,
+        "left_out": left_out,
+        "best_baseline": best,
+        "beaten": best is not None and _surely_better(compared[best]),
+        "verdict": None
+        if best is None
+        else verdict(judged_by, best, compared[best], compared[MODEL], (trained_by or {}).get(best, {})),
+    }
+
+
+def _surely_better(baseline: ScorerComparison) -> bool:
+    interval = baseline.difference_interval
+    return interval is not None and interval[1] < 0
+
+
+def verdict(
+    judged_by: str,
+    name: str,
+    baseline: ScorerComparison,
+    model: ScorerComparison,
+    trained_by: Mapping[str, Any],
+) -> str:
+    """How a model stands to the best baseline, in words; what is equal in three digits is said to be."""
+    interval = baseline.difference_interval
+    behind = f"{judged_by}: {baseline.value:.3f} against {model.value:.3f}"
+    ahead = f"{judged_by}: {model.value:.3f} against {baseline.value:.3f}"
+    if round(baseline.difference, 3) == 0:
+        return f"{name} is as good on held-out data ({behind})"
+    if baseline.difference < 0:
+        hint = "" if _surely_better(baseline) else ", which may be chance"
+        how = (
+            f"; to use it, train {trained_by['learner']} with params {json.dumps(trained_by['params'])}"
+            if trained_by
+            else ""
+        )
+        return f"{name} is better on held-out data ({behind}{hint}){how}"
+    if interval is not None and interval[0] <= 0:
+        return f"not clearly better than {name} on held-out data ({ahead})"
+    return f"better than every baseline on held-out data ({ahead} of {name})"
+
 
 MAX_LABELS = 40
 """Labels up to which each two of them are looked at by themselves."""

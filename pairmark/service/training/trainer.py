@@ -17,16 +17,14 @@ from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
-from pairmark.service.heldout.scoring import taken_by
+from pairmark.service.heldout.pairs import taken_by
+from pairmark.service.jobs.child import Progress
 from pairmark.service.jobs.claims import Claim
-from pairmark.service.jobs.progress import Progress
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
-from pairmark.service.training.fitting import encoded, fit
+from pairmark.service.training.fitting import LoadedJob, encoded, fit, split
 from pairmark.service.training.measuring import calibrate, evaluate, score
-from pairmark.service.training.splitting import split
-from pairmark.service.training.stages import LoadedJob
 from pairmark.service.training.storing import Registrar
 
 STAGES = {

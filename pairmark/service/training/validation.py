@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
 from pydantic import ValidationError
+from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.promises import units_needed
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.registry import KINDS, LEARNERS, spec_of
 from pairmark.schemas.datasets import DatasetOut
-from pairmark.schemas.jobs import IF_BETTER, EvaluationRequest, JobRequest
+from pairmark.schemas.jobs import IF_BETTER, EvaluationRequest, JobOut, JobRequest
+from pairmark.service.datasets.ingest import dataset_out
 from pairmark.service.datasets.promises import (
     fewest_units,
     population_of,
@@ -20,10 +24,12 @@ from pairmark.service.datasets.promises import (
     takes,
     units_of,
 )
+from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.errors import ChooseProtocol, InvalidInput, UnknownLearner
-from pairmark.service.heldout.groups import MAX_GROUPS
-from pairmark.service.jobs.claims import NewJob
-from pairmark.service.names import checked_name
+from pairmark.service.heldout.report import MAX_GROUPS
+from pairmark.service.jobs.claims import NewJob, Once
+from pairmark.service.jobs.queue import JobQueue
+from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
 from pairmark.service.settings import Settings
 from pairmark.service.store.refs import PRODUCTION, checked_alias
 
@@ -299,3 +305,49 @@ def _outlook(evaluation: EvaluationRequest, dataset: DatasetOut) -> str:
         + ([takes(target, needed, outlook.counted, units=count)] if needed else [])
     )
     return f"{outlook.text}. The target rate {100 * target:g} % cannot be promised from this dataset. Ways out: {ways}"
+
+
+class TrainingQueue(JobQueue):
+    """The job queue, with training jobs checked before they enter it."""
+
+    def submit(
+        self, request: JobRequest, idempotency_key: str | None = None, names: VisibleNames = EVERY_NAME
+    ) -> JobOut:
+        """Validate a request and queue it; the same ``idempotency_key`` with the same request gives the job it made
+        before, with another request a `Conflict`. Those who see other ``names`` have other keys."""
+        if idempotency_key is not None and not (
+            idempotency_key.isprintable() and 1 <= len(idempotency_key) <= 200
+        ):
+            raise InvalidInput(
+                "Idempotency-Key: expected 1 to 200 printable characters", field="Idempotency-Key"
+            )
+        once = (
+            None
+            if idempotency_key is None
+            else Once(key=_among(idempotency_key, names), request_sha256=_digest(request))
+        )
+
+        def prepare(session: Session) -> NewJob:
+            dataset = dataset_out(dataset_of(session, request.dataset, hold=True))
+            unlabelled_ref = request.unlabelled
+            unlabelled = (
+                None
+                if unlabelled_ref is None
+                else dataset_out(dataset_of(session, unlabelled_ref, hold=True))
+            )
+            return checked_request(request, dataset, self._settings, unlabelled)
+
+        return self.enqueue(prepare, once)
+
+
+def _among(key: str, names: VisibleNames) -> str:
+    """The key as it is stored: no other names give the same, and no key has a space."""
+    if names.everything:
+        return key
+    visible = json.dumps([names.prefix, sorted(names.members) if names.members is not None else None])
+    return f"{hashlib.sha256(visible.encode()).hexdigest()[:32]} {hashlib.sha256(key.encode()).hexdigest()}"
+
+
+def _digest(request: JobRequest) -> str:
+    body = json.dumps(request.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(body.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""All SQL of webhooks, but for adding deliveries: see `pairmark.service.audit.outbox`."""
+"""All SQL of webhooks, but for adding deliveries: see `pairmark.service.audit.log`."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pairmark
 from pairmark import SimilarityAuto
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.evaluation.validation import tpr_at
-from pairmark.models.pairs.subjects import subject_pairs
+from pairmark.models.pairs.sampling import subject_pairs
 from pairmark.models.registry import spec_of
 
 Rows = tuple[np.ndarray, np.ndarray]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pairmark.models.calibration.system_weights import SystemWeights, halves
+from pairmark.models.calibration.likelihood_ratios import SystemWeights, halves
 
 
 def test_weights_are_the_logistic_regression_of_balanced_pairs() -> None:

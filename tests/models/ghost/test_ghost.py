@@ -14,8 +14,7 @@ from sklearn.datasets import load_iris, load_wine
 import pairmark
 from pairmark.models import Ghost
 from pairmark.models.ghost.graphs import given_graph, nearest_graph
-from pairmark.models.ghost.registry import PAIRS, choose, known_names
-from pairmark.models.ghost.space import Space, draw_companions, scales_of
+from pairmark.models.ghost.space import PAIRS, Space, choose, draw_companions, known_names, scales_of
 
 X, y = load_wine(return_X_y=True)
 X = X.astype(np.float32)

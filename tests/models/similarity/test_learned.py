@@ -13,8 +13,8 @@ from sklearn.metrics import roc_auc_score
 
 import pairmark
 from pairmark.models import SimilarityForest, SimilarityTree
-from pairmark.models.pairs.identities import distinct_rows, identities_of_pairs
 from pairmark.models.pairs.sampling import pair_features, sample_pairs
+from pairmark.models.pairs.splits import distinct_rows, identities_of_pairs
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.pair_features.gaussian import learn
 from pairmark.models.similarity.pair_features.maps import LearnedFeatures, OutOfFold

@@ -24,10 +24,8 @@ from pairmark.service.galleries.calibration.thresholds import Thresholds
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.index import live_gallery as live_module
 from pairmark.service.galleries.items import item_repository
-from pairmark.service.galleries.items.batches import _note, _read_batch, send_batches
-from pairmark.service.galleries.items.imports import json_batches
-from pairmark.service.galleries.items.item_forms import RecordForm, form_of
-from pairmark.service.galleries.items.rows import RowErrors
+from pairmark.service.galleries.items.imports import _note, _read_batch, json_batches, send_batches
+from pairmark.service.galleries.items.rows import RecordForm, RowErrors, form_of
 from pairmark.service.galleries.searches import Searches, parse_search
 from pairmark.service.runtime.points import ServedPoint
 from pairmark.service.settings import Settings

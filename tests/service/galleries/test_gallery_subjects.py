@@ -11,8 +11,8 @@ import pytest
 from pairmark.models import MetricSimilarity, Plda
 from pairmark.service.db import Database
 from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries.index import gallery_view
 from pairmark.service.galleries.index import live_gallery as live_module
-from pairmark.service.galleries.index import subject_search
 from pairmark.service.galleries.index.live_gallery import LiveGallery
 from pairmark.service.galleries.items.rows import RowErrors
 from pairmark.service.settings import Settings
@@ -31,7 +31,7 @@ ESTIMATORS: dict[str, Any] = {
 def galleries(settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
     monkeypatch.setattr(live_module, "BLOCK_ROWS", 12)
     monkeypatch.setattr(live_module, "TAIL_ROWS", 5)
-    monkeypatch.setattr(subject_search, "TOUCHED", 3)
+    monkeypatch.setattr(gallery_view, "TOUCHED", 3)
     add_model(database, 1, 2)
     made = Galleries(database, settings)
     yield made

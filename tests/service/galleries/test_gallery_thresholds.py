@@ -21,10 +21,9 @@ from pairmark.service.galleries.calibration.identification import Identification
 from pairmark.service.galleries.calibration.kept_probes import load
 from pairmark.service.galleries.calibration.thresholds import Thresholds
 from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries.index import gallery_view
 from pairmark.service.galleries.index import live_gallery as live_module
-from pairmark.service.galleries.index import subject_search
-from pairmark.service.galleries.items.item_forms import VectorForm
-from pairmark.service.galleries.items.rows import RowErrors
+from pairmark.service.galleries.items.rows import RowErrors, VectorForm
 from pairmark.service.settings import Settings
 from pairmark.service.tables import GalleryCalibrationRow, GalleryProbe
 from tests.service.galleries.gallery_cases import NOTHING, WIDTH, add_model, rows, served
@@ -51,7 +50,7 @@ def estimators() -> dict[str, Any]:
 def galleries(settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
     monkeypatch.setattr(live_module, "BLOCK_ROWS", 12)
     monkeypatch.setattr(live_module, "TAIL_ROWS", 5)
-    monkeypatch.setattr(subject_search, "TOUCHED", 6)
+    monkeypatch.setattr(gallery_view, "TOUCHED", 6)
     add_model(database, 1)
     made = Galleries(database, settings)
     yield made

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.models.core.arrays import Float32
 from pairmark.service.galleries.calibration import probe_repository
-from pairmark.service.galleries.items.item_forms import ItemForm, Matrix
+from pairmark.service.galleries.items.rows import ItemForm, Matrix
 from pairmark.service.tables import GalleryCalibrationRow
 
 RECORD = np.dtype(

@@ -10,7 +10,7 @@ import numpy as np
 from pairmark.service.db import Database
 from pairmark.service.galleries.index.gallery_view import GalleryView, candidates_of, scores_candidates
 from pairmark.service.galleries.items import item_repository
-from pairmark.service.galleries.items.item_forms import RecordForm
+from pairmark.service.galleries.items.rows import RecordForm
 
 MAX_PAIRS = 200
 """Pairs of items of one subject that are looked at."""

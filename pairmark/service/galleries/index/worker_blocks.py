@@ -24,8 +24,8 @@ from pairmark.service.galleries import repository
 from pairmark.service.galleries.index.blocks import GalleryDisk, IndexBlock, make_block, open_block
 from pairmark.service.galleries.index.gallery_view import ItemHit, best_of_blocks
 from pairmark.service.galleries.items import item_repository
-from pairmark.service.galleries.items.item_forms import form_of
 from pairmark.service.galleries.items.metadata import Filter, choose
+from pairmark.service.galleries.items.rows import form_of
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 

@@ -7,11 +7,12 @@ why. What is wrong with the body as a whole (a damaged file, a matrix of another
 from __future__ import annotations
 
 import glob
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 import numpy as np
@@ -20,15 +21,26 @@ from numpy.typing import NDArray
 from pairmark.models.records.cells import MAX_CELL
 from pairmark.models.records.schema import Schema
 from pairmark.schemas.galleries import ImportOptions
+from pairmark.service.datasets.confined import Gone, reading
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.errors import InvalidInput
-from pairmark.service.galleries.items.item_forms import ItemForm, Matrix, RecordForm
 from pairmark.service.galleries.items.metadata import MAX_METADATA_BYTES
-from pairmark.service.galleries.items.rows import MAX_ID_BYTES, RowChecks, RowErrors, Rows
+from pairmark.service.galleries.items.rows import (
+    ERRORS_SHOWN,
+    MAX_ID_BYTES,
+    ItemForm,
+    Matrix,
+    RecordForm,
+    RowChecks,
+    RowErrors,
+    Rows,
+    form_of_task,
+)
 from pairmark.service.runtime.parsing import NO_NUMBER
 
 if TYPE_CHECKING:
     import duckdb
+
 
 _CELLS, _ARRAY_CELLS = 2_000_000, 16_000_000
 """Numbers of a batch, at most: of a table, which are Python's for a while, and of an array."""
@@ -266,7 +278,7 @@ def _source(
     from pairmark.service.datasets.tabular import CSV_SOURCE, check_width, csv_given, raise_if_full
 
     if kind == "csv":
-        from pairmark.service.datasets.text import first_record, plain_text
+        from pairmark.service.datasets.tabular import first_record, plain_text
 
         plain = plain_text(path, scratch, limits)
         delimiter, header = first_record(plain)
@@ -390,3 +402,102 @@ def _vectors_of(cells: Sequence[Any], dimension: int) -> tuple[NDArray[np.float3
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def confined_batches(
+    kind: str,
+    path: Path,
+    scratch: Path,
+    form: ItemForm,
+    errors: RowErrors,
+    options: ImportOptions,
+    limits: FileLimits,
+    has_left: Gone,
+) -> Generator[Rows, None, None]:
+    """Batches as `file_batches` makes them, read by a process of its own; `CallerGone` when the client has left."""
+    if kind == "raw":
+        # Such a body is as large as what it holds.
+        yield from file_batches(kind, path, scratch, form, errors, options, limits)
+        return
+    task = {
+        "function": "items",
+        "kind": kind,
+        "path": str(path),
+        "scratch": str(scratch),
+        "form": form.task(),
+        "options": ImportOptions.model_validate(options, from_attributes=True).model_dump(),
+    }
+    with reading(task, limits, has_left) as reader:
+        while "batch" in (message := reader.answer()):
+            _note(errors, message)
+            rows = _read_batch(scratch, message["batch"], form)
+            # The next one is read while this one is stored.
+            reader.tell({})
+            yield rows
+        _note(errors, message["result"])
+
+
+def send_batches(
+    stream: TextIO,
+    send: Callable[[Mapping[str, Any]], None],
+    limits: FileLimits,
+    *,
+    kind: str,
+    path: str,
+    scratch: str,
+    form: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What a reader does for `confined_batches`: each batch goes through files, and the next waits to be wanted."""
+    errors, n_sent = RowErrors(), 0
+
+    def news() -> dict[str, Any]:
+        nonlocal n_sent
+        count, n_sent = errors.count - n_sent, errors.count
+        return {"errors": errors.items[max(0, n_sent - count) :], "n_errors": count}
+
+    folder = Path(scratch)
+    batches = file_batches(
+        kind, Path(path), folder, form_of_task(form), errors, ImportOptions.model_validate(options), limits
+    )
+    for number, rows in enumerate(batches):
+        texts: dict[str, Any] = {
+            "ids": rows.ids,
+            "subjects": rows.subjects,
+            "metadata": rows.metadata,
+            "places": rows.places,
+        }
+        if isinstance(rows.form, RecordForm):
+            texts["records"] = list(rows.form.schema.values(rows.vectors))
+        else:
+            np.save(_vectors(folder, number), rows.vectors, allow_pickle=False)
+        _texts_path(folder, number).write_text(json.dumps(texts))
+        send({"batch": number, **news()})
+        if not stream.readline():
+            break
+    return news()
+
+
+def _read_batch(folder: Path, number: int, form: ItemForm) -> Rows:
+    vectors, texts = _vectors(folder, number), _texts_path(folder, number)
+    facts = json.loads(texts.read_text())
+    if isinstance(form, RecordForm):
+        rows = Rows(vectors=form.read_json(facts.pop("records"))[0], form=form, **facts)
+    else:
+        rows = Rows(vectors=np.load(vectors, allow_pickle=False), form=form, **facts)
+        vectors.unlink()
+    texts.unlink()
+    return rows
+
+
+def _vectors(folder: Path, number: int) -> Path:
+    return folder / f"batch{number}.npy"
+
+
+def _texts_path(folder: Path, number: int) -> Path:
+    return folder / f"batch{number}.json"
+
+
+def _note(errors: RowErrors, message: Mapping[str, Any]) -> None:
+    errors.count += message["n_errors"]
+    errors.items += message["errors"][: max(0, ERRORS_SHOWN - len(errors.items))]

@@ -19,8 +19,7 @@ from sqlalchemy import and_, delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from pairmark.service.galleries import repository
-from pairmark.service.galleries.items.item_forms import ItemForm
-from pairmark.service.galleries.items.rows import Rows, StoredRows, spellings, subject_spellings
+from pairmark.service.galleries.items.rows import ItemForm, Rows, StoredRows, spellings, subject_spellings
 from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.tables import GalleryItem, GalleryRemoval
 
