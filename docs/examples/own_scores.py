@@ -18,7 +18,7 @@ units = np.stack([person[left], person[right]], axis=1)
 # [decide]
 from pairmark import operating_point
 
-point = operating_point(scores, same, fpr=0.01, units=units, listing="random")
+point = operating_point(scores, same, fpr=0.01, units=units, listing="random-people")
 bound, confidence = point.fpr_upper_bound, point.confidence
 print(f"match above {point.threshold:.2f}: FPR at most {bound:.4f} at {100 * confidence:.0f} % confidence")
 print(f"TPR {point.tpr:.2f}, guarantee {point.guarantee}, from {point.n_units} people")

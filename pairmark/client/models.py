@@ -167,8 +167,8 @@ class ModelCalls(Calls):
 
         Units are the identity (open-set) or the sample (closed-set) on each side. Without them nothing is guaranteed,
         unless pairs are declared ``independent``, or a random sample of a ``population`` of so many pairs. ``listing``
-        (``all``, ``random``, ``drawn``) or ``blocks`` (``components``, or each pair's) say how the pairs were listed;
-        a list of unknown origin that is not all pairs guarantees nothing.
+        (``all``, ``drawn``, ``random-people``, ``random-rows``) or ``blocks`` (``components``, or each pair's) say how
+        the pairs were listed; a list of unknown origin that is not all pairs guarantees nothing.
         With several scores a pair, (n, n_systems), half of the units weigh the systems and the others calibrate.
         """
         body = {

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Field,
-)
+from pydantic import BeforeValidator, Field
 
 from pairmark.schemas.base import Answer, Moment, Page, Rate, Request
 
@@ -17,7 +15,11 @@ EventName = Literal["progress", "log", "done"]
 IF_BETTER = "if-better"
 Protocol = Literal["auto", "open-set", "closed-set"]
 GroupRole = Literal["together", "compare"]
-ListOrigin = Literal["all", "random", "blocks"]
+ListOrigin = Annotated[
+    Literal["all", "random-people", "random-rows", "blocks"],
+    # Jobs of 0.2.0 say so.
+    BeforeValidator(lambda origin: "random-people" if origin == "random" else origin),
+]
 Groups = Annotated[
     GroupRole,
     Field(
@@ -31,9 +33,10 @@ Listing = Annotated[
     ListOrigin | None,
     Field(
         description="for datasets that list pairs: how the list came about. `all`: every pair of the people; "
-        "`random`: drawn "
-        "without looking at people; `blocks`: all inside of blocks that share nobody, the connected parts of the "
-        "list, which become the units; null: unknown, and then nothing is guaranteed unless the list is all pairs"
+        "`random-people`: pairs of people, drawn without looking at what they have; `random-rows`: pairs of rows, "
+        "drawn at random, which guarantees nothing; `blocks`: all inside of blocks that share nobody, the connected "
+        "parts of the list, which become the units; null: unknown, and then nothing is guaranteed unless the list is "
+        "all pairs"
     ),
 ]
 

@@ -211,10 +211,12 @@ class ScoresOptions(Request):
         False,
         description="without units: you declare that no two pairs share a person, or depend on each other otherwise",
     )
-    listing: Literal["all", "random", "drawn"] | None = Field(
+    listing: Literal["all", "drawn", "random-people", "random-rows"] | None = Field(
         None,
-        description="which pairs of the units these are. `all`: every pair; `random`: listed without looking at "
-        "people; `drawn`: by Pairmark; null: unknown, unless they are all",
+        description="which pairs of the units these are. `all`: every pair; `drawn`: by Pairmark; "
+        "`random-people`: pairs of people, drawn without looking at what they have; `random-rows`: pairs of their "
+        "samples, drawn at random, which guarantees nothing unless `population` is given; null: unknown, unless "
+        "they are all",
     )
     population: int | None = Field(
         None,

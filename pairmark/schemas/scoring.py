@@ -27,7 +27,8 @@ from pairmark.schemas.vectors import (
 ORIGIN_TEXT = (
     "how the calibration pairs came about: `all` pairs of the units, `drawn` by Pairmark, listed at `random`, inside "
     "of `blocks`, `independent` of each other, a random sample of a `population`; or, with nothing guaranteed, "
-    "`unknown`, `unnamed` (no units), `assumed` (people were guessed) or `imported` (in a file that is not signed)"
+    "`random-rows` (pairs of samples were drawn), `unknown`, `unnamed` (no units), `assumed` (people were guessed) or "
+    "`imported` (in a file that is not signed)"
 )
 IMPORTED_TEXT = (
     "whether the calibration came in a file: `signed`, or `unsigned`, which guarantees nothing; null: it was "

@@ -135,7 +135,9 @@ def test_states_of_earlier_versions_load_and_suppose_nothing_that_they_do_not_sa
     people = People(m=90, n_pairs=30_000).draw(np.random.default_rng(0))
     few = np.random.default_rng(1).random(len(people.scores)) < 0.5
     for kept, guarantee in ((slice(None), "finite-sample"), (few, "none")):
-        now = Calibration.fit(people.scores[kept], people.same[kept], people.units[kept], listing="random")
+        now = Calibration.fit(
+            people.scores[kept], people.same[kept], people.units[kept], listing="random-people"
+        )
         arrays, meta = now.to_state()
         older = {name: meta[name] for name in meta.keys() - {"origin", "counted", "population"}}
         # Seeds and random numbers of earlier versions play no part: they are decided anew.

@@ -42,7 +42,7 @@ def test_names_play_no_part_in_a_threshold(how: str, fpr: float) -> None:
     options: dict[str, object] = {}
     if how == "list":
         scores, same, units = thin(0.5)
-        options = {"listing": "random"}
+        options = {"listing": "random-people"}
     elif how == "cells":
         pairs = held_out_pairs(np.arange(260) // 2, protocol="open-set", n_pairs=2_000, random_state=0)
         scores = np.random.default_rng(2).standard_normal(len(pairs)) + 4.0 * pairs.same
@@ -99,7 +99,8 @@ def test_what_is_expected_rises_with_people_and_never_passes_the_best() -> None:
     ("options", "origin", "guarantee"),
     [
         ({}, "unknown", "none"),
-        ({"listing": "random"}, "random", "finite-sample"),
+        ({"listing": "random-people"}, "random", "finite-sample"),
+        ({"listing": "random-rows"}, "random-rows", "none"),
         ({"listing": "drawn"}, "drawn", "finite-sample"),
         ({"blocks": "components"}, "blocks", "finite-sample"),
         ({"units": None}, "unnamed", "none"),
@@ -119,7 +120,7 @@ def test_a_list_is_promised_what_its_origin_allows(options: dict, origin: str, g
     if guarantee == "none":
         # What would change it is said.
         assert "Nothing is guaranteed" in point.meaning
-        assert "independent=True" in point.meaning or "listing='random'" in point.meaning
+        assert "independent=True" in point.meaning or "listing='random-people'" in point.meaning
     else:
         assert "30 %" in point.meaning
         assert " if " in point.meaning
@@ -174,7 +175,7 @@ def test_a_stored_calibration_keeps_its_origin() -> None:
     scores, same, units = thin(0.4)
     inside = units[:, 0] // 5 == units[:, 1] // 5
     for made in (
-        Calibration.fit(scores, same, units, listing="random"),
+        Calibration.fit(scores, same, units, listing="random-people"),
         Calibration.fit(scores[inside], same[inside], units[inside], blocks="components"),
         Calibration.fit(scores, same, population=50_000),
     ):

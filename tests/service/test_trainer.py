@@ -242,9 +242,9 @@ def test_units_of_a_pairs_file_are_people_or_said_to_be_assumed(deployment):
     deployment.upload("named", X, y, pairs="\n".join(["left,right,same", *plain]) + "\n")
     for number, (name, listing, origin, guarantee) in enumerate(
         (
-            ("guessed", "random", "assumed", "none"),
-            ("owned", "random", "random", "finite-sample"),
-            ("named", "random", "random", "finite-sample"),
+            ("guessed", "random-people", "assumed", "none"),
+            ("owned", "random-people", "random", "finite-sample"),
+            ("named", "random-rows", "random-rows", "none"),
             ("named", None, "unknown", "none"),
         )
     ):

@@ -275,7 +275,8 @@ class Calibration:
             pairs carry the same unit twice; sample in closed-set use), or None. A frame or a tuple of two columns
             (lists, arrays, Series, categoricals) will do.
         protocol : inferred when None: closed-set if any same pair carries two different units.
-        listing : which pairs of the units these are: ``all``; ``random``, listed without looking at people; ``drawn``
+        listing : which pairs of the units these are: ``all``; ``random-people``, pairs of people drawn without looking
+            at what they have; ``random-rows``, pairs of their samples, which guarantee nothing; ``drawn``
             by `pairmark.models.pairs`; None: unknown, unless they are all.
         blocks : (n_pairs,) the block that each pair was listed in, or ``components``, the connected parts of the list.
             Blocks become the units, each of the same weight.

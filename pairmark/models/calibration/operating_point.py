@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 from pairmark.models.pairs.samples import PairSample
 
-Listing = Literal["all", "random", "drawn"]
+Listing = Literal["all", "drawn", "random-people", "random-rows"]
 Origin = Literal[
     "all",
     "random",
+    "random-rows",
     "drawn",
     "blocks",
     "independent",
@@ -33,15 +34,19 @@ GUARANTEES: dict[Guarantee, str] = {
     "none": "nothing is guaranteed",
 }
 """What holds with the confidence asked, by `guarantee`; `meaning_of` says it of one answer."""
-LISTINGS = ("all", "random", "drawn")
+LISTINGS = ("all", "drawn", "random-people", "random-rows")
 
 _LISTED = (
-    "score every pair of the calibration people; or draw the pairs at random, or let Pairmark draw them, and declare "
-    "it (listing='random' or 'drawn'); or, where pairs were listed inside of blocks, give each pair's block (blocks)"
+    "score every pair of the calibration people; or draw pairs of people at random, or let Pairmark draw them, and "
+    "declare it (listing='random-people' or 'drawn'); or, where pairs were listed inside of blocks, give each pair's "
+    "block (blocks)"
 )
 _WANTING: dict[str, str] = {
     "unknown": "pairs are a list whose origin is not known, and a list that was chosen by looking at people can hide "
     f"those who match many: {_LISTED}",
+    "random-rows": "pairs of samples were drawn at random, which favors people of many samples, and those of few may "
+    "match many: draw pairs of people (listing='random-people'), or judge a random sample of one stated set of pairs "
+    "(population)",
     "unnamed": "nothing says whom the pairs are of, and pairs that share a person are not independent: name the units, "
     "or declare that no two pairs share a person (independent=True)",
     "assumed": "nothing says whose the points are, so people were guessed from same pairs: give labels, groups or "
@@ -89,7 +94,9 @@ def origin_of(
             f"listing is 'all', but not every two of the {sample.n_units} units are a scored pair; expected all pairs, "
             "or another listing"
         )
-    return "unknown" if listing is None else "random" if listing == "random" else "drawn"
+    if listing is None:
+        return "unknown"
+    return "random-rows" if listing == "random-rows" else "random" if listing == "random-people" else "drawn"
 
 
 def assumptions(origin: str, *, rows_checked: bool = False) -> list[dict[str, str]]:
@@ -179,7 +186,7 @@ class InsufficientCalibrationData(ValueError):
     >>> people = np.column_stack([np.arange(40), np.arange(40) + 40])
     >>> scores = np.linspace(0, 1, 40)
     >>> try:
-    ...     operating_point(scores, np.zeros(40), 0.001, units=people, listing="random")
+    ...     operating_point(scores, np.zeros(40), 0.001, units=people, listing="random-people")
     ... except InsufficientCalibrationData as error:
     ...     print(round(error.smallest_fpr["finite-sample"], 3), error.required_units["finite-sample"])
     0.072 5990

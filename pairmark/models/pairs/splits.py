@@ -185,7 +185,7 @@ class HeldOutPairs:
     units: Int64 = field(repr=False)
     protocol: Protocol
     units_assumed: bool = False
-    listing: Literal["all", "random", "drawn"] | None = "drawn"
+    listing: Literal["all", "drawn", "random-people", "random-rows"] | None = "drawn"
     blocks: Int64 | Literal["components"] | None = None
     population: int | None = None
 

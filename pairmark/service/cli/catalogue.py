@@ -228,7 +228,7 @@ def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
     if dataset["n_pairs"] and dataset["population"] is None:
         to.print(
             "promise: depends on how the list of pairs came about. Name it with `pairmark train --listing all`, "
-            "`random` or `blocks`; of a list of unknown origin nothing is guaranteed"
+            "`random-people` or `blocks`; of a list of unknown origin nothing is guaranteed"
         )
     output.warn(to, dataset.get("warnings") or [])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,12 +101,12 @@ def listed_pairs(
     """
     assert data.pairs is not None
     population = data.pairs.population
-    origin: Literal["random"] | None = "random" if listing == "random" else None
+    origin = listing if listing in ("random-people", "random-rows") else None
     if numbers.size > n_pairs:
         if population is None and (
             listing == "all" or (listing is None and _all_listed(data, numbers, units))
         ):
-            origin = "random"
+            origin = "random-people"
         numbers = np.sort(np.random.default_rng(random_state).choice(numbers, size=n_pairs, replace=False))
     return HeldOutPairs(
         left=np.asarray(data.pairs.left)[numbers],
