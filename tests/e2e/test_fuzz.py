@@ -98,6 +98,12 @@ def test_nothing_made_from_the_document_breaks_the_service(
     review = digits_deployment.http.post("/reviews", json={"source": {"refs": pairs}})
     assert review.status_code == 201, review.text
     there["review_id"] = review.json()["id"]
+    table = {"file": ("table.csv", "id,name\n1,ann\n2,bob\n3,cem\n")}
+    form = {"name": "table", "unlabelled": "true"}
+    assert digits_deployment.http.post("/datasets", data=form, files=table).status_code == 201
+    links = digits_deployment.http.post("/links", json={"left": "table"})
+    assert links.status_code == 202, links.text
+    there["link_id"] = links.json()["id"]
     there["tenant"] = "fuzzed"
     assert digits_deployment.http.put("/tenants/fuzzed", json={}).status_code == 200
     seen: dict[str, set[int]] = {}

@@ -192,7 +192,8 @@ def test_versions_are_promoted_rolled_back_moved_and_deleted(serve: Serve) -> No
 
     problem(http.post("/match?fpr=0.2", json=body), 404, "unknown-model")
     for version in (1, 2):
-        assert server.train(**request, params={**params, "random_state": version})["version"] == version
+        params["random_state"] = version
+        assert server.train(**request, params=params, promote=True)["version"] == version
         assert served() == version
     alias = http.get("/models/people/aliases/production")
     etag = alias.headers["etag"]

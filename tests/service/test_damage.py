@@ -43,7 +43,11 @@ def test_production_without_its_calibration_is_not_ready(deployment, client):
     assert "1 production versions" in answer.json()["detail"]
     assert "faces" not in answer.json()["detail"]
     pair = people(2, 1)[0].tolist()
-    answer = client.post("/match?fpr=0.5", json={"model": "faces", "left": pair[0], "right": pair[1]})
+    # A process that has not loaded it yet.
+    with httpx.Client(
+        transport=InProcessTransport(create_app(deployment.settings, warm=False)), base_url="http://here"
+    ) as other:
+        answer = other.post("/match?fpr=0.5", json={"model": "faces", "left": pair[0], "right": pair[1]})
     assert (answer.status_code, answer.json()["type"]) == (503, "/problems/damaged-row")
     assert "faces:1" in answer.json()["detail"]
 

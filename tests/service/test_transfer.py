@@ -75,8 +75,10 @@ def test_an_imported_version_answers_the_same(deployment, elsewhere, exported):
         for store, version in ((deployment.store, ours), (elsewhere, theirs))
     ]
     # Nobody vouches for the scores in the file, so they answer without a guarantee.
-    assert points[1] == replace(points[0], origin="imported")
+    assert points[1] == replace(points[0], origin="imported", assumes=points[1].assumes)
     assert [point.guarantee for point in points] == ["finite-sample", "none"]
+    drawn = [entry for entry in points[1].assumes if entry["assumption"] == "pairs-drawn"]
+    assert drawn == [{"assumption": "pairs-drawn", "status": "unchecked"}]
     assert elsewhere.reports.roc("copy", 1) == deployment.store.reports.roc("faces", 1)
     assert elsewhere.resolve("copy") == ("copy", 1)
 

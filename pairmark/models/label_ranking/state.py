@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64
+from pairmark.models.core.artefact import OutdatedModel
 from pairmark.models.core.schema import Array, State, StateSchema, StoredState, refuse
 from pairmark.models.core.state import Fact, StateRecord
 from pairmark.models.label_ranking.base import RankerBase
-from pairmark.models.label_ranking.candidates import CANDIDATE_CLASSES, Candidate, CandidateName
+from pairmark.models.label_ranking.candidates import CANDIDATE_CLASSES, Candidate
 from pairmark.models.label_ranking.pair_models import STORED, PairModels, UserPairs
 from pairmark.models.label_ranking.trees import Trees, require_trees
 
@@ -59,13 +60,13 @@ class PairwiseState(RankerBase):
 class LabelRankingAutoState(RankerBase):
     """Every kept candidate, its number in the names of its arrays, and the weights."""
 
-    _member_names: Annotated[list[CandidateName], Fact(name="members"), Field(min_length=1)]
+    _member_names: Annotated[list[str], Fact(name="members"), Field(min_length=1)]
     members_: Annotated[
         dict[str, Candidate],
         StateRecord(
             prefix="member{0}_",
             each=lambda file: file.facts.members,
-            of=lambda _, name: CANDIDATE_CLASSES[name],
+            of=lambda _, name: _candidate_class(name),
         ),
     ]
     weights_: Annotated[dict[str, float], Fact()]
@@ -83,6 +84,13 @@ class LabelRankingAutoState(RankerBase):
         names = file.facts.members
         if len(set(names)) < len(names) or set(names) - file.facts.weights.keys():
             raise refuse("members", None, f"is {names} in the manifest", "each once, with a weight")
+
+
+def _candidate_class(name: str) -> Any:
+    """What holds the state of a candidate of that name; an `OutdatedModel` where there is none any more."""
+    if name not in CANDIDATE_CLASSES:
+        raise OutdatedModel(f"members has {name[:80]!r}; expected some of {', '.join(CANDIDATE_CLASSES)}")
+    return CANDIDATE_CLASSES[name]
 
 
 TREES = StateSchema(TreesState)

@@ -245,7 +245,7 @@ def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
     race = facts.get("race") or {}
     if race.get("candidates"):
         to.print(f"\nchosen by cross-validation: {race['winner']}, the simplest of the best")
-        of = ("candidate", "mean TPR", "difference", "folds", "CPU seconds")
+        of = ("candidate", "mean TPR", "difference", "folds", "counted seconds")
         output.table(of, [_candidate(table) for table in race["candidates"]])(to)
         if any(not table["folds"] for table in race["candidates"]):
             to.print("0 folds: not tried, since the budget ended before")
@@ -286,7 +286,13 @@ def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
 def _candidate(candidate: dict[str, Any]) -> tuple[Any, ...]:
     apart = None if candidate["chosen"] else candidate.get("difference")
     margin = f"{apart['value']:+.3f} ({_interval(apart['interval'])})" if apart else None
-    return candidate["name"], candidate["mean_tpr"], margin, candidate["folds"], candidate["seconds"]
+    return (
+        candidate["name"],
+        candidate["mean_tpr"],
+        margin,
+        candidate["folds"],
+        candidate["reference_seconds"],
+    )
 
 
 def _difference(entry: dict[str, Any]) -> str | None:
