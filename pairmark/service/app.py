@@ -103,7 +103,11 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Refused, refused)
-    plain = {(route.method, route.path): route for route in guarded_routes() if isinstance(route, PlainRoute)}
+    plain = {
+        (route.method, route.path): route
+        for route in guarded_routes()
+        if isinstance(route, PlainRoute) and "{" not in route.path
+    }
     app.guard = partial(Guard, settings=settings, plain=plain)
     app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]
     return app

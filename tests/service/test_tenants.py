@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -110,7 +111,7 @@ def test_no_route_shows_a_tenant_anothers_names(house: House) -> None:
     }
     ids = {"job_id": job, "calibration_id": calibration, "key_id": key, "tenant": "beta"}
     for route in guarded_routes():
-        path = route.path.replace(":path}", "}")
+        path = re.sub(r":\w+}", "}", route.path)
         named = [one for one in ("name", "ref", "gallery", *ids) if f"{{{one}}}" in path]
         for method in sorted(route.methods & {"GET", "POST", "PUT", "DELETE"}):
             answers = []
@@ -139,6 +140,13 @@ def test_no_route_shows_a_tenant_anothers_names(house: House) -> None:
     assert other.get(f"/galleries/{OTHERS}/items").json()["items"][0]["id"] == HIDDEN
     assert other.get(f"/models/{OTHERS}/versions/1").status_code == 200
     assert other.get("/keys").json()["items"][0]["revoked_at"] is None
+
+
+def test_an_address_as_the_document_writes_it_names_nothing(house: House) -> None:
+    own = house.client("acme")
+    for route in guarded_routes():
+        if "{" in route.path and route.method == "POST":
+            assert own.post(route.path.replace("{", "%7B").replace("}", "%7D"), json={}).status_code < 500
 
 
 def test_no_body_reaches_anothers_names(house: House) -> None:
