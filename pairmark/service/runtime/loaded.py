@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from pairmark.models.core.artefact import OutdatedModel
 from pairmark.service.caches import BoundedCache
-from pairmark.service.errors import Conflict, CorruptArtefact, PairmarkError
+from pairmark.service.errors import CorruptArtefact, PairmarkError
 from pairmark.service.runtime.catalogue import CatalogueView, VersionEntry
 from pairmark.service.runtime.metrics import LOADED, LOADS
 from pairmark.service.runtime.versions import LoadedVersion
@@ -118,11 +117,8 @@ class LoadedVersions:
                 extra={"model": entry.name, "version": entry.version},
                 exc_info=error,
             )
-            what = f"{entry.name}:{entry.version} could not be loaded"
-            problem = kind or (
-                Conflict(f"{what}: {error}")
-                if isinstance(error, OutdatedModel)
-                else CorruptArtefact(f"{what}; it is not served")
+            problem = kind or CorruptArtefact(
+                f"{entry.name}:{entry.version} could not be loaded; it is not served"
             )
             LOADS.labels("failed").inc()
             self._failed[key] = (problem, time.monotonic() + RETRY_FAILED_S)

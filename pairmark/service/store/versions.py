@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
-from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.core.artefact import ArtefactError, OutdatedModel
 from pairmark.models.registry import KINDS, spec_of
 from pairmark.models.registry import load as load_artefact
 from pairmark.schemas.datasets import Promise
@@ -15,7 +15,7 @@ from pairmark.schemas.models import AliasOut, CalibrationOut, Imported, Lineage,
 from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.promises import FEWEST, population_of, promise_of
 from pairmark.service.db import Database
-from pairmark.service.errors import CorruptArtefact, UnknownModel
+from pairmark.service.errors import Conflict, CorruptArtefact, UnknownModel
 from pairmark.service.names import beside
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository
@@ -40,10 +40,12 @@ class VersionStore:
 
     def load(self, row: ModelVersion, name: str) -> Any:
         """The fitted learner of a version, every byte checked against what was stored; `CorruptArtefact` when the
-        artefact is missing or was changed."""
+        artefact is missing or was changed, `Conflict` when its format has gone."""
         folder = self.blobs.folder(row.artefact)
         try:
             return load_artefact(folder)
+        except OutdatedModel as error:
+            raise Conflict(f"{name}:{row.version} is of an earlier version: {error}") from error
         except ArtefactError as error:
             raise CorruptArtefact(
                 f"{name}:{row.version} cannot be loaded: {error}", model=name, version=row.version
