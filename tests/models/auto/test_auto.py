@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from dataclasses import replace
@@ -197,8 +198,9 @@ def test_a_busy_machine_and_a_slow_candidate_change_nothing(monkeypatch: pytest.
         return fit(self, *given)
 
     def spin() -> None:
+        # A loop of Python would hold the interpreter for 5 ms each time that a kernel comes back.
         while not over.is_set():
-            sum(range(1_000))
+            hashlib.sha256(bytes(1 << 20))
 
     busy = threading.Thread(target=spin)
     busy.start()
