@@ -147,6 +147,19 @@ def test_equal_rows_are_duplicates_and_each_is_linked_once(tmp_path: Path) -> No
     assert summary.links == 600 - summary.entities
 
 
+def test_rows_twice_in_a_table_of_few_columns_are_duplicates(tmp_path: Path) -> None:
+    twice = {
+        "id": [f"r{row}" for row in range(600)],
+        "name": [f"ann {row // 2}" for row in range(600)],
+        "born": [f"{1950 + row // 2 % 50}-01-0{1 + row // 2 % 9}" for row in range(600)],
+    }
+    summary, rows = linked(tmp_path, write(tmp_path / "t.csv", twice))
+    assert summary.links == summary.entities == 300
+    assert {(row["left"], row["right"]) for row in rows} == {
+        (f"r{at}", f"r{at + 1}") for at in range(0, 600, 2)
+    }
+
+
 def test_records_that_contradict_each_other_stay_apart(tmp_path: Path) -> None:
     from pairmark.models.records.linking.entities import entities
 

@@ -37,6 +37,8 @@ _MOST_JOINED = 4
 _DEPENDENT = 10.0
 _FEWEST_DEPENDENT = 0.05
 """Pairs for each row that are equal in two columns and in hardly any other, from which on the two depend."""
+_TELLING = 4
+"""Columns from which on strangers who share two can be told from matches: by the others."""
 
 
 class Linking:
@@ -250,6 +252,8 @@ class Linking:
 
     def _dependent(self) -> list[tuple[int, ...]]:
         """Columns that strangers share together, in groups; the others alone."""
+        if len(self.fields) < _TELLING:
+            return [(at,) for at in range(len(self.fields))]
         strengths = []
         for pair, equal in self.equal.items():
             if len(pair) == 2:
