@@ -47,6 +47,8 @@ def link_files(
     if settings.job_threads is not None:
         config["threads"] = str(settings.job_threads)
     with closing(duckdb.connect(str(scratch / "links.duckdb"), config=config)) as connection:
+        # Its own bar would go to standard output, where the answer goes.
+        connection.execute("SET enable_progress_bar = false")
         tables = read_tables(connection, files, scratch, limits, id_column=id_column, columns=columns)
         linking = Linking(connection, tables.fields, tables.n_rows, tables.n_left)
         try:
