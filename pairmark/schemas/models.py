@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
@@ -22,6 +22,15 @@ LONGEST_REASON = 500
 """Characters of a reason that are kept."""
 Imported = Literal["signed", "unsigned"]
 """How a calibration came in a file."""
+
+ProtocolUsed = Annotated[
+    str,
+    Field(
+        description="`open-set`: people or things that new ones will join; `closed-set`: classes that are all "
+        "there are",
+        examples=["open-set"],
+    ),
+]
 
 
 class LearnerOut(Answer):
@@ -113,11 +122,7 @@ class CalibrationOut(Answer):
         description="SHA-256 of the dataset's file",
         examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
     )
-    protocol: str = Field(
-        description="`open-set`: people or things that new ones will join; `closed-set`: classes that are all "
-        "there are",
-        examples=["open-set"],
-    )
+    protocol: ProtocolUsed
     summary: dict[str, Any] = Field(
         description="pairs, units, and the smallest rate each method supports",
         examples=[{"protocol": "open-set", "n_units": 1196, "origin": "drawn"}],
@@ -609,11 +614,7 @@ class EvaluationOut(Answer):
         description="SHA-256 of the dataset's file",
         examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
     )
-    protocol: str = Field(
-        description="`open-set`: people or things that new ones will join; `closed-set`: classes that are all "
-        "there are",
-        examples=["open-set"],
-    )
+    protocol: ProtocolUsed
     metrics: dict[str, Any] = Field(
         description="the measured metrics, by name",
         examples=[
