@@ -72,7 +72,7 @@ def blocks(rng: Rng, *, n: int, size: int, rate: float = 0.05, share: float = 0.
     return {
         "auto": failed(true_rate, rate, made()),
         "blocks": failed(true_rate, rate, made(blocks="components")),
-        "declared random": failed(true_rate, rate, made(listing="random")),
+        "declared random": failed(true_rate, rate, made(listing="random-people")),
     }
 
 
@@ -102,7 +102,7 @@ def rare_listing(rng: Rng, *, m: int = 400, share: float = 0.01, rate: float = 0
     listed = rng.random(len(units)) < np.where(wolf[units].any(axis=1), 0.002, 0.03)
     made = [
         Calibration.fit(scores[listed], np.zeros(listed.sum()), units[listed], listing=listing)
-        for listing in (None, "random")
+        for listing in (None, "random-people")
     ]
     true_rate = wolves_rate(share, 1.0)
     return {

@@ -581,7 +581,7 @@ def _calibrated(world: World, drawn: Scored) -> Calibration:
         protocol="closed-set" if isinstance(world, Classes) else "open-set",
         n_replicates=1_000,
         n_jobs=1,
-        listing="random" if isinstance(world, Photos) or getattr(world, "listed", "") else "drawn",
+        listing="random-people" if isinstance(world, Photos) or getattr(world, "listed", "") else "drawn",
     )
 
 
