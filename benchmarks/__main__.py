@@ -18,7 +18,6 @@ from pairmark.version import commit
 
 SHARED = {
     "default_search": "gallery_search",
-    "record_labels": "records",
     "record_peers": "records",
     "request_cost": "http_peers",
 }

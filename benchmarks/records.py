@@ -1,4 +1,4 @@
-"""Matching records of tables: published splits, identities never met, labels that are few, and other packages.
+"""Matching records of tables: published splits, identities never met, and other packages.
 
 DBLP-ACM (clean and dirty), Amazon-Google and Abt-Buy come with training, validation and test pairs. Models learn
 from the training pairs; the threshold is the best of the validation pairs; F1 is of the test pairs.
@@ -14,10 +14,6 @@ comparisons and learns with its own model: dedupe and recordlinkage by logistic 
 and Sunter with m of the training pairs; GoldenMatch, without a language model, weighs all fields alike and learns
 nothing here. CPU is of everything from the table to the scores.
 
-``record_labels``: F1 by the number of labelled pairs, chosen as `pairmark label` chooses them and drawn at random. Then
-customers in households, so that fields decide who is a candidate: thresholds of pairs drawn from the candidates, and of
-people for lone pairs, each held against the rate among all pairs that it is about.
-
 All need ``records/`` in ``PAIRMARK_DATA``.
 """
 
@@ -27,8 +23,7 @@ import csv
 import logging
 import time
 import warnings
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,13 +35,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.common import Claim, Preset, Result, needed_data
-from pairmark import operating_point
 from pairmark.models.records.blocking import candidate_pairs, recall
 from pairmark.models.records.comparators import Comparators
 from pairmark.models.records.estimator import RecordSimilarity
 from pairmark.models.records.fellegi_sunter import FellegiSunter
 from pairmark.models.records.inference import infer
-from pairmark.models.records.labelling import LabellingPool
 from pairmark.models.records.schema import Records, Schema
 from pairmark.models.records.tables import declaration
 
@@ -54,9 +47,6 @@ AMONG = "pairmark, among candidates"
 GOALS_AMONG = {"dblp-acm": 0.99, "dblp-acm-dirty": 0.99, "amazon-google": 0.81, "abt-buy": 0.95}
 GOALS = {"dblp-acm": 0.985, "dblp-acm-dirty": 0.98, "amazon-google": 0.75, "abt-buy": 0.925}
 PARTS = ("train", "valid", "test")
-N_LABELS = (100, 200, 400, 800)
-AT_A_TIME = 20
-"""Labels asked for before the next are chosen."""
 Score = Callable[[Any, Any], Any]
 """Scores of pairs of rows, from their left and right numbers."""
 
@@ -117,42 +107,6 @@ def record_peers(preset: Preset) -> Result:
                   measured=round(found["pairmark"] - best, 4), holds=found["pairmark"] > best)
         )  # fmt: skip
     return Result(rows=rows, claims=claims)
-
-
-def record_labels(preset: Preset) -> Result:
-    """Two sets and twelve worlds of 50 draws; ``quick``: one set, up to 200 labels, and four worlds of 25."""
-    full = preset == "full"
-    worlds, draws = (12, 50) if full else (4, 25)
-    rows, claims = [], []
-    for name in ("abt-buy", "amazon-google") if full else ("abt-buy",):
-        curve = learning_curve(
-            *read_published(needed_data("records", name)), N_LABELS if full else N_LABELS[:2]
-        )
-        rows += [
-            {"set": name, "labelled pairs": n, "F1, chosen": round(chosen, 4), "F1, drawn": round(drawn, 4)}
-            for n, (chosen, drawn) in curve.items()
-        ]
-        chosen, drawn = curve[N_LABELS[1]]
-        claims.append(
-            Claim(what=f"{name}: F1 of 200 chosen pairs beyond that of 200 drawn ones", goal="above 0",
-                  measured=round(chosen - drawn, 4), holds=chosen > drawn)
-        )  # fmt: skip
-    # Of all calibrations; the worst of so many worlds would be beyond by chance.
-    most = 0.05 + 2 * (0.05 * 0.95 / (worlds * draws)) ** 0.5
-    facts = {}
-    for what, rates in (("among candidates", rates_among_candidates), ("lone pairs", rates_of_lone_pairs)):
-        ratios = np.array([ratio for world in range(worlds) for ratio in rates(world, draws)])
-        beyond = float((ratios > 1).mean())
-        facts[what] = {
-            "calibrations": ratios.size,
-            "beyond": beyond,
-            "mean of FPR / rate": float(ratios.mean()),
-        }
-        claims.append(
-            Claim(what=f"{what}: calibrations beyond the rate", goal=f"at most .05 and two standard errors, {most:.3f}",
-                  measured=round(beyond, 4), holds=beyond <= most)
-        )  # fmt: skip
-    return Result(rows=rows, claims=claims, facts=facts)
 
 
 # ---------------------------------------------------------------- published sets
@@ -427,198 +381,3 @@ LEARNERS: Mapping[str, Callable[[Schema, Records, Any], Score]] = {
     "splink": by_splink,
     "GoldenMatch": by_goldenmatch,
 }
-
-
-# ---------------------------------------------------------------- labels
-
-
-def learning_curve(
-    schema: Schema,
-    cells: Records,
-    pairs: dict[str, Any],
-    n_labels: tuple[int, ...],
-) -> dict[int, tuple[float, float]]:
-    """Test F1 by the number of labelled pairs, chosen by `LabellingPool` and drawn at random from its candidates.
-
-    A pair is the same where a published part says so; others are different. Test and validation pairs are never asked.
-    """
-    same_as = {
-        tuple(sorted((int(a), int(b))))
-        for left, right, same in pairs.values()
-        for a, b in zip(left[same], right[same], strict=True)
-    }
-
-    def truth(left: Any, right: Any) -> np.ndarray:
-        return np.array(
-            [tuple(sorted((int(a), int(b)))) in same_as for a, b in zip(left, right, strict=True)], bool
-        )
-
-    n_left = int(max(side[0].max() for side in pairs.values())) + 1
-    pool = LabellingPool(schema, cells, n_left, random_state=0)
-    held_out = np.concatenate([pool.codes(*pairs[part][:2]) for part in ("valid", "test")])
-    rows = np.empty((0, 2), dtype=np.int64)
-    order = pool.draws(*pairs["test"][:2])
-    order = order[~np.isin(pool.codes(order[:, 0], order[:, 1]), held_out)]
-    curve = {}
-    for n in n_labels:
-        while len(rows) < n:
-            labels = truth(rows[:, 0], rows[:, 1])
-            chosen = pool.choose(
-                min(AT_A_TIME, n - len(rows)), rows[:, 0], rows[:, 1], labels, held_out.tolist()
-            )
-            rows = np.concatenate([rows, chosen])
-        found = []
-        for part in (rows, order[:n]):
-            model = RecordSimilarity(columns=declaration(schema), random_state=0)
-            same = truth(part[:, 0], part[:, 1])
-            if same.all() or not same.any():
-                found.append(0.0)
-                continue
-            model.fit_pairs(cells[part[:, 0]], cells[part[:, 1]], same)
-            found.append(judged(lambda a, b, m=model: m.score_pairs(cells, a, b), pairs))
-        curve[n] = (found[0], found[1])
-    return curve
-
-
-def rates_among_candidates(world: int, draws: int, fpr: float = 0.02) -> Iterator[float]:
-    """FPR over the rate asked for, of the different pairs of the list that was drawn from; refusals are left out.
-
-    Customers live in households, and candidates share rare cells, so who is listed depends on the fields that are
-    compared. Chosen pairs train; for each of many random draws from the rest the threshold is computed anew.
-    """
-    random = np.random.default_rng([6, world])
-    table, who = twice(300, random)
-    schema = infer(table, COLUMNS).schema
-    cells = schema.read(table)
-    pool = LabellingPool(schema, cells, random_state=world)
-    rows = np.empty((0, 2), dtype=np.int64)
-    while len(rows) < 80:
-        chosen = pool.choose(20, rows[:, 0], rows[:, 1], who[rows[:, 0]] == who[rows[:, 1]])
-        rows = np.concatenate([rows, chosen])
-    model = RecordSimilarity(columns=COLUMNS, n_estimators=20, n_forest=20, random_state=world)
-    model.fit_pairs(cells[rows[:, 0]], cells[rows[:, 1]], who[rows[:, 0]] == who[rows[:, 1]])
-    listed = pool.draws(rows[:, 0], rows[:, 1])
-    scores = model.score_pairs(cells, listed[:, 0], listed[:, 1])
-    same = who[listed[:, 0]] == who[listed[:, 1]]
-    for _ in range(draws):
-        drawn = random.permutation(len(listed))[:400]
-        try:
-            point = operating_point(scores[drawn], same[drawn], fpr, population=len(listed))
-        except ValueError:
-            continue
-        yield float((scores[~same] > np.float32(point.threshold)).mean()) / fpr
-
-
-def rates_of_lone_pairs(world: int, draws: int, fpr: float = 0.05, n_people: int = 160) -> Iterator[float]:
-    """The same for pairs of new customers, calibrated on people: training pairs are half candidates, which look alike;
-    households share cells. The truth is the rate among all pairs of different people of a population of 700."""
-    random = np.random.default_rng([7, world])
-    table, who = twice(200, random)
-    model = RecordSimilarity(columns=COLUMNS, n_estimators=20, n_forest=20, n_pairs=4_000, random_state=world)
-    model.fit(table, who)
-    cells = model._validated(twice(700, random)[0], "X")
-    left, right = np.triu_indices(700, 1)
-    different = model.score_pairs(cells, left, right + 700)
-    score_of = np.zeros((700, 700), dtype=np.float32)
-    score_of[left, right] = score_of[right, left] = different
-    own = model.score_pairs(cells, np.arange(700), np.arange(700) + 700)
-    for _ in range(draws):
-        # Drawn with replacement, so that it is a sample of the population whatever its size; who comes twice counts
-        # once, as one person.
-        people = np.unique(random.integers(0, 700, n_people))
-        a, b = np.triu_indices(people.size, 1)
-        units = np.stack([np.concatenate([people[a], people]), np.concatenate([people[b], people])], axis=1)
-        scores = np.concatenate([score_of[people[a], people[b]], own[people]])
-        point = operating_point(scores, units[:, 0] == units[:, 1], fpr, units=units, listing="all")
-        yield float((different > np.float32(point.threshold)).mean()) / fpr
-
-
-COLUMNS = {
-    "given": "name", "surname": "name", "street": "text", "town": "name", "postcode": "text",
-    "born": "date:DD.MM.YYYY", "phone": "text", "email": "text", "member": "boolean", "spent": "number",
-}  # fmt: skip
-_HOUSEHOLD = 0.3
-"""Of customers share surname, address and telephone with the one before."""
-_PARTS = [
-    "ka",
-    "lo",
-    "mir",
-    "ten",
-    "sha",
-    "vo",
-    "ra",
-    "dan",
-    "el",
-    "bru",
-    "si",
-    "no",
-    "gar",
-    "pe",
-    "ju",
-    "han",
-]
-
-
-def customers(n: int, random: np.random.Generator) -> dict[str, list[str]]:
-    """A table of n customers, one record each, without missing cells."""
-    given, surname, street, town = (
-        _words(size, random) for size in (2_000, min(20_000, 50 + n), min(5_000, 20 + n // 4), 300)
-    )
-    # A few names are common, most are rare.
-    picks = [
-        (random.power(0.5, n) * len(words)).astype(int) % len(words)
-        for words in (given, surname, street, town)
-    ]
-    numbers = random.integers(0, 10**9, (n, 4))
-    table: dict[str, list[str]] = {name: [] for name in COLUMNS}
-    home: tuple[str, ...] = ()
-    shares = random.random(n) < _HOUSEHOLD
-    for at in range(n):
-        a, b, c, d = (int(number) for number in numbers[at])
-        if not (home and shares[at]):
-            place = town[picks[3][at]]
-            home = (
-                surname[picks[1][at]], f"{street[picks[2][at]]} street {1 + a % 200}", place,
-                f"{zlib.crc32(place.encode()) % 90_000 + 10_000 + a % 7:05d}", f"0{b % 900 + 100} {c % 10**6:06d}",
-            )  # fmt: skip
-        name = given[picks[0][at]]
-        cells = (
-            name, *home[:4], f"{1 + c % 28:02d}.{1 + d % 12:02d}.{1935 + b % 70}", home[4],
-            f"{name}.{home[0]}{d % 90}@example.com", ("yes", "no")[a % 2], f"{5 + d % 3_000}.{b % 100:02d}",
-        )  # fmt: skip
-        for column, cell in zip(COLUMNS, cells, strict=True):
-            table[column].append(cell)
-    return table
-
-
-def entered_again(
-    table: dict[str, list[str]], rows: Any, random: np.random.Generator
-) -> dict[str, list[str]]:
-    """Some customers, entered again: one letter in three cells of ten is wrong, one cell in eight is missing."""
-    again: dict[str, list[str]] = {}
-    for name, cells in table.items():
-        again[name] = []
-        for row in rows:
-            cell, luck = cells[row], random.random()
-            if name == "spent":
-                cell = f"{float(cell) * random.uniform(0.8, 1.2):.2f}"
-            elif luck < 0.125:
-                cell = ""
-            elif luck < 0.4 and COLUMNS[name] in ("name", "text"):
-                at = int(random.integers(len(cell)))
-                cell = cell[:at] + "abcdefghijklmnopqrstuvwxyz"[int(random.integers(26))] + cell[at + 1 :]
-            again[name].append(cell)
-    return again
-
-
-def twice(n: int, random: np.random.Generator) -> tuple[dict[str, list[str]], np.ndarray]:
-    """A table of n customers with two entries each, and who each row is of."""
-    table = customers(n, random)
-    again = entered_again(table, range(n), random)
-    return {name: [*table[name], *again[name]] for name in table}, np.tile(np.arange(n), 2)
-
-
-def _words(n: int, random: np.random.Generator) -> list[str]:
-    parts = random.integers(0, len(_PARTS), (n, 4))
-    lengths = random.integers(2, 5, n)
-    return ["".join(_PARTS[part] for part in row[:k]) for row, k in zip(parts, lengths, strict=True)]

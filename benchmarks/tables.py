@@ -210,7 +210,7 @@ def misses() -> str:
 CODE = {
     "coverage": ("pairmark/models/calibration", "pairmark/models/pairs"),
     "label_ranking": ("pairmark/models/label_ranking",),
-    **dict.fromkeys(("records", "record_labels", "record_peers"), ("pairmark/models/records",)),
+    **dict.fromkeys(("records", "record_peers"), ("pairmark/models/records",)),
     **dict.fromkeys(("defaults", "gallery_search", "default_search", "rates"), ("pairmark/models",)),
 }
 """Folders that a benchmark measures; all of the package where none are named."""

@@ -1,4 +1,4 @@
-"""Datasets: uploads, what they could promise, rows, and pairs to label."""
+"""Datasets: uploads, what they could promise, and rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import (
     BeforeValidator,
     Field,
-    StrictBool,
     model_validator,
 )
 
@@ -41,7 +40,6 @@ DateFormat = Literal[
 ]
 MAX_LISTED_LABELS = 100
 MAX_LISTED_FEATURES = 1_000
-MAX_ANSWERS = 100_000
 Format = Literal["csv", "parquet", "npz", "svmlight"]
 LabelRole = Literal["identity", "classes", "label"]
 LABEL_ROLES: tuple[LabelRole, ...] = ("identity", "classes", "label")
@@ -385,80 +383,3 @@ class InspectionOut(Answer):
         default_factory=list, description="what the labels may be, where a job would have to ask; else empty"
     )
     problem: str | None = Field(description="why the file would be refused as it is, and how to fix it")
-
-
-class LabelledPairIn(Request):
-    """What was said of a pair."""
-
-    left: str = Field(max_length=512, description="id of the left row; without ids its 0-based number")
-    right: str = Field(max_length=512, description="your name of the right side")
-    same: StrictBool | None = Field(description="null: cannot tell. A drawn pair then counts as different")
-    drawn_from: int = Field(0, ge=0, le=2**53, description="as it was proposed; 0: the pair was chosen")
-
-
-class AnswersBody(Request):
-    """All answers so far: the service keeps none."""
-
-    answers: list[LabelledPairIn] = Field(
-        default_factory=list, max_length=MAX_ANSWERS, description="every pair that was asked, in that order"
-    )
-
-
-class ProposalRequest(AnswersBody):
-    """How many pairs to choose, and what the drawn ones are to support."""
-
-    choose: int = Field(200, ge=0, le=MAX_ANSWERS, description="pairs to choose, which train")
-    fpr: float = Field(
-        0.05,
-        gt=0,
-        lt=1,
-        description="false positive rate that the drawn pairs are to support",
-        examples=[0.05],
-    )
-    confidence: float = Field(0.95, gt=0, lt=1, description="the confidence level, above 0 and below 1")
-    n: int = Field(10, ge=1, le=100, description="largest number of pairs in the answer")
-
-
-class LabelledTableRequest(AnswersBody):
-    """The name of the dataset that the table and the answers become."""
-
-    name: str = Field(max_length=200, description="its name", examples=["labelled"])
-
-
-class ProposedPair(Answer):
-    """A pair to label."""
-
-    left: dict[str, Any] = Field(
-        description="your name of the left side", examples=[{"name": "ana moreau", "town": "Lille"}]
-    )
-    right: dict[str, Any] = Field(
-        description="your name of the right side", examples=[{"name": "anna moreau"}]
-    )
-    refs: tuple[str, str] = Field(description="ids of both rows", examples=[["a1", "b7"]])
-    drawn_from: int = Field(description="how many pairs it was drawn from; 0: it was chosen")
-
-
-class ChosenCount(Answer):
-    """Chosen pairs."""
-
-    labelled: int = Field(description="pairs that were answered", examples=[40])
-    same: int = Field(description="whether the pair is the same", examples=[11])
-    wanted: int = Field(description="pairs to choose in all", examples=[200])
-
-
-class DrawnCount(Answer):
-    """Drawn pairs."""
-
-    labelled: int = Field(description="pairs that were answered")
-    same: int = Field(description="whether the pair is the same", examples=[0])
-    different_wanted: int = Field(description="different ones that the rate takes", examples=[74])
-
-
-class ProposedPairs(Answer):
-    """Pairs to label, in this order; none: all is asked."""
-
-    items: list[ProposedPair] = Field(description="the entries of this page")
-    candidates: int = Field(description="pairs of the list that is chosen and drawn from", examples=[5120])
-    chosen: ChosenCount = Field(description="answers on pairs that were chosen")
-    drawn: DrawnCount = Field(description="answers on pairs that were drawn at random")
-    stale: int = Field(description="answers that were drawn from another list: they train", examples=[0])

@@ -78,7 +78,7 @@ def test_decisions_promise_a_rate_among_the_list(client: Client) -> None:
 
 def test_a_list_that_nothing_was_drawn_from_is_scored_and_not_decided(client: Client) -> None:
     assert client.score_candidates("chosen", 1, "chosen", named([0])).scores.size == 1
-    with pytest.raises(InsufficientCalibration, match="pairmark label"):
+    with pytest.raises(InsufficientCalibration, match="drawn_from"):
         client.score_candidates("chosen", 1, "chosen", named([0]), fpr=0.1)
     # Of other tables nothing is known.
     assert client.score_candidates("shops", 1, "chosen", named([0])).scores.size == 1

@@ -10,14 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from pairmark.client import Client, Problem
-from pairmark.models.records.inference import infer
-from pairmark.models.records.labelling import LabellingPool
 from pairmark.schemas.datasets import DatasetRequest
-from pairmark.service.cli import output
-from pairmark.service.cli.root import app
 from pairmark.service.errors import CalibrationOverlap
 from pairmark.service.errors import InvalidInput as Refused
 from tests.models.records.people import people
@@ -49,16 +44,18 @@ def table_of(deployment: Deployment, n: int = 120, name: str = "customers", seed
 
 
 def drawn_pairs(deployment: Deployment, n_chosen: int, n_drawn: int) -> dict[str, Any]:
-    """A dataset ``labelled`` of candidate pairs, some chosen and some drawn at random from the others."""
+    """A dataset ``labelled`` of pairs that share a given name, some chosen and some drawn from the others."""
     table, who = people(200, seed=5)
     file = written(deployment.folder / "labelled.csv", table)
-    inference = infer(table, TYPES)
-    pool = LabellingPool(inference.schema, inference.schema.read(table))
-    same = who[pool.left] == who[pool.right]
+    left, right = np.triu_indices(len(who), 1)
+    names = np.array(table["given"])
+    listed = (who[left] == who[right]) | ((names[left] == names[right]) & (names[left] != ""))
+    left, right = left[listed], right[listed]
+    same = who[left] == who[right]
     chosen = np.concatenate([np.flatnonzero(same == kind)[: n_chosen // 2] for kind in (True, False)])
-    order = pool.draws(pool.left[chosen], pool.right[chosen])
-    lines = [(pool.left[at], pool.right[at], int(same[at]), 0) for at in chosen]
-    lines += [(a, b, int(who[a] == who[b]), len(order)) for a, b in order[:n_drawn]]
+    order = np.random.default_rng(0).permutation(np.setdiff1d(np.arange(left.size), chosen))
+    lines = [(left[at], right[at], int(same[at]), 0) for at in chosen]
+    lines += [(left[at], right[at], int(same[at]), len(order)) for at in order[:n_drawn]]
     pairs = deployment.folder / "labels.csv"
     pairs.write_text("left,right,same,drawn_from\n" + "".join(f"{a},{b},{c},{d}\n" for a, b, c, d in lines))
     deployment.datasets.add(file, DatasetRequest(name="labelled", columns=TYPES), pairs=pairs)
@@ -226,62 +223,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
             promote=True,
         )
         yield server
-
-
-class TestLabelling:
-    """Labels of pairs by the command, answered by who the rows are of."""
-
-    @pytest.fixture
-    def file(self, tmp_path: Path) -> Path:
-        table, who = people(60, seed=6)
-        self.who = who
-        return written(tmp_path / "people.csv", table, rec=[f"r{row}" for row in range(len(who))])
-
-    def state(self, file: Path, *words: str) -> dict[str, Any]:
-        done = CliRunner().invoke(
-            app, ["label", str(file), "--pairs", str(file.with_name("pairs.csv")), "--column=rec:id", "--json",
-                  "--choose=12", "--fpr=20%", *words]
-        )  # fmt: skip
-        output.reset()
-        assert done.exit_code == 0, done.output
-        told: dict[str, Any] = json.loads(done.stdout)
-        return told
-
-    def answered(self, file: Path, keys: str, *words: str) -> str:
-        output.reset()
-        done = CliRunner().invoke(
-            app, ["label", str(file), "--pairs", str(file.with_name("pairs.csv")), "--column=rec:id", "--choose=12",
-                  "--fpr=20%", *words],
-            input="\n".join(keys) + "\n",
-        )  # fmt: skip
-        assert done.exit_code == 0, done.output
-        return done.output
-
-    def lines(self, file: Path) -> list[dict[str, str]]:
-        with file.with_name("pairs.csv").open(newline="") as stream:
-            return list(csv.DictReader(stream))
-
-    def test_it_takes_up_where_one_stopped_and_draws_after_the_last_choice(self, file: Path) -> None:
-        first = self.state(file)
-        assert (first["chosen"]["labelled"], first["next"]["drawn_from"]) == (0, 0)
-        self.answered(file, "sdq")
-        assert [line["same"] for line in self.lines(file)] == ["1", "0"]
-        self.answered(file, "sdsdsdsdsd" + "d" * 5 + "q")
-        lines = self.lines(file)
-        assert [int(line["drawn_from"]) > 0 for line in lines] == [False] * 12 + [True] * 5
-        assert {int(line["drawn_from"]) for line in lines[12:]} == {first["candidates"] - 12}
-        proposal = self.state(file)["next"]
-        assert {proposal["left"], proposal["right"]} not in [{line["left"], line["right"]} for line in lines]
-        assert "train on it" in self.answered(file, "d" * 20)
-        assert self.state(file)["next"] is None
-
-    def test_a_pairs_file_of_another_table_is_named(self, file: Path) -> None:
-        file.with_name("pairs.csv").write_text("left,right,same\nr1,nobody,1\n")
-        done = CliRunner().invoke(
-            app, ["label", str(file), "--pairs", str(file.with_name("pairs.csv")), "--column=rec:id"]
-        )
-        assert done.exit_code == 2
-        assert "row 1" in done.output
 
 
 OTHERS, OTHER_WHO = people(40, seed=7)

@@ -21,7 +21,6 @@ from pairmark.service.audit.log import AuditLog
 from pairmark.service.blobs import open_blobs
 from pairmark.service.blobs.collect import last_finished
 from pairmark.service.datasets.ingest import Datasets
-from pairmark.service.datasets.labelling import PairQueue
 from pairmark.service.db import open_database
 from pairmark.service.errors import Forbidden, PairmarkError, UnknownModel
 from pairmark.service.galleries.calibration.identification import Identification
@@ -70,7 +69,6 @@ class Services:
         self.reviews = Reviews(self.database, self.store)
         self.links = Links(self.database, self.blobs, self.queue)
         self.webhooks = Webhooks(self.database, settings)
-        self.pair_queue = PairQueue(self.datasets)
         self.judged_pairs = JudgedPairs(self.database, self.datasets)
         self.recorder = DecisionRecorder(self.database)
         self.rates = Rates(settings.home / "rates")

@@ -13,7 +13,6 @@ import typer
 from pairmark.service.cli import output
 from pairmark.service.cli.catalogue import Ref
 from pairmark.service.cli.connect import Connection
-from pairmark.service.cli.pair_labels import CHOSEN
 from pairmark.service.cli.points import Confidence, rate
 from pairmark.service.cli.training import resolve, show_metrics
 
@@ -136,29 +135,13 @@ def plan(
             min=2,
         ),
     ] = None,
-    of_records: Annotated[
-        bool,
-        typer.Option(
-            "--pairs", help="For tables of records: how many pairs to label, with `pairmark label`."
-        ),
-    ] = False,
-    same_share: Annotated[
-        float,
-        typer.Option(
-            parser=rate, metavar="RATE", help="With --pairs: the share of candidate pairs that are the same."
-        ),
-    ] = 0.1,
 ) -> None:
     """Show how many people, samples and pairs a false positive rate takes, before you collect them."""
-    from pairmark.service.datasets.plans import plan_pairs, plan_people
+    from pairmark.service.datasets.plans import plan_people
 
     try:
-        if of_records:
-            to_label = plan_pairs(fpr, confidence, same_share, CHOSEN)
-            output.show(to_label, lambda to: _show_pairs(to, to_label))
-        else:
-            to_collect = plan_people(fpr, confidence, samples, classes)
-            output.show(to_collect, lambda to: _show_people(to, to_collect))
+        to_collect = plan_people(fpr, confidence, samples, classes)
+        output.show(to_collect, lambda to: _show_people(to, to_collect))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -195,28 +178,4 @@ def _show_people(to: Console, plan: dict[str, Any]) -> None:
         "bootstrap is asymptotic. "
         "It answers only if you ask for it (method=bootstrap) or a policy allows it, at confidence\n0.90, 0.95 or "
         "0.99. Its numbers here are approximate."
-    )
-
-
-def _show_pairs(to: Console, plan: dict[str, Any]) -> None:
-    to.print(
-        f"A false positive rate of {plan['fpr']:g} at confidence {plan['confidence']:g} among the candidate pairs of a "
-        f"table, {100 * plan['same_share']:g} % of them the same:\n"
-    )
-    rows = [
-        [plan["chosen"], f"{draw['drawn']:,}", f"{draw['different']:,}", f"{plan['chosen'] + draw['drawn']:,}",
-         f"about {100 * draw['tpr']:.0f} %"]
-        for draw in plan["draws"]
-    ]  # fmt: skip
-    titles = [
-        "chosen, to train",
-        "drawn at random",
-        "different among them",
-        "pairs to label",
-        "matched of 90 %",
-    ]
-    output.table(titles, rows)(to)
-    to.print(
-        "\nThe last column says how many of the same pairs match that a perfect threshold would match 90 % of. "
-        "`pairmark label FILE --pairs pairs.csv` asks which pairs are the same, and counts the candidates."
     )

@@ -68,13 +68,6 @@ async def show_dataset(request: Request, ref: str) -> HTMLResponse:
     return page(request, "dataset.html", dataset=await Api(request).need(f"/datasets/{ref}"))
 
 
-@router.get("/console/datasets/{ref:name}/labelling")
-@needs("any")
-async def label_pairs(request: Request, ref: str) -> HTMLResponse:
-    """The queue of a table's pairs to label."""
-    return page(request, "labelling.html", dataset=await Api(request).need(f"/datasets/{ref}"))
-
-
 @router.get("/console/audit")
 @needs("any")
 async def audit_page(request: Request, query: Annotated[AuditPageQuery, Query()]) -> HTMLResponse:

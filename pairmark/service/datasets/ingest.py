@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, TypedDict, Unpack
-
-import numpy as np
 
 from pairmark.schemas.base import iso
 from pairmark.schemas.datasets import (
@@ -27,15 +23,11 @@ from pairmark.service.blobs.local import storage_errors
 from pairmark.service.datasets import repository
 from pairmark.service.datasets.confined import Gone, parsed, stays
 from pairmark.service.datasets.data import (
-    FACTS,
-    DatasetPairs,
     LabelledData,
     load_data,
     vector_of,
-    write_pairs,
 )
 from pairmark.service.datasets.limits import FileLimits
-from pairmark.service.datasets.pairs import contradictions, pair_counts
 from pairmark.service.datasets.promises import dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import format_of
 from pairmark.service.db import Database
@@ -210,31 +202,6 @@ class Datasets:
             if at < len(data)
         ]
         return RowsOut(dataset=f"{dataset.name}:{dataset.version}", rows=len(data), items=items)
-
-    def with_pairs(self, dataset_id: str, name: str, pairs: DatasetPairs) -> DatasetOut:
-        """Store a version's rows once more, with explicit pairs in place of what it had, as the next version of a
-        name."""
-        checked_name(name, "name")
-        with self._db.read() as session:
-            row = repository.dataset_by_id(session, dataset_id)
-        digest = hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in (
-            pairs.left, pairs.right, pairs.same, pairs.drawn_from)))  # fmt: skip
-        spec = {**row.summary["spec"], "pairs_sha256": digest.hexdigest()}
-        existing = self._existing(name, row.sha256, spec)
-        if existing is not None:
-            return existing
-        with self._blobs.workspace() as work, storage_errors("storing the pairs"):
-            out = work / "dataset"
-            shutil.copytree(self._blobs.folder(row.blob), out)
-            write_pairs(out, pairs)
-            facts = json.loads((out / FACTS).read_text())
-            (out / FACTS).write_text(json.dumps({**facts, "spec": spec}, sort_keys=True))
-            size = sum(path.stat().st_size for path in out.iterdir())
-            key = self._blobs.put_folder(out)
-        summary = {**row.summary, "spec": spec, **pair_counts(pairs)}
-        summary["warnings"] = [*contradictions(pairs), *row.summary["warnings"]]
-        facts = {"rows": row.rows, "features": row.features, "summary": summary}
-        return self._registered(name, {"sha256": row.sha256, "blob": key, "size_bytes": size, **facts})
 
     def load(self, dataset_id: str) -> LabelledData:
         """Open a version's data by its id, memory-mapped; `CorruptArtefact` when its bytes do not have their sha256."""

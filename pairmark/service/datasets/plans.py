@@ -1,18 +1,15 @@
-"""How many people, samples or pairs a false positive rate takes, before they are collected."""
+"""How many people and samples a false positive rate takes, before they are collected."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from scipy.stats import binom
-
 from pairmark.models.calibration.promises import AMPLE_MULTIPLE, expected_tpr, units_needed
-from pairmark.service.datasets.labelling import drawn_different
 from pairmark.service.datasets.promises import takes, total_units
 
 MULTIPLES = (1, 1.2, 1.5, 2, AMPLE_MULTIPLE)
-"""Of the fewest people or pairs that a rate takes."""
+"""Of the fewest people that a rate takes."""
 
 
 def plan_people(fpr: float, confidence: float, samples: int, classes: int | None) -> dict[str, Any]:
@@ -50,20 +47,3 @@ def plan_people(fpr: float, confidence: float, samples: int, classes: int | None
             for multiple in MULTIPLES
         ],
     }
-
-
-def plan_pairs(fpr: float, confidence: float, same_share: float, chosen: int) -> dict[str, Any]:
-    """How many pairs of records to draw and label, beside ``chosen`` ones.
-
-    Parameters
-    ----------
-    same_share : of the candidate pairs; among so many drawn ones there are enough different ones in 99 % of draws.
-    """
-    draws = []
-    for multiple in MULTIPLES:
-        different = math.ceil(multiple * drawn_different(fpr, confidence))
-        n = math.ceil(different / (1 - same_share))
-        while binom.ppf(0.01, n, 1 - same_share) < different:
-            n += max(1, n // 500)
-        draws.append({"different": different, "drawn": n, "tpr": expected_tpr(fpr, multiple)})
-    return {"fpr": fpr, "confidence": confidence, "same_share": same_share, "chosen": chosen, "draws": draws}

@@ -55,8 +55,8 @@ def link_files(
             linking.run(false_links)
         except NeedsJudgements as error:
             raise InvalidInput(
-                f"without labels, matches cannot be told from strangers here: {error}. `pairmark label` "
-                "asks about chosen pairs, and a model trained on the answers decides which are the same"
+                f"without labels, matches cannot be told from strangers here: {error}. Train a "
+                "model on pairs that people judged (`pairmark datasets add --pairs`): it decides which are the same"
             ) from error
         form = "PARQUET" if out.suffix == ".parquet" else "CSV"
         connection.execute(

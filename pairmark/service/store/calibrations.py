@@ -575,7 +575,7 @@ class SubjectCalibrations:
         if subjects == CANDIDATES:
             raise UnsupportedRate(
                 "decisions among candidates are about one stated list of pairs, of which some were drawn at random and "
-                "judged, and this version has none: label pairs with `pairmark label`, and train on them",
+                "judged, and this version has none: upload pairs with `drawn_from`, and train on them",
                 smallest_fpr={"finite-sample": None, "bootstrap": None},
                 required_units={},
                 alternatives={},

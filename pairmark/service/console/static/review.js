@@ -23,7 +23,7 @@ $("#new-review-form")?.addEventListener("submit", async (event) => {
 });
 
 const queue = $("#queue");
-if (queue) start(queue, queue.dataset.review ? reviewed(queue) : labelled(queue));
+if (queue) start(queue, reviewed(queue));
 
 // A review hands out pairs that nobody else has, and keeps what is said of them.
 function reviewed(place) {
@@ -43,60 +43,6 @@ function reviewed(place) {
     // The earlier pair is shown again, and a new judgement replaces the old one.
     async undo() {},
     nothing: "Nothing to judge: it is enough, all pairs are drawn, or the rest is with others.",
-  };
-}
-
-// Pairs of a table: the service proposes them from all answers so far, which this browser keeps.
-function labelled(place) {
-  const kept = `labels ${place.dataset.kept}`;
-  const settings = $("#proposal-form"), store = $("#store-form");
-  let answers = JSON.parse(localStorage.getItem(kept) ?? "[]");
-  const ask = () => ({ answers, choose: Number(settings.choose.value), fpr: Number(settings.fpr.value) / 100, n: AT_HAND });
-
-  function keep() {
-    localStorage.setItem(kept, JSON.stringify(answers));
-    const told = answers.filter((one) => one.same !== null || one.drawn_from);
-    const cell = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    const lines = told.map((one) => [cell(one.left), cell(one.right), Number(one.same === true), one.drawn_from].join(","));
-    $("#download").href = `data:text/csv;charset=utf-8,${encodeURIComponent(["left,right,same,drawn_from", ...lines, ""].join("\n"))}`;
-  }
-
-  settings.addEventListener("submit", (event) => {
-    event.preventDefault();
-    place.dispatchEvent(new Event("refill"));
-  });
-  store.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    try {
-      const made = await api("POST", `${place.dataset.labelling}/pairs`, { name: store.name.value, answers });
-      location.assign(`/console/datasets/${segment(`${made.name}:${made.version}`)}`);
-    } catch (error) {
-      say($("[data-store-problem]"), error);
-    }
-  });
-  keep();
-  return {
-    async fill() {
-      const now = await api("POST", `${place.dataset.labelling}/proposals`, ask());
-      if (now.stale) answers = answers.filter((one) => one.same !== null || !one.drawn_from).map((one) => ({ ...one, drawn_from: 0 }));
-      keep();
-      const facts = {
-        candidates: count(now.candidates),
-        chosen: `${count(now.chosen.labelled)} of ${count(now.chosen.wanted)}, ${count(now.chosen.same)} the same`,
-        drawn: `${count(now.drawn.labelled)}, ${count(now.drawn.labelled - now.drawn.same)} of ${count(now.drawn.different_wanted)} different ones`,
-      };
-      for (const [name, words] of Object.entries(facts)) $(`[data-fact="${name}"]`).textContent = words;
-      return now.items.map((one) => ({ ...one, item: one.refs.join("\n") }));
-    },
-    async judge(item, word) {
-      answers.push({ left: item.refs[0], right: item.refs[1], same: SAYS[word], drawn_from: item.drawn_from });
-      keep();
-    },
-    async undo() {
-      answers.pop();
-      keep();
-    },
-    nothing: "All is asked: store the table with its pairs, and train on it.",
   };
 }
 
@@ -154,7 +100,6 @@ function start(place, source) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
     if ($(`[data-says="${KEYS[event.key]}"]`, place)) act(KEYS[event.key]);
   });
-  place.addEventListener("refill", () => fill().catch((error) => say(problem, error)).finally(show));
   if ($("#curve")) draw(JSON.parse($("#curve").dataset.curve), Number(place.dataset.atMost));
   fill().catch((error) => say(problem, error)).finally(show);
 }
