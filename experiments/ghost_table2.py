@@ -26,7 +26,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "third order": {"graph": True, "order": 3, "candidates": TRIPLES},
     "cluster metric": {"graph": True, "cluster_metric": True, "candidates": PAIRS},
     "both (GHOST)": {"graph": True, "order": 3, "cluster_metric": True, "candidates": TRIPLES},
-    "third order, free": {"graph": True, "order": 3, "coupling": "free", "candidates": TRIPLES},
 }
 PAPER = {
     "third order": [(1, 1, 1), (0.97, 0.91, 0.96), (0.9, 0.92, 0.91), (0.59, 0.58, 0.64), (0.62, 0.62, 0.68),
@@ -82,7 +81,7 @@ def _draw(rows: list[dict[str, Any]]) -> None:
 
     figure = Figure(figsize=(9.5, 3.6), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
-    colours = dict(zip(VARIANTS, ("0.6", "C0", "C1", "C2", "C3", "C4"), strict=True))
+    colours = dict(zip(VARIANTS, ("0.6", "C0", "C1", "C2", "C3"), strict=True))
     for axis, protocol in zip(axes, (PAPERS, "leak-free, hard"), strict=True):
         for variant, colour in colours.items():
             points = [row for row in rows if row["protocol"] == protocol and row["meta-features"] == variant]

@@ -31,7 +31,8 @@ EXCEPT = {
     "check_classifiers_regression_target": f"y holds {IDENTITIES}",
 }
 OF_GHOST = dict.fromkeys(
-    ("check_non_transformer_estimators_n_iter", "check_transformer_n_iter"), "history_ holds the iterations"
+    ("check_non_transformer_estimators_n_iter", "check_transformer_n_iter"),
+    "loss_curve_ holds the iterations",
 )
 OF_AUTO: dict[str, Any] = {"candidates": ["cosine"]}
 # Rankers learn from (n, k) positions, which no check makes.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 
 from pairmark.models.core.arrays import Bool, Float64, Int64
+from pairmark.models.core.schema import Array
+from pairmark.models.core.state import StateRecord
 from pairmark.models.ghost.space import (
     Companions,
     GhostPoints,
@@ -20,6 +22,8 @@ from pairmark.models.ghost.space import (
 
 STRATEGIES: Final = ("center", "average", "knn", "minimum", "maximum")
 """In the order in which ties between them are broken."""
+_NEIGHBORS = 5
+"""Rows that vote under ``knn`` (section 4.1)."""
 _CELLS = 2_000_000
 """Distances held at a time."""
 
@@ -30,16 +34,17 @@ class GhostClasses:
 
     Attributes
     ----------
-    members : their rows.
-    codes : (n,) class of each.
-    exemplars : (n_classes,) place in ``members`` of each class's center.
+    codes : (n,) class of each training row.
+    exemplars : (n_classes,) training row of each class's center.
     companions : by size of set, the sets that stand beside a new point and the center.
     """
 
-    members: GhostPoints
-    codes: Int64
-    exemplars: Int64
-    companions: dict[int, Companions]
+    codes: Annotated[Int64, Array(shape=("rows",), below="classes")]
+    exemplars: Annotated[Int64, Array(shape=("classes",), below="rows")]
+    companions: Annotated[
+        dict[int, Companions],
+        StateRecord(prefix="sets{key}_", each=lambda file: file.facts.set_sizes, of=lambda *_: Companions),
+    ]
 
     @property
     def n_classes(self) -> int:
@@ -86,7 +91,6 @@ def describe(
     points: GhostPoints,
     codes: Int64,
     n_classes: int,
-    max_sets: int,
     seed: int,
 ) -> GhostClasses:
     """The classes of some rows: the center of each, and the sets that stand beside new points."""
@@ -101,8 +105,8 @@ def describe(
     companions: dict[int, Companions] = {}
     for size in sorted({size for _, size in weighing.sets}):
         draws = np.random.default_rng([seed, size])
-        companions[size] = draw_companions(codes, n_classes, size - 2, max_sets, draws)
-    return GhostClasses(members=points, codes=codes, exemplars=exemplars, companions=companions)
+        companions[size] = draw_companions(codes, n_classes, size - 2, draws)
+    return GhostClasses(codes=codes, exemplars=exemplars, companions=companions)
 
 
 def distances(space: Space, weighing: Weighing, A: GhostPoints, B: GhostPoints) -> Float64:
@@ -120,20 +124,21 @@ def class_distances(
     space: Space,
     weighing: Weighing,
     classes: GhostClasses,
+    members: GhostPoints,
     points: GhostPoints,
     strategies: tuple[str, ...],
-    n_neighbors: int,
 ) -> dict[str, Float64]:
-    """(n, n_classes) distance of points to classes under each strategy; a point is never compared with itself.
+    """(n, n_classes) distance of points to classes, whose rows are ``members``, under each strategy; a point is never
+    compared with itself.
 
     Every strategy reads the second-order distances its way and adds the features of sets, read likewise at the
     class's center (averaged under ``center`` and ``knn``), and the cluster metrics.
     """
-    step = max(1, _CELLS // max(len(classes.members), 1))
+    step = max(1, _CELLS // max(len(members), 1))
     parts: dict[str, list[Float64]] = {strategy: [] for strategy in strategies}
     for at in range(0, len(points), step):
         block = points if len(points) <= step else points.take(slice(at, at + step))
-        for strategy, table in _of_block(space, weighing, classes, block, strategies, n_neighbors).items():
+        for strategy, table in _of_block(space, weighing, classes, members, block, strategies).items():
             parts[strategy].append(table)
     return {strategy: np.concatenate(table) for strategy, table in parts.items()}
 
@@ -142,11 +147,11 @@ def _of_block(
     space: Space,
     weighing: Weighing,
     classes: GhostClasses,
+    members: GhostPoints,
     P: GhostPoints,
     strategies: tuple[str, ...],
-    k: int,
 ) -> dict[str, Float64]:
-    members, codes, n_classes = classes.members, classes.codes, classes.n_classes
+    codes, n_classes = classes.codes, classes.n_classes
     table = distances(space, weighing, P, members)
     is_own: Bool = np.equal(P.ids[:, None], members.ids[None, :])
     centers = np.ascontiguousarray(table[:, classes.exemplars])
@@ -155,34 +160,36 @@ def _of_block(
     for strategy in strategies:
         rule = strategy if strategy in ("minimum", "maximum") else "average"
         if rule not in extra:
-            extra[rule] = _beside(space, weighing, classes, P, rule)
+            extra[rule] = _beside(space, weighing, classes, members, P, rule)
         if strategy == "center":
             tables[strategy] = centers + extra[rule]
         elif strategy == "knn":
             tables[strategy] = _votes(
-                np.where(is_own, np.inf, table + extra[rule][:, codes]), codes, n_classes, k
+                np.where(is_own, np.inf, table + extra[rule][:, codes]), codes, n_classes
             )
         else:
             tables[strategy] = reduce_by_class(table, is_own, codes, n_classes, strategy) + extra[rule]
     return tables
 
 
-def _beside(space: Space, weighing: Weighing, classes: GhostClasses, P: GhostPoints, rule: str) -> Float64:
+def _beside(
+    space: Space, weighing: Weighing, classes: GhostClasses, members: GhostPoints, P: GhostPoints, rule: str
+) -> Float64:
     """What sets and cluster metrics add to the distance of each class."""
     out = np.zeros((len(P), classes.n_classes))
-    centers, class_numbers = classes.members.take(classes.exemplars), np.arange(classes.n_classes)
+    centers, class_numbers = members.take(classes.exemplars), np.arange(classes.n_classes)
     for (name, size), weight in weighing.sets.items():
         sets = classes.companions[size]
-        beside = classes.members.take(sets.rows)
-        out += weight * space.set_grid(name, size, P, centers, beside, sets, class_numbers, rule)
+        beside = members.take(sets.rows)
+        out += weight * space.set_grid(name, P, centers, beside, sets, class_numbers, rule)
     for name, weight in weighing.clusters.items():
-        out += weight * space.cluster_values(name, P, classes.members, classes.codes, classes.n_classes)
+        out += weight * space.cluster_values(name, P, members, classes.codes, classes.n_classes)
     return out
 
 
-def _votes(table: Float64, codes: Int64, n_classes: int, k: int) -> Float64:
+def _votes(table: Float64, codes: Int64, n_classes: int) -> Float64:
     """Votes that a class lacks among the k nearest; ties go to the nearer class (which adds less than one vote)."""
-    k = min(k, table.shape[1])
+    k = min(_NEIGHBORS, table.shape[1])
     near = np.argsort(table, axis=1, kind="stable")[:, :k]
     lacking = np.full((table.shape[0], n_classes), float(k))
     rows = np.repeat(np.arange(table.shape[0]), k)

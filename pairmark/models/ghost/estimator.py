@@ -23,21 +23,17 @@ from pairmark.models.ghost.classify import (
     balanced_accuracy,
     class_distances,
     describe,
-    distances,
     fitted_temperature,
     softmin,
     weighing_of,
 )
-from pairmark.models.ghost.clustering import MAX_ROWS, best_price, cluster, price_rows
 from pairmark.models.ghost.graphs import MAX_POINTS, given_graph, nearest_graph
-from pairmark.models.ghost.learning import GhostWeights, Iteration, learn
+from pairmark.models.ghost.learning import GhostWeights, learn
 from pairmark.models.ghost.space import GhostPoints, Space, choose, known_names, scales_of
 from pairmark.models.ghost.state import GhostState
 from pairmark.models.ghost.training import (
     MAX_PAIRS,
-    Plan,
     learn_from_pairs,
-    parts_of,
     training_sets,
     withheld_rows,
 )
@@ -71,12 +67,10 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
     weights_ : (n_weights,) learned weights, of meta-features divided by their mean: comparable with each other.
     meta_feature_names_ : (n_weights,) what each weighs.
     exemplar_price_ : learned price of one more exemplar, in the learned distance (the paper's).
-    cluster_price_ : price of one more cluster in `cluster`, as a share of rows times mean distance: chosen, when it is
-        first asked for, on withheld rows along the path from many clusters to one; None when learned from pairs.
     classes_, exemplars_ : the classes and the training row that is each one's center.
     strategy_ : the strategy in use; validation_: balanced accuracy of each on withheld rows and on
         learning rows, each judged without itself.
-    history_ : one `pairmark.models.ghost.learning.Iteration` an iteration.
+    loss_curve_ : the regularised loss of each iteration.
 
     Examples
     --------
@@ -104,7 +98,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
                 description="what is weighed: 'features' (the distance in each feature), distances of whole rows "
                 "(euclidean, minkowski, cityblock, chebyshev, braycurtis, cosine, correlation, pearson, spearman, "
                 "kendall, hamming, jaccard, matching, yule, dice, kulsinski, russellrao), with a graph 'path', and for "
-                "order 3 and more perimeter, area, mahalanobis, and with a graph eccentricity, hub, cliques, "
+                "order 3 and more perimeter, area, and with a graph eccentricity, hub, cliques, "
                 "resilience; 'auto': features, and what graph and order allow"
             ),
             AfterValidator(_known_meta_features),
@@ -136,29 +130,14 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
             ),
         ] = "auto",
         max_iter: Annotated[int, Field(ge=1, le=100_000, description="maximum number of iterations")] = 50,
-        n_neighbors: Annotated[
-            int, Field(ge=1, le=1_000, description="neighbours that vote under 'knn'")
-        ] = 5,
-        alpha: Annotated[
-            float, Field(ge=0.0, le=1e6, description="cost of too many or no centers in a class")
-        ] = 1.0,
-        beta: Annotated[
-            float, Field(ge=0.0, le=1e6, description="cost of points assigned to another class's center")
-        ] = 1.0,
-        tau: Annotated[float, Field(ge=0.0, le=1e9, description="strength of the penalty on weights")] = 0.5,
-        penalty: Annotated[
-            Literal["l1", "l2", "none"], Field(description="the penalty: l1 selects features")
-        ] = "l1",
-        n_updates: Annotated[
-            int, Field(ge=1, le=1_000, description="updates per iteration, between new centers (T)")
-        ] = 2,
-        coupling: Annotated[
-            Literal["clamped", "free"],
+        tau: Annotated[
+            float,
             Field(
-                description="how sets of three and more enter learning: 'clamped' with the rest of the set as "
-                "labelled, 'free' as in the paper's lemmas, under which the sets of the true classes only cost"
+                ge=0.0,
+                le=1e9,
+                description="strength of the penalty on weights, their sum: it selects features",
             ),
-        ] = "clamped",
+        ] = 0.5,
         subset_size: Annotated[
             int,
             Field(
@@ -167,20 +146,6 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
                 description="rows in a training set; more rows make several sets, used in turn",
             ),
         ] = 1_024,
-        max_sets: Annotated[
-            int,
-            Field(
-                ge=1,
-                le=100_000,
-                description="maximum number of sets of points for each class, drawn at random",
-            ),
-        ] = 256,
-        validation_fraction: Annotated[
-            float, Field(gt=0.0, le=0.5, description="share of rows withheld to calibrate probabilities")
-        ] = 0.2,
-        tol: Annotated[
-            float, Field(ge=0.0, le=1.0, description="relative progress below which training stops; 0: never")
-        ] = 1e-4,
         random_state: Annotated[RandomState, Field(description="seed of all random draws")] = 0,
     ) -> None:
         self.order = order
@@ -190,22 +155,11 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         self.balanced = balanced
         self.strategy = strategy
         self.max_iter = max_iter
-        self.n_neighbors = n_neighbors
-        self.alpha = alpha
-        self.beta = beta
         self.tau = tau
-        self.penalty = penalty
-        self.n_updates = n_updates
-        self.coupling = coupling
         self.subset_size = subset_size
-        self.max_sets = max_sets
-        self.validation_fraction = validation_fraction
-        self.tol = tol
         self.random_state = random_state
 
-    def fit(
-        self, X: ArrayLike, y: ArrayLike, *, edges: ArrayLike | None = None, sets: ArrayLike | None = None
-    ) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, *, edges: ArrayLike | None = None) -> Self:
         """Learn from points and their classes (or identities).
 
         Parameters
@@ -214,55 +168,42 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         y : (n,) classes; at least two, one of them with two rows or more.
         edges : (m, 2) row numbers that are linked, or (m, 3) with lengths, instead of ``graph``. Do not make them of
             the labels, unless you have the labels of whatever you will classify.
-        sets : (n,) the training set of each row, when they are several ({V^k, C^k}: one metric, clusters apart).
 
         Raises
         ------
         ValueError
             On anything else, and when no weight is left.
         """
-        self._learn(*self._checked_identities(X, y), edges, sets)
+        self._learn(*self._checked_identities(X, y), edges)
         return self
 
-    def _learn(
-        self,
-        X: Float32,
-        codes: Int64,
-        labels: NDArray[Any],
-        edges: ArrayLike | None,
-        sets: ArrayLike | None,
-    ) -> None:
-        # The rows become part of the model, which must not follow what is done to the caller's.
-        X = np.array(X, order="C")
+    def _learn(self, X: Float32, codes: Int64, labels: NDArray[Any], edges: ArrayLike | None) -> None:
         seed = self._seed()
-        self._space = self._new_space(X, edges)
-        points = (
-            self._space.graph_points if self._space.graph else GhostPoints(self._space, X, np.arange(len(X)))
-        )
+        # The rows become part of the model, which must not follow what is done to the caller's.
+        self._space = self._new_space(np.array(X, order="C"), edges, keep=True)
+        points = self._space.training_points
         rng = np.random.default_rng(seed)
-        learning, withheld = withheld_rows(codes, self.validation_fraction, rng)
-        plan = Plan(space=self._space, points=points, codes=codes, ghost=self, seed=seed)
+        learning, withheld = withheld_rows(codes, rng)
         report(0.05, "meta-features")
-        makers, scales = training_sets(plan, parts_of(codes, learning, sets, self.subset_size, rng))
+        sets, scales = training_sets(self._space, codes, learning, self, seed, rng)
         n_features = X.shape[1] if self._space.meta_features.features else 0
         start = GhostWeights(features=np.ones(n_features), meta_features=np.ones(scales.size))
         start.features[self._space.inverse[:n_features] == 0] = 0.0
         start.meta_features[scales <= 0] = 0.0
         self._check_alive(start, "every meta-feature is 0 for all training rows, which are alike under them")
-        weights, history = learn(makers, start, self, lambda share: report(0.1 + 0.7 * share, "weights"))
-        self._set_weights(weights, scales, history, makers[0]().exemplar)
+        weights, curve = learn(sets, start, self, lambda share: report(0.1 + 0.7 * share, "weights"))
+        self._set_weights(weights, scales, curve, sets[0].exemplar)
         report(0.85, "classes")
         self.classes_ = labels
-        learned_from = self._described(points.take(learning), codes[learning], labels.size, seed)
-        self._calibrate(learned_from, points, codes, learning, withheld, seed)
-        self._classes = (
-            learned_from if withheld.size == 0 else self._described(points, codes, labels.size, seed)
-        )
-        self.exemplars_ = self._classes.exemplars
-        self._cluster_rows, self._cluster_price = price_rows(codes.size, withheld, seed), None
+        members = points.take(learning)
+        classes = describe(self._space, self._weighing, members, codes[learning], labels.size, seed)
+        self._calibrate(classes, members, points, codes, learning, withheld, seed)
+        if withheld.size:
+            classes = describe(self._space, self._weighing, points, codes, labels.size, seed)
+        self._classes, self._set_sizes = classes, sorted(classes.companions)
 
     def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
-        self._learn(rows, codes, identities, None, None)
+        self._learn(rows, codes, identities, None)
 
     def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
         a, b, flags = left, right, same
@@ -275,7 +216,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
             if self.balanced and flag.any():
                 weight[flag] *= flags.size / (2.0 * weight[flag].sum())
         rows = np.unique(np.vstack([a, b]), axis=0)
-        self._space = self._new_space(rows, None)
+        self._space = self._new_space(rows, None, keep=False)
         meta_features = self._space.meta_features
         A, B = self._space.points(a), self._space.points(b)
         n_features = a.shape[1] if meta_features.features else 0
@@ -292,23 +233,16 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         table = np.hstack(columns).astype(np.float32)
         if not np.isfinite(table).all():
             raise ValueError("left, right: differences are too large for float32: scale the features down")
-        lone_cost = 0.0 if self.balanced else self.alpha
-        margin = self.alpha + self.beta
-        weights, history = learn_from_pairs(
-            table,
-            n_features,
-            flags,
-            weight,
-            self,
-            over=lone_cost,
-            margin=margin if margin > 0 else 1.0,
-        )
+        weights, curve = learn_from_pairs(table, n_features, flags, weight, self)
         weights.meta_features = np.concatenate([weights.meta_features, np.zeros(n_rest)])
-        self._set_weights(weights, np.concatenate([pair_scales, np.zeros(n_rest)]), history, 1.0)
-        self._classes, self._cluster_rows, self._cluster_price = None, None, None
-        for name in ("classes_", "exemplars_", "strategy_", "validation_", "temperature_"):
-            if hasattr(self, name):
-                delattr(self, name)
+        self._set_weights(weights, np.concatenate([pair_scales, np.zeros(n_rest)]), curve, 1.0)
+        self._classes, self._set_sizes, self.classes_ = None, [], None
+        self.strategy_ = self.temperature_ = self.validation_ = None
+
+    @property
+    def exemplars_(self) -> Int64:
+        """The training row that is each class's center."""
+        return self._known_classes().exemplars
 
     def predict(self, X: ArrayLike, *, edges: ArrayLike | None = None) -> NDArray[Any]:
         """The class of each row: the one at the least distance.
@@ -324,8 +258,8 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         (n,) of ``classes_``.
         """
         table = self.class_distances(X, edges=edges)
-        labels: NDArray[Any] = self.classes_[table.argmin(axis=1)]
-        return labels
+        labels: Any = self.classes_
+        return labels[table.argmin(axis=1)]  # type: ignore[no-any-return]
 
     def predict_proba(self, X: ArrayLike, *, edges: ArrayLike | None = None) -> Float64:
         """Probability of each class, (n, n_classes): a softmin of `class_distances`, calibrated on withheld rows."""
@@ -340,49 +274,8 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         if strategy not in STRATEGIES:
             raise ValueError(f"strategy is {strategy!r}; expected one of {', '.join(STRATEGIES)}")
         points = self._space.points(self._validated(X, "X"), edges)
-        return class_distances(self._space, self._weighing, classes, points, (strategy,), self.n_neighbors)[
-            strategy
-        ]
-
-    def cluster(self, X: ArrayLike, *, exemplar_price: float | None = None, max_iter: int = 300) -> Int64:
-        """Cluster rows by minimising the energy (equation 2) under the learned distance.
-
-        Parameters
-        ----------
-        X : (n, d), at most 4,096 rows.
-        exemplar_price : what each cluster costs, in the learned distance. None: ``cluster_price_`` times the number
-            of rows times their mean distance, so that the clusters do not depend on how many rows there are;
-            ``exemplar_price_`` where the model learned from pairs.
-
-        Returns
-        -------
-        (n,) the row that is each row's exemplar; see `pairmark.models.ghost.clustering`.
-        """
-        check_is_fitted(self)
-        rows = self._validated(X, "X")
-        if rows.shape[0] > MAX_ROWS:
-            raise ValueError(
-                f"X has {rows.shape[0]} rows; cluster takes at most {MAX_ROWS}: cluster a sample, assign the rest"
-            )
-        points = self._space.points(rows)
-        table = distances(self._space, self._weighing, points, points)
-        if exemplar_price is not None:
-            price = float(exemplar_price)
-        else:
-            share = self.cluster_price_
-            price = self.exemplar_price_ if share is None else share * rows.shape[0] * float(table.mean())
-        return cluster(table, price, max_iter=max_iter).labels
-
-    @property
-    def cluster_price_(self) -> float | None:
-        """Chosen when first asked for: clustering the rows at 15 prices takes longer than learning the weights."""
-        check_is_fitted(self)
-        if self._cluster_price is None and self._cluster_rows is not None:
-            classes = self._known_classes()
-            sample = classes.members.take(self._cluster_rows)
-            table = distances(self._space, self._weighing, sample, sample)
-            self._cluster_price = best_price(table, classes.codes[self._cluster_rows])
-        return self._cluster_price
+        members = self._space.training_points
+        return class_distances(self._space, self._weighing, classes, members, points, (strategy,))[strategy]
 
     @property
     def unavailable_(self) -> frozenset[str]:
@@ -405,19 +298,19 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return scoring.selection(self, self._space, feature_names, classifies=self._classes is not None)
 
-    def _new_space(self, X: Float32, edges: ArrayLike | None) -> Space:
+    def _new_space(self, X: Float32, edges: ArrayLike | None, *, keep: bool) -> Space:
         has_graph = self.graph is not None or edges is not None
         meta_features = choose(
             self.meta_features, order=self.order, graph=has_graph, cluster_metric=self.cluster_metric
         )
-        space = Space(meta_features, scales_of(X))
+        space = Space(meta_features, scales_of(X), X if keep or has_graph else None)
         if has_graph:
             if X.shape[0] > MAX_POINTS:
                 raise ValueError(
                     f"X has {X.shape[0]} different rows; a graph takes at most {MAX_POINTS}: train on "
                     "fewer, or graph=None"
                 )
-            space.graph_rows, points = X, space.points(X)
+            points = space.points(X)
             space.graph = (
                 nearest_graph(space.graph_distances(points, points))
                 if edges is None
@@ -425,12 +318,10 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
             )
         return space
 
-    def _described(self, points: GhostPoints, codes: Int64, n_classes: int, seed: int) -> GhostClasses:
-        return describe(self._space, self._weighing, points, codes, n_classes, self.max_sets, seed)
-
     def _calibrate(
         self,
         classes: GhostClasses,
+        members: GhostPoints,
         points: GhostPoints,
         codes: Int64,
         learning: Int64,
@@ -447,9 +338,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         if sample.size > _MOST_JUDGED:
             sample = np.sort(np.random.default_rng([seed, 98]).choice(sample, _MOST_JUDGED, replace=False))
         rows = np.concatenate([withheld, sample])
-        tables = class_distances(
-            self._space, self._weighing, classes, points.take(rows), strategies, self.n_neighbors
-        )
+        tables = class_distances(self._space, self._weighing, classes, members, points.take(rows), strategies)
         self.validation_ = {
             strategy: balanced_accuracy(codes[rows], table.argmin(axis=1), classes.n_classes)
             for strategy, table in tables.items()
@@ -458,9 +347,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         by = slice(0, withheld.size or None)
         self.temperature_ = fitted_temperature(tables[self.strategy_][by], codes[rows[by]])
 
-    def _set_weights(
-        self, weights: GhostWeights, scales: Float64, history: list[Iteration], unit: float
-    ) -> None:
+    def _set_weights(self, weights: GhostWeights, scales: Float64, curve: list[float], unit: float) -> None:
         self._check_alive(
             weights,
             "all weights were projected to zero: no meta-feature separates the classes at this penalty; "
@@ -473,7 +360,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         )
         self.other_scales_ = scales
         self.exemplar_price_ = float(weights.exemplar) * unit
-        self.history_ = history
+        self.loss_curve_ = curve
         self._weighing = weighing_of(self._space, self.weights_, scales, self.n_features_in_)
 
     def _check_alive(self, weights: GhostWeights, reason: str) -> None:

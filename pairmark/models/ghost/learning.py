@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 _STEP = 0.5
 """Size of the first step."""
+_UPDATES = 2
+"""Updates of an iteration, between new exemplars (the authors' T)."""
+_TOLERANCE = 1e-4
+"""Relative progress below which an iteration is calm."""
 _CALM = 3
 """Iterations in a row without progress that end the learning (the authors' script stops after 3 too)."""
 
@@ -35,15 +39,14 @@ class Error:
     away: Float64
 
 
-def error_of(codes: Int64, n_clusters: int, *, alpha: float, beta: float, balanced: bool) -> Error:
-    """Equation 10, or its unbalanced original (Komodakis 2011): every violation counts the same."""
+def error_of(codes: Int64, n_clusters: int, *, balanced: bool) -> Error:
+    """Equation 10 with alpha = beta = 1, or its unbalanced original (Komodakis 2011): every violation counts the
+    same."""
     sizes = np.bincount(codes, minlength=n_clusters).astype(np.float64)
     if balanced:
-        return Error(
-            over=alpha * (codes.size - sizes), none=alpha * sizes, away=beta / np.maximum(sizes, 1.0)
-        )
+        return Error(over=codes.size - sizes, none=sizes, away=1.0 / np.maximum(sizes, 1.0))
     unit_costs = np.ones(n_clusters)
-    return Error(over=alpha * unit_costs, none=alpha * unit_costs, away=beta * unit_costs)
+    return Error(over=unit_costs, none=unit_costs, away=unit_costs)
 
 
 @dataclass(kw_only=True)
@@ -53,15 +56,13 @@ class TrainingSet:
     Attributes
     ----------
     columns : (K, n) float32, scaled features: f_i(p, q) = |columns[i, p] - columns[i, q]|.
-    slaves : (K2, n, n) float32, the other meta-features as the point-wise slaves see p choosing q.
-    truths : the same as the true solution pays for them; the same array where both agree.
+    matrices : (K2, n, n) float32, the other meta-features of p choosing q.
     codes : (n,) true cluster of each point, 0 to n_clusters - 1.
     exemplar : f(q, q) of the exemplar's own price, in the units of Delta.
     """
 
     columns: Float32
-    slaves: Float32
-    truths: Float32
+    matrices: Float32
     codes: Int64
     error: Error
     exemplar: float
@@ -81,13 +82,13 @@ class TrainingSet:
     def __len__(self) -> int:
         return int(self.codes.size)
 
-    def distances(self, weights: GhostWeights, *, truths: bool = False) -> Float32:
-        """(n, n) d[p, q] without the exemplars' price: as slaves see it, or as the true solution pays."""
+    def distances(self, weights: GhostWeights) -> Float32:
+        """(n, n) d[p, q] without the exemplars' price."""
         out = np.empty((len(self), len(self)), dtype=np.float32)
         kernels.learning_costs(
             self.columns,
             weights.features.astype(np.float32),
-            self.truths if truths else self.slaves,
+            self.matrices,
             weights.meta_features.astype(np.float32),
             out,
         )
@@ -142,29 +143,12 @@ class TrainingSet:
         everyone, share = np.arange(n), solution.votes / (n + 1)
         away = solution.exemplars != everyone
         meta_features = (
-            self.truths[:, everyone, truth].sum(axis=1, dtype=np.float64)
-            - self.slaves[:, everyone[away], solution.exemplars[away]].sum(axis=1, dtype=np.float64)
-            - self.slaves[:, everyone, everyone].astype(np.float64) @ share
+            self.matrices[:, everyone, truth].sum(axis=1, dtype=np.float64)
+            - self.matrices[:, everyone[away], solution.exemplars[away]].sum(axis=1, dtype=np.float64)
+            - self.matrices[:, everyone, everyone].astype(np.float64) @ share
         )
         price = self.exemplar * (self.error.over.size - float(share.sum()))
         return features, meta_features, price
-
-    def rounded(self, costs: Float32, solution: Solution) -> float:
-        """E - Delta of an assignment read off the slaves: an upper bound of its minimum."""
-        n = len(self)
-        winners = np.flatnonzero(solution.votes * 2 > n + 1)
-        if winners.size == 0:
-            winners = np.array([solution.votes.argmax()])
-        return self.augmented(costs, winners)
-
-    def augmented(self, costs: Float32, exemplars: Int64) -> float:
-        """E - Delta when these are the exemplars and every other point takes its cheapest."""
-        table = costs[:, exemplars].astype(np.float64)
-        total = float(np.delete(table, exemplars, axis=0).min(axis=1).sum())
-        total += float(costs[exemplars, exemplars].sum(dtype=np.float64))
-        counts = np.bincount(self.codes[exemplars], minlength=self.error.over.size)
-        extra = np.where(counts == 0, self.error.none, self.error.over * (counts - 1.0))
-        return total - float(extra.sum()) - self.constant
 
     def true_energy(self, distances: Float32, truth: Int64, weights: GhostWeights) -> float:
         """E of a true solution; Delta is 0 there."""
@@ -198,96 +182,58 @@ class GhostWeights:
     meta_features: Float64
     exemplar: float = 1.0
 
-    def copy(self) -> GhostWeights:
-        """Another with the same numbers."""
-        return GhostWeights(
-            features=self.features.copy(), meta_features=self.meta_features.copy(), exemplar=self.exemplar
-        )
-
     @property
     def flat(self) -> Float64:
         """All but the price."""
         return np.concatenate([self.features, self.meta_features])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Iteration:
-    """One outer iteration: the regularised loss (primal), its parts, and the gap of the inner inference."""
-
-    objective: float
-    energy: float
-    dual: float
-    rounded: float
-    n_weights: int
-
-    @property
-    def gap(self) -> float:
-        """Between the best assignment read off the slaves and their sum: 0 when inference is exact."""
-        return self.rounded - self.dual
-
-
 def learn(
-    sets: Sequence[Callable[[], TrainingSet]],
+    sets: Sequence[TrainingSet],
     start: GhostWeights,
     settings: Ghost,
     on_progress: Callable[[float], None] = lambda fraction: None,
-) -> tuple[GhostWeights, list[Iteration]]:
+) -> tuple[GhostWeights, list[float]]:
     """Algorithm 1: exemplars, T subgradient updates of weights and multipliers, projection; until calm.
 
     Parameters
     ----------
-    sets : each gives a training set; one is visited an iteration, in turn.
+    sets : one is visited an iteration, in turn.
 
     Returns
     -------
-    The weights of the least loss met (over the last visit of every set), and what each iteration saw.
+    The weights of the least loss met (over the last visit of every set), and the loss of each iteration.
     """
-    weights, best = start.copy(), start.copy()
+    weights = best = start
     steps = Steps(start.flat.size)
-    history: list[Iteration] = []
+    curve: list[float] = []
     losses: dict[int, float] = {}
     lowest, calm, unit = np.inf, 0, 1.0 / len(sets)
     for turn in range(settings.max_iter):
         number = turn % len(sets)
-        training = sets[number]()
-        truth: Int64 | None = None
-        for update in range(settings.n_updates):
+        training = sets[number]
+        for update in range(_UPDATES):
             distances = training.distances(weights)
-            # Exemplars follow the weights once an iteration; the updates between hold them.
-            if truth is None:
-                paid = (
-                    distances
-                    if training.truths is training.slaves
-                    else training.distances(weights, truths=True)
-                )
-                truth = training.true_exemplars(paid)
+            if update == 0:
+                # Exemplars follow the weights once an iteration; the updates between hold them.
+                truth = training.true_exemplars(distances)
             costs = training.costs(distances, weights)
             solution = training.solve(costs)
             if update == 0:
-                energy = training.true_energy(paid, truth, weights)
-                losses[number] = energy - solution.dual
-                objective = sum(losses.values()) + penalty(weights, settings)
-                history.append(
-                    Iteration(
-                        objective=objective,
-                        energy=energy,
-                        dual=solution.dual,
-                        rounded=training.rounded(costs, solution),
-                        n_weights=int((weights.flat > 0).sum()),
-                    )
-                )
+                losses[number] = training.true_energy(distances, truth, weights) - solution.dual
+                curve.append(sum(losses.values()) + settings.tau * float(weights.flat.sum()))
                 if len(losses) == len(sets):
-                    if objective < lowest - settings.tol * max(abs(objective), 1e-12):
-                        lowest, calm, best = objective, 0, weights.copy()
+                    if curve[-1] < lowest - _TOLERANCE * max(abs(curve[-1]), 1e-12):
+                        lowest, calm, best = curve[-1], 0, weights
                     else:
                         calm += 1
-                if calm >= _CALM * len(sets) and turn >= 2 * len(sets) and settings.tol > 0:
-                    return best, history
+                if calm >= _CALM * len(sets) and turn >= 2 * len(sets):
+                    return best, curve
             features, meta_features, price = training.gradient(truth, solution)
             training.visits += 1
             size = float(distances.mean()) + float(training.error.away.mean())
             training.move(costs, solution, size * _STEP / np.sqrt(training.visits))
-            slope = np.concatenate([features, meta_features]) + unit * slope_of_penalty(weights, settings)
+            slope = np.concatenate([features, meta_features]) + unit * settings.tau
             updated = np.maximum(weights.flat - steps.of(slope, len(training)), 0.0)
             k = weights.features.size
             weights = GhostWeights(
@@ -298,7 +244,7 @@ def learn(
                 ),
             )
         on_progress((turn + 1) / settings.max_iter)
-    return best, history
+    return best, curve
 
 
 class Steps:
@@ -318,15 +264,3 @@ class Steps:
         slope /= unit
         self._price += slope**2
         return float(_STEP * slope / np.sqrt(max(self._price, 1e-300)))
-
-
-def penalty(weights: GhostWeights, settings: Ghost) -> float:
-    if settings.penalty == "l1":
-        return settings.tau * float(weights.flat.sum())
-    return settings.tau * float((weights.flat**2).sum()) / 2 if settings.penalty == "l2" else 0.0
-
-
-def slope_of_penalty(weights: GhostWeights, settings: Ghost) -> Float64:
-    if settings.penalty == "l1":
-        return np.full(weights.flat.size, settings.tau)
-    return settings.tau * weights.flat if settings.penalty == "l2" else np.zeros(weights.flat.size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -51,15 +51,6 @@ class GhostScores(PairScorerMixin, EmbedderMixin):
         weighted = rows[:, self._weighing.columns].astype(np.float64) * self._weighing.features
         with np.errstate(over="ignore"):
             return np.ascontiguousarray(weighted, dtype=np.float32)
-
-    def get_metric(self) -> Callable[[ArrayLike, ArrayLike], float]:
-        """The learned distance as a function of two (d,) vectors, as metric-learn's ``get_metric`` gives one."""
-        check_is_fitted(self)
-
-        def metric(u: ArrayLike, v: ArrayLike) -> float:
-            return -float(self.pair_score(np.asarray(u)[None, :], np.asarray(v)[None, :])[0])
-
-        return metric
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         self._check_pairs()

@@ -23,7 +23,7 @@ from pairmark.models.ghost.kernels import energy as kernels
 from pairmark.models.ghost.kernels import graphs as graph_kernels
 
 Rows = Literal["raw", "scaled", "binary", "ranks"]
-Between = Literal["distances", "paths", "links", "rows"]
+Between = Literal["distances", "paths", "links"]
 
 FEATURES: Final = "features"
 PATH: Final = "path"
@@ -50,7 +50,7 @@ class SetFeature:
 
     Attributes
     ----------
-    between : what is known of every two of them; ``rows``: the points themselves.
+    between : what is known of every two of them.
     largest : size of the largest set it is defined for.
     """
 
@@ -81,7 +81,6 @@ PAIRS: Final[dict[str, PairFeature]] = {
 SETS: Final[dict[str, SetFeature]] = {
     "perimeter": SetFeature(code=kernels.PERIMETER, between="distances"),
     "area": SetFeature(code=kernels.AREA, between="distances", largest=3),
-    "mahalanobis": SetFeature(code=-1, between="rows", largest=3),
     "eccentricity": SetFeature(code=kernels.ECCENTRICITY, between="paths"),
     "hub": SetFeature(code=kernels.HUB, between="paths"),
     "cliques": SetFeature(code=kernels.CLIQUES, between="links"),
@@ -148,6 +147,8 @@ def _defaults(order: int, graph: bool) -> tuple[str, ...]:
 
 
 HOW = {"average": 0, "minimum": 1, "maximum": 2}
+MAX_SETS = 256
+"""Sets of points that are looked at for each class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +229,7 @@ class GhostPoints:
         """How new rows are linked to the graph."""
         graph = self.space.graph
         assert graph is not None
-        return attach_nearest(graph, self.space.graph_distances(self, self.space.graph_points))
+        return attach_nearest(graph, self.space.graph_distances(self, self.space.training_points))
 
     @cached_property
     def paths(self) -> Float32:
@@ -296,34 +297,23 @@ def reduce_by_class(table: Float64, is_own: Bool, codes: Int64, n_classes: int, 
     return np.where(np.isfinite(lowest), lowest, 0.0)
 
 
-def draw_companions(
-    codes: Int64, n_classes: int, size: int, limit: int, rng: np.random.Generator
-) -> Companions:
-    """All sets of ``size`` rows of each class, or ``limit`` of them drawn at random where there are more."""
+def draw_companions(codes: Int64, n_classes: int, size: int, rng: np.random.Generator) -> Companions:
+    """All sets of ``size`` rows of each class, or `MAX_SETS` of them drawn at random where there are more."""
     from itertools import combinations
     from math import comb
 
     sets: list[NDArray[Any]] = []
     for c in range(n_classes):
         rows = np.flatnonzero(codes == c)
-        if comb(rows.size, size) <= limit:
+        if comb(rows.size, size) <= MAX_SETS:
             members = np.array(list(combinations(rows.tolist(), size)), dtype=np.int64).reshape(-1, size)
         elif size == 1:
-            members = np.sort(rng.choice(rows, limit, replace=False))[:, None]
+            members = np.sort(rng.choice(rows, MAX_SETS, replace=False))[:, None]
         else:
-            keys = rng.random((limit, rows.size)) if rows.size <= 64 else None
-            if keys is not None:
-                places = (
-                    np.argpartition(keys, size, axis=1)[:, :size] if rows.size > size else keys.argsort(1)
-                )
-            else:
-                # With so many rows a member drawn twice is rare; such a set is drawn again.
-                places = rng.integers(0, rows.size, (limit, size))
-                while (again := _repeats(places)).any():
-                    places[again] = rng.integers(0, rows.size, (int(again.sum()), size))
-            members = np.unique(np.sort(rows[places], axis=1), axis=0)
+            drawn = [np.sort(rng.choice(rows, size, replace=False)) for _ in range(MAX_SETS)]
+            members = np.unique(drawn, axis=0)
         sets.append(members)
-    stacked = np.concatenate(sets) if sets else np.empty((0, size), dtype=np.int64)
+    stacked = np.concatenate(sets)
     unique_rows, places = np.unique(stacked, return_inverse=True)
     first = np.concatenate([[0], np.cumsum([part.shape[0] for part in sets])])
     return Companions(
@@ -333,21 +323,15 @@ def draw_companions(
     )
 
 
-def _repeats(places: NDArray[Any]) -> Bool:
-    ascending = np.sort(places, axis=1)
-    has_repeats: Bool = (ascending[:, 1:] == ascending[:, :-1]).any(axis=1)
-    return has_repeats
-
-
 @dataclass(eq=False)
 class Space:
     """The meta-features of one model and what it takes to evaluate them."""
 
     meta_features: MetaFeatures
     scales: Scales
+    rows: Float32 | None
+    """Training rows as given, where new ones are compared with them."""
     graph: Graph | None = None
-    graph_rows: Float32 | None = None
-    """Rows of the graph's points, as given."""
     inverse: Float64 = field(init=False)
 
     def __post_init__(self) -> None:
@@ -356,10 +340,10 @@ class Space:
         self._all_features = np.arange(varies.size, dtype=np.int64)
 
     @cached_property
-    def graph_points(self) -> GhostPoints:
-        assert self.graph_rows is not None
-        places = np.arange(self.graph_rows.shape[0])
-        return GhostPoints(self, self.graph_rows, places, places)
+    def training_points(self) -> GhostPoints:
+        assert self.rows is not None
+        places = np.arange(self.rows.shape[0])
+        return GhostPoints(self, self.rows, places, None if self.graph is None else places)
 
     def points(self, X: Float32, edges: ArrayLike | None = None) -> GhostPoints:
         """New rows, and a user's links of them to training rows."""
@@ -404,7 +388,6 @@ class Space:
     def set_grid(
         self,
         name: str,
-        size: int,
         P: GhostPoints,
         Q: GhostPoints,
         R: GhostPoints,
@@ -416,48 +399,27 @@ class Space:
 
         Parameters
         ----------
-        size : points in a set, 3 or more.
         R : the rows that ``sets`` names.
         q_class : (n_Q,) class of each q.
         reduction : the mean, least or most over the sets; a class without companions gives 0.
         """
         out = np.zeros((len(P), len(Q)))
         feature = SETS[name]
-        if feature.between == "rows":
-            members = sets.members[:, 0]
-            kernels.mahalanobis_sets(
-                P.scaled, R.scaled[members], Q.scaled, np.maximum(self.scales.variances, 1e-12),
-                P.ids, Q.ids, R.ids[members], sets.first, q_class, HOW[reduction], out,
-            )  # fmt: skip
-            return out
-        PQ, PR, RQ = self.between_points(feature.between, P, Q, R)
+        PQ, PR, QR, RR = (self._between(feature.between, *pair) for pair in ((P, Q), (P, R), (Q, R), (R, R)))
         top = float(self.graph.top_degree) if self.graph is not None else 0.0
-        if size == 3:
-            members = sets.members[:, 0]
-            kernels.triangles(
-                feature.code, PQ, np.ascontiguousarray(PR[:, members]), np.ascontiguousarray(RQ[members]),
-                P.ids, Q.ids, R.ids[members], sets.first, q_class, top, HOW[reduction], out,
-            )  # fmt: skip
-            return out
-        RR = self.between_points(feature.between, R, R, R)[0]
         kernels.sets_of_points(
-            feature.code, PQ, PR, RQ, RR, P.ids, Q.ids, R.ids, sets.members, sets.first, q_class, top,
+            feature.code, PQ, PR, QR, RR, P.ids, Q.ids, R.ids, sets.members, sets.first, q_class, top,
             HOW[reduction], out,
         )  # fmt: skip
         return out
 
-    def between_points(
-        self, quantity: str, P: GhostPoints, Q: GhostPoints, R: GhostPoints
-    ) -> tuple[Float32, Float32, Float32]:
-        grids = []
-        for A, B in ((P, Q), (P, R), (R, Q)):
-            if quantity == "distances":
-                values: Any = self.pair_values("euclidean", A, B, grid=True)
-            else:
-                assert B.trained is not None, "centres and companions are training rows"
-                values = (A.paths if quantity == "paths" else A.links)[:, B.trained]
-            grids.append(np.ascontiguousarray(values, dtype=np.float32))
-        return grids[0], grids[1], grids[2]
+    def _between(self, quantity: Between, A: GhostPoints, B: GhostPoints) -> Float32:
+        if quantity == "distances":
+            values: Any = self.pair_values("euclidean", A, B, grid=True)
+        else:
+            assert B.trained is not None, "centres and companions are training rows"
+            values = (A.paths if quantity == "paths" else A.links)[:, B.trained]
+        return np.ascontiguousarray(values, dtype=np.float32)
 
     def cluster_values(
         self, name: str, P: GhostPoints, members: GhostPoints, codes: Int64, n_classes: int

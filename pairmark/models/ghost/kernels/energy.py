@@ -163,16 +163,7 @@ def distances(code, power, A, B, grid, out):
 
 
 @kernel
-def _add_four(target, a, b, c, d, weights, point):
-    """Four features at once: the sums stay in registers, and loops from 0 over equal lengths vectorise."""
-    w0, w1, w2, w3 = weights[0], weights[1], weights[2], weights[3]
-    x0, x1, x2, x3 = point[0], point[1], point[2], point[3]
-    for q in range(target.shape[0]):
-        target[q] += (w0 * abs(a[q] - x0) + w1 * abs(b[q] - x1)) + (w2 * abs(c[q] - x2) + w3 * abs(d[q] - x3))
-
-
-@kernel
-def _add_one(target, column, weight, point):
+def _add_feature(target, column, weight, point):
     for q in range(target.shape[0]):
         target[q] += weight * abs(column[q] - point)
 
@@ -191,30 +182,13 @@ def learning_costs(columns, weights, matrices, matrix_weights, out):
     vectorises; ``matrices`` is (K2, n, n).
     """
     n = out.shape[0]
-    features = np.flatnonzero(weights > 0.0)
-    four, own = np.empty(4, dtype=np.float32), np.empty(4, dtype=np.float32)
     for p in range(n):
         # Only the upper triangle is summed, which halves the work; it is mirrored below.
         row = out[p, p:]
         row[:] = 0.0
-        at = 0
-        while at + 4 <= features.shape[0]:
-            for k in range(4):
-                four[k] = weights[features[at + k]]
-                own[k] = columns[features[at + k], p]
-            _add_four(
-                row,
-                columns[features[at], p:],
-                columns[features[at + 1], p:],
-                columns[features[at + 2], p:],
-                columns[features[at + 3], p:],
-                four,
-                own,
-            )
-            at += 4
-        while at < features.shape[0]:
-            _add_one(row, columns[features[at], p:], weights[features[at]], columns[features[at], p])
-            at += 1
+        for i in range(weights.shape[0]):
+            if weights[i] > 0.0:
+                _add_feature(row, columns[i, p:], weights[i], columns[i, p])
     # Mirrored before the matrices are added: d from sets of points need not be symmetric.
     for p in range(n):
         for q in range(p):
@@ -322,51 +296,6 @@ def solve_clusters(costs, multipliers, clusters, over, no_center, is_exemplar):
 
 
 @kernel
-def triangles(code, PQ, PR, RQ, p_ids, q_ids, r_ids, first, q_class, top, mode, out):
-    """A third-order feature of {p, r, q}, over the companions r of q's class: mean (how 0), least (1), most (2).
-
-    Parameters
-    ----------
-    PQ, PR, RQ : what lies between the points, distances or 0/1 for edges.
-    p_ids, q_ids, r_ids : numbers of the points, so that no point is its own companion.
-    first : (n_classes + 1,) where each class's companions begin in r.
-    top : the largest degree of the graph, for cliques.
-    out : (n_p, n_q) filled; 0 where q's class has no companion.
-    """
-    for p in range(PQ.shape[0]):
-        for q in range(PQ.shape[1]):
-            out[p, q] = 0.0
-            if p_ids[p] == q_ids[q]:
-                continue
-            a = np.float64(PQ[p, q])
-            total, n_sets, lowest, highest = 0.0, 0, np.inf, 0.0
-            for r in range(first[q_class[q]], first[q_class[q] + 1]):
-                if r_ids[r] == p_ids[p] or r_ids[r] == q_ids[q]:
-                    continue
-                b, c = np.float64(PR[p, r]), np.float64(RQ[r, q])
-                if code == PERIMETER:
-                    value = a + b + c
-                elif code == AREA:
-                    half = (a + b + c) / 2.0
-                    value = np.sqrt(max(0.0, half * (half - a) * (half - b) * (half - c)))
-                elif code == ECCENTRICITY:
-                    value = max(a, max(b, c))
-                elif code == HUB:
-                    value = min(HUB_LIMIT, (a + c) / max(b, 1e-12))
-                elif code == CLIQUES:
-                    edges = a + b + c
-                    value = max(0.0, top - (3.0 if edges == 3.0 else (2.0 if edges > 0.0 else 1.0)))
-                else:
-                    edges = a + b + c
-                    value = 3.0 - (2.0 if edges == 3.0 else (1.0 if edges == 2.0 else 0.0))
-                total += value
-                n_sets += 1
-                lowest, highest = min(lowest, value), max(highest, value)
-            if n_sets > 0:
-                out[p, q] = total / n_sets if mode == 0 else (lowest if mode == 1 else highest)
-
-
-@kernel
 def _connected(between, members, size):
     """Whether the kept points hang together."""
     start = -1
@@ -398,102 +327,111 @@ def _bits(number):
 
 
 @kernel
-def set_value(code, between, size, top):
-    """A feature of a set of points, the last of which is the centre; ``between`` is (size, size)."""
-    if code in (PERIMETER, ECCENTRICITY):
-        total = widest = 0.0
-        for i in range(size):
-            for j in range(i):
-                total += between[i, j]
-                widest = max(widest, between[i, j])
-        return total if code == PERIMETER else widest
-    if code == HUB:
-        total = 0.0
-        for i in range(size - 1):
-            for j in range(i):
-                detour = between[i, size - 1] + between[j, size - 1]
-                total += min(HUB_LIMIT, detour / max(between[i, j], 1e-12))
-        return total
-    if code == CLIQUES:
-        largest = 1
-        # Every subset as a bit set: sets have few points.
-        for subset in range(1, 1 << size):
-            n = _bits(subset)
-            if n > largest:
-                clique = True
-                for i in range(size):
-                    for j in range(i):
-                        if subset >> i & 1 and subset >> j & 1 and between[i, j] == 0.0:
-                            clique = False
-                if clique:
-                    largest = n
-        return max(0.0, top - largest)
-    # RESILIENCE: how few points must go before the rest falls apart; of a clique, all but one.
-    fewest = size - 1
-    everyone = (1 << size) - 1
-    for removed in range(everyone):
-        n = _bits(removed)
-        if n < fewest and size - n > 1 and not _connected(between, everyone & ~removed, size):
-            fewest = n
-    return np.float64(size - fewest)
+def _hub(between, size):
+    """Detours over the centre, the last point, over direct paths; ``between`` as `sets_of_points` has it."""
+    total = 0.0
+    to_centre = (size - 1) * (size - 2) // 2
+    for i in range(size - 1):
+        for j in range(i):
+            detour = between[to_centre + i] + between[to_centre + j]
+            total += min(HUB_LIMIT, detour / max(between[i * (i - 1) // 2 + j], 1e-12))
+    return total
 
 
 @kernel
-def sets_of_points(code, PQ, PR, RQ, RR, p_ids, q_ids, r_ids, members, first, q_class, top, mode, out):
-    """As `triangles`, for sets {p} + members + {q} of any size; ``members`` is (n_sets, size - 2) places in r."""
-    size = members.shape[1] + 2
+def _of_edges(code, size, top):
+    """A feature of every graph of ``size`` points: of the one whose edges are the bits of a number, i > j in order."""
+    n_edges = size * (size - 1) // 2
+    out = np.empty(1 << n_edges)
     between = np.zeros((size, size))
+    everyone = (1 << size) - 1
+    for edges in range(1 << n_edges):
+        at = 0
+        for i in range(size):
+            for j in range(i):
+                between[i, j] = between[j, i] = edges >> at & 1
+                at += 1
+        largest, fewest = 1, size - 1
+        for subset in range(everyone):
+            n = _bits(subset)
+            if code == RESILIENCE:
+                # How few points must go before the rest falls apart; of a clique, all but one.
+                if n < fewest and size - n > 1 and not _connected(between, everyone & ~subset, size):
+                    fewest = n
+            elif size - n > largest and _is_clique(between, everyone & ~subset, size):
+                largest = size - n
+        out[edges] = size - fewest if code == RESILIENCE else max(0.0, top - largest)
+    return out
+
+
+@kernel
+def _is_clique(between, members, size):
+    for i in range(size):
+        for j in range(i):
+            if members >> i & 1 and members >> j & 1 and between[i, j] == 0.0:
+                return False
+    return True
+
+
+@kernel
+def sets_of_points(code, PQ, PR, QR, RR, p_ids, q_ids, r_ids, members, first, q_class, top, mode, out):
+    """A feature of {p} + members + {q}, over the sets of q's class: mean (mode 0), least (1), most (2).
+
+    Parameters
+    ----------
+    PQ, PR, QR, RR : what lies between the points, distances or 0/1 for edges.
+    p_ids, q_ids, r_ids : numbers of the points, so that no point is its own companion.
+    members : (n_sets, size - 2) places in r; first : (n_classes + 1,) where each class's sets begin.
+    top : the largest degree of the graph, for cliques.
+    out : (n_p, n_q) filled; 0 where q's class has no set.
+    """
+    size = members.shape[1] + 2
+    last = size - 1
+    of_edges = code in (CLIQUES, RESILIENCE)
+    known = _of_edges(code, size, top) if of_edges else np.empty(0)
+    # Of every two points (i, j), j < i, in order: place 0 is p, the last one q, the companions lie between them.
+    between = np.zeros(size * last // 2)
     for p in range(PQ.shape[0]):
         for q in range(PQ.shape[1]):
             out[p, q] = 0.0
             if p_ids[p] == q_ids[q]:
                 continue
-            total, n_sets, lowest, highest = 0.0, 0, np.inf, 0.0
+            own_p, own_q, from_p, from_q = p_ids[p], q_ids[q], PR[p], QR[q]
+            sum_of_sets, n_sets, lowest, highest = 0.0, 0, np.inf, 0.0
             for s in range(first[q_class[q]], first[q_class[q] + 1]):
                 distinct = True
                 for i in range(size - 2):
-                    r = members[s, i]
-                    if r_ids[r] == p_ids[p] or r_ids[r] == q_ids[q]:
-                        distinct = False
+                    r = r_ids[members[s, i]]
+                    distinct = distinct and r != own_p and r != own_q
                 if not distinct:
                     continue
-                # Place 0 is p, the last one q, the companions lie between them.
-                between[0, size - 1] = between[size - 1, 0] = PQ[p, q]
-                for i in range(size - 2):
-                    r = members[s, i]
-                    between[0, i + 1] = between[i + 1, 0] = PR[p, r]
-                    between[i + 1, size - 1] = between[size - 1, i + 1] = RQ[r, q]
+                at, edges, value = 0, 0, 0.0
+                for i in range(1, size):
                     for j in range(i):
-                        between[i + 1, j + 1] = between[j + 1, i + 1] = RR[r, members[s, j]]
-                value = set_value(code, between, size, top)
-                total += value
+                        if j == 0:
+                            gap = np.float64(PQ[p, q] if i == last else from_p[members[s, i - 1]])
+                        elif i == last:
+                            gap = np.float64(from_q[members[s, j - 1]])
+                        else:
+                            gap = np.float64(RR[members[s, i - 1], members[s, j - 1]])
+                        between[at] = gap
+                        if of_edges:
+                            edges |= np.int64(gap > 0.0) << at
+                        elif code == ECCENTRICITY:
+                            value = max(value, gap)
+                        else:
+                            value += gap
+                        at += 1
+                if of_edges:
+                    value = known[edges]
+                elif code == HUB:
+                    value = _hub(between, size)
+                elif code == AREA:
+                    half = value / 2.0
+                    rest = (half - between[0]) * (half - between[1]) * (half - between[2])
+                    value = np.sqrt(max(0.0, half * rest))
+                sum_of_sets += value
                 n_sets += 1
                 lowest, highest = min(lowest, value), max(highest, value)
             if n_sets > 0:
-                out[p, q] = total / n_sets if mode == 0 else (lowest if mode == 1 else highest)
-
-
-@kernel
-def mahalanobis_sets(P, R, Q, variances, p_ids, q_ids, r_ids, first, q_class, mode, out):
-    """Distance of q from the two observations {p, r}, each feature in units of their spread (see `meta.py`)."""
-    width = P.shape[1]
-    for p in range(P.shape[0]):
-        for q in range(Q.shape[0]):
-            out[p, q] = 0.0
-            if p_ids[p] == q_ids[q]:
-                continue
-            total, n_sets, lowest, highest = 0.0, 0, np.inf, 0.0
-            for r in range(first[q_class[q]], first[q_class[q] + 1]):
-                if r_ids[r] == p_ids[p] or r_ids[r] == q_ids[q]:
-                    continue
-                value = 0.0
-                for i in range(width):
-                    x, y = np.float64(P[p, i]), np.float64(R[r, i])
-                    gap = np.float64(Q[q, i]) - (x + y) / 2.0
-                    value += gap * gap / ((x - y) * (x - y) / 4.0 + variances[i] / 2.0)
-                value = np.sqrt(value)
-                total += value
-                n_sets += 1
-                lowest, highest = min(lowest, value), max(highest, value)
-            if n_sets > 0:
-                out[p, q] = total / n_sets if mode == 0 else (lowest if mode == 1 else highest)
+                out[p, q] = sum_of_sets / n_sets if mode == 0 else (lowest if mode == 1 else highest)
