@@ -155,8 +155,6 @@ class Client:
     erase = blocking(Service.erase)
     calibrate_gallery = blocking(Service.calibrate_gallery)
     gallery_calibration = blocking(Service.gallery_calibration)
-    gallery_evaluation = blocking(Service.gallery_evaluation)
-    evaluate_gallery = blocking(Service.evaluate_gallery)
     add_dataset = blocking(Service.add_dataset)
     inspect_dataset = blocking(Service.inspect_dataset)
     ledger = blocking(Service.ledger)

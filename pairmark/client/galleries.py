@@ -200,44 +200,14 @@ class GalleryCalls(Calls):
             ``result`` names.
         """
         body = {"dataset": dataset, "vectors": vectors, "subjects": subjects, **options}
-        return await self._measure(gallery, "calibrations", body, background)
+        path = f"/galleries/{path_part(gallery)}/calibrations{'?background=true' if background else ''}"
+        answer = await self._send("POST", path, body, timeout=None)
+        return JobOut.from_json(answer) if background else Answer.from_json(answer)
 
     async def gallery_calibration(self, gallery: str, id: str) -> Answer:
         """One calibration of a gallery."""
         path = f"/galleries/{path_part(gallery)}/calibrations/{path_part(id)}"
         return Answer.from_json(await self._get(path))
-
-    async def gallery_evaluation(self, gallery: str, id: str) -> Answer:
-        """One evaluation of a gallery."""
-        path = f"/galleries/{path_part(gallery)}/evaluations/{path_part(id)}"
-        return Answer.from_json(await self._get(path))
-
-    async def evaluate_gallery(
-        self,
-        /,
-        gallery: str,
-        dataset: str | None = None,
-        *,
-        vectors: Any = None,
-        subjects: Any = None,
-        background: bool = False,
-        **options: Any,
-    ) -> Answer:
-        """Measure a gallery with probes; ``options`` are ``max_rank``, ``fpir``, ``confidence``, ``leave_one_out``,
-        ``aggregation``, ``random_state``.
-
-        Parameters
-        ----------
-        background : queue a job and return it; ``wait`` follows it, and ``gallery_evaluation`` gets what its
-            ``result`` names.
-        """
-        body = {"dataset": dataset, "vectors": vectors, "subjects": subjects, **options}
-        return await self._measure(gallery, "evaluations", body, background)
-
-    async def _measure(self, gallery: str, what: str, body: dict[str, Any], background: bool) -> Answer:
-        path = f"/galleries/{path_part(gallery)}/{what}{'?background=true' if background else ''}"
-        answer = await self._send("POST", path, body, timeout=None)
-        return JobOut.from_json(answer) if background else Answer.from_json(answer)
 
 
 def _record_items(ids: Any, vectors: Any, subjects: Any) -> list[dict[str, Any]] | None:

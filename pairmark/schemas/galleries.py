@@ -40,7 +40,6 @@ class GalleryOut(Answer):
 
     name: str = Field(description="its name", examples=["badges"])
     model: ModelOfGallery = Field(description="the version that searches it")
-    moving_to: ModelOfGallery | None = Field(None, description="the version for which it is being indexed")
     dimension: int = Field(description="length of its vectors", examples=[4])
     columns: dict[str, str] | None = Field(
         None, description="of records: the type of each column; null if the gallery holds vectors"
@@ -50,7 +49,6 @@ class GalleryOut(Answer):
     calibration: str | None = Field(
         None, description="id of the newest calibration with the current version; absent in lists"
     )
-    evaluation: str | None = Field(None, description="id of the newest evaluation; absent in lists")
     sequence: int = Field(
         description="a counter that increases with every row written or removed", examples=[500]
     )
@@ -265,12 +263,6 @@ class CandidatesOut(Answer):
     """How a search of many records chose what it scored."""
 
     scored: int = Field(description="records that were scored for each query, those that share most with it")
-    recall: float | None = Field(
-        description="share of items of subjects with several whose search scores another item of the subject, "
-        "measured in "
-        "this gallery in the background; null until then, or where no subject has two items"
-    )
-    pairs: int = Field(description="number of items that were searched for to measure it", examples=[20])
 
 
 class SearchOut(Answer):
@@ -394,24 +386,6 @@ class GalleryCalibrationRequest(ProbesRequest):
     )
 
 
-class GalleryEvaluationRequest(ProbesRequest):
-    """The probes and rates that a gallery is measured with."""
-
-    max_rank: int = Field(20, ge=1, le=100, description="highest rank of the CMC")
-    fpir: list[Rate] = Field(
-        [
-            0.01,
-            0.05,
-            0.1,
-        ],
-        max_length=20,
-        description="false positive identification rates to report",
-        examples=[[0.01, 0.1]],
-    )
-    confidence: Rate = Field(0.95, description="the confidence level, above 0 and below 1")
-    leave_one_out: bool = Field(False, description="also search for every enrolled subject among the others")
-
-
 class GalleryCalibrationOut(Answer):
     """A gallery's calibration, from searches by people who are not enrolled."""
 
@@ -439,51 +413,6 @@ class GalleryCalibrationOut(Answer):
     stale: bool = Field(
         description="whether to calibrate again: it belongs to another version, or its probes were not kept and more "
         "than a tenth of the gallery has changed"
-    )
-    warnings: list[str] = Field(description="what to look at before relying on it")
-    created_at: str = Field(description="when it was created", examples=["2026-01-31T12:00:00.000Z"])
-
-
-class GalleryEvaluationOut(Answer):
-    """Error rates of a gallery, measured with probes."""
-
-    id: str = Field(description="its id", examples=["6f1ed002ab5595859014ebf0951522d9"])
-    gallery: str = Field(description="name of the gallery", examples=["badges"])
-    model: ModelOfGallery = Field(description="the model")
-    gallery_size: int = Field(
-        description="number of people, or of items, that each search compared with", examples=[500]
-    )
-    aggregation: str | None = Field(
-        None, description="how subjects were compared as a whole; null: single items"
-    )
-    n_mated: int = Field(description="number of searches of enrolled people", examples=[500])
-    n_strangers: int = Field(description="number of searches of people who are not enrolled", examples=[700])
-    rank_1: float | None = Field(
-        description="share of probes of enrolled people whose own subject is the first result",
-        examples=[0.94],
-    )
-    cmc: dict[str, Any] | None = Field(
-        description="share of these probes whose own subject is within each rank, with intervals",
-        examples=[
-            {
-                "rank": [1, 2],
-                "rate": [0.94, 0.97],
-                "low": [0.92, 0.95],
-                "high": [0.96, 0.98],
-                "n_probes": 500,
-                "confidence": 0.95,
-            }
-        ],
-    )
-    identification: list[dict[str, Any]] = Field(
-        description="for each FPIR: the threshold from these strangers with its FNIR, or why there is none",
-        examples=[[{"fpir": 0.01, "threshold": 5.3, "fnir": 0.12, "interval": [0.09, 0.15]}]],
-    )
-    calibrated: dict[str, Any] | None = Field(
-        description="both error rates of these probes at the gallery's own threshold for the first of the rates"
-    )
-    leave_one_out: dict[str, Any] | None = Field(
-        description="an estimate without a guarantee, from searches for each enrolled subject among the others"
     )
     warnings: list[str] = Field(description="what to look at before relying on it")
     created_at: str = Field(description="when it was created", examples=["2026-01-31T12:00:00.000Z"])

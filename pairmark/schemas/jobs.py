@@ -10,7 +10,7 @@ from pairmark.schemas.base import Answer, Moment, Page, Rate, Request
 
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 AttemptOutcome = Literal["succeeded", "failed", "cancelled", "lost", "released"]
-Task = Literal["training", "gallery-calibration", "gallery-evaluation", "link"]
+Task = Literal["training", "gallery-calibration", "link"]
 EventName = Literal["progress", "log", "done"]
 IF_BETTER = "if-better"
 Protocol = Literal["auto", "open-set", "closed-set"]

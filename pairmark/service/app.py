@@ -173,16 +173,15 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await asyncio.to_thread(_await_database, services)
     await services.runtime.catalogue.refreshed()
     warming = asyncio.create_task(_warm(app)) if app.state.warm else None
-    upkeep = asyncio.create_task(keep_galleries(services, sweep=app.state.warm))
+    upkeep = asyncio.create_task(keep_galleries(services)) if app.state.warm else None
     publishing = asyncio.create_task(_publish(services, app.state.closing))
     delivering = asyncio.create_task(_deliver(services)) if services.webhooks.on else None
     with _told_of_the_end(app.state.closing, services.settings.drain_s):
         yield
     app.state.closing.set()
-    for task in (warming, delivering):
+    for task in (warming, delivering, upkeep):
         if task is not None:
             task.cancel()
-    upkeep.cancel()
     publishing.cancel()
     await asyncio.to_thread(_keep_use, services)
     await services.recorder.flush(closing=True)

@@ -81,10 +81,6 @@ class UnknownItem(PairmarkError, slug="unknown-item"):
     """The gallery has no such item or subject."""
 
 
-class UnknownEvaluation(PairmarkError, slug="unknown-evaluation"):
-    """There is no such evaluation."""
-
-
 class SearchTooLong(PairmarkError, slug="search-too-long"):
     """The search took too long."""
 

@@ -355,8 +355,6 @@ class GalleryRow(Base):
     name: Mapped[str] = mapped_column(String(200), unique=True)
     model_id: Mapped[str] = mapped_column(String(32))
     version: Mapped[int]
-    next_model_id: Mapped[str | None] = mapped_column(String(32))
-    next_version: Mapped[int | None]
     dimension: Mapped[int]
     columns: Mapped[list[Any] | None] = mapped_column(
         JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
@@ -433,18 +431,6 @@ class GalleryProbe(Base):
     gallery_id: Mapped[int] = mapped_column(BigInteger)
     subject: Mapped[str] = mapped_column(ByteText)
     vector: Mapped[bytes] = mapped_column(LargeBinary)
-
-
-class GalleryEvaluationRow(Base):
-    """What a probe set measured on a gallery."""
-
-    __tablename__ = "gallery_evaluations"
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
-    gallery_id: Mapped[int] = mapped_column(
-        Serial, ForeignKey("galleries.id", ondelete="CASCADE"), index=True
-    )
-    result: Mapped[dict[str, Any]]
-    created_at: Mapped[float]
 
 
 class LinkRow(Base):

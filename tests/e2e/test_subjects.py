@@ -332,13 +332,3 @@ def test_search_finds_whole_subjects(deployment: RunningServer, strangers: np.nd
         assert (
             refused(deployment.http.post("/galleries/crowd/search", json={**whole, **more}))["field"] == field
         )
-    measured = deployment.http.post(
-        "/galleries/crowd/evaluations",
-        json={
-            "vectors": strangers[:3, 10].tolist(),
-            "subjects": ["s100", "s101", "s102"],
-            "aggregation": "plda",
-        },
-    ).json()
-    assert measured["n_mated"] == 3
-    assert measured["aggregation"] == "plda"

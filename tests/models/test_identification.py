@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import beta, binom
 
 from pairmark.models import InsufficientCalibrationData
-from pairmark.models.calibration.identification import GalleryCalibration, cmc, leave_one_subject_out
+from pairmark.models.calibration.identification import GalleryCalibration, cmc
 
 
 @pytest.mark.parametrize(("fpir", "probes"), [(0.1, 29), (0.05, 59), (0.01, 299)])
@@ -63,12 +63,6 @@ def test_cmc_by_hand() -> None:
         low < rate < high for low, rate, high in zip(found["low"], found["rate"], found["high"], strict=True)
     )
     assert found["rank"] == [1, 2, 3]
-
-
-def test_leave_one_subject_out_is_an_estimate_and_says_so() -> None:
-    found = leave_one_subject_out([0.9, 0.1, 0.2], ["a", "a", "b"], 0.5)
-    assert found["fpir"] == 0.25
-    assert found["label"].startswith("estimate")
 
 
 def test_bad_input_is_named() -> None:

@@ -21,7 +21,6 @@ from pairmark.schemas.base import Rate
 from pairmark.schemas.datasets import DatasetRequest, ReadingRequest
 from pairmark.schemas.galleries import (
     GalleryCalibrationRequest,
-    GalleryEvaluationRequest,
     ImportOptions,
     SearchBody,
     VerifyParameters,
@@ -48,7 +47,6 @@ CALLS = [
     ("verify", VerifyParameters, set()),
     ("upsert_file", ImportOptions, {"prefix", "first"}),
     ("calibrate_gallery", GalleryCalibrationRequest, set()),
-    ("evaluate_gallery", GalleryEvaluationRequest, set()),
     ("add_dataset", DatasetRequest, set()),
     ("inspect_dataset", ReadingRequest, set()),
     ("train", JobRequest, set()),

@@ -161,7 +161,7 @@ def test_galleries_are_shown_to_keys_that_may_read_them(serve: Serve) -> None:
     items = [{"id": f"i{at}", "vector": [at, 0.0, 0.0, 1.0]} for at in range(3)]
     assert deployment.http.put("/galleries/secret-guests/items", json={"items": items}).status_code == 200
     measured = deployment.http.post(
-        "/galleries/secret-guests/evaluations?background=true", json={"dataset": "d"}
+        "/galleries/secret-guests/calibrations?background=true", json={"dataset": "d"}
     )
     assert measured.status_code == 202, measured.text
     number = measured.json()["id"]

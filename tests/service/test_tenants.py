@@ -104,7 +104,6 @@ def test_no_route_shows_a_tenant_anothers_names(house: House) -> None:
         "id": HIDDEN,
         "subject": HIDDEN,
         "calibration": "0" * 32,
-        "evaluation": "0" * 32,
         "kind": "metric",
         "slug": "conflict",
         "file:path": "index.html",

@@ -175,34 +175,6 @@ class GalleryCalibration:
             return cls(arrays["best"], gallery_size=int(meta["gallery_size"]), mated_scores=arrays["mated"])
 
 
-def leave_one_subject_out(
-    best_other: ArrayLike, subjects: ArrayLike, threshold: float, confidence: float = 0.95
-) -> dict[str, Any]:
-    """FPIR at a threshold, estimated by searching each enrolled subject among the others.
-
-    Parameters
-    ----------
-    best_other : (n,) float32, each item's best score with items of *other* subjects.
-    subjects : (n,) subject of each item, at least two; subjects weigh equally however many items they have.
-
-    Returns
-    -------
-    JSON-able: ``fpir``, its ``interval`` (as if subjects were independent, which they are not: each is in every other's
-    gallery), ``n_subjects``, ``threshold`` and a ``label`` that says what this is: no guarantee.
-    """
-    _, codes, counts = np.unique(np.asarray(subjects).astype(str), return_inverse=True, return_counts=True)
-    hits = np.bincount(codes, weights=np.asarray(best_other) > np.float32(threshold)) / counts
-    value = float(hits.mean())
-    return {
-        "fpir": value,
-        "interval": list(wilson_interval(value, int(counts.size), confidence)),
-        "n_subjects": int(counts.size),
-        "threshold": threshold,
-        "label": "estimate: leave one subject out; indicators are dependent, and it describes the average gallery with "
-        "one subject less, not this one",
-    }
-
-
 def cmc(ranks: ArrayLike, max_rank: int = 20, confidence: float = 0.95) -> dict[str, Any]:
     """Share of mated probes, one a subject, whose own subject ranks within 1, 2, ..., ``max_rank``.
 

@@ -1,12 +1,11 @@
-"""Galleries: make and move them, enrol, look up, erase, calibrate, evaluate. Searches are in `search.py`."""
+"""Galleries: make and move them, enrol, look up, erase, calibrate. Searches are in `search.py`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -16,8 +15,6 @@ from pairmark.schemas.galleries import (
     ErasureRequest,
     GalleryCalibrationOut,
     GalleryCalibrationRequest,
-    GalleryEvaluationOut,
-    GalleryEvaluationRequest,
     GalleryOut,
     GalleryPage,
     GalleryRequest,
@@ -25,11 +22,10 @@ from pairmark.schemas.galleries import (
     ItemOut,
     ItemPage,
     ItemsBody,
-    ProbesRequest,
     ReceiptOut,
     UpsertOut,
 )
-from pairmark.schemas.jobs import JobOut, Task
+from pairmark.schemas.jobs import JobOut
 from pairmark.service.api.calls import JSON, Answer, Call, media_type
 from pairmark.service.api.leaving import while_connected
 from pairmark.service.api.problems import UnsupportedMediaType
@@ -55,8 +51,6 @@ ItemId = Annotated[str, Path(max_length=512, description="the item's id; it may 
 Subject = Annotated[str, Path(max_length=512, description="the subject; it may contain slashes")]
 MeasurementId = Annotated[str, Path(max_length=64)]
 CAPABILITY = "search"
-Made = TypeVar("Made", GalleryCalibrationOut, GalleryEvaluationOut)
-_TASKS: Final[dict[str, Task]] = {"calibration": "gallery-calibration", "evaluation": "gallery-evaluation"}
 
 
 _AS_A_JOB: Final[dict[int | str, dict[str, Any]]] = {
@@ -81,7 +75,7 @@ class ItemsQuery(PageQuery):
 
 
 class MeasureQuery(QueryModel):
-    """How a gallery is measured."""
+    """How a gallery is calibrated."""
 
     background: bool = Field(
         False,
@@ -119,8 +113,8 @@ async def put_gallery(
 ) -> GalleryOut:
     """Create a gallery for a version of a model, or move an existing one to another version.
 
-    If the gallery has items, they are indexed again in the background (`moving_to`); the old version answers
-    until this is done. Calibrations belong to one version, so calibrate again after a move. The key also needs the
+    If the gallery has items, they are indexed for the other version before the answer; the old version searches until
+    then. Calibrations belong to one version, so calibrate again after a move. The key also needs the
     right to use the model (`score`, `decide` or `train`).
     """
     version = await services.runtime.version_for(request.model, CAPABILITY, names_of(http).models)
@@ -141,7 +135,7 @@ def get_gallery(services: InServices, gallery: Name) -> GalleryOut:
 @router.delete("/galleries/{gallery:name}", status_code=204)
 @needs("gallery")
 def delete_gallery(services: InServices, gallery: Name) -> None:
-    """Delete a gallery with its items, index files, calibrations and evaluations."""
+    """Delete a gallery with its items, index files and calibrations."""
     services.galleries.delete(gallery)
 
 
@@ -251,30 +245,6 @@ async def erase(services: InServices, gallery: Name, request: ErasureRequest) ->
     )
 
 
-async def _measure(
-    http: Request,
-    services: Services,
-    response: Response,
-    gallery: str,
-    what: Literal["calibration", "evaluation"],
-    request: ProbesRequest,
-    background: bool,
-    measure: Callable[[str, LoadedVersion, Any], Made],
-) -> Made | Response:
-    """Calibrate or evaluate a gallery, now or as a job."""
-    if request.dataset is not None:
-        check_may(http, "train", request.dataset.partition(":")[0], unknown=UnknownDataset)
-    if background:
-        job = await asyncio.to_thread(services.identification.submit, gallery, _TASKS[what], request)
-        headers = {"Location": f"/jobs/{job.id}"}
-        return JSONResponse(job.model_dump(mode="json"), status_code=202, headers=headers)
-    state = await asyncio.to_thread(services.galleries.state, gallery)
-    version = await version_of(services, state)
-    result = await services.runtime.batch_place.run(lambda: measure(gallery, version, request))
-    response.headers["Location"] = f"/galleries/{gallery}/{what}s/{result.id}"
-    return result
-
-
 @router.post(
     "/galleries/{gallery:name}/calibrations",
     status_code=201,
@@ -307,10 +277,18 @@ async def calibrate_gallery(
     fit the current gallery. A probe whose subject is enrolled later no longer counts as a stranger. Erasing a subject
     erases its probes.
     """
-    measure = services.identification.calibrate
-    return await _measure(
-        http, services, response, gallery, "calibration", request, query.background, measure
-    )
+    if request.dataset is not None:
+        check_may(http, "train", request.dataset.partition(":")[0], unknown=UnknownDataset)
+    if query.background:
+        job = await asyncio.to_thread(services.identification.submit, gallery, request)
+        headers = {"Location": f"/jobs/{job.id}"}
+        return JSONResponse(job.model_dump(mode="json"), status_code=202, headers=headers)
+    state = await asyncio.to_thread(services.galleries.state, gallery)
+    version = await version_of(services, state)
+    calibrate = services.identification.calibrate
+    result = await services.runtime.batch_place.run(lambda: calibrate(gallery, version, request))
+    response.headers["Location"] = f"/galleries/{gallery}/calibrations/{result.id}"
+    return result
 
 
 @router.get("/galleries/{gallery:name}/calibrations/{calibration}")
@@ -320,36 +298,3 @@ def get_gallery_calibration(
 ) -> GalleryCalibrationOut:
     """A calibration, and whether its thresholds follow the gallery."""
     return services.identification.calibration(gallery, calibration)
-
-
-@router.post(
-    "/galleries/{gallery:name}/evaluations",
-    status_code=201,
-    responses=_AS_A_JOB,
-    response_model=GalleryEvaluationOut,
-)
-@needs(
-    "gallery",
-    limits=LONG_LISTS,
-    decode=partial(parse_lists, GalleryEvaluationRequest, readers=_PROBES),
-    errors=(409, 429),
-    links={"get_evaluation": {"gallery": "$request.path.gallery", "evaluation": "$response.body#/id"}},
-)
-async def evaluate_gallery(
-    http: Request,
-    services: InServices,
-    response: Response,
-    gallery: Name,
-    request: GalleryEvaluationRequest,
-    query: Annotated[MeasureQuery, Query()],
-) -> GalleryEvaluationOut | Response:
-    """Measure searches with probes: the CMC, the FNIR at each FPIR, and both rates at the gallery's own threshold."""
-    measure = services.identification.evaluate
-    return await _measure(http, services, response, gallery, "evaluation", request, query.background, measure)
-
-
-@router.get("/galleries/{gallery:name}/evaluations/{evaluation}")
-@needs("gallery")
-def get_evaluation(services: InServices, gallery: Name, evaluation: MeasurementId) -> GalleryEvaluationOut:
-    """An evaluation of a gallery."""
-    return services.identification.evaluation(gallery, evaluation)

@@ -12,7 +12,6 @@ from pairmark.service.api.problems import ProblemOut
 PATHS: Final = {
     "calibration": "id of the calibration",
     "calibration_id": "id of the calibration",
-    "evaluation": "id of the evaluation",
     "gallery": "the gallery's name",
     "job_id": "id of the job",
     "kind": "kind of the learner",

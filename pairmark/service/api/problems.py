@@ -96,7 +96,6 @@ _FIXES: dict[int, dict[type[PairmarkError], str]] = {
         errors.UnknownItem: "`GET /galleries/{name}/items` lists a gallery's items; add `?subject=` for those of one "
         "subject.",
         errors.UnknownLinks: "`GET /links` lists the link jobs that you may see.",
-        errors.UnknownEvaluation: "`POST /galleries/{name}/evaluations` makes an evaluation and answers with its `id`.",
         errors.UnknownJob: "`GET /jobs` lists the jobs.",
         errors.UnknownWebhook: "`GET /webhooks` lists the webhooks.",
         errors.UnknownReview: "`GET /reviews` lists the reviews; `POST /reviews` makes one.",

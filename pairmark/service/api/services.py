@@ -62,9 +62,7 @@ class Services:
         self.runtime = Runtime(self.store, self.database, settings)
         self.galleries = Galleries(self.database, settings)
         self.thresholds = Thresholds(self.galleries)
-        self.identification = Identification(
-            self.galleries, self.datasets, self.store, settings, self.thresholds
-        )
+        self.identification = Identification(self.galleries, self.datasets, self.store, settings)
         self.searches = Searches(self.galleries, self.thresholds, settings)
         self.reviews = Reviews(self.database, self.store)
         self.links = Links(self.database, self.blobs, self.queue)

@@ -43,7 +43,7 @@ def sweep(db: Database, home: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
                 removed += 1
         elif folder.name in states:
-            removed += GalleryDisk(folder).keep_only(states[folder.name].versions)
+            removed += GalleryDisk(folder).keep_only(states[folder.name])
         else:
             GalleryDisk(folder).drop()
             removed += 1

@@ -97,8 +97,6 @@ class Galleries:
         self.write_place = Places("gallery-write", 4, waiting, beside=self.search_place)
         imports = settings.max_concurrent_uploads
         self.import_place = Places("gallery-import", imports, imports)
-        self.on_move: Callable[[], None] = lambda: None
-        """Called when a gallery began to move to another version."""
         self.on_import: Callable[[GalleryState, LoadedVersion], None] = lambda state, version: None
         """Called in the background after many items were written."""
 
@@ -110,12 +108,18 @@ class Galleries:
     # ------------------------------------------------------------ galleries
 
     def put(self, name: str, version: LoadedVersion) -> tuple[GalleryOut, bool]:
-        """Make a gallery for a version, or move it to that one; says whether it was made.
+        """Make a gallery for a version, or move it to that one; says whether it was made (blocking).
 
-        An empty gallery moves at once; one with items is indexed anew in the background while the version it has
-        serves on.
+        A gallery with items is indexed for the version first, while the one it has serves on.
         """
         checked_name(name, "gallery")
+        with self.database.read() as session:
+            state = repository.state_of(session, name)
+        target = (version.entry.model_id, version.entry.version)
+        if state is not None and state.items and target != (state.model_id, state.version):
+            _check_move(state, version)
+            moved = replace(state, model_id=target[0], version=target[1])
+            self.views.live(moved, version.estimator).view(state.seq)
         for attempt in range(3):
             try:
                 return self._put(name, version)
@@ -127,61 +131,35 @@ class Galleries:
 
     def _put(self, name: str, version: LoadedVersion) -> tuple[GalleryOut, bool]:
         entry = version.entry
+        reference = f"{entry.name}:{entry.version}"
         with self.database.write() as session:
             # Held, so that nobody deletes the version meanwhile.
             model = store_repository.model_for_update(session, entry.name)
             if model is None or store_repository.find_version(session, model.id, entry.version) is None:
-                raise UnknownModel(f"{entry.name}:{entry.version} was deleted", field="model")
+                raise UnknownModel(f"{reference} was deleted", field="model")
             now = self.database.now(session)
             state = repository.locked(session, name)
+            served = {
+                "model_id": entry.model_id,
+                "version": entry.version,
+                "dimension": version.n_features,
+                "columns": _form(version).columns,
+                "updated_at": now,
+            }
             if state is None:
-                row = GalleryRow(
-                    key=secrets.token_hex(16),
-                    name=name,
-                    model_id=entry.model_id,
-                    version=entry.version,
-                    dimension=version.n_features,
-                    columns=_form(version).columns,
-                    created_at=now,
-                    updated_at=now,
-                )
+                row = GalleryRow(key=secrets.token_hex(16), name=name, created_at=now, **served)
                 repository.add(session, row)
-                reference = f"{entry.name}:{entry.version}"
                 record(session, now, "gallery.create", f"gallery:{name}", after={"model": reference})
-            else:
-                self._set_target(session, state, version, now)
+            elif (entry.model_id, entry.version) != (state.model_id, state.version):
+                _check_move(state, version)
+                repository.change(session, state.id, **served)
+                before = {"model": f"{state.model}:{state.version}"}
+                record(
+                    session, now, "gallery.move", f"gallery:{name}", before=before, after={"model": reference}
+                )
             changed_state = repository.state_of(session, name)
             assert changed_state is not None
-            if state is not None and changed_state.next_version is not None:
-                record(
-                    session,
-                    now,
-                    "gallery.move",
-                    f"gallery:{name}",
-                    before={"model": f"{changed_state.model}:{changed_state.version}"},
-                    after={"model": f"{changed_state.next_model}:{changed_state.next_version}"},
-                )
-        if changed_state.next_version is not None:
-            self.on_move()
         return gallery_out(changed_state), state is None
-
-    def _set_target(self, session: Any, state: GalleryState, version: LoadedVersion, now: float) -> None:
-        target = (version.entry.model_id, version.entry.version)
-        if target == (state.model_id, state.version):
-            if state.next_version is not None:
-                repository.change(session, state.id, next_model_id=None, next_version=None, updated_at=now)
-        elif not state.items:
-            _let_serve(session, state.id, target, version, now)
-        elif not _holds(state, _form(version)):
-            raise Conflict(
-                f"gallery {state.name!r} holds {_content(state.columns, state.dimension)}, and {version.entry.name}:"
-                f"{version.entry.version} takes {_content(_form(version).columns, version.n_features)}: make another "
-                "gallery for it"
-            )
-        elif target != (state.next_model_id, state.next_version):
-            repository.change(
-                session, state.id, next_model_id=target[0], next_version=target[1], updated_at=now
-            )
 
     def state(self, name: str) -> GalleryState:
         """The gallery's row, or `UnknownGallery`."""
@@ -196,7 +174,6 @@ class Galleries:
                 state,
                 subjects=item_repository.count_subjects(session, state.id),
                 calibration=None if calibration is None else calibration.id,
-                evaluation=repository.newest_evaluation(session, state.id),
             )
 
     def page(self, limit: int, cursor: str | None, *, names: VisibleNames = EVERY_NAME) -> GalleryPage:
@@ -395,32 +372,6 @@ class Galleries:
 
     # ------------------------------------------------------------ upkeep
 
-    def moving(self) -> list[GalleryState]:
-        with self.database.read() as session:
-            return repository.moving(session)
-
-    def move(self, state: GalleryState, version: LoadedVersion) -> None:
-        """Index a gallery for the version it moves to, then let that one serve (blocking)."""
-        assert state.next_model_id is not None
-        assert state.next_version is not None
-        assert state.next_kind is not None
-        target = replace(
-            state, model_id=state.next_model_id, version=state.next_version, kind=state.next_kind
-        )
-        live = self.views.live(target, version.estimator)
-        try:
-            live.view(state.seq)
-        except UnknownGallery:
-            return
-        with self.database.write() as session:
-            current = repository.locked(session, state.name)
-            if current is None or current.key != state.key:
-                return
-            if (current.next_model_id, current.next_version) != (state.next_model_id, state.next_version):
-                return
-            target_key = (state.next_model_id, state.next_version)
-            _let_serve(session, current.id, target_key, version, self.database.now(session))
-
     def sweep(self) -> None:
         """Remove what deleted galleries, earlier versions and killed imports left behind (blocking)."""
         sweep(self.database, self.views.home)
@@ -428,23 +379,6 @@ class Galleries:
     def workspace(self) -> AbstractContextManager[Path]:
         """A folder for one import; `sweep` removes those of killed processes."""
         return workspace(self.views.home)
-
-
-def _let_serve(
-    session: Session, gallery_id: int, target: tuple[str, int], version: LoadedVersion, now: float
-) -> None:
-    """Make a version, by its model's id and its number, the one that serves a gallery; it moves to no other then."""
-    repository.change(
-        session,
-        gallery_id,
-        model_id=target[0],
-        version=target[1],
-        next_model_id=None,
-        next_version=None,
-        dimension=version.n_features,
-        columns=_form(version).columns,
-        updated_at=now,
-    )
 
 
 def _without_other_spellings(session: Session, state: GalleryState, rows: Rows, now: float) -> GalleryState:
@@ -469,6 +403,16 @@ def _holds(state: GalleryState, form: ItemForm) -> bool:
     return state.columns is None and state.dimension == form.width
 
 
+def _check_move(state: GalleryState, version: LoadedVersion) -> None:
+    """Refuse to have a version serve a gallery whose items it cannot take."""
+    form = _form(version)
+    if state.items and not _holds(state, form):
+        raise Conflict(
+            f"gallery {state.name!r} holds {_content(state.columns, state.dimension)}, and {version.entry.name}:"
+            f"{version.entry.version} takes {_content(form.columns, version.n_features)}: make another gallery for it"
+        )
+
+
 def _content(columns: Sequence[Any] | None, dimension: int) -> str:
     if columns is None:
         return f"vectors of {dimension} numbers"
@@ -485,14 +429,10 @@ def _existing(name: str, find: Callable[[str], T | None]) -> T:
 
 def gallery_out(state: GalleryState, **more: Any) -> GalleryOut:
     """A gallery's row as JSON shows it."""
-    moving = None
-    if state.next_version is not None and state.next_model is not None:
-        moving = ModelOfGallery(name=state.next_model, version=state.next_version, kind=state.next_kind)
     columns = state.columns
     return GalleryOut(
         name=state.name,
         model=ModelOfGallery(name=state.model, version=state.version, kind=state.kind),
-        moving_to=moving,
         dimension=state.dimension,
         columns=None if columns is None else {column["name"]: column["type"] for column in columns},
         items=state.items,

@@ -1,20 +1,19 @@
-"""All SQL of galleries and of what was measured of them; items have a module of their own. Nothing here commits."""
+"""All SQL of galleries; items and calibrations have modules of their own. Nothing here commits."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import and_, delete, func, select, update
-from sqlalchemy.orm import Session, aliased, load_only
+from sqlalchemy.orm import Session, load_only
 
 from pairmark.service.db import among, touched
 from pairmark.service.errors import DamagedRow
 from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.tables import (
     GalleryCalibrationRow,
-    GalleryEvaluationRow,
     GalleryItem,
     GalleryProbe,
     GalleryRemoval,
@@ -25,8 +24,6 @@ from pairmark.service.tables import (
 
 log = logging.getLogger(__name__)
 
-Measured = TypeVar("Measured", GalleryCalibrationRow, GalleryEvaluationRow)
-
 
 @dataclass(frozen=True, slots=True)
 class GalleryState:
@@ -35,7 +32,7 @@ class GalleryState:
     Attributes
     ----------
     id, key : its row, and the name of its folder on each machine.
-    model_id, model, version, kind : the version that serves it; ``next_...`` : the one that it moves to, or None.
+    model_id, model, version, kind : the version that serves it.
     dimension : numbers of a vector. columns : of its records, as the model's schema stores them; None for vectors.
     items : how many it holds.
     seq : number of the last write; every item has that of its own write.
@@ -51,10 +48,6 @@ class GalleryState:
     model: str
     version: int
     kind: str
-    next_model_id: str | None
-    next_model: str | None
-    next_version: int | None
-    next_kind: str | None
     dimension: int
     columns: list[Any] | None
     items: int
@@ -64,23 +57,8 @@ class GalleryState:
     created_at: float
     updated_at: float
 
-    @property
-    def versions(self) -> set[tuple[str, int]]:
-        """The version that serves the gallery, and the one it moves to."""
-        versions = {(self.model_id, self.version)}
-        if self.next_model_id is not None and self.next_version is not None:
-            versions.add((self.next_model_id, self.next_version))
-        return versions
 
-
-_NEXT = aliased(ModelRow)
-_NEXT_VERSION = aliased(ModelVersion)
-_OF_VERSIONS = {
-    "model": ModelRow.name,
-    "kind": ModelVersion.kind,
-    "next_model": _NEXT.name,
-    "next_kind": _NEXT_VERSION.kind,
-}
+_OF_VERSIONS = {"model": ModelRow.name, "kind": ModelVersion.kind}
 """What the gallery's own row does not hold."""
 _STATE = (
     select(
@@ -93,14 +71,6 @@ _STATE = (
     .outerjoin(
         ModelVersion,
         and_(ModelVersion.model_id == GalleryRow.model_id, ModelVersion.version == GalleryRow.version),
-    )
-    .outerjoin(_NEXT, _NEXT.id == GalleryRow.next_model_id)
-    .outerjoin(
-        _NEXT_VERSION,
-        and_(
-            _NEXT_VERSION.model_id == GalleryRow.next_model_id,
-            _NEXT_VERSION.version == GalleryRow.next_version,
-        ),
     )
 )
 
@@ -138,11 +108,6 @@ def page(
     return [_state(row) for row in session.execute(statement.where(among(names, GalleryRow.name)))]
 
 
-def moving(session: Session) -> list[GalleryState]:
-    rows = session.execute(_STATE.where(GalleryRow.next_version.is_not(None)).limit(1000))
-    return [_state(row) for row in rows]
-
-
 def locked(session: Session, name: str) -> GalleryState | None:
     """The gallery of that name, held until the transaction ends: its writers go one at a time."""
     number = session.scalar(select(GalleryRow.id).where(GalleryRow.name == name).with_for_update())
@@ -156,7 +121,7 @@ def locked_row(session: Session, name: str) -> GalleryRow | None:
     return session.scalar(statement.with_for_update())
 
 
-def add(session: Session, row: GalleryRow | GalleryCalibrationRow | GalleryEvaluationRow) -> None:
+def add(session: Session, row: GalleryRow | GalleryCalibrationRow) -> None:
     session.add(row)
     session.flush()
 
@@ -166,8 +131,8 @@ def change(session: Session, gallery_id: int, **values: Any) -> None:
 
 
 def remove_gallery(session: Session, gallery_id: int) -> None:
-    """Delete the gallery's row, calibrations, probes and evaluations; its items go by `remove_orphans`."""
-    for table in (GalleryProbe, GalleryCalibrationRow, GalleryEvaluationRow):
+    """Delete the gallery's row, calibrations and probes; its items go by `remove_orphans`."""
+    for table in (GalleryProbe, GalleryCalibrationRow):
         session.execute(delete(table).where(table.gallery_id == gallery_id))
     session.execute(delete(GalleryRow).where(GalleryRow.id == gallery_id))
 
@@ -197,43 +162,6 @@ def remove_orphans(session: Session, gallery_id: int, limit: int) -> int:
     if not n_removed:
         session.execute(delete(GalleryRemoval).where(GalleryRemoval.gallery_id == gallery_id))
     return n_removed
-
-
-# ---------------------------------------------------------------- what was measured
-
-
-def find(session: Session, table: type[Measured], gallery_id: int, id: str) -> Measured | None:
-    row = session.get(table, id)
-    return row if row is not None and row.gallery_id == gallery_id else None
-
-
-def newest_evaluation(session: Session, gallery_id: int) -> str | None:
-    table = GalleryEvaluationRow
-    return session.scalar(
-        select(table.id)
-        .where(table.gallery_id == gallery_id)
-        .order_by(table.created_at.desc(), table.id)
-        .limit(1)
-    )
-
-
-def calibration_ages(session: Session) -> list[tuple[str, int, int]]:
-    """Of each gallery whose calibration keeps no probes: its name, its items then, and how many rows changed since."""
-    table = GalleryCalibrationRow
-    newest = (
-        select(table.gallery_id, func.max(table.created_at).label("at")).group_by(table.gallery_id).subquery()
-    )
-    statement = (
-        select(GalleryRow.name, GalleryRow.seq, table.seq, table.summary)
-        .join(table, table.gallery_id == GalleryRow.id)
-        .join(newest, (newest.c.gallery_id == table.gallery_id) & (newest.c.at == table.created_at))
-        .where(table.kept.is_(None))
-        .order_by(GalleryRow.name)
-    )
-    return [
-        (name, int(summary["gallery_size"]), seq - calibrated)
-        for name, seq, calibrated, summary in session.execute(statement)
-    ]
 
 
 def sizes(session: Session, limit: int) -> tuple[dict[str, int], int]:

@@ -31,7 +31,6 @@ from pairmark.service.galleries.index.gallery_view import (
     owner_of,
     scores_candidates,
 )
-from pairmark.service.galleries.index.live_gallery import LiveGallery
 from pairmark.service.galleries.items import item_repository
 from pairmark.service.galleries.items.metadata import parse_filter
 from pairmark.service.galleries.items.rows import Matrix, StoredRows, checked_id, form_of, refuse_wholes
@@ -233,7 +232,7 @@ class Searches:
             decisions += _decisions_of(hits, float(above if decision is None else decision.threshold))
         facts = {
             "aggregation": aggregation,
-            "candidates": self._candidates(live, view, k),
+            "candidates": self._candidates(view, k),
             "operating_point": point if scores else without_threshold(point),
             "reasons": [UNLIKE if flag else None for flag in flags] or None,
             "unlike_items": n_unlike or None,
@@ -267,19 +266,12 @@ class Searches:
             self._alike[block] = known
         return known[1]
 
-    def _candidates(self, live: LiveGallery, view: GalleryView, k: int) -> dict[str, Any] | None:
-        """How many candidates were scored of each query, where not all items were, and how good these are."""
+    def _candidates(self, view: GalleryView, k: int) -> dict[str, int] | None:
+        """How many candidates were scored of each query, where not all items were."""
         n_candidates = scores_candidates(view.estimator)
         if not n_candidates or view.n_items <= view.estimator.max_scored:
             return None
-        # What was measured last is stated; the next answer may have a newer figure.
-        self._galleries.views.measure_later(live, view)
-        recall = live.recall
-        return {
-            "scored": max(n_candidates, k),
-            "recall": None if recall is None else recall.recall,
-            "pairs": 0 if recall is None else recall.pairs,
-        }
+        return {"scored": max(n_candidates, k)}
 
     def enrolled(self, state: GalleryState, version: LoadedVersion, subject: str) -> StoredRows:
         form = form_of(version.estimator, state.dimension)

@@ -191,11 +191,8 @@ def set_calibration(
 
 
 def galleries_using(session: Session, model_id: str, version: int) -> list[str]:
-    """Names of galleries that a version serves, or that move to it."""
-    statement = select(GalleryRow.name).where(
-        ((GalleryRow.model_id == model_id) & (GalleryRow.version == version))
-        | ((GalleryRow.next_model_id == model_id) & (GalleryRow.next_version == version))
-    )
+    """Names of galleries that a version serves."""
+    statement = select(GalleryRow.name).where(GalleryRow.model_id == model_id, GalleryRow.version == version)
     return list(session.scalars(statement.order_by(GalleryRow.name).limit(101)))
 
 

@@ -47,12 +47,11 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
     ),
     (
         {GALLERY, READ, ITEMS, ADMIN},
-        "list_galleries get_gallery search_gallery list_items get_item verify_subject get_gallery_calibration "
-        "get_evaluation",
+        "list_galleries get_gallery search_gallery list_items get_item verify_subject get_gallery_calibration",
     ),
     (
         {GALLERY, ADMIN},
-        "put_gallery delete_gallery calibrate_gallery evaluate_gallery",
+        "put_gallery delete_gallery calibrate_gallery",
     ),
     ({GALLERY, ITEMS, ADMIN}, "upsert_items delete_item delete_subject erase_from_gallery"),
     # Any key: lists show what the key may see, single jobs and calibrations are checked where they are found.

@@ -9,19 +9,18 @@ import numpy as np
 import pytest
 from sqlalchemy import func, select
 
-from pairmark.schemas.galleries import GalleryEvaluationRequest, ProbesRequest
+from pairmark.schemas.galleries import GalleryCalibrationRequest
 from pairmark.service.attempt import runner_of
 from pairmark.service.errors import Fenced
 from pairmark.service.galleries.calibration.identification import Identification
-from pairmark.service.galleries.calibration.thresholds import Thresholds
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.items.rows import RowErrors
 from pairmark.service.runtime.runtime import Runtime
-from pairmark.service.tables import GalleryCalibrationRow, GalleryEvaluationRow
+from pairmark.service.tables import GalleryCalibrationRow
 from tests.service.conftest import Deployment, people
 from tests.service.galleries.gallery_cases import rows
 
-PROBES = ProbesRequest(dataset="probes")
+PROBES = GalleryCalibrationRequest(dataset="probes")
 
 
 @pytest.fixture
@@ -36,24 +35,19 @@ def identification(deployment: Deployment) -> Iterator[Identification]:
     X, _ = people(10, 1, seed=8)
     enrolled = {f"i{at}": (row, f"s{at}", None) for at, row in enumerate(X)}
     galleries.write("g", [rows(enrolled)], RowErrors(), None)
-    yield Identification(
-        galleries, deployment.datasets, deployment.store, deployment.settings, Thresholds(galleries)
-    )
+    yield Identification(galleries, deployment.datasets, deployment.store, deployment.settings)
     galleries.close()
 
 
-def kept(deployment: Deployment) -> list[int]:
+def kept(deployment: Deployment) -> int:
     with deployment.db.read() as session:
-        return [
-            session.scalar(select(func.count()).select_from(table)) or 0
-            for table in (GalleryCalibrationRow, GalleryEvaluationRow)
-        ]
+        return session.scalar(select(func.count()).select_from(GalleryCalibrationRow)) or 0
 
 
 def test_what_was_made_and_the_jobs_end_are_one(
     deployment: Deployment, identification: Identification
 ) -> None:
-    job = identification.submit("g", "gallery-calibration", PROBES)
+    job = identification.submit("g", PROBES)
     claim = deployment.queue.claim("test", job_id=job.id)
     assert claim is not None
     made = runner_of(claim, deployment.db, deployment.blobs, deployment.settings).run(claim)
@@ -63,11 +57,13 @@ def test_what_was_made_and_the_jobs_end_are_one(
     # An attempt that is no longer held keeps nothing.
     with pytest.raises(Fenced):
         runner_of(claim, deployment.db, deployment.blobs, deployment.settings).run(claim)
-    assert kept(deployment) == [1, 0]
+    assert kept(deployment) == 1
 
 
-def test_a_cancelled_evaluation_keeps_nothing(deployment: Deployment, identification: Identification) -> None:
-    job = identification.submit("g", "gallery-evaluation", GalleryEvaluationRequest(dataset="probes"))
+def test_a_cancelled_calibration_keeps_nothing(
+    deployment: Deployment, identification: Identification
+) -> None:
+    job = identification.submit("g", PROBES)
     claim = deployment.queue.claim("test", job_id=job.id)
     assert claim is not None
     deployment.queue.cancel(job.id)
@@ -75,4 +71,4 @@ def test_a_cancelled_evaluation_keeps_nothing(deployment: Deployment, identifica
         runner_of(claim, deployment.db, deployment.blobs, deployment.settings).run(claim)
     deployment.queue.cancelled(claim)
     assert deployment.queue.get(job.id).state == "cancelled"
-    assert kept(deployment) == [0, 0]
+    assert kept(deployment) == 0

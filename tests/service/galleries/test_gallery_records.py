@@ -218,7 +218,7 @@ def test_fpir_is_calibrated_on_candidates_and_verification_compares_the_subject(
     enrol(galleries, model, range(0, 200, 2))
     strangers, _ = people(60, seed=21)
     probes = list(model.schema_.values(model._validated(strangers, "strangers")))[::2]
-    identification = Identification(galleries, None, None, None, Thresholds(galleries))
+    identification = Identification(galleries, None, None, None)
     request = GalleryCalibrationRequest(vectors=probes, subjects=[f"new {at}" for at in range(60)])
     made = identification.calibrate("g", version, request)
     assert (made.n_probes, made.n_mated, made.probes_kept) == (60, 0, True)

@@ -94,7 +94,7 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
     """Of items, and with ``how`` of whole subjects."""
     estimator = estimators[kind]
     model = served(estimator)
-    identification = Identification(galleries, None, None, None, Thresholds(galleries))
+    identification = Identification(galleries, None, None, None)
     count = 0
 
     @hypothesis_settings(
@@ -198,7 +198,7 @@ def calibrated(galleries: Galleries, estimators: dict[str, Any]) -> tuple[Identi
         "g",
         {f"i{at}": (rng.normal(size=WIDTH).astype(np.float32), None, None) for at in range(40)},
     )
-    identification = Identification(galleries, None, None, None, Thresholds(galleries))
+    identification = Identification(galleries, None, None, None)
     return identification, model, rng.normal(size=(60, WIDTH)).astype(np.float32)
 
 

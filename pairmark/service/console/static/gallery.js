@@ -107,13 +107,6 @@ on("#erase", async (form) => {
   $$("tbody tr").filter((row) => row.cells[1]?.textContent === subject && row.closest("section")?.getAttribute("aria-labelledby") === "items-title").forEach((row) => row.remove());
 });
 
-$("#cmc")?.addEventListener("toggle", async () => {
-  const { cmc } = await api("GET", `${base}/evaluations/${$("#cmc").dataset.evaluation}`);
-  const rows = (cmc?.rank ?? []).map((rank, at) => el("tr", {}, el("th", { scope: "row" }, rank), el("td", { class: "number" }, percent(cmc.rate[at])), el("td", {}, `${percent(cmc.low[at])} to ${percent(cmc.high[at])}`)));
-  const head = ["Within rank", "Found", "Interval"].map((words) => el("th", { scope: "col" }, words));
-  $("#cmc div").replaceChildren(rows.length ? el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)) : el("p", {}, "No probe's subject was enrolled."));
-}, { once: true });
-
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button");
   if (button?.dataset.searchItem) {

@@ -1,30 +1,26 @@
-"""Calibrating and measuring a gallery with labelled probes; the theory is in `calibration.identification`."""
+"""Calibrating a gallery with labelled probes; the theory is in `calibration.identification`."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from pairmark.models.calibration.identification import cmc, leave_one_subject_out
-from pairmark.models.core.progress import listening, report
+from pairmark.models.core.progress import listening
 from pairmark.schemas.base import iso
 from pairmark.schemas.galleries import (
     GalleryCalibrationOut,
     GalleryCalibrationRequest,
-    GalleryEvaluationOut,
-    GalleryEvaluationRequest,
     ModelOfGallery,
     ProbesRequest,
 )
-from pairmark.schemas.jobs import JobOut, Task
+from pairmark.schemas.jobs import JobOut
 from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.ingest import Datasets, dataset_out
 from pairmark.service.datasets.repository import dataset_of
@@ -33,50 +29,38 @@ from pairmark.service.errors import (
     Conflict,
     InvalidInput,
     UnknownCalibration,
-    UnknownEvaluation,
-    UnsupportedRate,
 )
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.calibration import probe_repository
-from pairmark.service.galleries.calibration.kept_probes import KeptProbes, score_columns, scores_of
+from pairmark.service.galleries.calibration.kept_probes import KeptProbes, score_columns
 from pairmark.service.galleries.calibration.thresholds import (
     MAX_KEPT_BYTES,
     ProbeUpdate,
     SubjectProbeUpdate,
-    Thresholds,
     calibration_of,
-    point_of,
 )
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.index.gallery_view import GalleryView, ItemHit, SubjectHit
+from pairmark.service.galleries.index.gallery_view import GalleryView
 from pairmark.service.galleries.items import item_repository
 from pairmark.service.galleries.items.rows import (
     ItemForm,
     Matrix,
     RecordForm,
-    StoredRows,
     VectorForm,
     form_of,
     refuse_wholes,
     subject_text,
 )
-from pairmark.service.galleries.repository import GalleryState, Measured
+from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.heldout.pairs import cells_for
 from pairmark.service.jobs.child import Progress
 from pairmark.service.jobs.claims import Claim, NewJob
 from pairmark.service.jobs.queue import JobQueue, persist
-from pairmark.service.runtime.points import plain
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
-from pairmark.service.tables import GalleryCalibrationRow, GalleryEvaluationRow
-
-MAX_LEFT_OUT = 2_000
-"""Enrolled subjects that are searched among the others for an estimate."""
-
-Search = Callable[[Matrix, int], Sequence[Sequence[ItemHit | SubjectHit]]]
-"""Probes and k -> the k best subjects of each."""
+from pairmark.service.tables import GalleryCalibrationRow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,47 +179,12 @@ class ProbeReader:
         return vectors, [names[code] for code in np.asarray(data.y).tolist()], warnings
 
 
-def ranks_of(search: Search, probes: Probes, records: NDArray[np.void], max_rank: int) -> NDArray[np.int64]:
-    """Rank of each enrolled probe's own subject among subjects, ties against it; max_rank + 1 for later. ``records``:
-    the probes' scores, see `RECORD`."""
-    enrolled = np.flatnonzero(records["own_items"] > 0)
-    ranks: list[int] = []
-    for at in enrolled.tolist():
-        report(0.4 + 0.4 * len(ranks) / enrolled.size, "ranking the enrolled")
-        hits = search(probes.vectors[at : at + 1], max_rank + 1)[0]
-        own_score = records["own"][at]
-        n_better = sum(
-            hit.subject != probes.subjects[at] and np.float32(hit.score) >= own_score for hit in hits
-        )
-        ranks.append(min(1 + n_better, max_rank + 1))
-    return np.array(ranks, dtype=np.int64)
-
-
-def search_left_out(
-    search: Search, items: Iterable[StoredRows], threshold: float, confidence: float
-) -> dict[str, Any] | None:
-    """Search for enrolled subjects, one item each, among the others."""
-    best: dict[str, float] = {}
-    for rows in items:
-        for at, subject in enumerate(rows.subjects):
-            if subject is None or subject in best or len(best) >= MAX_LEFT_OUT:
-                continue
-            report(0.8 + 0.2 * len(best) / MAX_LEFT_OUT, "leaving one out")
-            hits = search(rows.vectors[at : at + 1], 2)[0]
-            best[subject] = next((hit.score for hit in hits if hit.subject != subject), -np.inf)
-        if len(best) >= MAX_LEFT_OUT:
-            break
-    if len(best) < 2:
-        return None
-    return leave_one_subject_out(np.array(list(best.values())), np.array(list(best)), threshold, confidence)
-
-
 Ending = Callable[[Session, str], None]
-"""Called in the transaction that keeps a measurement, with its id."""
+"""Called in the transaction that keeps a calibration, with its id."""
 
 
 class Identification:
-    """Makes, stores and shows what probes say about galleries (all blocking)."""
+    """Makes, stores and shows calibrations of galleries (all blocking)."""
 
     def __init__(
         self,
@@ -243,15 +192,13 @@ class Identification:
         datasets: Datasets,
         store: ModelStore,
         settings: Settings,
-        thresholds: Thresholds,
     ) -> None:
         self._galleries = galleries
-        self._thresholds = thresholds
         self._reader = ProbeReader(galleries, datasets, store)
         self._queue = JobQueue(galleries.database, settings)
 
-    def submit(self, name: str, task: Task, request: ProbesRequest) -> JobOut:
-        """Queue a calibration or an evaluation as a job, with probes of a dataset."""
+    def submit(self, name: str, request: GalleryCalibrationRequest) -> JobOut:
+        """Queue a calibration as a job, with probes of a dataset."""
         state = self._galleries.state(name)
         if request.dataset is None or request.vectors is not None or request.subjects is not None:
             raise InvalidInput(
@@ -265,7 +212,7 @@ class Identification:
         def prepare(session: Session) -> NewJob:
             dataset = dataset_out(dataset_of(session, probes, hold=True))
             return NewJob(
-                task=task,
+                task="gallery-calibration",
                 gallery=name,
                 learner=state.kind,
                 dataset_id=dataset.id,
@@ -327,80 +274,12 @@ class Identification:
         return calibration_out(state, self._store(state, make, ending))
 
     def calibration(self, name: str, id: str) -> GalleryCalibrationOut:
-        state, row = self._measured_row(name, GalleryCalibrationRow, id)
+        state = self._galleries.state(name)
+        with self._galleries.database.read() as session:
+            row = probe_repository.find_calibration(session, state.id, id)
         if row is None:
             raise UnknownCalibration(f"gallery {name!r} has no calibration {id[:64]!r}", field="calibration")
         return calibration_out(state, row)
-
-    def evaluate(
-        self,
-        name: str,
-        version: LoadedVersion,
-        request: GalleryEvaluationRequest,
-        *,
-        ending: Ending | None = None,
-    ) -> GalleryEvaluationOut:
-        """Measure who is found: CMC, FNIR at FPIR, and what the gallery's own threshold does; kept under an id."""
-        state, probes, warnings = self._reader.read(name, version, request, refuse_overlap=False)
-        view = self._galleries.views.live(state, version.estimator).view(state.seq)
-        aggregation = None if request.aggregation is None else version.aggregation(request.aggregation)
-        scored = self._searched(state, version, probes, aggregation, view, share=0.4)
-        best, own = scores_of(scored.records)
-        search = partial(self._subjects, state, view, aggregation)
-        ranks = ranks_of(search, probes, scored.records, request.max_rank)
-        identification: list[dict[str, Any]] = []
-        if best.size:
-            for rate in request.fpir:
-                try:
-                    identification.append(
-                        plain(point_of(scored.calibration, rate, request.confidence).as_dict())
-                    )
-                except UnsupportedRate as error:
-                    identification.append({"fpir": rate, "refused": error.detail, **error.facts})
-        else:
-            warnings.append("every probe's subject is enrolled, so nothing is known of strangers")
-        threshold, calibrated = self._calibrated(state, version, request, best, own, aggregation, warnings)
-        left_out = None
-        if request.leave_one_out:
-            if threshold is None:
-                thresholds = [entry["threshold"] for entry in identification if "threshold" in entry]
-                threshold = thresholds[0] if thresholds else None
-            if threshold is None:
-                warnings.append("leave-one-out needs a threshold: calibrate the gallery, or send strangers")
-            else:
-                with self._galleries.database.read() as session:
-                    form = form_of(version.estimator, state.dimension)
-                    items = item_repository.read_range(session, state, form, 0, view.seq)
-                    left_out = search_left_out(search, items, threshold, request.confidence)
-        curve = cmc(ranks, request.max_rank, request.confidence) if ranks.size else None
-        result = plain(
-            {
-                "gallery": name,
-                "model": version.public,
-                "gallery_size": view.n_items,
-                "aggregation": aggregation,
-                "n_mated": int(own.size),
-                "n_strangers": int(best.size),
-                "rank_1": None if curve is None else curve["rate"][0],
-                "cmc": curve,
-                "identification": identification,
-                "calibrated": calibrated,
-                "leave_one_out": left_out,
-                "warnings": warnings,
-            }
-        )
-
-        def make(session: Session) -> GalleryEvaluationRow:
-            row = GalleryEvaluationRow(
-                id=secrets.token_hex(16),
-                gallery_id=state.id,
-                result=result,
-                created_at=self._galleries.database.now(session),
-            )
-            repository.add(session, row)
-            return row
-
-        return evaluation_out(self._store(state, make, ending))
 
     def _searched(
         self,
@@ -409,28 +288,18 @@ class Identification:
         probes: Probes,
         aggregation: str | None,
         view: GalleryView,
-        share: float = 0.9,
     ) -> KeptProbes:
-        """The probes with their scores in a view of the gallery, which is that share of the whole work."""
+        """The probes with their scores in a view of the gallery."""
         fresh = KeptProbes.unsearched(probes.subjects, probes.vectors, aggregation)
         way = ProbeUpdate if aggregation is None else SubjectProbeUpdate
-        return way(self._galleries, state, version, fresh, view).run(share=share)
-
-    def _subjects(
-        self, state: GalleryState, view: GalleryView, aggregation: str | None, probes: Matrix, k: int
-    ) -> list[list[ItemHit]] | list[list[SubjectHit]]:
-        """The best subjects of each probe, by their best item or, with ``aggregation``, as wholes."""
-        views = self._galleries.views
-        if aggregation is not None:
-            return views.live(state, view.estimator).subjects.at(view, aggregation).search(probes, k)
-        return view.search(probes, k, other_search=views.cluster_search(state, (), view.seq), by_subject=True)
+        return way(self._galleries, state, version, fresh, view).run()
 
     def _store(
-        self, state: GalleryState, make: Callable[[Session], Measured], ending: Ending | None
-    ) -> Measured:
+        self, state: GalleryState, make: Callable[[Session], GalleryCalibrationRow], ending: Ending | None
+    ) -> GalleryCalibrationRow:
         """What ``make`` inserts, unless the gallery was moved or deleted meanwhile."""
 
-        def keep(session: Session) -> Measured:
+        def keep(session: Session) -> GalleryCalibrationRow:
             current = repository.state_by_id(session, state.id)
             if current is None or (current.model_id, current.version) != (state.model_id, state.version):
                 raise Conflict(f"gallery {state.name!r} was moved or deleted meanwhile")
@@ -444,49 +313,6 @@ class Identification:
             return persist(self._galleries.database, keep)
         with self._galleries.database.write() as session:
             return keep(session)
-
-    def _measured_row(
-        self, name: str, table: type[Measured], id: str
-    ) -> tuple[GalleryState, Measured | None]:
-        state = self._galleries.state(name)
-        askable = id.isascii() and id.isalnum() and len(id) <= 32
-        with self._galleries.database.read() as session:
-            return state, repository.find(session, table, state.id, id) if askable else None
-
-    def evaluation(self, name: str, id: str) -> GalleryEvaluationOut:
-        _, row = self._measured_row(name, GalleryEvaluationRow, id)
-        if row is None:
-            raise UnknownEvaluation(f"gallery {name!r} has no evaluation {id[:64]!r}", field="evaluation")
-        return evaluation_out(row)
-
-    def _calibrated(
-        self,
-        state: GalleryState,
-        version: LoadedVersion,
-        request: GalleryEvaluationRequest,
-        best: NDArray[np.float32],
-        own: NDArray[np.float32],
-        aggregation: str | None,
-        warnings: list[str],
-    ) -> tuple[float | None, dict[str, Any] | None]:
-        """The threshold that the gallery's own calibration gives, and what it does to these probes; both None where it
-        gives none, with the reason among the warnings unless nothing was calibrated."""
-        if not request.fpir:
-            return None, None
-        try:
-            point, threshold, _ = self._thresholds.at(
-                state, version, request.fpir[0], request.confidence, aggregation=aggregation
-            )
-        except UnknownCalibration:
-            return None, None
-        except (UnsupportedRate, Conflict) as error:
-            warnings.append(f"the gallery's own threshold was not tried: {error.detail}")
-            return None, None
-        observed = {
-            "seen_fpir": float((best > threshold).mean()) if best.size else None,
-            "seen_fnir": float((own <= threshold).mean()) if own.size else None,
-        }
-        return float(threshold), {**point, **observed}
 
 
 def calibration_out(state: GalleryState, row: GalleryCalibrationRow) -> GalleryCalibrationOut:
@@ -514,17 +340,11 @@ def calibration_out(state: GalleryState, row: GalleryCalibrationRow) -> GalleryC
     )
 
 
-def evaluation_out(row: GalleryEvaluationRow) -> GalleryEvaluationOut:
-    return GalleryEvaluationOut.model_validate(
-        {**row.result, "id": row.id, "created_at": iso(row.created_at)}
-    )
-
-
 STAGES = {"loading": (0.0, 0.05), "searching": (0.05, 1.0)}
 
 
 class Measurer:
-    """Runs one attempt at a gallery's calibration or evaluation."""
+    """Runs one attempt at a gallery's calibration."""
 
     def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:
         self._db, self._settings = db, settings
@@ -533,7 +353,7 @@ class Measurer:
         self._datasets = Datasets(db, blobs, settings)
 
     def run(self, claim: Claim) -> str:
-        """Measure and keep what was found; returns its id."""
+        """Calibrate; returns the calibration's id."""
         assert claim.gallery is not None
         progress = Progress(self._queue, claim, STAGES)
         progress.stage("loading")
@@ -542,22 +362,16 @@ class Measurer:
             state = galleries.state(claim.gallery)
             runtime = Runtime(self._store, self._db, self._settings)
             version = asyncio.run(runtime.version_for(f"{state.model}:{state.version}", "search"))
-            identification = Identification(
-                galleries, self._datasets, self._store, self._settings, Thresholds(galleries)
-            )
+            identification = Identification(galleries, self._datasets, self._store, self._settings)
             # The version of the dataset that there was when the job was submitted.
             params: dict[str, Any] = {**claim.params, "dataset": claim.dataset}
-            product = "calibration" if claim.task == "gallery-calibration" else "evaluation"
+            request = GalleryCalibrationRequest.model_validate(params)
 
             def end(session: Session, id: str) -> None:
-                self._queue.finish(claim, session, result={product: id}, message=f"{product} {id}")
+                self._queue.finish(claim, session, result={"calibration": id}, message=f"calibration {id}")
 
             progress.stage("searching")
             with listening(progress.within):
-                if product == "calibration":
-                    calibration = GalleryCalibrationRequest.model_validate(params)
-                    return identification.calibrate(state.name, version, calibration, ending=end).id
-                evaluation = GalleryEvaluationRequest.model_validate(params)
-                return identification.evaluate(state.name, version, evaluation, ending=end).id
+                return identification.calibrate(state.name, version, request, ending=end).id
         finally:
             galleries.close()

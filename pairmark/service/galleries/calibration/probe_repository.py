@@ -40,6 +40,12 @@ def newest_head(
     return None if row is None else CalibrationHead(*row)
 
 
+def find_calibration(session: Session, gallery_id: int, id: str) -> GalleryCalibrationRow | None:
+    askable = id.isascii() and id.isalnum() and len(id) <= 32
+    row = session.get(GalleryCalibrationRow, id) if askable else None
+    return row if row is not None and row.gallery_id == gallery_id else None
+
+
 def revision_of(session: Session, calibration_id: str) -> int | None:
     """How often probes of a calibration were erased; None: it keeps none."""
     table = GalleryCalibrationRow

@@ -125,8 +125,8 @@ class ProbeUpdate:
     def _own(self, version: LoadedVersion, probe: Matrix, items: Matrix) -> float:
         return float(version.score(probe, items).max())
 
-    def run(self, deadline: float | None = None, share: float = 0.9) -> KeptProbes:
-        """Search until everything is done; that is reported as ``share`` of the whole work. `SearchTooLong` when the
+    def run(self, deadline: float | None = None) -> KeptProbes:
+        """Search until everything is done. `SearchTooLong` when the
         deadline passed; what was done is kept for the next call."""
         while self._todo:
             # Nothing is counted before it is known how many searches there are.
@@ -136,7 +136,7 @@ class ProbeUpdate:
                     f"much was written to gallery {self._state.name!r}: its threshold is being brought up to date "
                     f"({100 * progress:.0f} % done); ask again"
                 )
-            report(share * progress, "searching with probes")
+            report(progress, "searching with probes")
             self._todo[0]()
             self._todo.pop(0)
         return replace(self._probes, records=self._records, seq=self.view.seq, size=self.view.n_items)

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from pairmark.models.core.artefact import ArtefactError, fsync_path, make_folders
 from pairmark.service.galleries.items.metadata import Columns, metadata_columns, read_columns, write_columns
 from pairmark.service.galleries.items.rows import StoredRows
+from pairmark.service.galleries.repository import GalleryState
 
 FORMAT = 1
 FACTS = "block.json"
@@ -258,15 +259,17 @@ class GalleryDisk:
         with self.lock():
             return sum(BlockFolder(folder).drop_holders(ids) for folder in _folders(self.path))
 
-    def keep_only(self, versions: set[tuple[str, int]]) -> int:
-        """Remove blocks of versions that no longer serve the gallery; returns of how many."""
-        current = {f"{model_id}-{version}" for model_id, version in versions}
-        if not any(folder.name not in current for folder in _folders(self.path)):
-            return 0
-        with self.lock():
-            outdated = [folder for folder in _folders(self.path) if folder.name not in current]
-            for folder in outdated:
-                remove(folder)
+    def keep_only(self, state: GalleryState) -> int:
+        """Remove blocks of versions that do not serve the gallery; returns of how many."""
+        outdated = [
+            folder
+            for folder in _folders(self.path)
+            if folder != self.blocks(state.model_id, state.version).path
+        ]
+        if outdated:
+            with self.lock():
+                for folder in outdated:
+                    remove(folder)
         return len(outdated)
 
     def drop(self) -> None:

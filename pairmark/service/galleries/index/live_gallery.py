@@ -25,7 +25,6 @@ from pairmark.service.db import Database
 from pairmark.service.errors import UnknownGallery
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.index.blocks import GalleryDisk, IndexBlock, make_block, remove
-from pairmark.service.galleries.index.candidate_recall import CandidateRecall, measure_recall
 from pairmark.service.galleries.index.cluster_search import ClusterSearch
 from pairmark.service.galleries.index.gallery_view import (
     GalleryView,
@@ -38,7 +37,7 @@ from pairmark.service.galleries.index.worker_blocks import prefix_of
 from pairmark.service.galleries.items import item_repository
 from pairmark.service.galleries.items.item_repository import Removal
 from pairmark.service.galleries.items.metadata import Filter
-from pairmark.service.galleries.items.rows import RecordForm, StoredRows, form_of
+from pairmark.service.galleries.items.rows import StoredRows, form_of
 from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.settings import Settings
 from pairmark.service.tables import GalleryRow
@@ -71,8 +70,6 @@ class LiveGallery:
         self._seq = 0
         self.blocks = disk.blocks(state.model_id, state.version)
         self.subjects = SubjectViews()
-        self.recall: CandidateRecall | None = None
-        """Of the candidates that searches score, once it was measured."""
 
     def at_hand(self, seq: int) -> GalleryView | None:
         """The view, if it holds everything up to ``seq``."""
@@ -90,11 +87,6 @@ class LiveGallery:
                 self._catch_up(seq)
                 view = self._view = self._new_view()
         return view
-
-    def measure_recall(self, view: GalleryView, stop: threading.Event) -> None:
-        """Measure the recall of candidates in a view, unless ``stop`` is set first."""
-        if isinstance(self._form, RecordForm) and (self.recall is None or self.recall.is_old(view)):
-            self.recall = measure_recall(self._db, self.id, self._form, view, stop) or self.recall
 
     def block_names(self) -> set[str]:
         """What a cluster's workers call the blocks that there are."""
@@ -381,11 +373,6 @@ class OpenGalleries:
         if id(live) not in self._scheduled and live.untidy():
             self.in_background(live, lambda: None)
 
-    def measure_later(self, live: LiveGallery, view: GalleryView) -> None:
-        """Have the recall of candidates measured in the background, where it was not or much has changed since."""
-        if live.recall is None or live.recall.is_old(view):
-            self.in_background(live, partial(live.measure_recall, view, self._closing))
-
     def of(self, key: str) -> list[LiveGallery]:
         """The gallery's views, one a version, as far as there are any."""
         return [live for (gallery_key, *_), live in self._live.entries() if gallery_key == key]
@@ -424,7 +411,7 @@ class OpenGalleries:
         for key, live in self._live.entries():
             with self._db.read() as session:
                 state = repository.state_by_id(session, live.id)
-            if state is None or key[1:] not in state.versions:
+            if state is None or key[1:] != (state.model_id, state.version):
                 self._live.drop([key])
                 self._cluster.settle(prefix_of(*key))
             elif live.at_hand(0) is not None:
