@@ -158,6 +158,7 @@ class ModelCalls(Calls):
         *,
         left_unit: Sequence[int | str] | NDArray[Any] | None = None,
         right_unit: Sequence[int | str] | NDArray[Any] | None = None,
+        protocol: str | None = None,
         independent: bool = False,
         listing: str | None = None,
         blocks: str | Sequence[int | str] | NDArray[Any] | None = None,
@@ -165,7 +166,8 @@ class ModelCalls(Calls):
     ) -> CalibrationOut:
         """Calibrate scores of another system; decide further ones with `match(scores=.., calibration=answer["id"])`.
 
-        Units are the identity (open-set) or the sample (closed-set) on each side. Without them nothing is guaranteed,
+        Units are the identity (open-set) or the sample (closed-set) on each side; ``protocol`` says which, where no
+        same pair has one unit twice. Without them nothing is guaranteed,
         unless pairs are declared ``independent``, or a random sample of a ``population`` of so many pairs. ``listing``
         (``all``, ``drawn``, ``random-people``, ``random-rows``) or ``blocks`` (``components``, or each pair's) say how
         the pairs were listed; a list of unknown origin that is not all pairs guarantees nothing.
@@ -177,6 +179,7 @@ class ModelCalls(Calls):
             "same": same,
             "left_unit": left_unit,
             "right_unit": right_unit,
+            "protocol": protocol,
             "independent": independent or None,
             "listing": listing,
             "blocks": blocks,

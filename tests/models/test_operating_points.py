@@ -221,7 +221,9 @@ def test_true_positives_of_few_people_are_not_taken_for_many() -> None:
 def test_without_same_pairs_there_is_no_true_positive_rate() -> None:
     drawn = all_pairs(80)
     different = ~drawn.same
-    point = operating_point(drawn.scores[different], drawn.same[different], 0.2, units=drawn.units[different])
+    point = operating_point(
+        drawn.scores[different], drawn.same[different], 0.2, units=drawn.units[different], protocol="open-set"
+    )
     assert point.tpr is None
     assert point.tpr_interval is None
     json.dumps(point.as_dict(), allow_nan=False)
@@ -353,6 +355,30 @@ def test_protocol_follows_from_units_and_contradictions_are_named() -> None:
     twice = np.concatenate([drawn.units, drawn.units[:1]])
     with pytest.raises(ValueError, match="marked both same and different"):
         Calibration.fit(np.append(drawn.scores, 0.5), np.append(drawn.same, ~drawn.same[0]), twice)
+
+
+def test_ids_of_photos_are_no_classes_unless_somebody_says_so() -> None:
+    """As samples of classes 300 photos of 60 people would support rates that 60 people cannot."""
+    photos = np.stack(np.triu_indices(300, 1), axis=1)
+    same = photos[:, 0] // 5 == photos[:, 1] // 5
+    scores = np.random.default_rng(0).normal(size=len(photos)) + 3 * same
+    for kept in (slice(None), ~same):
+        with pytest.raises(ValueError, match=r"protocol is missing.*'open-set'.*'closed-set'"):
+            operating_point(scores[kept], same[kept], 0.05, units=photos[kept])
+    declared = operating_point(scores, same, 0.05, units=photos, protocol="closed-set")
+    assert declared.protocol == "closed-set"
+    with pytest.raises(InsufficientCalibrationData):
+        operating_point(scores, same, 0.05, units=photos // 5)
+    # Nothing is named, or people are: nothing is asked.
+    operating_point(scores, same, 0.05, independent=True)
+    operating_point(scores, same, 0.2, units=photos // 5)
+
+
+def test_units_that_hardly_differ_are_told() -> None:
+    spelled = np.array([f"Ann {i}" for i in range(20)])[GOOD.units]
+    spelled[3] = np.char.lower(spelled[3])
+    with pytest.warns(UserWarning, match="units: labels that only case.*'Ann .*' and 'ann "):
+        operating_point(GOOD.scores, GOOD.same, 0.5, units=spelled, listing="random-people")
 
 
 def test_units_may_be_names() -> None:

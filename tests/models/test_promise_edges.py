@@ -164,9 +164,11 @@ def test_blocks_that_match_everything_are_counted_as_blocks() -> None:
     # Cells are Pairmark's own, or they are blocks.
     cells = held_out_pairs(np.arange(240), protocol="open-set", n_pairs=len(units), random_state=0)
     few = rng.standard_normal(len(cells))
-    assert operating_point(few, cells.same, 0.05, units=cells.units).guarantee == "none"
+    assert operating_point(few, cells.same, 0.05, units=cells.units, protocol="open-set").guarantee == "none"
     assert (
-        operating_point(few, cells.same, 0.05, units=cells.units, listing="drawn").guarantee
+        operating_point(
+            few, cells.same, 0.05, units=cells.units, protocol="open-set", listing="drawn"
+        ).guarantee
         == "finite-sample"
     )
 

@@ -12,6 +12,7 @@ from pairmark.models.core.checkpoints import Checkpoints
 from pairmark.models.pairs.splits import split_data
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.errors import Fenced, InvalidInput, NotReady, UnknownModel
+from pairmark.service.heldout.pairs import whole_dataset
 from pairmark.service.jobs.child import Progress, attempt_error
 from pairmark.service.tables import ModelVersion
 from pairmark.service.training.trainer import Trainer, checkpoints_of
@@ -223,6 +224,23 @@ def test_promotion_is_as_asked(deployment):
     assert deployment.store.resolve("faces") == ("faces", 1)
     assert deployment.store.resolve("faces@staging") == ("faces", 3)
     assert deployment.store.resolve("faces:2") == ("faces", 2)
+
+
+@pytest.mark.parametrize("listing", [None, "all", "random-people"])
+def test_a_list_that_is_cut_is_cut_by_people(deployment, listing):
+    """Twenty people of ten photos and forty of one: by rows nearly all pairs would be of the twenty."""
+    who = np.repeat(np.arange(60), np.where(np.arange(60) < 20, 10, 1))
+    left, right = np.triu_indices(who.size, 1)
+    lines = [f"{i},{j},{int(who[i] == who[j])}" for i, j in zip(left, right, strict=True)]
+    X = np.random.default_rng(0).normal(size=(who.size, 4))
+    deployment.upload("photos", X, who, pairs="\n".join(["left,right,same", *lines]) + "\n")
+    data = deployment.datasets.load(deployment.datasets.get("photos").id)
+    pairs = whole_dataset(data, protocol="open-set", n_pairs=1_000, random_state=0, listing=listing)
+    edges = np.unique(np.sort(pairs.units[~pairs.same], axis=1), axis=0)
+    assert len(edges) > 900
+    heavy = (edges < 20).all(axis=1).mean()
+    assert abs(heavy - 190 / 1_770) < 0.03
+    assert pairs.listing == "random-people"
 
 
 def test_units_of_a_pairs_file_are_people_or_said_to_be_assumed(deployment):

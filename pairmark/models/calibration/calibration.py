@@ -274,7 +274,8 @@ class Calibration:
         units : (n_pairs, 2) the sampling unit on each side (identity in open-set use, where same-identity
             pairs carry the same unit twice; sample in closed-set use), or None. A frame or a tuple of two columns
             (lists, arrays, Series, categoricals) will do.
-        protocol : inferred when None: closed-set if any same pair carries two different units.
+        protocol : inferred when None: closed-set if any same pair carries two different units. Of units that somebody
+            else names, `check_protocol` asks for it.
         listing : which pairs of the units these are: ``all``; ``random-people``, pairs of people drawn without looking
             at what they have; ``random-rows``, pairs of their samples, which guarantee nothing; ``drawn``
             by `pairmark.models.pairs`; None: unknown, unless they are all.
@@ -355,6 +356,25 @@ class Calibration:
             self._held_out.facts["inputs"] = check.facts
             self.inputs = check.ranges
         return self
+
+    def check_protocol(self) -> None:
+        """Refuse a protocol that was inferred where the units do not settle it: ids of photos would be samples of
+        stated classes.
+
+        Raises
+        ------
+        ValueError
+            When no same pair carries one unit twice, as identities do.
+        """
+        facts = self._held_out.facts
+        is_named = facts["n_same_pairs"] and self.protocol == "open-set"
+        if is_named or facts["independent_rows"] or self._held_out.origin == "blocks":
+            return
+        raise ValueError(
+            f"protocol is missing, and the {facts['n_units']} units do not settle it: no same pair carries one unit "
+            "twice. Expected 'open-set' where units are identities, people or things that new ones will join, or "
+            "'closed-set' where they are samples of classes to which none will be added"
+        )
 
     def without_guarantee(self) -> Self:
         """The same calibration with the origin ``imported``: it answers as before, and guarantees nothing."""
@@ -658,13 +678,15 @@ def operating_point(
     confidence: float = 0.95,
     method: str = "auto",
     independent: bool = False,
+    protocol: str | None = None,
     listing: str | None = None,
     blocks: ArrayLike | Literal["components"] | None = None,
     population: int | None = None,
 ) -> OperatingPoint:
     """The lowest threshold at which the false positive rate is at most ``fpr``, with this confidence.
 
-    Shorthand for `Calibration.fit` and `Calibration.operating_point`; see there for values and errors.
+    Shorthand for `Calibration.fit` and `Calibration.operating_point`; see there for values and errors. ``protocol`` is
+    asked for where no same pair carries one unit twice: the units may then be identities or samples.
 
     Examples
     --------
@@ -683,9 +705,12 @@ def operating_point(
         scores,
         same,
         units,
+        protocol=protocol,
         listing=listing,
         blocks=blocks,
         independent=independent,
         population=population,
     )
+    if protocol is None:
+        calibration.check_protocol()
     return calibration.operating_point(fpr, confidence, method)

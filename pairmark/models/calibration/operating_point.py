@@ -186,7 +186,9 @@ class InsufficientCalibrationData(ValueError):
     >>> people = np.column_stack([np.arange(40), np.arange(40) + 40])
     >>> scores = np.linspace(0, 1, 40)
     >>> try:
-    ...     operating_point(scores, np.zeros(40), 0.001, units=people, listing="random-people")
+    ...     operating_point(
+    ...         scores, np.zeros(40), 0.001, units=people, protocol="open-set", listing="random-people"
+    ...     )
     ... except InsufficientCalibrationData as error:
     ...     print(round(error.smallest_fpr["finite-sample"], 3), error.required_units["finite-sample"])
     0.072 5990

@@ -7,6 +7,7 @@ averaged first, edges weigh equally, and the graph gives the number of independe
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
@@ -15,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.inputs import checked_same, checked_weight
-from pairmark.models.core.missing import merged_labels, refuse_placeholders
+from pairmark.models.core.missing import like_labels, merged_labels, refuse_placeholders
 from pairmark.models.pairs.kernels.matching import greedy_matching
 from pairmark.models.pairs.splits import Protocol, codes_by_appearance, joined_groups, permutation_of
 
@@ -335,6 +336,9 @@ def _unit_codes(units: ArrayLike, n: int) -> Int64:
     codes, first = codes_by_appearance(columns.ravel())
     names, merged = merged_labels(columns.ravel()[first], codes)
     refuse_placeholders(names, np.bincount(merged), "sides of pairs")
+    warning = like_labels(names.tolist()) if names.dtype.kind == "U" else None
+    if warning is not None:
+        warnings.warn(f"units: {warning}", UserWarning, stacklevel=5)
     if names.size < first.size:
         codes, first = codes_by_appearance(merged)
     if first.size < 2:

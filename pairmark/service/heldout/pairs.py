@@ -91,7 +91,8 @@ def listed_pairs(
     random_state: int,
     listing: ListOrigin | None = None,
 ) -> HeldOutPairs:
-    """Some pairs of a dataset's own list; beyond ``n_pairs`` a random sample of them.
+    """Some pairs of a dataset's own list; beyond ``n_pairs`` a sample that is drawn by pairs of people, whatever they
+    have, or of a population's sample by rows.
 
     Parameters
     ----------
@@ -103,11 +104,13 @@ def listed_pairs(
     population = data.pairs.population
     origin = listing if listing in ("random-people", "random-rows") else None
     if numbers.size > n_pairs:
-        if population is None and (
-            listing == "all" or (listing is None and _all_listed(data, numbers, units))
-        ):
-            origin = "random-people"
-        numbers = np.sort(np.random.default_rng(random_state).choice(numbers, size=n_pairs, replace=False))
+        rng = np.random.default_rng(random_state)
+        order = rng.permutation(numbers.size)
+        if population is None:
+            if listing == "all" or (listing is None and _all_listed(data, numbers, units)):
+                origin = "random-people"
+            order = order[_by_turns(units.units[numbers[order]], rng)]
+        numbers = np.sort(numbers[order[:n_pairs]])
     return HeldOutPairs(
         left=np.asarray(data.pairs.left)[numbers],
         right=np.asarray(data.pairs.right)[numbers],
@@ -119,6 +122,16 @@ def listed_pairs(
         blocks="components" if listing == "blocks" and population is None else None,
         population=population,
     )
+
+
+def _by_turns(units: Int64, rng: np.random.Generator) -> Int64:
+    """Rows in another order: a row of each two units, these at random, then a further row of those that have one."""
+    edges, edge = np.unique(np.sort(units, axis=1), axis=0, return_inverse=True)
+    edge = rng.permutation(len(edges))[edge.ravel()]
+    by_edge = np.argsort(edge, kind="stable")
+    starts = np.flatnonzero(np.diff(edge[by_edge], prepend=-1))
+    turn = np.arange(len(edge)) - np.repeat(starts, np.diff(starts, append=len(edge)))
+    return by_edge[np.argsort(turn, kind="stable")]
 
 
 def _all_listed(data: LabelledData, numbers: Int64, list_units: ListedUnits) -> bool:

@@ -18,7 +18,7 @@ from pairmark.models.calibration.likelihood_ratios import MAX_SYSTEMS, SystemWei
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.inputs import checked_same
-from pairmark.models.core.missing import label_of, refuse_placeholders
+from pairmark.models.core.missing import label_of, like_labels, refuse_placeholders
 from pairmark.models.core.subjects import SampleSets
 from pairmark.models.evaluation.pairs import FPR_TARGETS, pair_report, rates_at
 from pairmark.models.pairs.samples import refuse_collapsed
@@ -158,6 +158,7 @@ class Calibrations:
         left_unit: Any = None,
         right_unit: Any = None,
         *,
+        protocol: str | None = None,
         independent: bool = False,
         listing: str | None = None,
         blocks: Any = None,
@@ -172,8 +173,8 @@ class Calibrations:
         scores, same : (n,) numbers, and 0 or 1; or (n, n_systems) numbers.
         left_unit, right_unit : (n,) sampling unit on each side, strings or whole numbers. Same-identity pairs carry the
             same unit twice in open-set use.
-        independent, listing, blocks, population : as `pairmark.operating_point` takes them: what is known of how the
-            pairs came about. Where nothing is known, nothing is guaranteed.
+        protocol, independent, listing, blocks, population : as `pairmark.operating_point` takes them: what units are,
+            and what is known of how the pairs came about. Where nothing is known, nothing is guaranteed.
 
         Raises
         ------
@@ -203,12 +204,18 @@ class Calibrations:
             values,
             same,
             units,
-            protocol=None,
+            protocol=protocol,
             independent=independent,
             listing=listing,
             blocks=blocks if blocks is None or isinstance(blocks, str) else [str(block) for block in blocks],
             population=population,
         )
+        if protocol is None:
+            with refusals("these scores cannot be calibrated"):
+                calibration.check_protocol()
+        if units is not None:
+            warning = like_labels({str(unit) for side in (left_unit, right_unit) for unit in side})
+            facts["warnings"] = [] if warning is None else [warning]
         return self.register(calibration, name=name, facts=facts)
 
     def load(self, calibration_id: str) -> tuple[Calibration, CalibrationOut]:
