@@ -18,7 +18,6 @@ from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.search.index import Rows, SearchLimits, TopK, TopRows, numbered, padded, sealed
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.records import neighbours
-from pairmark.models.records.blocking import Postings, candidate_pairs
 from pairmark.models.records.comparators import Cells, Comparators, Prepared
 from pairmark.models.records.schema import Records, Schema
 from pairmark.models.records.tables import cells_of, columns_of, schema_of
@@ -78,7 +77,7 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
         """Pairs to learn from: at most half of them same; of the different ones half are candidates."""
         pairs = sample_pairs(codes, n_pairs, random_state=int(random.integers(2**31)))
         left, right = pairs.left.astype(np.int64), pairs.right.astype(np.int64)
-        hard_left, hard_right = candidate_pairs(self._comparators, prepared)
+        hard_left, hard_right = neighbours.candidate_pairs(self._comparators, prepared)
         hard_pairs = np.flatnonzero(codes[hard_left] != codes[hard_right])
         different = np.flatnonzero(~pairs.same)
         n_hard = min(hard_pairs.size, int(_HARD_SHARE * different.size))
@@ -172,7 +171,10 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
         n : rows of a part, at most. masks : which rows of each part count; None: all.
         """
         postings = [
-            Postings(*(part.arrays[f"{_NEIGHBOURS}{name}"] for name in Postings._fields)) for part in parts
+            neighbours.Postings(
+                *(part.arrays[f"{_NEIGHBOURS}{name}"] for name in neighbours.Postings._fields)
+            )
+            for part in parts
         ]
         keys = neighbours.query_keys(self._comparators, self._comparators.prepare(query))
         best_parts = neighbours.nominate(keys, postings, masks, [len(part) for part in parts], n)

@@ -15,10 +15,8 @@ import numpy as np
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.records import neighbours
 from pairmark.models.records.comparators import Comparators, Prepared
-from pairmark.models.records.kernels import blocking as kernels
+from pairmark.models.records.kernels import neighbours as kernels
 
-N_RIVALS = 10
-"""Records that are looked up for each record of either table, at most."""
 CONTEXT = ("rivals above", "margin to the best rival", "best rival", "margin to the second rival")
 N_CONTEXT = 2 * len(CONTEXT)
 _LEAST_CHANCE = 1e-4
@@ -38,19 +36,10 @@ def find_rivals(comparators: Comparators, records: Prepared, n_left: int | None)
     ----------
     n_left : rows of the left table, which come first; None: there is one table.
     """
-    n = records.n
-    if n_left is None:
-        query, row = neighbours.nominate_each(comparators, records, slice(0, n), slice(0, n), N_RIVALS + 1)
-        different = query != row
-        query, row = query[different], row[different]
-        ends = np.concatenate([query, row]), np.concatenate([row, query])
-    else:
-        sides = slice(0, n_left), slice(n_left, n)
-        forth = neighbours.nominate_each(comparators, records, sides[0], sides[1], N_RIVALS)
-        back = neighbours.nominate_each(comparators, records, sides[1], sides[0], N_RIVALS)
-        ends = np.concatenate([forth[0], back[1]]), np.concatenate([forth[1], back[0]])
-    codes = np.unique(ends[0] * n + ends[1])
-    return Rivals(codes // n, codes % n)
+    left, right = neighbours.candidate_pairs(comparators, records, n_left)
+    if n_left is not None:
+        return Rivals(left, right)
+    return Rivals(np.concatenate([left, right]), np.concatenate([right, left]))
 
 
 class RivalIndex(NamedTuple):

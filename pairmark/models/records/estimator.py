@@ -66,8 +66,8 @@ class RecordSimilarity(RecordSimilarityState, RecordScorer):
             Field(
                 ge=2,
                 le=5_000_000,
-                description="training pairs drawn from identities: half of them same, of the others half candidates "
-                "that share a rare key; explicit pairs are all used",
+                description="training pairs drawn from identities: half of them same, of the others half records "
+                "that share much; explicit pairs are all used",
             ),
         ] = 100_000,
         random_state: Annotated[RandomState, Field(description="seed of pairs and trees")] = 0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -14,19 +14,19 @@ from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.records.base import COLUMNS, RecordScorer
-from pairmark.models.records.blocking import candidate_pairs
 from pairmark.models.records.comparators import Prepared
 from pairmark.models.records.estimator import distinct_cells
 from pairmark.models.records.explain import cell_values
 from pairmark.models.records.levels import Levels, count_patterns
+from pairmark.models.records.linking import mixture
+from pairmark.models.records.linking.mixture import Comparison
+from pairmark.models.records.neighbours import candidate_pairs
 from pairmark.models.records.schema import Records
 from pairmark.models.records.state import N_LEVELS, FellegiSunterState
 
 _BLOCK = 65_536
-_FIRST_M = (0.05, 0.1, 0.85)
-_TOLERANCE = 1e-6
 _PSEUDO = 0.5
-_WORDS = {-1: "missing", 0: "different", 1: "alike", 2: "equal"}
+_WORDS = ("missing", "different", "alike", "equal")
 
 
 @document_parameters
@@ -36,7 +36,8 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
     A field of a pair is equal, alike or apart; a missing cell says nothing. A score is the natural log of the
     likelihood ratio, the sum of ``log m / u`` over the fields (Fellegi and Sunter 1969): m is a level's share among
     same pairs, u among pairs drawn at random. `fit` needs no labels: u stays as random pairs have it, and m is found by
-    expectation maximisation over candidates, where the share of same pairs refers to all pairs, candidates or not.
+    expectation maximization over candidates, the records that share most with each, as a link job does
+    (`pairmark.models.records.linking.mixture`). More agreement never scores less.
 
     Attributes
     ----------
@@ -61,23 +62,10 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
             int,
             Field(ge=2, le=50_000_000, description="random pairs that say how often strangers agree"),
         ] = 200_000,
-        max_frequency: Annotated[
-            int,
-            Field(
-                ge=2,
-                le=10_000,
-                description="rows that may share a key before it makes no candidates any more",
-            ),
-        ] = 50,
-        max_iter: Annotated[
-            int, Field(ge=1, le=10_000, description="steps of expectation maximisation")
-        ] = 100,
         random_state: Annotated[RandomState, Field(description="seed of the random pairs")] = 0,
     ) -> None:
         self.columns = columns
         self.n_pairs = n_pairs
-        self.max_frequency = max_frequency
-        self.max_iter = max_iter
         self.random_state = random_state
 
     def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
@@ -106,13 +94,13 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
         if n < 2:
             raise ValueError("X has 1 sample; expected at least two, which make a pair")
         prepared = self._comparators.fit(records).prepare(records)
-        u = self._random_shares(prepared)
+        self.u_ = self._random_shares(prepared)
         report(0.3, "finding candidates")
-        left, right = candidate_pairs(self._comparators, prepared, self.max_frequency)
+        left, right = candidate_pairs(self._comparators, prepared)
         levels, counts = count_patterns(self._levels_of(prepared, left, right))
-        self.m_, self.prior_ = _maximise(levels, counts, u, n * (n - 1) / 2, n, self.max_iter)
-        self.u_ = u
-        self._weigh()
+        comparisons = self._comparisons()
+        m, self.prior_ = mixture.matches(comparisons, levels, counts, n * (n - 1) / 2, n)
+        self._keep(comparisons, m)
 
     def _learn_pairs(self, left: Records, right: Records, same: Bool, weight: Float64) -> None:
         # m is counted on the same pairs, u on random pairs of the records.
@@ -122,9 +110,15 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
         self.u_ = self._random_shares(prepared)
         same_left, same_right = number[: len(left)][same], number[len(left) :][same]
         levels = np.concatenate(list(self._levels_of(prepared, same_left, same_right)))
-        self.m_ = _shares(levels, weight[same] / weight.mean())
         pairs = first.size * (first.size - 1) / 2
         self.prior_ = float(min(0.5, same.sum() / max(pairs, 1.0)))
+        self._keep(self._comparisons(), _shares(levels, weight[same] / weight.mean()))
+
+    def _comparisons(self) -> list[Comparison]:
+        return [Comparison((at,), u) for at, u in enumerate(self.u_)]
+
+    def _keep(self, comparisons: Sequence[Comparison], m: Iterable[Float64]) -> None:
+        self.m_ = np.stack([_guarded(comparison, of) for comparison, of in zip(comparisons, m, strict=True)])
         self._weigh()
 
     def explain(self, left: Any, right: Any, feature_names: Any = None) -> dict[str, Any]:
@@ -144,7 +138,7 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
         cells = cell_values(self.schema_, a[0], b[0])
         fields: list[dict[str, Any]] = [
             {"field": column.name, "left": cells[0].get(column.name), "right": cells[1].get(column.name),
-             "level": _WORDS[int(levels[at])], "contribution": float(self._weights[at, levels[at] + 1])}
+             "level": _WORDS[levels[at]], "contribution": float(self._weights[at, levels[at]])}
             for at, column in enumerate(self.schema_.fields)
         ]  # fmt: skip
         fields.sort(key=lambda entry: (-abs(entry["contribution"]), entry["field"]))
@@ -165,7 +159,7 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
         levels = self._levels.of(features)
         total = np.zeros(features.shape[0])
         for field in range(levels.shape[1]):
-            total += self._weights[field, levels[:, field] + 1]
+            total += self._weights[field, levels[:, field]]
         return total.astype(np.float32)
 
     def _random_shares(self, prepared: Prepared) -> Float64:
@@ -190,31 +184,11 @@ def _shares(levels: NDArray[np.int8], weight: NDArray[Any]) -> Float64:
     """(d, 3) shares of each field's levels, missing cells left out; a pseudo-count keeps all of them above 0."""
     out = np.empty((levels.shape[1], N_LEVELS))
     for field in range(levels.shape[1]):
-        has_level = levels[:, field] >= 0
-        out[field] = (
-            np.bincount(levels[has_level, field], weights=weight[has_level], minlength=N_LEVELS) + _PSEUDO
-        )
+        out[field] = np.bincount(levels[:, field], weights=weight, minlength=N_LEVELS + 1)[1:] + _PSEUDO
     return np.asarray(out / out.sum(axis=1, keepdims=True))
 
 
-def _maximise(
-    levels: NDArray[np.int8], counts: Int64, u: Float64, n_all: float, n_rows: int, max_iter: int
-) -> tuple[Float64, float]:
-    """m and the share of same pairs among all, by expectation maximisation over candidates' patterns."""
-    m = np.tile(np.array(_FIRST_M), (u.shape[0], 1))
-    share = min(0.5, n_rows / max(n_all, 1.0) / 2)
-    if not counts.size:
-        return m, share
-    for _ in range(max_iter):
-        weights = np.hstack([np.zeros((m.shape[0], 1)), np.log(m / u)])
-        ratio = np.zeros(levels.shape[0])
-        for field in range(levels.shape[1]):
-            ratio += weights[field, levels[:, field] + 1]
-        chance = 1 / (1 + np.exp(-np.clip(np.log(share / (1 - share)) + ratio, -500, 500)))
-        new_share = float(np.clip((chance * counts).sum() / n_all, 1e-12, 0.5))
-        new_m = _shares(levels, chance * counts)
-        converged = bool(np.max(np.abs(np.subtract(new_m, m))) < _TOLERANCE)
-        m, share = new_m, new_share
-        if converged:
-            break
-    return m, share
+def _guarded(comparison: Comparison, m: Float64) -> Float64:
+    """m whose ratio to u never falls as cells agree more, and says nothing where agreement would speak against."""
+    raised = comparison.u * np.exp(comparison.weights(m, lowered=True)[1:])
+    return np.asarray(raised / raised.sum())

@@ -1,4 +1,4 @@
-"""Levels of agreement of each field of a pair: -1 missing, 0 apart, 1 alike, 2 equal."""
+"""Levels of agreement of each field of a pair: 0 missing, 1 apart, 2 alike, 3 equal."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Levels:
             is_equal, is_alike = self._agree(
                 column, {name: features[:, place] for name, place in places.items()}
             )
-            out[:, at] = np.where(is_equal, 2, is_alike)
-            out[features[:, places["missing"]] > 0, at] = -1
+            out[:, at] = np.where(is_equal, 3, 1 + is_alike.astype(np.int8))
+            out[features[:, places["missing"]] > 0, at] = 0
         return out
 
     def _agree(self, column: RecordColumn, of: dict[str, Float32]) -> tuple[Bool, Bool]:
@@ -60,7 +60,7 @@ def patterns(levels: NDArray[np.int8]) -> NDArray[np.int64]:
     """One integer a pair for its levels, base 4: up to 31 fields; more share numbers with nobody but by chance."""
     code = np.zeros(levels.shape[0], dtype=np.uint64)
     for field in range(levels.shape[1]):
-        code = code * np.uint64(4) + (levels[:, field] + 1).astype(np.uint64)
+        code = code * np.uint64(4) + levels[:, field].astype(np.uint64)
         if field % 31 == 30:
             code *= np.uint64(0x9E3779B97F4A7C15)
     return code.view(np.int64)

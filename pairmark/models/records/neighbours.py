@@ -9,26 +9,53 @@ search is bounded, whatever the gallery holds, and what that costs is measured a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Bool, Int64
-from pairmark.models.records.blocking import Postings, RowKeys
 from pairmark.models.records.comparators import Comparators, Prepared
-from pairmark.models.records.kernels import blocking as kernels
+from pairmark.models.records.kernels import neighbours as kernels
 
 MAX_SCORED = 2_000
 """Rows up to which all of them are scored."""
 N_CANDIDATES = 128
 """Rows that are scored of more."""
-MAX_POSTINGS = 300_000
-"""Postings that a query reads, over all parts of a gallery."""
+MAX_POSTINGS, _ALL_POSTINGS = 300_000, 3_000_000_000
+"""Postings that a query reads, over all parts of a gallery; and all queries of a table's pairs, at least 3,000 each."""
+N_NEAREST = 10
+"""Records that a candidate pair may join each record of a table to, at most."""
 _MAX_GRAM_CHARS = 48
 _GRAM_SHARE = 0.25
 _UNIT = 256.0
 """Worth is counted in whole numbers, so that sums do not depend on their order."""
+
+
+class RowKeys(NamedTuple):
+    """Keys of rows: (k,) int64 ``keys``, and the row that has each."""
+
+    keys: Int64
+    rows: NDArray[np.int32]
+
+
+class Postings(NamedTuple):
+    """Rows by key: ``keys`` (g,) int64 ascending, each one's ``rows`` (p,) int32 from ``starts`` (g + 1,) int64."""
+
+    keys: Int64
+    starts: Int64
+    rows: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, row_keys: RowKeys) -> Postings:
+        """Each row once a key."""
+        order = np.lexsort((row_keys.rows, row_keys.keys))
+        keys, rows = row_keys.keys[order], row_keys.rows[order]
+        is_first = np.ones(keys.size, dtype=np.bool_)
+        is_first[1:] = (keys[1:] != keys[:-1]) | (rows[1:] != rows[:-1])
+        rows = rows[is_first]
+        distinct, counts = np.unique(keys[is_first], return_counts=True)
+        return cls(distinct, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), rows)
 
 
 def _keys_of(comparators: Comparators, records: Prepared) -> RowKeys:
@@ -95,7 +122,30 @@ def nominate(
     return candidates
 
 
-def nominate_each(
+def candidate_pairs(
+    comparators: Comparators, records: Prepared, n_left: int | None = None
+) -> tuple[Int64, Int64]:
+    """Pairs of each record with those that share most with it: rows of either side, ascending, each pair once.
+
+    Parameters
+    ----------
+    n_left : rows of the left table, which come first; None: there is one table, and the lower row is left.
+    """
+    n = records.n
+    if n_left is None:
+        query, row = _nominate_each(comparators, records, slice(0, n), slice(0, n), N_NEAREST + 1)
+        query, row = query[query != row], row[query != row]
+        left, right = np.minimum(query, row), np.maximum(query, row)
+    else:
+        sides = slice(0, n_left), slice(n_left, n)
+        forth = _nominate_each(comparators, records, sides[0], sides[1], N_NEAREST)
+        back = _nominate_each(comparators, records, sides[1], sides[0], N_NEAREST)
+        left, right = np.concatenate([forth[0], back[1]]), np.concatenate([forth[1], back[0]])
+    codes = np.unique(left * n + right)
+    return codes // n, codes % n
+
+
+def _nominate_each(
     comparators: Comparators, records: Prepared, queries: slice, rows: slice, n_candidates: int
 ) -> tuple[Int64, Int64]:
     """For each of some records the others that share most with it: (c,) rows of either, by query.
@@ -109,9 +159,10 @@ def nominate_each(
     postings = Postings.of(RowKeys(keys[of_rows], owners[of_rows] - np.int32(rows.start)))
     starts = np.searchsorted(owners, np.arange(records.n + 1))
     nominations = []
+    most = int(np.clip(_ALL_POSTINGS // max(records.n, 1), 3_000, MAX_POSTINGS))
     for query in range(queries.start, queries.stop):
         own = np.unique(keys[starts[query] : starts[query + 1]])
-        [(nominated, _)] = nominate(own, [postings], [None], [rows.stop - rows.start], n_candidates)
+        [(nominated, _)] = nominate(own, [postings], [None], [rows.stop - rows.start], n_candidates, most)
         nominations.append(nominated)
     sizes = [nominated.size for nominated in nominations]
     owner = np.repeat(np.arange(queries.start, queries.stop), sizes)

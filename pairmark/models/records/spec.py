@@ -24,4 +24,5 @@ FELLEGI_SUNTER = LearnerSpec(
     state=LEVEL_SCHEMA,
     takes_records=True,
     log_lr=True,
+    retired={"max_frequency": ..., "max_iter": ...},
 )

@@ -84,7 +84,7 @@ class Comparison:
         """The share of pairs in which no column is apart."""
         return float(shares[(self.combinations > 1).all(axis=1)].sum())
 
-    def codes(self, levels: NDArray[np.int64]) -> NDArray[np.int64]:
+    def codes(self, levels: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         """(n, d) levels -> (n,) codes in base 4."""
         powers = 4 ** np.arange(len(self.columns))[::-1]
         return np.asarray(levels[:, list(self.columns)] @ powers)
@@ -208,6 +208,19 @@ def fit(
     return candidates.mixture(classes)
 
 
+def matches(
+    comparisons: Sequence[Comparison],
+    levels: NDArray[np.integer[Any]],
+    counts: NDArray[Any],
+    n_pairs: float,
+    n_rows: int,
+) -> tuple[list[Float64], float]:
+    """m and the share of matches of one class beside strangers, whatever speaks against it; parameters as `fit`."""
+    first = [_first_shares(comparison) for comparison in comparisons]
+    found = _Candidates(comparisons, levels, counts, n_pairs, n_rows).fitted([first])[0]
+    return found.m, found.share
+
+
 @dataclass(frozen=True)
 class _Class:
     """Pairs of one kind: shares of their levels for each comparison, and of the kind among all pairs."""
@@ -220,8 +233,8 @@ class _Candidates:
     def __init__(
         self,
         comparisons: Sequence[Comparison],
-        levels: NDArray[np.int64],
-        counts: Float64,
+        levels: NDArray[np.integer[Any]],
+        counts: NDArray[Any],
         n_pairs: float,
         n_rows: int,
     ) -> None:

@@ -1,4 +1,4 @@
-"""Candidates of records, in compiled loops: their keys, what rows share, and what the rivals of a pair score."""
+"""Neighbors of records, in compiled loops: their keys, what rows share, and what the rivals of a pair score."""
 
 from __future__ import annotations
 
@@ -6,16 +6,6 @@ import numpy as np
 
 from pairmark.models.core.compiled import kernel
 from pairmark.models.records.kernels.strings import FNV_PRIME, FNV_START
-
-
-@kernel
-def hash_cells(chars, starts, salt, out):
-    """FNV-1a of each cell of a field: ``out`` (n,) int64."""
-    for row in range(starts.shape[0] - 1):
-        code = FNV_START ^ np.uint64(salt)
-        for i in range(starts[row], starts[row + 1]):
-            code = (code ^ np.uint64(chars[i])) * FNV_PRIME
-        out[row] = np.int64(code)
 
 
 @kernel
