@@ -28,7 +28,6 @@ from pairmark.service.datasets.limits import FileLimits, Upload
 from pairmark.service.datasets.reader import read_dataset
 from pairmark.service.errors import PairmarkError
 from pairmark.service.galleries.items.imports import send_batches
-from pairmark.service.jobs.child import limit_memory, release_memory_limit
 from pairmark.service.processes import die_with_parent
 
 _HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL
@@ -113,7 +112,7 @@ def _read(stream: TextIO) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     seconds = math.ceil(limits.seconds)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    limit_memory(limits.memory_bytes)
+    _limit_memory(limits.memory_bytes)
 
     def send(message: Mapping[str, Any]) -> None:
         stream.write(json.dumps(message) + "\n")
@@ -126,12 +125,18 @@ def _read(stream: TextIO) -> None:
     except PairmarkError as error:
         send({"error": error.slug, "detail": error.detail, "facts": error.facts})
     except MemoryError:
-        release_memory_limit()
+        _limit_memory(resource.getrlimit(resource.RLIMIT_DATA)[1])
         refusal = limits.exceeded("memory_bytes", "reading the file needs too much memory", "bytes of memory")
         send({"error": refusal.slug, "detail": refusal.detail, "facts": refusal.facts})
     except Exception:
         traceback.print_exc()
         send({"failed": True})
+
+
+def _limit_memory(limit: int) -> None:
+    """Let this process have at most so many bytes of data: an allocation beyond them raises `MemoryError`."""
+    if sys.platform.startswith("linux"):
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 def _dataset(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
+import re
 import signal
 import subprocess
 import sys
@@ -30,9 +30,7 @@ from pairmark.service.processes import die_with_parent
 from pairmark.service.settings import Settings
 
 _SHARE = 0.9
-_NEAR = 0.8
 _CGROUP = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-_LINUX = sys.platform.startswith("linux")
 
 
 def memory_limit(settings: Settings) -> int:
@@ -54,98 +52,22 @@ def machine_memory() -> int:
     return limit
 
 
-def confine_memory(limit: int) -> None:
-    """Let this process have at most ``limit`` bytes of data: an allocation beyond them raises `MemoryError`.
-
-    Where the system does not enforce it, only the worker's watch over `memory_in_use` does.
-    """
-    if _LINUX:
-        _warm_blas()
-        limit_memory(limit)
-
-
-def limit_memory(limit: int) -> None:
-    """As `confine_memory`, for a process in which BLAS has one thread or is not used."""
-    if _LINUX:
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-
-
-def _warm_blas() -> None:
-    """Let NumPy's and SciPy's OpenBLAS take their buffers: where they cannot have them, they end the process."""
-    import numpy as np
-    from scipy.linalg.blas import dgemm
-
-    square = np.ones((512, 512))
-    _ = square @ square
-    dgemm(1.0, square, square)
-
-
-def release_memory_limit() -> None:
-    """Lift what `confine_memory` set, so that a process that ran out can still report it."""
-    if _LINUX:
-        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-        resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
-
-
 def memory_in_use(group: int) -> int:
     """Bytes of memory that the processes of a process group hold; files that are mapped do not count on Linux."""
-    if not _LINUX:
-        return _resident(group)
-    return _total(group, lambda process: _status(process, "RssAnon"))
-
-
-class IdleClock:
-    """How long a process group has taken no processor time (Linux only)."""
-
-    def __init__(self) -> None:
-        self._ticks, self._since = -1, 0.0
-
-    def seconds(self, group: int) -> float:
-        """Seconds since the first look that saw as much processor time as this one."""
-        ticks, now = _total(group, _ticks), time.monotonic()
-        if ticks != self._ticks:
-            self._ticks, self._since = ticks, now
-        return now - self._since
-
-
-def _total(group: int, read: Callable[[int], int]) -> int:
-    """Sum over a group's processes."""
+    if not sys.platform.startswith("linux"):
+        rows = subprocess.run(
+            ["ps", "-axo", "pgid=,rss="], capture_output=True, text=True, check=False
+        ).stdout
+        pairs = (line.split() for line in rows.splitlines())
+        return sum(int(rss) * 1024 for pgid, rss in pairs if pgid == str(group))
     total = 0
     for folder in Path("/proc").iterdir():
         # Those that have ended, or belong to somebody else, are passed over.
         with suppress(OSError):
             if folder.name.isdigit() and os.getpgid(int(folder.name)) == group:
-                total += read(int(folder.name))
+                found = re.search(r"^RssAnon:\s+(\d+)", (folder / "status").read_text(), re.MULTILINE)
+                total += 1024 * int(found[1]) if found else 0
     return total
-
-
-def _ticks(process: int) -> int:
-    """Time in user and system mode: the 14th and the 15th field of ``stat``; a name in brackets is the second."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
-
-
-def is_near_limit(process: int, limit: int) -> bool | None:
-    """Whether a process has asked for so much memory that its next request may have been refused; None: it ended."""
-    try:
-        asked_for = _status(process, "VmData") if _LINUX else 0
-    except OSError:
-        return None
-    # A process that has ended and was not waited for yet has no such line.
-    return asked_for > _NEAR * limit if asked_for else None
-
-
-def _status(process: int, name: str) -> int:
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    return 0
-
-
-def _resident(group: int) -> int:
-    output = subprocess.run(["ps", "-axo", "pgid=,rss="], capture_output=True, text=True, check=False).stdout
-    rows = (line.split() for line in output.splitlines())
-    return sum(int(row[1]) * 1024 for row in rows if len(row) == 2 and row[0] == str(group))
 
 
 FENCED = 75
@@ -176,7 +98,6 @@ def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Setting
         claim = queue.claim_of(job_id, attempt)
         work = runner(claim, db, open_blobs(settings), settings)
         limit = memory_limit(settings)
-        confine_memory(limit)
         with acting(Actor(name=f"job {claim.job_id}", trace_id=claim.trace_id)):
             error = attempt_error(claim, work, limit)
         if isinstance(error, NotReady):
@@ -199,7 +120,7 @@ def out_of_memory(limit: int) -> OutOfMemory:
 
 
 def attempt_error(claim: Claim, runner: Runner, limit: int) -> PairmarkError | None:
-    """Run it within ``limit`` bytes of memory; returns the message for people when it failed. `Fenced` goes through."""
+    """Run it; returns the message for people when it failed. `Fenced` goes through."""
     fields: dict[str, Any] = {"job": claim.job_id, "attempt": claim.attempt}
     if claim.trace_id is not None:
         fields["trace_id"] = claim.trace_id
@@ -211,11 +132,7 @@ def attempt_error(claim: Claim, runner: Runner, limit: int) -> PairmarkError | N
         logger.warning("job failed", extra={**fields, "problem": error.slug})
         return error
     except Exception as error:
-        # The interpreter itself may be refused memory, and then raises whatever comes. What the frames of the error
-        # hold is not freed yet.
-        is_refused = isinstance(error, MemoryError) or is_near_limit(os.getpid(), limit)
-        release_memory_limit()
-        if is_refused:
+        if isinstance(error, MemoryError):
             logger.warning("job ran out of memory", extra={**fields, "limit_bytes": limit}, exc_info=error)
             return out_of_memory(limit)
         logger.exception("job failed unexpectedly", extra=fields)

@@ -20,14 +20,7 @@ from pairmark.service.audit.log import AuditLog
 from pairmark.service.blobs import collect, open_blobs
 from pairmark.service.db import open_database
 from pairmark.service.errors import Fenced, JobTimeout, PairmarkError, TrainingFailed, TrainingKilled
-from pairmark.service.jobs.child import (
-    FENCED,
-    IdleClock,
-    is_near_limit,
-    memory_in_use,
-    memory_limit,
-    out_of_memory,
-)
+from pairmark.service.jobs.child import memory_in_use, memory_limit, out_of_memory
 from pairmark.service.jobs.claims import Claim
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.processes import child_environment
@@ -37,9 +30,7 @@ logger = logging.getLogger("pairmark.worker")
 _COLLECT_EVERY_S = 3600.0
 _REAP_S = 10.0
 _LEAVE_S = 2.0
-_MEMORY_LOOK_S = 0.02
-_STUCK_S = 60.0
-"""A process near its memory limit that takes no processor time for so long waits for a thread that could not start."""
+_LOOK_S = 0.2
 
 
 class AttemptEnd(Enum):
@@ -49,7 +40,7 @@ class AttemptEnd(Enum):
     CANCELLED = "somebody asked to cancel the job, and its process was stopped"
     STOPPED = "the worker was asked to stop, and stopped its process"
     SUPERSEDED = "another worker has the job, and its process was stopped"
-    AT_LIMIT = "it reached a limit, and its process was stopped or had died of it"
+    AT_LIMIT = "it reached a limit, and its process was stopped"
 
 
 class Worker:
@@ -165,24 +156,11 @@ class Worker:
         renew_every = self.settings.lease_s / 3
         start = time.monotonic()
         next_renewal = start + renew_every
-        near_memory_limit, idle = False, IdleClock()
         while True:
-            looked_at = time.monotonic()
-            while time.monotonic() - looked_at < min(self.settings.poll_s, renew_every):
-                # Often, and without the database: native code that is refused memory ends within milliseconds.
-                near = is_near_limit(child.pid, self._memory)
-                near_memory_limit = near_memory_limit if near is None else near
-                with suppress(subprocess.TimeoutExpired):
-                    child.wait(timeout=_MEMORY_LOOK_S)
-                    break
-            if child.returncode is not None:
-                # What could not be allocated may have ended native code at once, by a signal or by an exit.
-                if near_memory_limit and child.returncode not in (0, FENCED):
-                    return AttemptEnd.AT_LIMIT, out_of_memory(self._memory)
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=min(self.settings.poll_s, _LOOK_S, renew_every))
                 return AttemptEnd.EXITED, None
             limit_error = self._limit_passed(child, time.monotonic() - start)
-            if limit_error is None and near_memory_limit and idle.seconds(child.pid) > _STUCK_S:
-                limit_error = out_of_memory(self._memory)
             if limit_error is not None:
                 _kill(child)
                 return AttemptEnd.AT_LIMIT, limit_error
