@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -89,24 +88,18 @@ def restore(
         Path, typer.Argument(help="A file that `pairmark backup` wrote.", exists=True, dir_okay=False)
     ],
     keys: Annotated[
-        Literal["keep", "drop"] | None,
+        Literal["keep", "drop"],
         typer.Option(
-            help="What becomes of API keys that worked when the backup was made: drop revokes them. Default: drop, "
-            "unless --last-revocation is before the backup."
+            help="What becomes of API keys that worked when the backup was made: drop revokes them."
         ),
-    ] = None,
-    last_revocation: Annotated[
-        str | None,
-        typer.Option(help="When a key was last revoked (ISO 8601, UTC); a date means the end of that day."),
-    ] = None,
+    ] = "drop",
 ) -> None:
     """Restore a backup into an empty database and artefact store. Exit code 1: something is missing or does not
     load."""
     from pairmark.service.operations.restore import restore as restored
 
-    revoked_at = None if last_revocation is None else _end_of(last_revocation)
     with _open_stores() as (config, database, blobs):
-        summary = restored(database, blobs, config, file, keys=keys, last_revocation=revoked_at)
+        summary = restored(database, blobs, config, file, keys=keys)
 
     def human(to: Console) -> None:
         to.print(f"restored the database and {summary['blobs']} artefacts from {file}")
@@ -127,21 +120,6 @@ def restore(
     output.show(summary, human)
     if summary["missing"] or summary["unloadable"]:
         raise typer.Exit(1)
-
-
-def _end_of(moment: str) -> float:
-    """The time in seconds since the epoch; of a date, its end."""
-    try:
-        parsed = datetime.fromisoformat(moment)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{moment!r} is no time; expected one such as 2026-11-27T14:30:00 or 2026-11-27",
-            param_hint="--last-revocation",
-        ) from None
-    if parsed.tzinfo is None:
-        parsed = parsed.replace(tzinfo=UTC)
-    is_date = "T" not in moment and ":" not in moment
-    return (parsed + timedelta(days=1) if is_date else parsed).timestamp()
 
 
 def doctor(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -314,7 +314,6 @@ def _claim(row: JobRow, worker: str) -> Claim:
 
 START_ONE = "queued jobs wait until one is started with `pairmark worker`, or `pairmark serve --with-worker`"
 _UNATTENDED = f"no worker is alive: {START_ONE}"
-_ANOTHER = "`pairmark worker` starts another worker beside it"
 EVENTS_A_READ = 500
 _ID = re.compile(r"[0-9a-f]{32}")
 
@@ -355,7 +354,7 @@ class JobQueue(Leases):
                 if earlier is not None:
                     return earlier
                 row = self._add(session, prepare(session), once)
-                return job_out(row, [], waits=self._waits(session, [row])(row))
+                return job_out(row, [], unattended=self._unattended(session))
         except IntegrityError as error:
             if once is None or "unique" not in str(error.orig).lower():
                 raise
@@ -376,39 +375,11 @@ class JobQueue(Leases):
                 job=row.id,
             )
         attempts = repository.attempts_of(session, [row.id])[row.id]
-        return job_out(row, attempts, waits=self._waits(session, [row])(row))
+        return job_out(row, attempts, unattended=self._unattended(session))
 
-    def _waits(self, session: Session, rows: Sequence[JobRow]) -> Callable[[JobRow], str]:
-        """What a job of these waits for, in words; nothing where it runs, has ended, or a worker is free for it."""
-        if not any(row.state == "queued" for row in rows):
-            return lambda row: ""
-        n_workers, unfinished = len(self._alive(session)), repository.unfinished(session)
-
-        def text(row: JobRow) -> str:
-            if row.state != "queued":
-                return ""
-            if not n_workers:
-                return _UNATTENDED
-            ahead = [
-                job
-                for job in unfinished
-                if job.state == "running" or (job.created_at, job.id) < (row.created_at, row.id)
-            ]
-            if len(ahead) < n_workers:
-                return ""
-            # Whoever sees this job sees those of its own team; of others it is told only that there are some.
-            own = [
-                job
-                for job in ahead
-                if tenant_of(job.gallery or job.model) == tenant_of(row.gallery or row.model)
-            ]
-            if not own:
-                return f"waits behind other jobs: {len(ahead)}; {_ANOTHER}"
-            state = f"running, {100 * own[0].progress:.0f} % done" if own[0].state == "running" else "queued"
-            rest_of_queue = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
-            return f"waits behind job {own[0].id} ({state}){rest_of_queue}; {_ANOTHER}"
-
-        return text
+    def _unattended(self, session: Session) -> bool:
+        """Whether no worker is alive."""
+        return not self._alive(session)
 
     def _add(self, session: Session, job: NewJob, once: Once | None) -> JobRow:
         name, owner = job.gallery or job.model, current_owner()
@@ -444,7 +415,7 @@ class JobQueue(Leases):
             if row is None:
                 raise unknown_job(job_id)
             attempts = repository.attempts_of(session, [row.id])[row.id]
-            return job_out(row, attempts, waits=self._waits(session, [row])(row))
+            return job_out(row, attempts, unattended=self._unattended(session))
 
     def page(
         self,
@@ -462,14 +433,13 @@ class JobQueue(Leases):
                 session, limit=limit + 1, after=after, state=state, models=models, galleries=galleries
             )
             attempts = repository.attempts_of(session, [row.id for row in rows])
-            waits = self._waits(session, rows)
-            texts = {row.id: waits(row) for row in rows}
+            unattended = self._unattended(session)
         return page_of(
             JobPage,
             rows,
             limit,
             lambda row: (row.created_at, row.id),
-            lambda row: job_out(row, attempts[row.id], waits=texts[row.id]),
+            lambda row: job_out(row, attempts[row.id], unattended=unattended),
         )
 
     def cancel(self, job_id: str) -> JobOut:
@@ -533,7 +503,8 @@ def _askable(job_id: str) -> str:
     return job_id
 
 
-def job_out(row: JobRow, attempts: list[JobAttempt], *, waits: str = "") -> JobOut:
-    """A job with its history; its message begins with what it ``waits`` for."""
+def job_out(row: JobRow, attempts: list[JobAttempt], *, unattended: bool = False) -> JobOut:
+    """A job with its history; the message of one that waits says so where no worker is alive (``unattended``)."""
+    waits = _UNATTENDED if unattended and row.state == "queued" else ""
     message = ". ".join(text for text in (waits, row.message) if text)
     return JobOut.model_validate({**row.values(), "message": message, "attempts": attempts})

@@ -30,13 +30,6 @@ def count_queued_by_owner(session: Session) -> dict[str, int]:
     return {row[0]: row[1] for row in session.execute(query)}
 
 
-def unfinished(session: Session) -> list[Any]:
-    """Jobs that run, then those that wait: id, state, progress, when submitted and what for; oldest first."""
-    columns = (JobRow.id, JobRow.state, JobRow.progress, JobRow.created_at, JobRow.model, JobRow.gallery)
-    statement = select(*columns).where(JobRow.state.in_(("queued", "running")))
-    return list(session.execute(statement.order_by(JobRow.state.desc(), JobRow.created_at, JobRow.id)))
-
-
 def oldest_queued(session: Session) -> float | None:
     return session.scalar(select(func.min(JobRow.created_at)).where(JobRow.state == "queued"))
 

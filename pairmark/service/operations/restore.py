@@ -48,8 +48,7 @@ def restore(
     settings: Settings,
     source: Path,
     *,
-    keys: KeyPolicy | None = None,
-    last_revocation: float | None = None,
+    keys: KeyPolicy = "drop",
 ) -> dict[str, Any]:
     """Fill an empty database and artefact store from a backup of the same kind of database.
 
@@ -58,15 +57,13 @@ def restore(
     Parameters
     ----------
     keys : what becomes of API keys that worked when the backup was made. ``drop`` revokes them, since one may have
-        been revoked afterwards; ``keep`` leaves them. Default: ``keep`` if ``last_revocation`` is not after the
-        backup, else ``drop``. Where the backup holds no key at all, a new admin key is made unless ``keep`` is given:
-        without a key, everybody on this machine may use the service.
-    last_revocation : when a key was last revoked, in seconds since the epoch; None: not stated.
+        been revoked afterwards; ``keep`` leaves them. Where the backup holds no key at all, ``drop`` makes a new admin
+        key: without a key, everybody on this machine may use the service.
 
     Returns
     -------
     The number of ``blobs``; ``missing``, what was damaged when the backup was made; ``unloadable`` versions in use;
-    ``keys``: what was done, ``revoked_keys``, the id and name of each key that worked in the backup and works no more,
+    ``revoked_keys``, the id and name of each key that worked in the backup and works no more,
     ``new_key``, shown here only, and ``open``: whether there is no key.
 
     Raises
@@ -86,10 +83,6 @@ def restore(
                 f"{source} is a backup of {manifest.kind}, and PAIRMARK_DATABASE_URL names {kind_of(db)}"
             )
         _refuse_data(db, blobs, manifest)
-        chosen = keys
-        if chosen is None:
-            covered = last_revocation is not None and last_revocation <= manifest.made_at
-            chosen = "keep" if covered else "drop"
         for key, names in manifest.blobs.items():
             _restore_blob(blobs, archive, key, names)
         with tempfile.TemporaryDirectory(prefix=".restore-", dir=settings.home) as folder:
@@ -101,7 +94,7 @@ def restore(
                 )
             if db.is_sqlite:
                 restored = Database(f"sqlite:///{copy}")
-                revoked, new_key = _finished(restored, settings, manifest, chosen, make_key=keys != "keep")
+                revoked, new_key = _finished(restored, settings, manifest, keys)
                 restored.dispose()
                 with (
                     closing(sqlite3.connect(copy)) as read,
@@ -112,14 +105,13 @@ def restore(
                 _drop_tables(db)
                 options = ("--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges")
                 run_tool(db, "pg_restore", "--clean", "--if-exists", *options, data=copy)
-                revoked, new_key = _finished(db, settings, manifest, chosen, make_key=keys != "keep")
+                revoked, new_key = _finished(db, settings, manifest, keys)
     with db.read() as session:
         is_open = not session.scalar(select(exists().where(ApiKey.id.is_not(None))))
     return {
         "blobs": len(manifest.blobs),
         "missing": manifest.damaged,
         "unloadable": dict(unloadable(db, blobs, settings)),
-        "keys": chosen,
         "revoked_keys": revoked,
         "new_key": new_key,
         "open": is_open,
@@ -223,7 +215,7 @@ def _restore_blob(blobs: Blobs, archive: tarfile.TarFile, key: str, names: list[
 
 
 def _finished(
-    db: Database, settings: Settings, manifest: BackupManifest, keys: KeyPolicy, *, make_key: bool
+    db: Database, settings: Settings, manifest: BackupManifest, keys: KeyPolicy
 ) -> tuple[list[dict[str, str]], str | None]:
     """Upgrade the restored rows and see to keys; returns those that were revoked, and a new one."""
     db.upgrade()
@@ -235,7 +227,7 @@ def _finished(
             revoked = [{"id": row.id, "name": row.name} for row in rows]
             session.execute(update(ApiKey).where(works).values(revoked_at=time.time()))
         # The rows of revoked keys stay: a database without keys is open to everybody on its machine.
-        make_key = make_key and not session.scalar(select(exists().where(ApiKey.id.is_not(None))))
+        make_key = keys == "drop" and not session.scalar(select(exists().where(ApiKey.id.is_not(None))))
         after = {"made_at": manifest.made_at, "keys": keys, "revoked_keys": [key["id"] for key in revoked]}
         record(session, db.now(session), "backup.restore", "backup", after=after)
     return revoked, Keys(db, settings).create("restored", ["admin"]).key if make_key else None
