@@ -277,13 +277,12 @@ def test_bad_pairs(deployment) -> None:
         "every pair has same=1": b"left,right,same\n0,1,1\n",
         "the same row": b"left,right,same\n0,1,1\n1,1,0\n",
         "row 2: weight is -1": b"left,right,same,weight\n0,1,1,1\n0,2,0,-1\n",
-        "pairs file: there is no column 'left'": b"a,b,same\n0,1,1\n",
         "expected a first line that names left, right, same": b"0,1,1\n1,2,0\n",
-        "expected left, right, same": b"left,right,alike\n0,1,1\n",
+        "columns are 'left', 'right', 'alike'": b"left,right,alike\n0,1,1\n",
+        "columns are 'left', 'right', 'same', 'left_unit'": b"left,right,same,left_unit\n0,1,1,a\n",
         "no pairs": b"left,right,same\n",
         "the file is empty": b"",
-        "row 1, column 'same' is 'yes', not a number; expected 0 or 1": b"left,right,same\n0,1,yes\n",
-        "columns are left, right; expected left, right, same and optionally": b"left,right\n0,1\n",
+        "row 1: same is no number; expected 0 or 1": b"left,right,same\n0,1,yes\n",
     }
     for said, content in cases.items():
         error = refused(deployment, points, pairs=content)

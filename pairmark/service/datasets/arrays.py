@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from pairmark.service.datasets.limits import UNREADABLE_HEAD, FileLimits, checked_members, damage_refused
-from pairmark.service.datasets.writer import MAX_NAME, Block
+from pairmark.service.datasets.writer import MAX_NAME
 from pairmark.service.errors import InvalidInput
 
 _CELLS = 2_000_000
-_CHUNK = 32 * 1024 * 1024
 
 
 class Npz:
@@ -123,69 +122,26 @@ def row_blocks(X: NDArray[Any] | csr_array) -> Iterator[tuple[int, Any]]:
         yield start, X[start : start + step]
 
 
-def svmlight_blocks(
-    path: Path, limits: FileLimits, parts: Path, *, labelled: bool
-) -> tuple[int, bool, Iterator[Block]]:
-    """Read svmlight text: (features, whether it has query ids, blocks).
-
-    The file is parsed once, in chunks, into files under ``parts``: only at its end is it known whether indices
-    count from 0 or from 1 (from 1 when no index is 0).
-    """
+def svmlight_rows(path: Path, limits: FileLimits) -> tuple[csr_array, NDArray[Any], NDArray[Any]]:
+    """Rows, labels and query ids (none where no line has one) of svmlight text; indices count from 0 or from 1, from 1
+    when no index is 0."""
     # Costs a reader half a second to import, and few uploads need it.
     from sklearn.datasets import load_svmlight_file
 
-    size = path.stat().st_size
-    chunks: list[Path] = []
-    lowest, highest, grouped, rows = 2**62, -1, False, 0
-    for offset in range(0, size, _CHUNK):
-        try:
-            X, y, query = load_svmlight_file(
-                str(path),
-                n_features=limits.features + 1,
-                zero_based=True,
-                query_id=True,
-                offset=offset,
-                length=_CHUNK,
-                dtype=np.float64,
-            )
-        except (ValueError, OverflowError, IndexError) as error:
-            if "n_features" in str(error):
-                raise limits.exceeded(
-                    "features", f"a feature index is above {limits.features}", "features"
-                ) from error
-            _refuse_svmlight(path, error)
-        if X.nnz:
-            lowest, highest = min(lowest, int(X.indices.min())), max(highest, int(X.indices.max()))
-        if lowest < 0:
-            raise InvalidInput("a feature index is negative; expected indices from 0 or 1", field="file")
-        rows += X.shape[0]
-        if rows > limits.rows:
-            raise limits.exceeded("rows", f"{rows} rows or more", "rows")
-        grouped = grouped or query.size > 0
-        chunks.append(parts / f"part{len(chunks)}.npz")
-        np.savez(chunks[-1], data=X.data, indices=X.indices, indptr=X.indptr, y=y, query=query)
+    try:
+        X, y, query = load_svmlight_file(str(path), zero_based="auto", query_id=True, dtype=np.float64)
+    except (ValueError, OverflowError, IndexError) as error:
+        _refuse_svmlight(path, error)
+    rows, features = X.shape
     if rows == 0:
         raise InvalidInput("the file has no rows; expected lines such as `3 1:0.5 7:2`", field="file")
-    shift = 1 if 0 < lowest < 2**62 else 0
-    features = highest + 1 - shift
-    if features < 1:
+    if X.nnz == 0 and not X.indices.size:
         raise InvalidInput("no line has a feature; expected lines such as `3 1:0.5 7:2`", field="file")
-
-    def blocks() -> Iterator[Block]:
-        for chunk in chunks:
-            with np.load(chunk, allow_pickle=False) as part:
-                X = csr_array(
-                    (part["data"], part["indices"] - shift, part["indptr"]), shape=(part["y"].size, features)
-                )
-                query = part["query"]
-                if grouped and query.size != part["y"].size:
-                    raise InvalidInput(
-                        "only some lines have a qid; expected it in all lines or in none", field="group"
-                    )
-                labels = part["y"].tolist() if labelled else None
-                yield Block(X=X, labels=labels, groups=query.tolist() if grouped else None)
-
-    return features, grouped, blocks()
+    if features > limits.features:
+        raise limits.exceeded("features", f"a feature index is above {limits.features}", "features")
+    if query.size not in (0, rows):
+        raise InvalidInput("only some lines have a qid; expected it in all lines or in none", field="group")
+    return csr_array(X), y, query
 
 
 def _refuse_svmlight(path: Path, error: Exception) -> NoReturn:

@@ -13,12 +13,14 @@ from pairmark.service.errors import InvalidInput
 
 @dataclass(frozen=True, kw_only=True)
 class Roles:
-    """Column numbers by role; `features` is every column without another role, `texts` those of a field of `Block`."""
+    """Column numbers by role; `features` is every column without another role, `texts` those of a field of `Block`,
+    `index` the unnamed index of a data frame."""
 
     names: list[str]
     features: list[int]
     texts: dict[str, int]
     ranking: list[int]
+    index: set[int]
     warnings: list[str]
 
 
@@ -85,10 +87,8 @@ class Columns:
                 raise InvalidInput(
                     f"column {self.names[number]!r} is both used and excluded", field="exclude"
                 )
-        index = {n for n, title in enumerate(self.titles) if title in self._index} - {
-            *excluded,
-            *role_columns,
-        }
+        of_frame = set(self._index) - (request.columns or {}).keys()
+        index = {n for n, title in enumerate(self.titles) if title in of_frame} - {*excluded, *role_columns}
         excluded |= index
         features = [n for n in range(len(self.names)) if n not in excluded and n not in role_columns]
         warnings = list(self.warnings)
@@ -106,6 +106,7 @@ class Columns:
             features=features,
             texts=texts,
             ranking=ranking,
+            index=index,
             warnings=warnings,
         )
 

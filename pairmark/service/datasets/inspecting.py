@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from pairmark.service.datasets.limits import Upload
 from pairmark.service.datasets.profiles import Column, inferred, profiled
 from pairmark.service.datasets.promises import dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import read_dataset
+from pairmark.service.datasets.tabular import TableFile
 from pairmark.service.errors import InvalidInput, TooLarge
 
 _FEATURE = "feature"
@@ -29,7 +31,10 @@ def inspected(upload: Upload, work: Path) -> InspectionOut:
     scratch.mkdir()
     out.mkdir()
     if upload.is_table:
-        profiles = profiled(upload, scratch)
+        with closing(
+            TableFile(upload.file, scratch, upload.kind, upload.limits, header=upload.request.header)
+        ) as file:
+            profiles = profiled(file)
         if upload.request.columns is None:
             upload = replace(upload, request=inferred(profiles, upload.request))
         roles = _roles(upload.request)

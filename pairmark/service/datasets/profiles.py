@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import glob
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pairmark.models.records.inference import is_id_name
 from pairmark.schemas.datasets import DatasetRequest
-from pairmark.service.datasets.columns import Columns
-from pairmark.service.datasets.limits import Upload
-from pairmark.service.datasets.tabular import (
-    CSV_SOURCE,
-    LIST,
-    check_width,
-    connected,
-    csv_given,
-    first_record,
-    kind_of,
-    pandas_index,
-    plain_text,
-    raise_if_full,
-    refuse_csv,
-)
-from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.datasets.tabular import LIST, TableFile, kind_of
 
 ROWS = 20_000
 """Rows that are looked at."""
@@ -91,94 +73,29 @@ class Column:
         return self.kind == "text" and not mistaken and not is_list
 
 
-def profiled(upload: Upload, scratch: Path) -> list[Column]:
-    """The columns of a CSV or Parquet file, at most `PROFILED` of them; `InvalidInput` when it is no table."""
-    with _as_texts(upload, scratch) as table:
-        return _profiles(table, range(len(table.columns.names)))
-
-
-def text_features(upload: Upload, scratch: Path) -> list[str]:
-    """Columns without a role that hold other than numbers; `InvalidInput` as by `profiled` and by `Columns.roles`."""
-    with _as_texts(upload, scratch) as table:
-        features = table.columns.roles(upload.request).features
-        return [
-            column.name for column in _profiles(table, _not_all_numbers(table, features)) if column.is_text
-        ]
-
-
-class _TextTable(NamedTuple):
-    """A file on a connection of DuckDB, every cell a text.
-
-    Attributes
-    ----------
-    source, query_params : what stands after FROM, and its parameters. cells : the expression of each column's cells.
-    kinds : of the columns whose type says what they hold.
-    """
-
-    connection: Any
-    source: str
-    query_params: list[Any]
-    columns: Columns
-    cells: dict[int, str]
-    kinds: dict[int, str]
-
-
-@contextmanager
-def _as_texts(upload: Upload, scratch: Path) -> Iterator[_TextTable]:
-    """A CSV or Parquet file as texts, while the context lasts; `InvalidInput` when it is no table."""
-    path, kind, header, limits = upload.file, upload.kind, upload.request.header, upload.limits
-    scratch.mkdir(exist_ok=True)
-    connection = connected(scratch, limits)
-    try:
-        if kind == "csv":
-            plain = plain_text(path, scratch, limits)
-            delimiter, first = first_record(plain)
-            check_width(len(first), limits)
-            columns = Columns(first if header else [f"c{number}" for number in range(len(first))])
-            cells = {number: f"c{number}" for number in range(len(first))}
-            types = dict.fromkeys(cells.values(), "VARCHAR")
-            source, query_params = CSV_SOURCE, csv_given(plain, header, delimiter, types)
-            kinds: dict[int, str] = {}
-        else:
-            source, query_params = "read_parquet(?)", [glob.escape(str(path))]
-            described = connection.execute(f"DESCRIBE SELECT * FROM {source}", query_params).fetchall()
-            check_width(len(described), limits)
-            columns = Columns([row[0] for row in described], pandas_index(connection, query_params))
-            quoted = ['"' + str(row[0]).replace('"', '""') + '"' for row in described]
-            cells = {number: f"CAST({name} AS VARCHAR)" for number, name in enumerate(quoted)}
-            kinds = {number: kind_of(str(row[1])) for number, row in enumerate(described)}
-        yield _TextTable(connection, source, query_params, columns, cells, kinds)
-    except (InvalidInput, TooLarge):
-        raise
-    except Exception as error:
-        raise_if_full(error, limits)
-        if type(error).__module__.split(".")[0] not in ("duckdb", "_duckdb"):
-            raise
-        if kind == "csv":
-            refuse_csv(error)
-        raise InvalidInput("the file is not whole Parquet; is it truncated?", field="file") from error
-    finally:
-        connection.close()
-
-
-def _profiles(table: _TextTable, numbers: Sequence[int]) -> list[Column]:
-    looked_at = numbers[:PROFILED]
+def profiled(file: TableFile, numbers: Sequence[int] | None = None) -> list[Column]:
+    """Columns of a file, at most `PROFILED` of them; default: of all."""
+    looked_at = (range(len(file.cells)) if numbers is None else numbers)[:PROFILED]
     parts = (looked_at[start : start + _AT_ONCE] for start in range(0, len(looked_at), _AT_ONCE))
-    profiles = [column for part in parts for column in _columns(table, part)]
-    return [_typed(column, table.kinds.get(n)) for n, column in zip(looked_at, profiles, strict=True)]
+    profiles = [column for part in parts for column in _columns(file, part)]
+    kinds = [kind_of(file.types[n]) if file.types else None for n in looked_at]
+    return [_typed(column, kind) for column, kind in zip(profiles, kinds, strict=True)]
 
 
-def _not_all_numbers(table: _TextTable, numbers: Sequence[int]) -> list[int]:
+def text_features(file: TableFile, request: DatasetRequest) -> list[str]:
+    """Columns without a role that hold other than numbers; `InvalidInput` as by `Columns.roles`."""
+    features = file.columns.roles(request).features[:PROFILED]
+    return [column.name for column in profiled(file, _not_all_numbers(file, features)) if column.is_text]
+
+
+def _not_all_numbers(file: TableFile, numbers: Sequence[int]) -> list[int]:
     """The columns that are worth a profile, which costs five times as much as this."""
-    looked_at = numbers[:PROFILED]
-    if table.kinds or not looked_at:
-        return [n for n in looked_at if table.kinds[n] == "text"]
-    cells = ", ".join(f"TRY_CAST({table.cells[n]} AS DOUBLE) IS NOT NULL AS v{n}" for n in looked_at)
-    selection = ", ".join(f"bool_and(v{n})" for n in looked_at)
-    flags = table.connection.execute(
-        f"SELECT {selection} FROM (SELECT {cells} FROM {table.source} LIMIT {ROWS})", table.query_params
-    ).fetchone()
-    return [n for n, flag in zip(looked_at, flags, strict=True) if flag is False]
+    if file.types or not numbers:
+        return [n for n in numbers if kind_of(file.types[n]) == "text"]
+    cells = ", ".join(f"TRY_CAST({file.cells[n]} AS DOUBLE) IS NOT NULL AS v{n}" for n in numbers)
+    selection = ", ".join(f"bool_and(v{n})" for n in numbers)
+    flags = file.query(f"SELECT {selection} FROM (SELECT {cells} FROM {file.source} LIMIT {ROWS})").fetchone()
+    return [n for n, flag in zip(numbers, flags or (), strict=True) if flag is False]
 
 
 def _typed(column: Column, kind: str | None) -> Column:
@@ -188,13 +105,14 @@ def _typed(column: Column, kind: str | None) -> Column:
     return replace(column, kind=kind, numbers=0) if kind == "text" else replace(column, kind=kind)
 
 
-def _columns(table: _TextTable, numbers: Sequence[int]) -> list[Column]:
+def _columns(file: TableFile, numbers: Sequence[int]) -> list[Column]:
     # An empty cell is NULL in CSV and may be '' in Parquet.
     inner = ", ".join(
-        f"left(nullif(trim({table.cells[number]}), ''), {_LOOKED_AT}) AS v{number}" for number in numbers
+        f"left(nullif(trim(CAST({file.cells[number]} AS VARCHAR)), ''), {_LOOKED_AT}) AS v{number}"
+        for number in numbers
     )
     distinct_of = "approx_count_distinct({0})"
-    if len(table.columns.names) <= COUNTED:
+    if len(file.cells) <= COUNTED:
         # Hashes, so that long texts take no memory.
         distinct_of = "count(DISTINCT CASE WHEN {0} IS NOT NULL THEN hash({0}) END)"
     selection = "count(*)"
@@ -208,15 +126,16 @@ def _columns(table: _TextTable, numbers: Sequence[int]) -> list[Column]:
             # FILTER would take memory for all columns once for each.
             f"arg_min({value}, n, {_EXAMPLES})"
         )
-    numbered = f"SELECT row_number() OVER () AS n, {inner} FROM {table.source} LIMIT {ROWS}"
-    row = table.connection.execute(f"SELECT {selection} FROM ({numbered})", table.query_params).fetchone()
+    numbered = f"SELECT row_number() OVER () AS n, {inner} FROM {file.source} LIMIT {ROWS}"
+    row = file.query(f"SELECT {selection} FROM ({numbered})").fetchone()
+    assert row is not None
     rows, counts, profiles = int(row[0]), row[1:], []
     for at, number in enumerate(numbers):
         present, distinct, numeric, whole, ranked, dated, examples = counts[7 * at : 7 * at + 7]
         texts = tuple(str(example)[:50] for example in examples or ())
         profiles.append(
             Column(
-                name=table.columns.names[number],
+                name=file.columns.names[number],
                 kind="number" if present and numeric == present else "text",
                 # That an estimate is no more than there are rows is known.
                 distinct=min(int(distinct), int(present)),

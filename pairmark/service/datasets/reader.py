@@ -19,7 +19,7 @@ from pairmark.schemas.datasets import (
     Format,
     RecordColumnOut,
 )
-from pairmark.service.datasets.arrays import Npz, clipped, row_blocks, svmlight_blocks
+from pairmark.service.datasets.arrays import Npz, clipped, row_blocks, svmlight_rows
 from pairmark.service.datasets.data import DatasetPairs
 from pairmark.service.datasets.leaks import naming_features, naming_warning
 from pairmark.service.datasets.limits import FileLimits, Upload
@@ -27,7 +27,7 @@ from pairmark.service.datasets.pairs import contradictions, pair_counts, read_pa
 from pairmark.service.datasets.profiles import text_features
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.records import RecordTable, column_notes, read_records
-from pairmark.service.datasets.tabular import Table, plain_text
+from pairmark.service.datasets.tabular import Table, TableFile, plain_text
 from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Stored, as_text, name_list
 from pairmark.service.errors import InvalidInput, TooLarge
 
@@ -74,23 +74,28 @@ def read_dataset(
     spec : what the caller wants recorded next to the data.
     """
     scratch.mkdir(exist_ok=True)
+    kind, limits = upload.kind, upload.limits
     texts: list[str] = []
-    if upload.is_table and upload.request.columns is None:
-        texts = text_features(upload, scratch / "texts")
-        if texts or upload.right is not None:
-            upload = replace(upload, request=upload.request.model_copy(update={"columns": {}}))
-    file, kind, request, limits = upload.file, upload.kind, upload.request, upload.limits
-    labelled = bool(request.label or request.ranking or request.unlabelled or upload.pairs)
     notes: list[RecordColumnOut] | None = None
     row_of: tuple[dict[str, int], dict[str, int]] | None = None
     warnings: list[str] = []
-    if request.columns is not None and not upload.is_table:
-        raise InvalidInput(
-            f"columns are those of CSV and Parquet; {kind} holds numbers: leave it out", field="columns"
-        )
     with ExitStack() as stack:
+        if upload.is_table:
+            header = upload.request.header
+            file = TableFile(upload.file, scratch / "table", kind, limits, header=header)
+            stack.enter_context(closing(file))
+            if upload.request.columns is None:
+                texts = text_features(file, upload.request)
+                if texts or upload.right is not None:
+                    upload = replace(upload, request=upload.request.model_copy(update={"columns": {}}))
+        elif upload.request.columns is not None:
+            raise InvalidInput(
+                f"columns are those of CSV and Parquet; {kind} holds numbers: leave it out", field="columns"
+            )
+        request = upload.request
+        labelled = bool(request.label or request.ranking or request.unlabelled or upload.pairs)
         if request.columns is not None:
-            records, writer, notes = _from_records(upload, out, scratch)
+            records, writer, notes = _from_records(upload, file, out, scratch)
             blocks, row_of = iter([records.block]), records.row_of
             if records.one_sided:
                 warnings.append(
@@ -100,17 +105,17 @@ def read_dataset(
             if not labelled and records.block.labels is None:
                 _refuse_unlabelled("no column is of type identity or classes")
         elif upload.is_table:
-            table = stack.enter_context(closing(Table(file, scratch, kind, request, limits)))
+            table = Table(file, request)
             if not labelled:
                 _refuse_unlabelled(f"the columns are {name_list(table.roles.names)}")
             writer, blocks, warnings = _from_table(table, out, limits)
         elif kind == "npz":
-            npz = Npz(file, scratch, limits)
+            npz = Npz(upload.file, scratch, limits)
             if not labelled and "y" not in npz:
                 _refuse_unlabelled(f"the arrays are {name_list(sorted(npz.names))}")
             writer, blocks, warnings = _from_npz(npz, out, request, limits)
         else:
-            writer, blocks, warnings = _from_svmlight(file, out, scratch, request, limits)
+            writer, blocks, warnings = _from_svmlight(upload.file, out, scratch, request, limits)
         stack.callback(writer.close)
         for block in blocks:
             writer.add(block)
@@ -118,10 +123,10 @@ def read_dataset(
             raise InvalidInput("the file has no rows; expected at least one row of data")
         read = None
         if upload.pairs is not None:
-            file, form = upload.pairs
+            path, form = upload.pairs
             left_of, right_of = row_of or (writer.row_of(), None)
             read = read_pairs(
-                file, scratch / "pairs", form, limits, rows=writer.rows, row_of=left_of, right_row_of=right_of
+                path, scratch / "pairs", form, limits, rows=writer.rows, row_of=left_of, right_row_of=right_of
             )
             warnings += contradictions(read)
         dataset = writer.finish(read, spec, None if row_of is None else len(row_of[0]))
@@ -242,9 +247,9 @@ def _from_table(
 
 
 def _from_records(
-    upload: Upload, out: Path, scratch: Path
+    upload: Upload, file: TableFile, out: Path, scratch: Path
 ) -> tuple[RecordTable, DatasetWriter, list[RecordColumnOut]]:
-    table = read_records(upload, scratch)
+    table = read_records(upload, file, scratch)
     schema = table.inference.schema
     names = [column.name for column in schema.fields]
     writer = DatasetWriter(
@@ -321,10 +326,11 @@ def _from_svmlight(
         raise InvalidInput("svmlight keeps the label in front of each line; leave `label` out", field="label")
     if request.group not in (None, "qid"):
         raise InvalidInput("svmlight keeps groups as qid; leave `group` out or send qid", field="group")
-    plain = plain_text(file, scratch, limits)
-    features, has_groups, blocks = svmlight_blocks(plain, limits, scratch, labelled=not request.unlabelled)
-    if request.group == "qid" and not has_groups:
+    X, y, query = svmlight_rows(plain_text(file, scratch, limits), limits)
+    if request.group == "qid" and not query.size:
         raise InvalidInput("no line has a qid; expected `label qid:7 1:0.5`", field="group")
+    labels = None if request.unlabelled else y.tolist()
     # The format has no way to leave a label out; 0 in front of every line is what others write then.
-    writer = DatasetWriter(out, limits, features, sparse=True, zero_is_no_label=True)
-    return writer, blocks, []
+    writer = DatasetWriter(out, limits, int(X.shape[1]), sparse=True, zero_is_no_label=True)
+    block = Block(X=X, labels=labels, groups=query.tolist() if query.size else None)
+    return writer, iter([block]), []

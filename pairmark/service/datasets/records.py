@@ -15,7 +15,7 @@ from pairmark.models.records.schema import FieldType, RecordError, Schema
 from pairmark.schemas.datasets import DatasetRequest, RecordColumnOut
 from pairmark.service.datasets.limits import Upload
 from pairmark.service.datasets.rankings import RankingColumn
-from pairmark.service.datasets.tabular import Table
+from pairmark.service.datasets.tabular import Table, TableFile
 from pairmark.service.datasets.writer import Block, as_text
 from pairmark.service.errors import InvalidInput, TooLarge
 
@@ -41,10 +41,10 @@ class RecordTable(NamedTuple):
     """Columns that only one of two tables has."""
 
 
-def read_records(upload: Upload, scratch: Path) -> RecordTable:
+def read_records(upload: Upload, file: TableFile, scratch: Path) -> RecordTable:
     """CSV or Parquet as records; `InvalidInput` names row and column of a cell that is not of its column's type."""
     request, limits = upload.request, upload.limits
-    table, n, one_sided = _tables(upload, scratch)
+    table, n, one_sided = _tables(upload, file, scratch)
     n_rows = len(next(iter(table.values())))
     if n_rows == 0:
         raise InvalidInput("the file has no rows; expected at least one row of data")
@@ -94,13 +94,16 @@ def read_records(upload: Upload, scratch: Path) -> RecordTable:
     return RecordTable(inference, block, labels, (sides[0], sides[1]), one_sided)
 
 
-def _tables(upload: Upload, scratch: Path) -> tuple[dict[str, list[Any]], int, list[str]]:
+def _tables(upload: Upload, file: TableFile, scratch: Path) -> tuple[dict[str, list[Any]], int, list[str]]:
     """The cells of one table, or of two with the second one's rows last; how many rows the first of two has; and
     columns that one of two lacks. Columns of two are one by name, else by spelling: ``Last Name`` is ``last_name``."""
-    table = _cells(upload, scratch / "left", upload.file, upload.kind)
+    table = _cells(upload.request, file)
     if upload.right is None:
         return table, 0, []
-    right_table = _cells(upload, scratch / "right", *upload.right)
+    path, kind = upload.right
+    header = upload.request.header
+    with closing(TableFile(path, scratch / "right", kind, upload.limits, header=header)) as right:
+        right_table = _cells(upload.request, right)
     name_of = {_spelling(name): name for name in table if name not in right_table}
     for name in [name for name in right_table if name not in table and _spelling(name) in name_of]:
         right_table[name_of.pop(_spelling(name))] = right_table.pop(name)
@@ -166,14 +169,10 @@ def column_notes(inference: Inference) -> list[RecordColumnOut]:
     ]
 
 
-def _cells(upload: Upload, scratch: Path, file: Path, kind: str) -> dict[str, list[Any]]:
-    scratch.mkdir(parents=True)
-    request = upload.request
+def _cells(request: DatasetRequest, file: TableFile) -> dict[str, list[Any]]:
     # The index of a data frame is left out unless it is named.
     named = dict.fromkeys([*_types(request), *request.ranking], "ignore")
-    plain = DatasetRequest.model_validate({"name": request.name, "header": request.header, "columns": named})
-    with closing(Table(file, scratch, kind, plain, upload.limits, as_cells=True)) as table:
-        return table.cells()
+    return Table(file, request=DatasetRequest(name=request.name, columns=named), as_cells=True).cells()
 
 
 def _column(schema: Schema, role: str, types: Sequence[FieldType], request: DatasetRequest) -> str | None:

@@ -126,8 +126,6 @@ _MAX_LINE = 8 * 1024 * 1024
 _BUFFER = 2 * _MAX_LINE
 _SHARE = 0.5
 """Of a reader's memory that DuckDB may take; numbers and texts of the rows at hand need the rest."""
-_MAX_TEXT = MAX_NAME + 1
-"""Characters of a text that leave DuckDB: one more than may be, so that it is seen to be too long."""
 _TEXT_ROWS = 16_384
 _RANKING_CHARACTERS = 32 * 1024 * 1024
 CSV_SOURCE = (
@@ -181,78 +179,152 @@ def refuse_csv(error: Exception) -> NoReturn:
     ) from error
 
 
-class Table:
-    """An upload (``csv`` or ``parquet``) as columns ``c0``, ``c1``, ...: features DOUBLE, everything else VARCHAR."""
+class TableFile:
+    """A CSV or Parquet file on a connection of DuckDB of its own.
+
+    Attributes
+    ----------
+    columns : what its columns are called. cells : SQL of each column. types : of Parquet's columns; empty of CSV.
+    source, params : what stands after FROM, and its parameters: of CSV every cell as text.
+    """
 
     def __init__(
-        self,
-        path: Path,
-        scratch: Path,
-        kind: str,
-        request: DatasetRequest,
-        limits: FileLimits,
-        *,
-        as_cells: bool = False,
+        self, path: Path, scratch: Path, kind: str, limits: FileLimits, *, header: bool = True
     ) -> None:
-        self._limits = limits
-        self._kind = kind
-        self._as_cells = as_cells
-        self._widths: dict[int, int] = {}
-        self._con = connected(scratch, limits)
+        scratch.mkdir(parents=True, exist_ok=True)
+        self.limits, self.kind, self.types = limits, kind, list[str]()
+        self.connection = connected(scratch, limits)
         try:
             if kind == "csv":
-                self._open_csv(path, scratch, request)
+                self._open_csv(path, scratch, header)
             else:
-                self._open_parquet(path, request)
+                self._open_parquet(path)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
         """Let go of the file."""
-        self._con.close()
+        self.connection.close()
 
-    def _open_csv(self, path: Path, scratch: Path, request: DatasetRequest) -> None:
-        plain = plain_text(path, scratch, self._limits)
-        delimiter, header = first_record(plain)
-        check_width(len(header), self._limits)
-        columns = Columns(header if request.header else [f"c{number}" for number in range(len(header))])
-        self.roles = columns.roles(request)
-        if request.header and sum(map(_is_number, header)) > len(header) / 2:
-            self.roles.warnings.append(
+    def query(self, sql: str, params: list[Any] | None = None) -> duckdb.DuckDBPyConnection:
+        """Run a query of the source, or refuse the file."""
+        try:
+            return self.connection.execute(sql, self.params if params is None else params)
+        except Exception as error:
+            self.refuse(error)
+
+    def refuse(self, error: Exception) -> NoReturn:
+        """Raise what an error of DuckDB says of the file."""
+        raise_if_full(error, self.limits)
+        if self.kind == "csv":
+            refuse_csv(error)
+        raise InvalidInput("the file is not whole Parquet; is it truncated?", field="file") from error
+
+    def text(self, number: int, longest: int = MAX_NAME + 1) -> str:
+        """SQL of a column as text, cut where it is known to be too long: DuckDB's strings are shared, Python's are not.
+        Floating numbers stay, so that 3.0 and 3 are the same label in every format."""
+        cell = self.cells[number]
+        keep = bool(self.types) and self.types[number] in ("FLOAT", "DOUBLE")
+        return cell if keep else f"left(CAST({cell} AS VARCHAR), {longest})"
+
+    def typed(self, types: Mapping[str, str]) -> list[Any]:
+        """The parameters of a CSV with these types of its columns."""
+        return [*self.params[:-1], dict(types)]
+
+    def _open_csv(self, path: Path, scratch: Path, header: bool) -> None:
+        plain = plain_text(path, scratch, self.limits)
+        delimiter, first = first_record(plain)
+        check_width(len(first), self.limits)
+        self.columns = Columns(first if header else [f"c{number}" for number in range(len(first))])
+        self.cells = [f"c{number}" for number in range(len(first))]
+        self.source = CSV_SOURCE
+        self.params = csv_given(plain, header, delimiter, dict.fromkeys(self.cells, "VARCHAR"))
+        if header and sum(map(_is_number, first)) > len(first) / 2:
+            self.columns.warnings.append(
                 "most column names are numbers: if the file has no header line, send it again with header=false"
             )
-        self._source = CSV_SOURCE
-        texts = {f"c{n}": "VARCHAR" for n in range(len(header))}
-        self._query_params = csv_given(plain, request.header, delimiter, texts)
-        first = (
-            () if self._as_cells else self._query(f"SELECT * FROM {self._source} LIMIT 1").fetchone() or ()
-        )
+
+    def _open_parquet(self, path: Path) -> None:
+        self.source, self.params = "read_parquet(?)", [glob.escape(str(path))]
+        described = self.query(f"DESCRIBE SELECT * FROM {self.source}").fetchall()
+        check_width(len(described), self.limits)
+        rows = self.query(f"SELECT count(*) FROM {self.source}").fetchone() or (0,)
+        if rows[0] > self.limits.rows:
+            raise self.limits.exceeded("rows", f"{rows[0]} rows", "rows")
+        self.n_rows = int(rows[0])
+        self.types = [str(row[1]) for row in described]
+        self.columns = Columns([row[0] for row in described], pandas_index(self.connection, self.params))
+        self.cells = ['"' + str(row[0]).replace('"', '""') + '"' for row in described]
+
+
+class Table:
+    """A file by the roles of its columns: features as numbers, or all as cells; everything else as text."""
+
+    def __init__(self, file: TableFile, request: DatasetRequest, *, as_cells: bool = False) -> None:
+        self._file = file
+        self._as_cells = as_cells
+        self._widths: dict[int, int] = {}
+        self._longest = 0
+        self.roles = file.columns.roles(request)
+        self._params = file.params
+        self._read_csv() if file.kind == "csv" else self._read_parquet()
+        if len(self.roles.ranking) == 1:
+            self._bound_rankings(self.roles.ranking[0])
+
+    def _read_csv(self) -> None:
+        file, everyone = self._file, range(len(self._file.cells))
+        if self._as_cells:
+            self._cells = {n: file.text(n, MAX_CELL + 1) for n in everyone}
+            return
+        first = self._query(f"SELECT * FROM {file.source} LIMIT 1").fetchone() or ()
         lists = {n for n in self.roles.features if first and LIST.match(first[n] or "")}
-        numbers = set() if self._as_cells else {*self.roles.features, *self._position_columns()} - lists
-        types = {f"c{n}": "DOUBLE" if n in numbers else "VARCHAR" for n in range(len(header))}
-        longest = MAX_CELL + 1 if self._as_cells else _MAX_TEXT
-        self._query_params = csv_given(plain, request.header, delimiter, types)
-        self._cells = {n: f"c{n}" if n in numbers else _bounded(f"c{n}", longest) for n in range(len(header))}
+        numbers = {*self.roles.features, *self._position_columns()} - lists
+        self._params = file.typed({f"c{n}": "DOUBLE" if n in numbers else "VARCHAR" for n in everyone})
+        self._cells = {n: f"c{n}" if n in numbers else file.text(n) for n in everyone}
         for n in lists:
             # Not the bare column: its cast would become the reader's, and refuse what is no list in its own words.
             self._cells[n] = f"TRY_CAST(trim(c{n}) AS DOUBLE[])"
             self._widths[n] = self._width(self._cells[n], self.roles.names[n])
-        self._bound_rankings({n: f"c{n}" for n in self.roles.ranking})
+
+    def _read_parquet(self) -> None:
+        file, numeric = self._file, {*self.roles.features, *self._position_columns()}
+        self._cells = {}
+        for number, (quoted, kind) in enumerate(zip(file.cells, file.types, strict=True)):
+            if self._as_cells:
+                if number not in self.roles.index:
+                    # Without a package of time zones Python takes no zoned time: it is read in UTC.
+                    self._cells[number] = f"CAST({quoted} AS TIMESTAMP)" if "TIME ZONE" in kind else quoted
+            elif number in numeric:
+                self._cells[number] = self._as_number(number, quoted, kind)
+            elif number in (*self.roles.texts.values(), *self.roles.ranking):
+                self._cells[number] = file.text(number)
+        table_bytes = file.n_rows * (len(self._cells) + sum(self._widths.values())) * 4
+        if table_bytes > file.limits.stored_bytes:
+            raise file.limits.exceeded("stored_bytes", f"the table unpacks to {table_bytes} bytes", "bytes")
+
+    def _as_number(self, number: int, quoted: str, kind: str) -> str:
+        name = self.roles.names[number]
+        if number in self.roles.features and kind_of(kind) == "vector":
+            self._widths[number] = self._width(quoted, name)
+            return f"CAST({quoted} AS DOUBLE[])"
+        if kind_of(kind) != "number":
+            raise InvalidInput(
+                f"column {name!r} is {kind.lower()[:40]}; expected numbers (or lists of numbers): exclude it, or "
+                "encode it as numbers",
+                column=name,
+            )
+        return f"CAST({quoted} AS DOUBLE)"
 
     def _position_columns(self) -> set[int]:
         """The columns of positions, where there is one for each label and not one of rankings."""
         return set(self.roles.ranking) if len(self.roles.ranking) > 1 else set()
 
-    def _bound_rankings(self, cells: Mapping[int, str]) -> None:
+    def _bound_rankings(self, number: int) -> None:
         """Of one column of rankings, which may be longer than other texts, bound what all of them hold together."""
-        self._longest = 0
-        if len(self.roles.ranking) != 1:
-            return
-        number = self.roles.ranking[0]
-        cell = self._cells[number] = cells[number]
+        cell = self._cells[number] = f"CAST({self._file.cells[number]} AS VARCHAR)"
         total, longest = self._query(
-            f"SELECT sum(strlen(r)), max(strlen(r)) FROM (SELECT DISTINCT {cell} AS r FROM {self._source})"
+            f"SELECT sum(strlen(r)), max(strlen(r)) FROM (SELECT DISTINCT {cell} AS r FROM {self._file.source})"
         ).fetchone() or (0, 0)
         if (total or 0) > _RANKING_CHARACTERS:
             raise TooLarge(
@@ -264,42 +336,29 @@ class Table:
 
     def _query(self, sql: str) -> duckdb.DuckDBPyConnection:
         try:
-            return self._con.execute(sql, self._query_params)
+            return self._file.connection.execute(sql, self._params)
         except Exception as error:
             self._refuse(error)
 
     def _refuse(self, error: Exception) -> NoReturn:
-        raise_if_full(error, self._limits)
-        if self._kind == "csv":
-            self._diagnose_csv(error, self._query_params)
-        raise InvalidInput("the Parquet file is damaged; write and send it again", field="file") from error
+        match = re.search(r'converting column "c(\d+)"', str(error))
+        if match and self._file.kind == "csv":
+            self._name_text_column(int(match[1]))
+        self._file.refuse(error)
 
-    def _diagnose_csv(self, error: Exception, query_params: list[Any]) -> NoReturn:
-        if match := re.search(r'converting column "c(\d+)"', str(error)):
-            self._name_text_column(int(match[1]), query_params)
-        refuse_csv(error)
-
-    def _name_text_column(self, column: int, query_params: list[Any]) -> NoReturn:
-        import duckdb
-
-        as_text = [*query_params[:-1], dict.fromkeys(query_params[-1], "VARCHAR")]
-        numeric = [int(name[1:]) for name, kind in query_params[-1].items() if kind == "DOUBLE"]
+    def _name_text_column(self, column: int) -> NoReturn:
+        # As text: what else is wrong further up, lines of the wrong length say, is told first.
+        file, types = self._file, self._params[-1]
+        numeric = [int(name[1:]) for name, kind in types.items() if kind == "DOUBLE"]
         bad = "c{0} IS NOT NULL AND TRY_CAST(c{0} AS DOUBLE) IS NULL"
-        try:
-            flags = self._con.execute(
-                "SELECT " + ", ".join(f"bool_or({bad.format(n)})" for n in numeric) + f" FROM {self._source}",
-                as_text,
-            ).fetchone()
-            texts = [n for n, flag in zip(numeric, flags or (), strict=True) if flag] or [column]
-            column = texts[0]
-            first = self._con.execute(
-                f"SELECT n, c{column} FROM (SELECT row_number() OVER () AS n, c{column} FROM {self._source}) "
-                f"WHERE {bad.format(column)} ORDER BY n LIMIT 1",
-                as_text,
-            ).fetchone()
-        except duckdb.Error as error:
-            # Something else is wrong further up: lines of the wrong length, say.
-            self._diagnose_csv(error, as_text)
+        flags = file.query(
+            "SELECT " + ", ".join(f"bool_or({bad.format(n)})" for n in numeric) + f" FROM {file.source}"
+        ).fetchone()
+        texts = [n for n, flag in zip(numeric, flags or (), strict=True) if flag] or [column]
+        first = file.query(
+            f"SELECT n, c{texts[0]} FROM (SELECT row_number() OVER () AS n, c{texts[0]} FROM {file.source}) "
+            f"WHERE {bad.format(texts[0])} ORDER BY n LIMIT 1"
+        ).fetchone()
         row, cell = first or (None, "")
         names = [self.roles.names[number] for number in texts]
         also = f" Text is also in {name_list(names[1:])}." if len(names) > 1 else ""
@@ -310,61 +369,9 @@ class Table:
             column=names[0],
         )
 
-    def _open_parquet(self, path: Path, request: DatasetRequest) -> None:
-        self._source = "read_parquet(?)"
-        self._query_params = [glob.escape(str(path))]
-        try:
-            described = self._con.execute(
-                f"DESCRIBE SELECT * FROM {self._source}", self._query_params
-            ).fetchall()
-            count_row = self._con.execute(
-                f"SELECT count(*) FROM {self._source}", self._query_params
-            ).fetchone()
-        except Exception as error:
-            raise_if_full(error, self._limits)
-            raise InvalidInput("the file is not whole Parquet; is it truncated?", field="file") from error
-        check_width(len(described), self._limits)
-        index = pandas_index(self._con, self._query_params) - (request.columns or {}).keys()
-        columns = Columns([row[0] for row in described], index)
-        self.roles = columns.roles(request)
-        ranking = self._position_columns()
-        self._cells = {}
-        casts: dict[int, str] = {}
-        rows = int(count_row[0]) if count_row else 0
-        for number, (name, kind, *_) in enumerate(described):
-            quoted = '"' + name.replace('"', '""') + '"'
-            if self._as_cells and name in index:
-                continue
-            if self._as_cells:
-                # Without a package of time zones Python takes no zoned time: it is read in UTC.
-                self._cells[number] = f"CAST({quoted} AS TIMESTAMP)" if "TIME ZONE" in kind else quoted
-            elif number in self.roles.features or number in ranking:
-                if number in self.roles.features and kind_of(kind) == "vector":
-                    self._widths[number] = self._width(quoted, name)
-                    self._cells[number] = f"CAST({quoted} AS DOUBLE[])"
-                elif kind_of(kind) == "number":
-                    self._cells[number] = f"CAST({quoted} AS DOUBLE)"
-                else:
-                    raise InvalidInput(
-                        f"column {name!r} is {kind.lower()[:40]}; expected numbers (or lists of numbers): exclude it, "
-                        "or encode it as numbers",
-                        column=name,
-                    )
-            elif number in (*self.roles.texts.values(), *self.roles.ranking):
-                # Floating labels stay numbers, so that 3.0 and 3 are the same label in every format.
-                keep = kind in ("FLOAT", "DOUBLE")
-                self._cells[number] = quoted if keep else _bounded(quoted)
-                casts[number] = f"CAST({quoted} AS VARCHAR)"
-        table_bytes = rows * (len(self._cells) + sum(self._widths.values())) * 4
-        if rows > self._limits.rows:
-            raise self._limits.exceeded("rows", f"{rows} rows", "rows")
-        if table_bytes > self._limits.stored_bytes:
-            raise self._limits.exceeded("stored_bytes", f"the table unpacks to {table_bytes} bytes", "bytes")
-        self._bound_rankings(casts)
-
     def _width(self, quoted: str, name: str) -> int:
         lengths = self._query(
-            f"SELECT min(len({quoted})), max(len({quoted})), count({quoted}), count(*) FROM {self._source}"
+            f"SELECT min(len({quoted})), max(len({quoted})), count({quoted}), count(*) FROM {self._file.source}"
         ).fetchone()
         low, high, present, rows = lengths or (None, None, 0, 0)
         if present != rows:
@@ -390,7 +397,9 @@ class Table:
 
     def ranking_texts(self) -> list[str]:
         cell = self._cells[self.roles.ranking[0]]
-        rows = self._query(f"SELECT DISTINCT {cell} FROM {self._source} WHERE {cell} IS NOT NULL").fetchall()
+        rows = self._query(
+            f"SELECT DISTINCT {cell} FROM {self._file.source} WHERE {cell} IS NOT NULL"
+        ).fetchall()
         return [str(row[0]) for row in rows]
 
     def drop_features(self, names: set[str]) -> list[str]:
@@ -402,7 +411,7 @@ class Table:
 
     def cells(self) -> dict[str, list[Any]]:
         """All cells by column, as text or as the file's types have them."""
-        result = self._query(f"SELECT {', '.join(self._cells.values())} FROM {self._source}")
+        result = self._query(f"SELECT {', '.join(self._cells.values())} FROM {self._file.source}")
         cells: list[list[Any]] = [[] for _ in self._cells]
         while True:
             try:
@@ -413,8 +422,8 @@ class Table:
                 own.extend(part)
             if len(rows) < _ROWS_OF_CELLS:
                 return dict(zip((self.roles.names[number] for number in self._cells), cells, strict=True))
-            if len(cells[0]) > self._limits.rows:
-                raise TooLarge(f"more than {self._limits.rows} rows; at most that many are taken")
+            if len(cells[0]) > self._file.limits.rows:
+                raise TooLarge(f"more than {self._file.limits.rows} rows; at most that many are taken")
 
     def blocks(self, ranking: RankingColumn | None = None) -> Iterator[Block]:
         """The rows in the file's order, a million numbers at a time."""
@@ -423,7 +432,7 @@ class Table:
         step = min(max(1, _CELLS // max(1, width)), _TEXT_ROWS if roles.texts else 65_536)
         step = max(1, min(step, _RANKING_CHARACTERS // max(1, self._longest)))
         numbers = list(dict.fromkeys([*roles.features, *roles.ranking, *roles.texts.values()]))
-        result = self._query(f"SELECT {', '.join(self._cells[n] for n in numbers)} FROM {self._source}")
+        result = self._query(f"SELECT {', '.join(self._cells[n] for n in numbers)} FROM {self._file.source}")
         start = 0
         while True:
             try:
@@ -514,11 +523,6 @@ def check_width(columns: int, limits: FileLimits) -> None:
             "columns",
             ". Send wider data as npz, svmlight or a Parquet list column",
         )
-
-
-def _bounded(cell: str, longest: int = _MAX_TEXT) -> str:
-    """SQL of a cell as text, cut where it is known to be too long: DuckDB's strings are shared, Python's are not."""
-    return f"left(CAST({cell} AS VARCHAR), {longest})"
 
 
 def raise_if_full(error: Exception, limits: FileLimits) -> None:
