@@ -166,14 +166,6 @@ class DatasetRequest(ReadingRequest):
         return self
 
 
-class WayOut(Answer):
-    """One way to a smaller rate with the same data."""
-
-    options: str = Field(description="what to add to `pairmark train`", examples=["--target-fpr 0.0026"])
-    fpr: float = Field(description="the smallest rate that it supports, in two digits", examples=[0.0026])
-    text: str = Field(description="what it does, in words", examples=["0.26 % with `--target-fpr 0.0026`"])
-
-
 class Promise(Answer):
     """The smallest false positive rate that can be guaranteed, and what the next power of ten needs."""
 
@@ -200,10 +192,6 @@ class Promise(Answer):
     next_fpr: float = Field(description="the next smaller power of ten", examples=[0.001])
     more_units: int = Field(
         description="how many more units the dataset needs for `next_fpr`", examples=[9580]
-    )
-    ways: list[WayOut] = Field(
-        default_factory=list,
-        description="ways to a smaller rate with the same data, the smallest rate last; empty where none is known",
     )
     population: str | None = Field(
         None, description="the classes (closed-set) or the list of pairs among which the promise holds"

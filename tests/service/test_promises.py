@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.service.cli import app
-from pairmark.service.datasets.promises import FEWEST, promise_of, ways_from
+from pairmark.service.datasets.promises import promise_of, ways_from
 from tests.service.conftest import people
 
 
@@ -24,8 +24,7 @@ def test_what_is_promised_at_upload_is_what_the_version_keeps(deployment):
     deployment.queue.cancel(job.id)
     deployment.train(dataset="some", model="some")
     version = deployment.store.version("some", 1)
-    # A version has its split; other ways to split are the dataset's to offer.
-    assert version.promise == reported.model_copy(update={"ways": []})
+    assert version.promise == reported
     calibration = deployment.store.calibrations.load(version.calibration_id)[0]
     at_least = reported.smallest_fpr
     assert (
@@ -53,35 +52,22 @@ def test_a_target_out_of_reach_is_said_when_the_job_is_queued(deployment):
     assert "The target rate 0.1 % cannot be promised from this dataset" in job.message
 
 
-def test_ways_out_are_ranked_and_each_gives_a_smaller_rate() -> None:
-    promise = promise_of(400, 0.25, protocol="open-set", fewest=FEWEST)
-    ways = ways_from(0.001, promise.smallest_fpr, 5990, "people", promise, "people")
-    assert [way["command"] for way in ways[:2]] == [
-        "fpr=0.059",
-        "pairmark train --dataset DATASET --model people --target-fpr 0.016",
-    ]
-    assert ways[-1]["text"] == (
-        "0.1 %: 11,980 people in the dataset, 11,580 more than it has; with the target rate 0.1 % half of them, 5,990, "
-        "calibrate. 5,998 are enough if few are left to learn from, 5,994 with the learner metric"
-    )
-    rates = [way["fpr"] for way in ways]
-    assert rates == sorted(rates, reverse=True)
-    # What training again would support already needs no more people.
-    supported = ways_from(0.02, promise.smallest_fpr, 299, "people", promise, "people")
-    assert [way["fpr"] for way in supported] == [0.059, 0.016]
-    # Scores of another system: no dataset to train on again.
-    assert [way["text"] for way in ways_from(0.001, 0.02, 2995, "pairs", None)] == [
-        "2 %: ask for this rate",
-        "0.1 %: calibrate on 2,995 pairs",
+def test_a_refusal_says_what_is_to_be_had_and_what_the_rate_takes() -> None:
+    promise = promise_of(400, 0.25, protocol="open-set")
+    ways = ways_from(0.001, promise.smallest_fpr, 5990, "people")
+    assert [(way["fpr"], way["command"], way["text"]) for way in ways] == [
+        (0.059, "fpr=0.059", "5.9 %: retry with this rate"),
+        (0.001, None, "0.1 %: calibrate on 5,990 people"),
     ]
 
 
 @pytest.mark.parametrize("share", [0.25, 0.4983])
-def test_plan_dataset_and_refusal_name_one_number_of_people(share: float) -> None:
+def test_plan_and_dataset_name_one_number_of_people(share: float) -> None:
     planned = CliRunner().invoke(app, ["plan", "--fpr", "0.001", "--json"])
     plan = json.loads(planned.output)
-    promise = promise_of(2_400, share, protocol="open-set", fewest=FEWEST, calibration_units=598)
-    way = ways_from(0.001, promise.smallest_fpr, 5_990, "people", promise)[-1]
+    promise = promise_of(2_400, share, protocol="open-set", calibration_units=598)
     total = plan["needs"][0]["dataset_people"]
-    assert way["units"] == total == 2_400 + promise.more_units == 11_980
-    assert way["text"].replace(", 9,580 more than it has", "") == plan["text"]
+    assert total == 2_400 + promise.more_units == 11_980
+    assert plan["text"].startswith(
+        "0.1 %: 11,980 people in the dataset; with the target rate 0.1 % half of them, 5,990"
+    )

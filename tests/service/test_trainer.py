@@ -273,5 +273,5 @@ def test_units_of_a_pairs_file_are_people_or_said_to_be_assumed(deployment):
         point = calibration.operating_point(calibration.smallest_fpr()["finite-sample"])
         assert (point.origin, point.guarantee) == (origin, guarantee)
         assert (point.n_units <= 60) == (origin != "assumed")
-    with pytest.raises(InvalidInput, match="columns are .*left_unit"):
+    with pytest.raises(InvalidInput, match=r"columns are .*left_unit"):
         deployment.upload("half", X, pairs="left,right,same,left_unit\n0,1,1,0\n0,9,0,0\n")

@@ -194,8 +194,6 @@ def complain(detail: str, *, problem: Mapping[str, Any] | None = None) -> None:
         commands = [(way["command"] or "").replace("fpr=", "--fpr ") for way in ways]
         lines = (way["text"] + (f" ({do})" if do else "") for way, do in zip(ways, commands, strict=True))
         sys.stderr.write("ways out:\n" + "".join(f"  {line}\n" for line in lines))
-        if any(" DATASET " in (way["command"] or "") for way in ways):
-            sys.stderr.write("  DATASET: what the version learned from; `pairmark models show` names it\n")
         hidden |= {"smallest_fpr", "required_units", "alternatives"}
     for name, value in (problem or {}).items():
         if name not in hidden:

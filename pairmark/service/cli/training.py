@@ -230,11 +230,6 @@ def show_promise(to: Console, of: dict[str, Any]) -> None:
     """What a dataset or version can promise, in a sentence; where that depends on what its labels are, in two."""
     if of.get("promise"):
         to.print(f"promise: {of['promise']['text']}")
-        ways = of["promise"].get("ways") or []
-        if ways:
-            to.print("smaller rates with the same data:")
-        for way in ways:
-            to.print(f"  {way['text']} ({way['options']})")
     for choice in of.get("choices") or []:
         text = (choice["promise"] or {}).get("text", "not known from the size")
         to.print(f"promise with --{choice['role']} ({choice['meaning']}): {text}")

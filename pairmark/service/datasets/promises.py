@@ -18,21 +18,16 @@ from pairmark.models.calibration.promises import (
 )
 from pairmark.models.core.missing import OPEN_SET_FROM
 from pairmark.models.pairs.splits import CALIBRATION_FRACTION, TEST_FRACTION, Protocol
-from pairmark.schemas.datasets import Promise, ProtocolChoice, WayOut
+from pairmark.schemas.datasets import Promise, ProtocolChoice
 
-MOST_TARGET = 0.5
-"""Rates from here on are no target."""
 _AMPLE = 2
 """Calibration units aimed at, in multiples of the fewest that a rate takes: at the fewest, the TPR is low."""
 _SMALLEST, _MOST = 0.1, 0.5
 _PROTOCOLS: dict[str, Protocol] = {"identity": "open-set", "classes": "closed-set"}
 
 
-FEWEST = 4
+_FEWEST = 4
 """People that every target leaves to train on, and to test on."""
-
-_RESERVED = {None: 2, "metric": 1}
-"""Learner -> parts that it leaves to train on and to test on."""
 
 
 def promise_of(
@@ -43,7 +38,6 @@ def promise_of(
     different_share: float = 1.0,
     calibration_units: int | None = None,
     population: str | None = None,
-    fewest: int | None = None,
     smallest_fpr: float | None = None,
 ) -> Promise:
     """The rates that a number of people (or samples) supports when a share of them calibrates.
@@ -53,7 +47,6 @@ def promise_of(
     different_share : of pairs, in closed-set use.
     calibration_units : how many of them calibrate, where that is known; default: the share.
     population : the classes among which a closed-set promise holds.
-    fewest : units left to test on, and to train on, where other splits of the same units are possible.
     smallest_fpr : the smallest rate, where a calibration has shown it.
     """
     own = round(units * fraction) if calibration_units is None else calibration_units
@@ -76,7 +69,6 @@ def promise_of(
             f". At the smallest rate, a model that could recognise {100 * BEST_TPR:.0f} % recognises about "
             f"{100 * fewest_tpr:.0f} %, and {100 * ample_tpr:.0f} % if {_AMPLE * own:,} {unit} calibrate"
         )
-    ways = [] if fewest is None else ways_out(units, different_share=different_share, fewest=fewest)
     return Promise(
         protocol=protocol,
         counted=unit,
@@ -87,7 +79,6 @@ def promise_of(
         smallest_fpr=support.smallest_fpr,
         next_fpr=support.next_fpr,
         more_units=missing_units,
-        ways=[way for way in ways if way.fpr < (support.smallest_fpr or 1.0)],
         population=population,
         text=text,
     )
@@ -126,33 +117,6 @@ def _supported(support: SupportedRate, population: str | None) -> str:
     return f"{sentence} false positive rates of {in_percent(support.smallest_fpr)} and above{among}"
 
 
-def ways_out(units: int, *, different_share: float = 1.0, fewest: int = FEWEST) -> list[WayOut]:
-    """What the same people could support under another split or learner, the largest rate first.
-
-    Parameters
-    ----------
-    units : people (open-set) or samples (closed-set) in the dataset.
-    fewest : units that are left to test on, and to train on.
-    """
-    ways: list[WayOut] = []
-    for learner, reserved in _RESERVED.items():
-        smallest = reach(max(units - reserved * fewest, 0), different_share=different_share).smallest_fpr
-        if smallest is None or smallest >= MOST_TARGET:
-            continue
-        fpr, percent = askable(smallest), in_percent(smallest)
-        if ways and fpr >= ways[-1].fpr:
-            continue
-        learns = "" if learner is None else f"the learner {learner} and "
-        ways.append(
-            WayOut(
-                options=("" if learner is None else f"--learner {learner} ") + f"--target-fpr {fpr:g}",
-                fpr=fpr,
-                text=f"{percent}: train with {learns}the target rate {percent}",
-            )
-        )
-    return ways
-
-
 def total_units(n_calibration: int) -> int:
     """Units of a dataset of which so many calibrate where the rate is named as the target: half of them do."""
     return math.ceil(n_calibration / _MOST)
@@ -168,23 +132,14 @@ def takes(fpr: float, n_calibration: int, counted: str, *, units: int | None = N
     """
     total, percent = total_units(n_calibration), f"{100 * fpr:g} %"
     shortfall = "" if units is None or total <= units else f", {total - units:,} more than it has"
-    text = (
+    return (
         f"{percent}: {total:,} {counted} in the dataset{shortfall}; with the target rate {percent} half of them, "
         f"{n_calibration:,}, calibrate"
     )
-    if counted == "people":
-        fewest, alone = (n_calibration + reserved * FEWEST for reserved in _RESERVED.values())
-        text += f". {fewest:,} are enough if few are left to learn from, {alone:,} with the learner metric"
-    return text
 
 
 def ways_from(
-    fpr: float,
-    smallest_fpr: float | None,
-    units: int | None,
-    counted: str,
-    promise: Promise | None,
-    model: str | None = None,
+    fpr: float, smallest_fpr: float | None, units: int | None, counted: str
 ) -> list[dict[str, Any]]:
     """Ways out of a refusal, the easiest first, each with the rate that it gives, what to do and a text.
 
@@ -192,29 +147,16 @@ def ways_from(
     ----------
     smallest_fpr : the smallest rate that the calibration answers.
     units : number of units to calibrate on that ``fpr`` takes, and what they are: ``counted``.
-    promise : of the version that refused; None for scores of another system, and for pairs that were listed.
-    model : its name.
     """
     ways: list[dict[str, Any]] = []
     if smallest_fpr is not None:
         rate = askable(smallest_fpr)
         ways.append(
-            {"fpr": rate, "command": f"fpr={rate:g}", "text": f"{in_percent(rate)}: ask for this rate"}
+            {"fpr": rate, "command": f"fpr={rate:g}", "text": f"{in_percent(rate)}: retry with this rate"}
         )
-    for way in [] if promise is None else promise.ways:
-        if not ways or way.fpr < ways[-1]["fpr"]:
-            command = f"pairmark train --dataset DATASET --model {model or 'MODEL'} {way.options}"
-            ways.append({"fpr": way.fpr, "command": command, "text": way.text})
-    if units is not None and not any(way["fpr"] <= fpr for way in ways):
-        total, percent = units, f"{100 * fpr:g} %"
-        if promise is None:
-            text = f"{percent}: calibrate on {units:,} {counted}"
-        elif promise.calibration_fraction == 1:
-            missing_units = max(units - promise.units, 0)
-            text = f"{percent}: calibrate on {units:,} {counted}, {missing_units:,} more than now"
-        else:
-            total, text = total_units(units), takes(fpr, units, counted, units=promise.units)
-        ways.append({"fpr": fpr, "units": total, "command": None, "text": text})
+    if units is not None:
+        text = f"{100 * fpr:g} %: calibrate on {units:,} {counted}"
+        ways.append({"fpr": fpr, "units": units, "command": None, "text": text})
     return ways
 
 
@@ -222,7 +164,7 @@ def fewest_units(dataset: Mapping[str, Any], protocol: str) -> int:
     """Units of a part that trains or tests: enough for pairs of both kinds."""
     if protocol == "closed-set":
         return int(dataset["n_labels"]) + 2
-    return math.ceil(FEWEST * int(dataset["n_labels"]) / max(int(dataset["n_repeated_labels"]), 1))
+    return math.ceil(_FEWEST * int(dataset["n_labels"]) / max(int(dataset["n_repeated_labels"]), 1))
 
 
 def shares_for(
@@ -327,5 +269,4 @@ def _promise_under(protocol: str, summary: Mapping[str, Any], rows: int) -> Prom
         protocol=protocol,
         different_share=different,
         population=population,
-        fewest=fewest_units(summary, protocol),
     )

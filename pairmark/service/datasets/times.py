@@ -16,43 +16,26 @@ DAYS = "days"
 _DAY_S = 86_400.0
 
 
-class Times:
-    """When rows were taken, as they come; NaN where a cell is empty."""
+def read_times(values: Sequence[Any]) -> tuple[NDArray[np.float64], str]:
+    """(n,) times, NaN where a cell is empty, and their unit: days, or empty for numbers as the file has them.
 
-    def __init__(self) -> None:
-        self._dates: bool | None = None
-        self._values: list[float] = []
-
-    def add(self, values: Sequence[Any], first_row: int) -> None:
-        """Take the next rows' values; `InvalidInput` names the first that is no number or date, or of another kind."""
-        for offset, value in enumerate(values):
-            text = "" if value is None else str(value).strip()
-            if not text or text.lower() == "nan":
-                self._values.append(math.nan)
-                continue
-            number = _number(text)
-            days = _days(text) if number is None else None
-            if number is None and days is None:
-                raise _refused(
-                    first_row + offset,
-                    text,
-                    "a finite number, or a date such as 2026-01-31 or 2026-01-31T12:00",
-                )
-            is_date = number is None
-            if self._dates not in (None, is_date):
-                raise _refused(
-                    first_row + offset,
-                    text,
-                    "a date" if self._dates else "a number" + ", as in the rows before",
-                )
-            self._dates = is_date
-            time = days if number is None else number
-            assert time is not None
-            self._values.append(time)
-
-    def finish(self) -> tuple[NDArray[np.float64], str]:
-        """(n,) times, and their unit: days, or empty for numbers as the file has them."""
-        return np.array(self._values, dtype=np.float64), DAYS if self._dates else ""
+    `InvalidInput` names the first that is no number or date, or of another kind than the first.
+    """
+    texts = ["" if value is None else str(value).strip() for value in values]
+    told = [row for row, text in enumerate(texts) if text and text.lower() != "nan"]
+    is_date = bool(told) and _number(texts[told[0]]) is None
+    times = np.full(len(texts), np.nan)
+    for row in told:
+        time = (_days if is_date else _number)(texts[row])
+        if time is None:
+            expected = "a date such as 2026-01-31 or 2026-01-31T12:00" if is_date else "a finite number"
+            raise InvalidInput(
+                f"row {row + 1}: the time is {texts[row][:50]!r}; expected {expected}",
+                field="time",
+                row=row + 1,
+            )
+        times[row] = time
+    return times, DAYS if is_date else ""
 
 
 def _number(text: str) -> float | None:
@@ -73,9 +56,3 @@ def _days(text: str) -> float | None:
         return moment.timestamp() / _DAY_S
     except (OverflowError, ValueError):
         return None
-
-
-def _refused(row: int, text: str, layout: str) -> InvalidInput:
-    return InvalidInput(
-        f"row {row + 1}: the time is {text[:50]!r}; expected {layout}", field="time", row=row + 1
-    )

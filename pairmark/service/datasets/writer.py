@@ -28,7 +28,7 @@ from pairmark.service.datasets.data import (
     write_strings,
 )
 from pairmark.service.datasets.limits import FileLimits
-from pairmark.service.datasets.times import Times
+from pairmark.service.datasets.times import read_times
 from pairmark.service.errors import InvalidInput
 
 MAX_NAME = 1_000
@@ -170,7 +170,7 @@ class DatasetWriter:
         self._bytes = 0
         self._codes: dict[str, Codes] = {}
         self._zero_is_no_label = zero_is_no_label
-        self._times: Times | None = None
+        self._times: list[Any] = []
         self._ids: list[str] = []
         self.label_names = label_names
         self._files: dict[str, Npy] = {}
@@ -212,9 +212,7 @@ class DatasetWriter:
         for what, values in (("label", block.labels), ("group", block.groups)):
             if values is not None:
                 self._codes.setdefault(what, Codes(what)).add(values, self.rows)
-        if block.times is not None:
-            self._times = self._times or Times()
-            self._times.add(block.times, self.rows)
+        self._times += block.times or ()
         for offset, value in enumerate(block.ids or ()):
             text = as_text(value)
             if text is None or not text.strip():
@@ -244,8 +242,8 @@ class DatasetWriter:
             group_names, groups = self._codes["group"].finish()
             np.save(self.folder / "groups.npy", groups, allow_pickle=False)
         time_unit = ""
-        if self._times is not None:
-            times, time_unit = self._times.finish()
+        if self._times:
+            times, time_unit = read_times(self._times)
             np.save(self.folder / "times.npy", times, allow_pickle=False)
         if self._ids:
             if len(set(self._ids)) != len(self._ids):

@@ -16,7 +16,6 @@ from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios, SystemWeights
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData, without_guarantee
 from pairmark.models.core.arrays import Float32
-from pairmark.schemas.datasets import Promise
 from pairmark.schemas.models import Imported
 from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.promises import population_of, ways_from
@@ -123,24 +122,10 @@ class PointRequest(NamedTuple):
 class OperatingPoints:
     """Operating points, each computed once; calibrations are immutable, so a point never grows old."""
 
-    def __init__(
-        self, load: Callable[[str], LoadedCalibration], promised: Callable[[tuple[str, int]], Promise | None]
-    ) -> None:
-        self._promised = promised
+    def __init__(self, load: Callable[[str], LoadedCalibration]) -> None:
         self.fetch = lru_cache(maxsize=32)(load)
         """The calibration of an id (blocking)."""
         self._points: BoundedCache[PointRequest, ServedPoint] = BoundedCache(MOST_POINTS)
-
-    def _ways(
-        self, fpr: float, refusal: InsufficientCalibrationData, entry: LoadedCalibration
-    ) -> list[dict[str, Any]]:
-        """Ways out of a refusal. The version's dataset stays unnamed: who may decide need not know it."""
-        smallest = refusal.smallest_fpr.get("finite-sample")
-        n_units = refusal.required_units.get("finite-sample")
-        counted = entry.calibration.counted
-        if entry.owner is None:
-            return ways_from(fpr, smallest, n_units, counted, None)
-        return ways_from(fpr, smallest, n_units, counted, self._promised(entry.owner), entry.owner[0])
 
     def at_hand(self, request: PointRequest) -> ServedPoint | None:
         """The point, when it was computed before."""
@@ -167,9 +152,13 @@ class OperatingPoints:
                 fnr=request.fnr,
             )
         except InsufficientCalibrationData as error:
+            smallest, needed = (
+                told.get("finite-sample") for told in (error.smallest_fpr, error.required_units)
+            )
+            ways = ways_from(fpr, smallest, needed, calibration.counted) if request.fnr is None else []
             raise UnsupportedRate(
                 str(error),
-                ways=self._ways(fpr, error, entry) if request.fnr is None else [],
+                ways=ways,
                 smallest_fpr=plain(error.smallest_fpr),
                 required_units=plain(error.required_units),
                 alternatives=plain(error.alternatives),

@@ -15,7 +15,6 @@ from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.calibration.promises import units_needed
 from pairmark.models.registry import spec_of
 from pairmark.models.warmup import warm_loaded
-from pairmark.schemas.datasets import Promise
 from pairmark.schemas.models import ReviewPolicy
 from pairmark.service.db import Database
 from pairmark.service.errors import (
@@ -72,7 +71,7 @@ class Runtime:
         self.settings = settings
         self.catalogue = Catalogue(database, settings.catalogue_ttl_s)
         self.versions = LoadedVersions(self._load, settings.max_loaded_models)
-        self.points = OperatingPoints(self._load_calibration, self._promised)
+        self.points = OperatingPoints(self._load_calibration)
         self.inputs = InputChecks(self.store.calibrations.mark_moved)
         self.warm = False
         self._last_view: CatalogueView | None = None
@@ -394,13 +393,6 @@ class Runtime:
         return LoadedCalibration(
             calibration, owner, subjects, number, weights, row.imported, classes, row.name
         )
-
-    def _promised(self, owner: tuple[str, int]) -> Promise | None:
-        """What a version promises, and its dataset could; None where it was deleted."""
-        try:
-            return self.store.retraining(*owner)
-        except UnknownModel:
-            return None
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -9,7 +9,6 @@ from typing import Any, BinaryIO, Literal
 from sqlalchemy.orm import Session
 
 from pairmark.schemas.base import iso
-from pairmark.schemas.datasets import Promise
 from pairmark.schemas.evidence import OverlapOut
 from pairmark.schemas.models import (
     LONGEST_REASON,
@@ -50,7 +49,6 @@ from pairmark.service.store.versions import (
     VersionStore,
     alias_out,
     version_out,
-    version_promise,
     version_summary,
 )
 from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
@@ -233,13 +231,6 @@ class ModelStore:
             aliases = repository.aliases_of(session, [model.id])[model.id]
             calibrations = repository.calibrations_of(session, model.id, version, VERSIONS_SHOWN)
         return version_out(model.name, row, aliases, calibrations)
-
-    def retraining(self, name: str, version: int) -> Promise | None:
-        """What a version promises, and what its dataset could under other splits; None where neither is known."""
-        with self._db.read() as session:
-            model, row = self._versions.resolved(session, ModelRef(name=name, version=version))
-            calibrations = repository.calibrations_of(session, model.id, version, VERSIONS_SHOWN)
-            return version_promise(row, calibrations, other_splits=True)
 
     def names(
         self, name: str, version: int, of: Literal["feature_names", "label_names", "class_names"]

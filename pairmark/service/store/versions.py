@@ -13,7 +13,7 @@ from pairmark.models.registry import load as load_artefact
 from pairmark.schemas.datasets import Promise
 from pairmark.schemas.models import AliasOut, CalibrationOut, Imported, Lineage, VersionOut, VersionSummary
 from pairmark.service.blobs import Blobs
-from pairmark.service.datasets.promises import FEWEST, population_of, promise_of
+from pairmark.service.datasets.promises import population_of, promise_of
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, UnknownModel
 from pairmark.service.names import beside
@@ -168,13 +168,8 @@ def calibration_without_origin(calibration: Calibrated) -> Calibrated:
 _PARTS = ("train", "calibration", "test")
 
 
-def version_promise(
-    row: ModelVersion, calibrations: Iterable[CalibrationRow], *, other_splits: bool = False
-) -> Promise | None:
-    """What the calibration that answers by default can promise; None for pairs that were listed, and scores.
-
-    ``other_splits`` : also what the same dataset could support if it were split otherwise.
-    """
+def version_promise(row: ModelVersion, calibrations: Iterable[CalibrationRow]) -> Promise | None:
+    """What the calibration that answers by default can promise; None for pairs that were listed, and scores."""
     calibration = next((each for each in calibrations if each.id == row.calibration_id), None)
     parts = row.facts.get("parts", {})
     if calibration is None or "n_units" not in calibration.summary or "calibration_rows" not in parts:
@@ -185,7 +180,6 @@ def version_promise(
     evaluation = row.lineage.get("evaluation", {})
     fraction = float(evaluation.get("calibration_fraction", 1.0)) if own else 1.0
     units = int(calibration.summary["n_units"])
-    fewest = int(calibration.summary["classes"]) + 2 if "classes" in calibration.summary else FEWEST
     smallest = (calibration.summary.get("smallest_fpr") or {}).get("0.95", {}).get("finite-sample")
     whole = round(units / fraction)
     n_in_parts = sum(
@@ -202,6 +196,5 @@ def version_promise(
         population=None
         if "classes" not in calibration.summary
         else population_of(calibration.summary["classes"]),
-        fewest=fewest if own and other_splits else None,
         smallest_fpr=smallest,
     )

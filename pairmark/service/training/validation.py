@@ -294,17 +294,13 @@ def _outlook(evaluation: EvaluationRequest, dataset: DatasetOut) -> str:
         protocol=protocol,
         different_share=different,
         population=population_of(dataset.n_labels) if protocol == "closed-set" else None,
-        fewest=fewest_units(vars(dataset), protocol),
     )
     if evaluation.target_fpr is None or (outlook.smallest_fpr or 1.0) <= evaluation.target_fpr:
         return outlook.text
     target = evaluation.target_fpr
     needed = units_needed(target, different_share=different)["finite-sample"]
-    ways = "; ".join(
-        [way.text for way in outlook.ways]
-        + ([takes(target, needed, outlook.counted, units=count)] if needed else [])
-    )
-    return f"{outlook.text}. The target rate {100 * target:g} % cannot be promised from this dataset. Ways out: {ways}"
+    takes_more = f" {takes(target, needed, outlook.counted, units=count)}" if needed else ""
+    return f"{outlook.text}. The target rate {100 * target:g} % cannot be promised from this dataset.{takes_more}"
 
 
 class TrainingQueue(JobQueue):

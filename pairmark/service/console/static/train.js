@@ -48,7 +48,7 @@ async function inspect(guess) {
 
 // What a dataset can promise; where that depends on what its labels are, under either answer.
 function promises(reported) {
-  const note = (promise, opening) => el("p", { class: `note${promise.smallest_fpr === null ? " warn" : ""}` }, ...coded(`${opening}${[promise.text, ...(promise.ways.length ? [`Smaller rates with the same data: ${promise.ways.map((way) => way.text).join("; ")}`] : [])].join(". ")}.`));
+  const note = (promise, opening) => el("p", { class: `note${promise.smallest_fpr === null ? " warn" : ""}` }, ...coded(`${opening}${promise.text}.`));
   const choices = reported.choices.filter((choice) => choice.promise);
   return reported.promise ? [note(reported.promise, "")] : choices.map((choice) => note(choice.promise, `If they are ${choice.meaning}: `));
 }
