@@ -52,10 +52,10 @@ class Admission:
             _admit_without_key(client and client[0], *(headers.get(name) for name in _OF_A_PEER))
             scope["pairmark.caller"] = "loopback"
             return
-        if credential is None:
-            key = _key_of_session(scope, view, headers)
-        else:
-            key = view.key(credential) if credential else None
+        key = _key_of(scope, view, headers, credential)
+        if key is None and (credential or access.shown_session(headers)):
+            # It may be younger than the view: made a moment ago, by another process.
+            key = _key_of(scope, await catalogue.looked_up(), headers, credential)
         if key is None:
             raise Unauthenticated(
                 "an API key is required: send 'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
@@ -73,8 +73,12 @@ class Admission:
             self._services.rates.draw(scope, key.id, limit, "requests of this key")
 
 
-def _key_of_session(scope: Scope, view: CatalogueView, headers: dict[bytes, bytes]) -> ActiveKey | None:
-    """The key that the console's session stands for."""
+def _key_of(
+    scope: Scope, view: CatalogueView, headers: dict[bytes, bytes], credential: str | None
+) -> ActiveKey | None:
+    """The key that was shown, or that the console's session stands for."""
+    if credential is not None:
+        return view.key(credential)
     word = access.shown_session(headers)
     entry = view.session(word) if word else None
     if entry is None:

@@ -118,6 +118,8 @@ def revoke(key_id: Annotated[str, typer.Argument(help="The id that `keys list` s
     """Revoke a key. Running services refuse it from the next request on."""
     with opened_keys(settings()) as key_store:
         key_store.revoke(key_id)
+    # Until then services go by what they read before.
+    time.sleep(settings().catalogue_ttl_s)
     output.show({"revoked": key_id}, f"revoked {key_id}")
 
 

@@ -88,8 +88,7 @@ async def login(request: Request, services: InServices, query: Annotated[LoginQu
     cannot send."""
     _check_origin(request)
     key = _key_in(await request.body())
-    view = await services.runtime.catalogue.refreshed()
-    view_of_key = None if key is None else view.key(key)
+    view_of_key = None if key is None else (await services.runtime.catalogue.looked_up()).key(key)
     if view_of_key is None:
         # So many that an attack shows, and no more: whoever is refused must not fill the log.
         if not services.rates.take("refused logins", limit_of("refused-logins", 1.0, 10.0)).wait_s:

@@ -226,18 +226,18 @@ class Catalogue:
         self._fresh_until = 0.0
 
     async def after_change(self) -> CatalogueView:
-        """The view after a change this worker made or learned of."""
+        """The view after a change that this process made. What other processes read before it is too old by then, so
+        that a change which is acknowledged after this is seen by every request."""
+        await asyncio.sleep(self._ttl)
         self.expire()
-        pending = self._refreshing
-        if pending is not None:
+        if self._refreshing is not None:
             # It may have read before the change.
-            await asyncio.wait([pending])
+            await asyncio.wait([self._refreshing])
         return await self.refreshed()
 
     async def looked_up(self) -> CatalogueView:
         """A view read from now on, for whom an older one would tell that something does not exist. `NotReady` when the
         database does not answer in time: whether it exists is not known."""
-        self.expire()
         try:
             async with asyncio.timeout(_LOOK_UP_PATIENCE_S):
                 if self._refreshing is not None:

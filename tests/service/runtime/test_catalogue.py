@@ -131,7 +131,7 @@ def test_a_view_follows_changes_within_its_age(database: Database, clock: Clock)
         clock.now += 1.1
         assert (await catalogue.refreshed()).resolve("faces", "match").version == 2
         # A change of our own is seen at once, however young the view.
-        slow = Catalogue(database, 60.0)
+        slow = Catalogue(database, 0.1)
         await slow.refreshed()
         move(database, "faces", 1)
         assert (await slow.refreshed()).resolve("faces", "match").version == 2
