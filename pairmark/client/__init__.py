@@ -55,7 +55,6 @@ from pairmark.schemas.galleries import SearchOut as SearchResult
 from pairmark.schemas.galleries import UpsertOut as Enrolled
 from pairmark.schemas.galleries import VerifyOut as Verification
 from pairmark.schemas.jobs import JobOut as Job
-from pairmark.schemas.keys import TenantOut as Tenant
 from pairmark.schemas.models import AliasOut as Alias
 from pairmark.schemas.models import CalibrationOut as Calibration
 from pairmark.schemas.models import EvaluationOut as Evaluation
@@ -114,7 +113,6 @@ __all__ = [
     "Review",
     "SearchResult",
     "ServerFailed",
-    "Tenant",
     "TimedOut",
     "TooLarge",
     "Unreachable",

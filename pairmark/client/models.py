@@ -104,7 +104,7 @@ class ModelCalls(Calls):
         ----------
         allow_asymptotic : whether ``method="auto"`` may answer by bootstrap (asymptotic); None: the server's setting.
         rates : false positive rates at which keys with ``decide`` alone are answered; None: .1, .03, .01 ... .0001.
-        reviews : ``{"share", "per_hour", "days", "sides", "fall_back"}``, all optional: which decisions are kept for
+        reviews : ``{"share", "per_hour", "days", "sides"}``, all optional: which decisions are kept for
             reviews; None: none.
         """
         path = f"/models/{path_part(name)}/policy"

@@ -29,7 +29,7 @@ class ReviewCalls(Calls):
         **options: Any,
     ) -> ReviewOut:
         """Ask how many of a model's, a gallery's or a list's decisions are wrong; ``options`` are ``name``,
-        ``question``, ``at_most``, ``confidence`` and ``judged_twice``."""
+        ``question``, ``at_most`` and ``confidence``."""
         source = without_none(
             {
                 "model": model,
@@ -49,9 +49,9 @@ class ReviewCalls(Calls):
         async for review in self.pages("/reviews", limit=limit):
             yield ReviewOut.from_json(review)
 
-    async def review(self, review: str, *, group_by: str | None = None) -> ReviewOut:
-        """A review and what it has shown so far; ``by_group`` by the values of the records' field ``group_by``."""
-        return ReviewOut.from_json(await self._get(f"/reviews/{path_part(review)}", group_by=group_by))
+    async def review(self, review: str) -> ReviewOut:
+        """A review and what it has shown so far."""
+        return ReviewOut.from_json(await self._get(f"/reviews/{path_part(review)}"))
 
     async def pairs_to_judge(self, review: str, n: int = 1, *, by: str | None = None) -> list[dict[str, Any]]:
         """Pairs that are this reviewer's for ten minutes; none when all are drawn or with others."""

@@ -90,27 +90,3 @@ class NewKey(KeyOut):
     key: str = Field(
         description="the key, shown only once; the service stores its hash", examples=["pm_8c1f_..."]
     )
-
-
-class Quotas(Request):
-    """Amounts of what a tenant stores and runs; as a limit, 0 is none."""
-
-    vectors: int | None = Field(None, ge=0, le=2**53, description="vectors enrolled in galleries")
-    rows: int | None = Field(None, ge=0, le=2**53, description="rows of datasets", examples=[1000000])
-    bytes: int | None = Field(
-        None, ge=0, le=2**53, description="bytes of datasets, models, calibrations and enrolled vectors"
-    )
-    jobs: int | None = Field(None, ge=0, le=2**53, description="jobs that wait or run", examples=[2])
-    keys: int | None = Field(None, ge=0, le=2**53, description="keys that are not revoked")
-
-
-class TenantOut(Answer):
-    """A tenant: a prefix of names, with its quotas and what it uses of them."""
-
-    name: str = Field(description="names of the tenant begin with it and a slash", examples=["acme"])
-    quotas: Quotas = Field(description="the limits in force; 0: none")
-    use: Quotas = Field(description="what it uses of the quotas")
-
-
-class TenantPage(Page[TenantOut]):
-    """Tenants by name."""

@@ -360,11 +360,6 @@ class ReviewPolicy(Request):
     sides: bool = Field(
         False, description="keep the two sides as they were sent, for reviewers to look at; else `refs` only"
     )
-    fall_back: bool = Field(
-        False,
-        description="when a review shows that more is wrong than it allows, move `production` back to the version "
-        "before",
-    )
 
 
 class Policy(Request):

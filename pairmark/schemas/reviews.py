@@ -13,7 +13,7 @@ from pydantic import (
 from pairmark.schemas.base import Answer, Moment, Page, Request
 from pairmark.schemas.vectors import Number, Ref, RefPair, StoredRef
 
-Question = Literal["false-matches", "missed-matches", "uncertain"]
+Question = Literal["false-matches", "missed-matches"]
 MAX_LISTED = 200_000
 """Most pairs of a list."""
 MAX_HANDED = 100
@@ -64,32 +64,13 @@ class ReviewRequest(Request):
     question: Question = Field(
         "false-matches",
         description="`false-matches`: the share of matches that are not the same; `missed-matches`: the share of same "
-        "pairs that were decided to be different; `uncertain`: a queue of pairs between two thresholds (`fnr`), "
-        "which are chosen by their score, so that they may train and bound nothing",
+        "pairs that were decided to be different",
         examples=["false-matches"],
     )
     at_most: float = Field(0.02, ge=1e-6, le=0.9, description="the share that you accept", examples=[0.02])
     confidence: float = Field(
         0.95, ge=0.5, le=0.9999, description="the confidence with which the bound holds"
     )
-    judged_twice: float = Field(
-        0.05, ge=0, le=1, description="share of pairs that a second reviewer gets too, to measure agreement"
-    )
-
-
-class Agreement(Answer):
-    """How often two reviewers of one pair say the same."""
-
-    pairs: int = Field(description="number of pairs that two reviewers judged", examples=[20])
-    agreed: int = Field(description="number of these pairs that both judged alike", examples=[19])
-
-
-class JudgedPart(Answer):
-    """What was judged of one part: chosen by looking, so no bound is of it."""
-
-    of: str = Field(description="the part: a range of scores, a version or a gallery", examples=[199000])
-    judged: int = Field(description="number of judged pairs", examples=[180])
-    wrong: int = Field(description="how many of them were wrong")
 
 
 class ReviewOut(Answer):
@@ -103,9 +84,6 @@ class ReviewOut(Answer):
         description="what was asked for; a list of pairs is summed up", examples=[{"model": "people"}]
     )
     question: Question = Field(description="what is asked about the decisions")
-    chosen: bool = Field(
-        description="whether the pairs were chosen by their score: no bound follows from them"
-    )
     at_most: float = Field(
         description="the share of wrong decisions that the review is to exclude", examples=[0.02]
     )
@@ -130,17 +108,8 @@ class ReviewOut(Answer):
         description="about how many more judgements bring the bound down, if they go on like this; null: none may"
     )
     exhausted: bool = Field(description="whether no more pairs can be drawn")
-    agreement: Agreement = Field(description="how often two reviewers of one pair agree")
     curve: list[tuple[int, float]] = Field(
         description="judgements and the bound after them", examples=[[[60, 0.049], [180, 0.018]]]
-    )
-    by_score: list[JudgedPart] = Field(
-        [], description="wrong ones by fifths of the drawn scores; absent in lists"
-    )
-    by_version: list[JudgedPart] = Field([], description="wrong ones by version; absent in lists")
-    by_gallery: list[JudgedPart] = Field([], description="wrong ones by gallery; those of `/match` have none")
-    by_group: list[JudgedPart] = Field(
-        [], description="wrong ones by the field that `group_by` names; `a / b` where the two records differ"
     )
     statement: str = Field(
         description="what the review has shown, in words",

@@ -109,10 +109,6 @@ class UnknownTenant(PairmarkError, slug="unknown-tenant"):
     """There is no such tenant."""
 
 
-class QuotaExceeded(PairmarkError, slug="quota-exceeded"):
-    """The tenant's quota is used up."""
-
-
 class Conflict(PairmarkError, slug="conflict"):
     """The request conflicts with the current state."""
 

@@ -152,21 +152,6 @@ class Settings(BaseSettings):
         description="verifications per minute of one subject by one key, since many tries defeat any FPR; each counts "
         "as a probe too; 0: no limit",
     )
-    tenant_vectors: int = Field(
-        10_000_000,
-        ge=0,
-        description="vectors that one tenant may enrol; 0: no limit. A tenant can have its own quotas",
-    )
-    tenant_rows: int = Field(
-        50_000_000, ge=0, description="rows of all datasets that one tenant may store; 0: no limit"
-    )
-    tenant_bytes: int = Field(
-        100 * 1024 * MIB,
-        ge=0,
-        description="bytes of datasets, models, calibrations and vectors that one tenant may store; 0: no limit",
-    )
-    tenant_jobs: int = Field(100, ge=0, description="jobs of one tenant that may wait or run; 0: no limit")
-    tenant_keys: int = Field(100, ge=0, description="keys of one tenant that may be in force; 0: no limit")
     max_waiting_searches: int = Field(
         256, description="gallery searches and imports that one process runs or keeps waiting"
     )

@@ -66,15 +66,6 @@ class ApiKey(Base):
     replaces: Mapped[str | None] = mapped_column(String(32))
 
 
-class TenantRow(Base):
-    """A tenant, whose names begin with its own and a slash; `quotas` holds those that are not the settings' default."""
-
-    __tablename__ = "tenants"
-    name: Mapped[str] = mapped_column(String(50), primary_key=True)
-    quotas: Mapped[dict[str, Any]]
-    created_at: Mapped[float]
-
-
 class SessionRow(Base):
     """A console session: the hash of its word, and the key it stands for."""
 
@@ -245,7 +236,6 @@ class ModelVersion(Base):
     report: Mapped[str | None] = mapped_column(String(200))
     calibration_id: Mapped[str | None] = mapped_column(String(32))
     job_id: Mapped[str | None] = mapped_column(String(32), unique=True)
-    size_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     created_at: Mapped[float]
 
 
@@ -291,7 +281,6 @@ class CalibrationRow(Base):
     summary: Mapped[dict[str, Any]]
     parent_id: Mapped[str | None] = mapped_column(String(32))
     subjects: Mapped[str | None] = mapped_column(String(64))
-    size_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     moved: Mapped[str | None] = mapped_column(Text)
     created_at: Mapped[float]
 
@@ -499,8 +488,6 @@ class ReviewRow(Base):
     question: Mapped[str] = mapped_column(String(32))
     at_most: Mapped[float]
     confidence: Mapped[float]
-    second_share: Mapped[float] = mapped_column("twice")
-    """The share of pairs that a second reviewer gets too."""
     strata: Mapped[list[Any]]
     n_unstratified_draws: Mapped[int | None] = mapped_column("alike")
     """Draws before those that chose a stratum; None: none has yet."""
@@ -530,13 +517,12 @@ class ReviewItem(Base):
     subject: Mapped[str | None] = mapped_column(ByteText)
     sides: Mapped[dict[str, Any] | None] = mapped_column(Json)
     erased: Mapped[bool] = mapped_column(default=False)
-    needs_second: Mapped[bool] = mapped_column("twice", default=False)
     holder: Mapped[str | None] = mapped_column(String(200))
     held_until: Mapped[float | None]
 
 
 class ReviewJudgement(Base):
-    """What one reviewer said of one item; ``number`` 1 counts, later ones measure agreement."""
+    """What one reviewer said of one item; ``number`` 1 counts."""
 
     __tablename__ = "review_judgements"
     item_id: Mapped[str] = mapped_column(

@@ -348,9 +348,7 @@ def test_pages_are_accessible_quiet_from_here_and_fit_the_screen(
 def reviewed(deployment: RunningServer) -> str:
     """A review of 60 pairs, some with names made of markup."""
     refs = [[f"a{at}", MARKUP if at % 2 else f"b{at}"] for at in range(60)]
-    made = deployment.http.post(
-        "/reviews", json={"source": {"refs": refs}, "name": MARKUP, "judged_twice": 0}
-    )
+    made = deployment.http.post("/reviews", json={"source": {"refs": refs}, "name": MARKUP})
     return str(made.json()["id"])
 
 

@@ -51,7 +51,7 @@ def matched(server: RunningServer, n: int, **more: Any) -> httpx.Response:
 def population(server: RunningServer, n: int, **source: Any) -> dict[str, Any]:
     """A review of decisions, once ``n`` of them are written."""
     for _ in range(100):
-        made = server.http.post("/reviews", json={"source": source, "judged_twice": 0})
+        made = server.http.post("/reviews", json={"source": source})
         if made.status_code == 201 and made.json()["population"] >= n:
             return made.json()
         time.sleep(0.1)
@@ -75,7 +75,7 @@ def test_served_decisions_are_kept_judged_and_bounded(deployment: RunningServer)
         assert (now.wrong, now.enough) == (0, True)
         assert now.bound <= 0.02
         assert now.judged == n
-        assert client.review(review["id"])["by_score"]
+        assert client.review(review["id"]).judged == n
         assert review["id"] in {one.id for one in client.reviews()}
         assert (
             client.report_outcomes(model, [{"left": "a1", "right": "b1", "same": False}])["contradicted"] == 1
@@ -86,7 +86,6 @@ def test_served_decisions_are_kept_judged_and_bounded(deployment: RunningServer)
     page = http.get(f"/console/reviews/{review['id']}", headers={"Accept": "text/html"})
     assert page.status_code == 200
     assert now.statement in page.text
-    assert "Wrong by version" in page.text
     assert review["id"] in http.get("/console/reviews", headers={"Accept": "text/html"}).text
 
 
@@ -132,7 +131,6 @@ def test_judged_pairs_become_a_dataset_that_may_train_and_calibrates_only_if_ran
         "source": {"model": model},
         "question": "missed-matches",
         "at_most": 0.001,
-        "judged_twice": 0,
     }
     before = http.post("/reviews", json=source).json().get("population", 0)
     assert http.post("/match?fpr=0.2&confidence=0.9", json=body).status_code == 200
@@ -178,7 +176,7 @@ def test_what_was_acknowledged_survives_a_kill_and_keys_open_only_their_model(
     home, database = tmp_path_factory.mktemp("killed"), new_database("sqlite")
     refs = [[f"a{at}", f"b{at}"] for at in range(30)]
     with serving(home, database, process=True) as server:
-        review = server.http.post("/reviews", json={"source": {"refs": refs}, "judged_twice": 0}).json()["id"]
+        review = server.http.post("/reviews", json={"source": {"refs": refs}}).json()["id"]
         taken = server.http.get(f"/reviews/{review}/next?n=5&by=ada").json()["items"]
         said = [{"item": one["item"], "same": True, "by": "ada"} for one in taken[:3]]
         assert server.http.post(f"/reviews/{review}/outcomes", json={"outcomes": said}).status_code == 200

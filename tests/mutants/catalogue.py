@@ -170,7 +170,6 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             r"if names\.everything:",
             "if True:",
         ),
-        ("what is beyond a quota is refused", KEYS, "over = amount > remaining", "over = False"),
         (
             "a tenant sees its part of the audit log",
             "pairmark/service/audit",

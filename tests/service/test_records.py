@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -255,39 +254,6 @@ class TestServing:
         fields = {entry["field"]: entry for entry in said["explanation"]["fields"]}
         assert fields["surname"]["left"] == left["surname"]
         assert fields["surname"]["right"] == stranger["surname"]
-
-    def test_judged_decisions_are_broken_down_by_a_field(self, served: RunningServer) -> None:
-        policy = {"reviews": {"sides": True}}
-        assert served.http.put("/models/customers/policy", json=policy).status_code == 200
-        left = [record(OTHERS, row) for row in range(0, 24, 2)]
-        right = [record(OTHERS, row) for row in range(1, 25, 2)]
-        body = {"model": "customers", "left": left, "right": right}
-        matches = served.http.post("/match?fpr=0.2", json=body).json()["matches"]
-        n = sum(entry["match"] for entry in matches)
-        deadline = time.monotonic() + 60
-        while True:
-            made = served.http.post("/reviews", json={"source": {"model": "customers"}, "judged_twice": 0})
-            review = made.json()
-            if review.get("population") == n:
-                break
-            assert time.monotonic() < deadline, made.text
-            time.sleep(0.1)
-        for item in served.http.get(f"/reviews/{review['id']}/next?n=100").json()["items"]:
-            members = [item[side]["member"] for side in ("left", "right")]
-            outcome = {"item": item["item"], "same": all(members)}
-            judged = served.http.post(f"/reviews/{review['id']}/outcomes", json={"outcomes": [outcome]})
-            assert judged.status_code == 200
-        with Client(served.url) as client:
-            parts = {part["of"]: part for part in client.review(review["id"], group_by="member")["by_group"]}
-            assert sum(part["judged"] for part in parts.values()) == n
-            assert parts["false"]["wrong"] == parts["false"]["judged"] > 0
-            assert parts["true"]["wrong"] == 0
-            assert client.review(review["id"])["by_group"] == []
-            assert client.review(review["id"], group_by="nobody")["by_group"] == []
-        page = served.http.get(
-            f"/console/reviews/{review['id']}?group_by=member", headers={"Accept": "text/html"}
-        )
-        assert "Wrong by member" in page.text
 
     def test_missing_columns_are_missing_cells_and_ids_may_come_along(self, served: RunningServer) -> None:
         full = record(OTHERS, 0)

@@ -29,15 +29,8 @@ T = TypeVar("T")
 
 
 @pytest.fixture
-def reviews(database: Database, deployment_store: Any) -> Reviews:
-    return Reviews(database, deployment_store)
-
-
-@pytest.fixture
-def deployment_store(database: Database, blobs: Any, settings: Any) -> Any:
-    from pairmark.service.store.store import ModelStore
-
-    return ModelStore(database, blobs, settings)
+def reviews(database: Database) -> Reviews:
+    return Reviews(database)
 
 
 @pytest.fixture
@@ -49,7 +42,7 @@ def model_id(database: Database) -> str:
 
 
 def asked(**changes: Any) -> ReviewRequest:
-    given = {"source": {"model": "faces"}, "judged_twice": 0.0, **changes}
+    given = {"source": {"model": "faces"}, **changes}
     return ReviewRequest.model_validate(given)
 
 
@@ -98,9 +91,6 @@ def judge_all(reviews: Reviews, review_id: str, most: int = 10_000, by: str = "a
     return reviews.get(review_id)
 
 
-# ---------------------------------------------------------------- breakdown
-
-
 # ---------------------------------------------------------------- edges
 
 
@@ -134,9 +124,9 @@ def test_who_repeats_or_changes_a_judgement_counts_once(reviews: Reviews) -> Non
     for same, wrong in ((True, 0), (True, 0), (False, 1), (None, 1), (True, 0)):
         found = reviews.judge(made.id, [Outcome(item=item.item, same=same)] * 2, "ada")
         assert (found.judged, found.wrong) == (1, wrong)
-    # Somebody else's word on it measures agreement and changes nothing that counts.
+    # Somebody else's word on it changes nothing that counts.
     found = reviews.judge(made.id, [Outcome(item=item.item, same=False)], "bob")
-    assert (found.judged, found.wrong, found.agreement.pairs, found.agreement.agreed) == (1, 0, 1, 0)
+    assert (found.judged, found.wrong) == (1, 0)
 
 
 # ---------------------------------------------------------------- what counts
@@ -238,28 +228,19 @@ def test_a_deleted_review_leaves_nothing(reviews: Reviews, database: Database) -
             assert set(session.scalars(select(table.review_id))) == {other.id}
 
 
-def test_uncertain_pairs_are_chosen_and_never_mixed_with_random_ones(
-    reviews: Reviews, database: Database, model_id: str
-) -> None:
+def test_each_question_draws_its_own_decisions(reviews: Reviews, database: Database, model_id: str) -> None:
     recorder = DecisionRecorder(database)
     refs = [[["different", "match", "doubt"][at % 3], f"b{at}"] for at in range(300)]
     take(recorder, model_id, 300, ReviewPolicy(), decisions=[at % 3 for at in range(300)], refs=refs)
     write(recorder)
-    kinds = {"false-matches": {"match"}, "missed-matches": {"match", "different"}, "uncertain": {"doubt"}}
+    kinds = {"false-matches": {"match"}, "missed-matches": {"match", "different"}}
     for question, expected in kinds.items():
         made = reviews.create(asked(question=question))
-        assert made.chosen == (question == "uncertain")
         assert made.population == 100 * len(expected)
         items = reviews.next(made.id, "ada", 100).items
         assert {one.refs[0] for one in items} == expected
         said = [Outcome(item=one.item, same=None) for one in items]
-        found = reviews.judge(made.id, said, "ada")
-        assert found.judged == len(items)
-        if found.chosen:
-            assert (found.bound, found.wrong, found.enough, found.alarm) == (1.0, 0, False, False)
-            assert found.exhausted
-            assert "no bound follows" in found.statement
-            assert reviews.statements_of_version("faces", 1) == []
+        assert reviews.judge(made.id, said, "ada").judged == len(items)
 
 
 def test_missed_matches(reviews: Reviews) -> None:
@@ -331,12 +312,10 @@ def test_outcomes_from_elsewhere_bound_nothing(reviews: Reviews, database: Datab
     assert (now.judged, now.bound, now.alarm) == (0, 1.0, False)
 
 
-def test_an_alarm_moves_production_back_where_the_policy_says_so(deployment: Deployment) -> None:
+def test_an_alarm_is_of_the_version_that_decided(deployment: Deployment) -> None:
     store, db = deployment.store, deployment.db
     first, second = deployment.train(), deployment.train()
-    store.promote("faces", "production", second, by="test")
-    store.set_policy("faces", Policy(reviews=ReviewPolicy(fall_back=True)))
-    assert store.model("faces").policy.allow_asymptotic is None
+    store.set_policy("faces", Policy(reviews=ReviewPolicy()))
     with db.read() as session:
         model_id = session.scalar(select(ModelRow.id))
     recorder = DecisionRecorder(db)
@@ -344,16 +323,14 @@ def test_an_alarm_moves_production_back_where_the_policy_says_so(deployment: Dep
     refs = [["wrong" if random.Random(at).random() < 0.3 else "right", "b"] for at in range(n)]
     take(recorder, model_id, n, ReviewPolicy(), version=second, refs=refs)
     write(recorder)
-    reviews = Reviews(db, store)
+    reviews = Reviews(db)
     done = judge_all(reviews, reviews.create(asked()).id, 12)
     assert done.alarm
     assert done.alarm_at is not None
     assert not done.enough
-    assert store.alias("faces", "production").version == first
     (stamp,) = reviews.statements_of_version("faces", second)
     assert "more than 2 % are" in stamp
     assert reviews.statements_of_version("faces", first) == []
-    assert store.history("faces", "production").items[0].by == f"review:{done.id}"
     store.set_policy("faces", Policy(reviews=None))
     with db.read() as session:
         for table in (KeptDecision, DecisionCount):

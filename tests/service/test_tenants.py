@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Iterator
@@ -13,11 +12,10 @@ import numpy as np
 import pytest
 
 from pairmark.schemas.datasets import DatasetRequest
-from pairmark.schemas.keys import Quotas
 from pairmark.service.api.routers import guarded_routes
 from pairmark.service.app import create_app
 from pairmark.service.inprocess import TRUSTED, InProcessTransport
-from pairmark.service.keys import Grants, Keys, Tenants
+from pairmark.service.keys import Grants, Keys
 from tests.service.conftest import Deployment, people
 
 pytestmark = pytest.mark.each_database
@@ -43,7 +41,7 @@ class House:
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
         self.settings = deployment.settings
-        keys = Keys(deployment.db, self.settings)
+        keys = Keys(deployment.db)
         self.keys = {
             "operator": keys.create("operator", ["admin"]),
             "acme": keys.create("acme", ["admin"], tenant="acme"),
@@ -197,17 +195,12 @@ def test_lists_hold_the_tenants_own_names(house: House) -> None:
         "/calibrations",
         "/keys",
         "/audit",
-        "/tenants",
     ):
         text = house.client("acme").get(path).text
         assert "beta" not in text, path
         assert HIDDEN not in text, path
-        assert HIDDEN in house.client("operator").get(path).text or path in ("/galleries", "/tenants")
-        assert house.client("acme2").get(path).json()["items"] == [] or path in (
-            "/keys",
-            "/audit",
-            "/tenants",
-        )
+        assert HIDDEN in house.client("operator").get(path).text or path == "/galleries"
+        assert house.client("acme2").get(path).json()["items"] == [] or path in ("/keys", "/audit")
     assert [one["action"] for one in house.client("acme").get("/audit").json()["items"]].count(
         "key.create"
     ) == 1
@@ -224,52 +217,11 @@ def test_an_admin_of_a_tenant_makes_keys_of_it_alone(house: House) -> None:
     assert rotated["tenant"] == "acme"
     foreign, none = (own.delete(f"/keys/{id}") for id in (house.keys["beta"].id, "0" * 12))
     assert foreign.status_code == none.status_code == 404
-    refused = own.put("/tenants/acme", json={"vectors": 1})
+    refused = own.get("/webhooks")
     assert refused.status_code == 403
     assert refused.json()["detail"] == (
         "the key is of the tenant 'acme'; this is for all tenants and needs a key of none with the scope 'admin'"
     )
-    assert own.get("/tenants/acme").json()["use"]["keys"] == 3
-
-
-def test_quotas_refuse_what_is_beyond_and_say_so(house: House) -> None:
-    Tenants(house.deployment.db, house.settings).set_quotas(
-        "acme", Quotas(vectors=2, rows=200, jobs=1, keys=2)
-    )
-    own, vector = house.client("acme"), [0.1] * house.dimension
-    own.put("/galleries/acme/people", json={"model": "acme/faces"}).raise_for_status()
-
-    def enrol(*ids: str) -> httpx.Response:
-        items = [{"id": id, "vector": vector} for id in ids]
-        return own.put("/galleries/acme/people/items", json={"items": items})
-
-    assert enrol("a", "b").headers["ratelimit"].startswith('"vectors";r=0')
-    # To replace is not to add.
-    assert enrol("b").status_code == 200
-    refused = enrol("c")
-    assert refused.status_code == 409
-    problem = refused.json()
-    assert problem["type"] == "/problems/quota-exceeded"
-    assert (problem["quota"], problem["limit"], problem["use"]) == ("vectors", 2, 2)
-    assert refused.headers["ratelimit"] == '"vectors";r=0'
-    assert '"vectors";q=2' in refused.headers["ratelimit-policy"]
-
-    body = {"dataset": "acme/people", "model": "acme/new", "learner": "metric"}
-    assert own.post("/jobs", json=body).status_code == 202
-    assert own.post("/jobs", json=body).json()["quota"] == "jobs"
-    file = io.BytesIO()
-    np.savez(file, X=np.eye(4, dtype=np.float32), y=np.array([0, 0, 1, 1]))
-    data = {"name": "acme/more", "classes": "y"}
-    more = own.post("/datasets", data=data, files={"file": ("a.npz", file.getvalue())})
-    assert more.json().get("quota") == "rows", more.text
-    assert own.post("/keys", json={"name": "one", "scopes": ["score"]}).status_code == 201
-    assert own.post("/keys", json={"name": "two", "scopes": ["score"]}).json()["quota"] == "keys"
-    use = own.get("/tenants/acme").json()["use"]
-    assert (use["vectors"], use["rows"], use["jobs"]) == (2, 200, 1)
-    assert use["bytes"] > 200 * 4 * house.dimension
-    # The other tenant has its own.
-    body = {"dataset": OTHERS, "model": "beta/new", "learner": "metric"}
-    assert house.client("beta").post("/jobs", json=body).status_code == 202
 
 
 def test_exports_reads_of_rows_and_refused_logins_are_in_the_audit_log(house: House) -> None:

@@ -8,14 +8,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 
 from pairmark.schemas.keys import (
-    MAX_TENANT,
     KeyPage,
     KeyRequest,
     NewKey,
-    Quotas,
     RotationRequest,
-    TenantOut,
-    TenantPage,
 )
 from pairmark.service.api.query import Paging
 from pairmark.service.api.routing import GuardedRoute, needs
@@ -26,7 +22,6 @@ from pairmark.service.keys.keys import DAY_S
 router = APIRouter(tags=["keys"], route_class=GuardedRoute)
 
 
-TenantName = Annotated[str, Path(max_length=MAX_TENANT, description="the tenant, the prefix of its names")]
 KeyId = Annotated[str, Path(max_length=64, description="the key's id, the part after `pm_`")]
 
 
@@ -81,26 +76,3 @@ async def revoke_key(http: Request, services: InServices, key_id: KeyId) -> None
     """Revoke a key at once, with its console sessions. Revoking it again changes nothing."""
     await asyncio.to_thread(services.keys.revoke, key_id, tenant=names_of(http).tenant)
     await services.runtime.catalogue.after_change()
-
-
-@router.get("/tenants")
-@needs("admin")
-def list_tenants(http: Request, services: InServices, query: Paging) -> TenantPage:
-    """Tenants by name, with their quotas and use; for an admin of a tenant, that one."""
-    return services.tenants.page(query.limit, query.cursor, tenant=names_of(http).tenant)
-
-
-@router.get("/tenants/{tenant}")
-@needs("admin")
-def get_tenant(http: Request, services: InServices, tenant: TenantName) -> TenantOut:
-    """A tenant with its quotas and use."""
-    if names_of(http).tenant not in (None, tenant):
-        raise UnknownTenant("there is no such tenant")
-    return services.tenants.get(tenant)
-
-
-@router.put("/tenants/{tenant}", summary="Set a tenant's quotas")
-@needs("operator")
-async def set_quotas(services: InServices, tenant: TenantName, request: Quotas) -> TenantOut:
-    """Set a tenant's quotas; those left out are the settings' defaults. Makes the tenant when there is none."""
-    return await asyncio.to_thread(services.tenants.set_quotas, tenant, request)

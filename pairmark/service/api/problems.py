@@ -101,7 +101,7 @@ _FIXES: dict[int, dict[type[PairmarkError], str]] = {
         errors.UnknownReview: "`GET /reviews` lists the reviews; `POST /reviews` makes one.",
         errors.UnknownLearner: "`GET /learners` lists the kinds with the JSON Schema of their parameters.",
         errors.UnknownKey: "`pairmark keys list` shows the keys.",
-        errors.UnknownTenant: "`GET /tenants` lists tenants; creating a key with `--tenant` makes one.",
+        errors.UnknownTenant: "A key of a tenant makes keys of that tenant alone.",
         UnknownAddress: "`/docs` lists all addresses of this service.",
     },
     405: {
@@ -114,8 +114,6 @@ _FIXES: dict[int, dict[type[PairmarkError], str]] = {
         SlowBody: "Send the whole body, with the length that `Content-Length` states, without a pause.",
     },
     409: {
-        errors.QuotaExceeded: "`detail` names the quota, its limit and the tenant's use. Delete what is no longer "
-        "needed, or have the operator raise the quota: `PUT /tenants/TENANT`.",
         errors.Conflict: "`detail` names the conflict. Resolve it, or change the request.",
         errors.Fenced: "Another attempt does the job now. You do not have to do anything.",
     },

@@ -28,7 +28,7 @@ from pairmark.service.api.routing import BULK, GuardedRoute, needs
 from pairmark.service.api.services import Caller, InServices, Services, check_may, may, names_of
 from pairmark.service.errors import Forbidden, UnknownGallery
 from pairmark.service.names import check_prefix
-from pairmark.service.reviews.reviews import MAX_PARTS, unknown_review
+from pairmark.service.reviews.reviews import unknown_review
 
 router = APIRouter(tags=["reviews"], route_class=GuardedRoute)
 
@@ -49,18 +49,6 @@ class NextQuery(QueryModel):
     )
 
 
-class ReviewQuery(QueryModel):
-    """What the wrong decisions are broken down by."""
-
-    group_by: str | None = Field(
-        None,
-        min_length=1,
-        max_length=200,
-        description="a field of the records whose sides were kept: adds `by_group`, "
-        f"the {MAX_PARTS} values judged most",
-    )
-
-
 def _check_may_review(http: Request, model: str | None) -> None:
     """Refuse a key that may not train the model a review is about; a list that names none takes the right to all."""
     if model is not None:
@@ -69,10 +57,8 @@ def _check_may_review(http: Request, model: str | None) -> None:
         raise Forbidden("a review of a list takes a key that may train every model", scope="train")
 
 
-async def _visible(
-    http: Request, services: Services, review_id: str, group_by: str | None = None
-) -> ReviewOut:
-    review = await asyncio.to_thread(services.reviews.get, review_id, group_by)
+async def _visible(http: Request, services: Services, review_id: str) -> ReviewOut:
+    review = await asyncio.to_thread(services.reviews.get, review_id)
     if review.model is not None and review.model not in names_of(http).visible:
         raise unknown_review(review_id)
     _check_may_review(http, review.model)
@@ -112,11 +98,9 @@ def list_reviews(http: Request, services: InServices, query: Paging) -> ReviewPa
 
 @router.get("/reviews/{review_id}")
 @needs("train")
-async def get_review(
-    http: Request, services: InServices, review_id: ReviewId, query: Annotated[ReviewQuery, Query()]
-) -> ReviewOut:
+async def get_review(http: Request, services: InServices, review_id: ReviewId) -> ReviewOut:
     """A review and what its judgements show so far."""
-    return await _visible(http, services, review_id, query.group_by)
+    return await _visible(http, services, review_id)
 
 
 @router.get("/reviews/{review_id}/next", summary="Take pairs to judge")
@@ -131,7 +115,7 @@ async def next_of_review(
 ) -> ItemsToJudge:
     """Pairs to judge. They are this reviewer's for ten minutes; asked again, the answer begins with the same ones.
 
-    What a reviewer leaves goes to the next one who asks. A share of pairs is given to a second reviewer too.
+    What a reviewer leaves goes to the next one who asks.
     """
     await _visible(http, services, review_id)
     response.headers["Cache-Control"] = "no-store"
@@ -149,10 +133,7 @@ async def judge(
     drawn, so one waits (`waiting`) while an earlier pair is still with somebody.
     """
     await _visible(http, services, review_id)
-    judged = await asyncio.to_thread(services.reviews.judge, review_id, request.outcomes, caller)
-    if judged.alarm:
-        await services.runtime.catalogue.after_change()
-    return judged
+    return await asyncio.to_thread(services.reviews.judge, review_id, request.outcomes, caller)
 
 
 @router.delete("/reviews/{review_id}", status_code=204)

@@ -28,7 +28,6 @@ from pairmark.service.galleries.calibration.thresholds import Thresholds
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.searches import Searches
 from pairmark.service.keys.keys import EVERYTHING, ActiveKey, Grants, Keys, Sessions
-from pairmark.service.keys.tenants import Tenants
 from pairmark.service.links.links import Links
 from pairmark.service.names import check_prefix
 from pairmark.service.reviews.recorder import DecisionRecorder
@@ -64,7 +63,7 @@ class Services:
         self.thresholds = Thresholds(self.galleries)
         self.identification = Identification(self.galleries, self.datasets, self.store, settings)
         self.searches = Searches(self.galleries, self.thresholds, settings)
-        self.reviews = Reviews(self.database, self.store)
+        self.reviews = Reviews(self.database)
         self.links = Links(self.database, self.blobs, self.queue)
         self.webhooks = Webhooks(self.database, settings)
         self.judged_pairs = JudgedPairs(self.database, self.datasets)
@@ -74,8 +73,7 @@ class Services:
         self.readings = TimedQuestion(self._read)
         self.events = EventWatch(lambda after: asyncio.to_thread(self.queue.jobs_since, after))
         self.audit = AuditLog(self.database)
-        self.keys = Keys(self.database, settings)
-        self.tenants = Tenants(self.database, settings)
+        self.keys = Keys(self.database)
         self.sessions = Sessions(self.database)
         self.admission = Admission(self)
         self._slots: dict[str, asyncio.Semaphore] = {}

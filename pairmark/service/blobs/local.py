@@ -80,12 +80,6 @@ class Blobs(ABC):
         """Remove what killed processes left half-made; returns how many. Never touches work under way."""
 
 
-def size_of(blobs: Blobs, *keys: str | None) -> int:
-    return sum(
-        path.stat().st_size for key in keys if key for path in blobs.folder(key).rglob("*") if path.is_file()
-    )
-
-
 def checked_key(key: str) -> str:
     """The key, if it has the form of one: it becomes part of a path."""
     if not _KEY.fullmatch(key):

@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from pairmark.service.api.reviews import ReviewQuery
 from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.api.services import InServices
 from pairmark.service.console.ask import Api
@@ -33,13 +32,11 @@ async def reviews_page(request: Request, query: Annotated[CursorQuery, Query()])
 
 @router.get("/console/reviews/{review_id}")
 @needs("any")
-async def show_review(
-    request: Request, services: InServices, review_id: str, query: Annotated[ReviewQuery, Query()]
-) -> HTMLResponse:
+async def show_review(request: Request, services: InServices, review_id: str) -> HTMLResponse:
     """One review, with the pairs to judge."""
     images = services.settings.review_images
-    review = await Api(request).need(f"/reviews/{review_id}", group_by=query.group_by)
-    response = page(request, "review.html", review=review, images=images, group_by=query.group_by)
+    review = await Api(request).need(f"/reviews/{review_id}")
+    response = page(request, "review.html", review=review, images=images)
     if images:
         host = "{0.scheme}://{0.netloc}".format(urlsplit(images))
         policy = HEADERS["content-security-policy"]

@@ -32,7 +32,6 @@ from pairmark.service.datasets.promises import dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import format_of
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, TooLarge
-from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.places import Places
@@ -128,7 +127,6 @@ class Datasets:
             if row is not None and same and row.summary["spec"] == facts["summary"]["spec"]:
                 # The same upload, sent twice at once.
                 return dataset_out(row, existing=True)
-            check_quotas(session, self._settings, name, rows=facts["rows"], bytes=facts["size_bytes"])
             row = repository.insert_version(session, name, {**facts, "created_at": self._db.now(session)})
             where = f"dataset:{row.name}:{row.version}"
             record(session, row.created_at, "dataset.create", where, after=_facts(row))

@@ -58,8 +58,7 @@ from pairmark.service.galleries.items.rows import (
     within_fields,
 )
 from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.keys.tenants import check_quotas
-from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenant_of
+from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.places import Places
 from pairmark.service.reviews.repository import erase_of_gallery
@@ -254,9 +253,6 @@ class Galleries:
             rows, new_fields = within_fields(rows, state.fields, errors)
             if len(rows):
                 now = self.database.now(session)
-                if tenant_of(name):
-                    new = len(rows) - len(item_repository.seqs_of(session, state.id, rows.ids))
-                    check_quotas(session, self._settings, name, vectors=new, bytes=4 * state.dimension * new)
                 state = _without_other_spellings(session, state, rows, now)
                 item_repository.upsert(session, state, rows, now, new_fields)
                 record(session, now, "gallery.upsert", f"gallery:{name}", after={"items": len(rows)})

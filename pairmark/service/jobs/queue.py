@@ -27,7 +27,6 @@ from pairmark.service.errors import (
 )
 from pairmark.service.jobs import repository
 from pairmark.service.jobs.claims import Claim, Lease, NewJob, Once
-from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, tenant_of
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.settings import Settings
@@ -388,7 +387,6 @@ class JobQueue(Leases):
         if sum(queued.values()) >= limit and queued.get(owner, 0) >= limit // len({*queued, owner}):
             note_limit("queued-jobs", limit, 0)
             raise RateLimited(f"{limit} jobs wait already; try again when some are done", retry_after=30)
-        check_quotas(session, self._settings, name, jobs=1)
         row = JobRow(
             **vars(job),
             id=secrets.token_hex(16),

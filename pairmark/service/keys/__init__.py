@@ -2,7 +2,6 @@
 
 from pairmark.schemas.keys import KeyOut, NewKey, Scope
 from pairmark.service.keys.keys import SCOPES, ActiveKey, Grants, Keys, active_keys, match_key
-from pairmark.service.keys.tenants import Tenants
 
 __all__ = [
     "SCOPES",
@@ -12,7 +11,6 @@ __all__ = [
     "Keys",
     "NewKey",
     "Scope",
-    "Tenants",
     "active_keys",
     "match_key",
 ]

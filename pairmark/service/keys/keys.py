@@ -19,10 +19,8 @@ from pairmark.service.audit.log import record
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import Conflict, InvalidInput, UnknownKey
 from pairmark.service.keys import repository
-from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import VisibleNames, checked_name, checked_tenant
 from pairmark.service.pagination import page_of, start_of
-from pairmark.service.settings import Settings
 from pairmark.service.tables import ApiKey, SessionRow
 
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
@@ -193,8 +191,8 @@ class Keys:
     The secret holds 256 random bits, so a plain sha256 of the key cannot be searched for and needs no salt.
     """
 
-    def __init__(self, db: Database, settings: Settings | None = None) -> None:
-        self._db, self._settings = db, settings or Settings()
+    def __init__(self, db: Database) -> None:
+        self._db = db
 
     def create(
         self,
@@ -225,9 +223,6 @@ class Keys:
         with self._db.write() as session:
             now = self._db.now(session)
             expires_at = None if expires_in_s is None else now + expires_in_s
-            if tenant is not None:
-                repository.ensure_tenant(session, tenant, now)
-                check_quotas(session, self._settings, f"{tenant}/", keys=1)
             columns = {"expires_at": expires_at, "rate": rate, "tenant": tenant}
             row, key = self._insert(session, name, granted, now, **columns)
             record(session, now, "key.create", f"key:{row.id}", after=_facts(row), tenant=tenant)

@@ -94,7 +94,7 @@ def restore(
                 )
             if db.is_sqlite:
                 restored = Database(f"sqlite:///{copy}")
-                revoked, new_key = _finished(restored, settings, manifest, keys)
+                revoked, new_key = _finished(restored, manifest, keys)
                 restored.dispose()
                 with (
                     closing(sqlite3.connect(copy)) as read,
@@ -105,7 +105,7 @@ def restore(
                 _drop_tables(db)
                 options = ("--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges")
                 run_tool(db, "pg_restore", "--clean", "--if-exists", *options, data=copy)
-                revoked, new_key = _finished(db, settings, manifest, keys)
+                revoked, new_key = _finished(db, manifest, keys)
     with db.read() as session:
         is_open = not session.scalar(select(exists().where(ApiKey.id.is_not(None))))
     return {
@@ -215,7 +215,7 @@ def _restore_blob(blobs: Blobs, archive: tarfile.TarFile, key: str, names: list[
 
 
 def _finished(
-    db: Database, settings: Settings, manifest: BackupManifest, keys: KeyPolicy
+    db: Database, manifest: BackupManifest, keys: KeyPolicy
 ) -> tuple[list[dict[str, str]], str | None]:
     """Upgrade the restored rows and see to keys; returns those that were revoked, and a new one."""
     db.upgrade()
@@ -230,4 +230,4 @@ def _finished(
         make_key = keys == "drop" and not session.scalar(select(exists().where(ApiKey.id.is_not(None))))
         after = {"made_at": manifest.made_at, "keys": keys, "revoked_keys": [key["id"] for key in revoked]}
         record(session, db.now(session), "backup.restore", "backup", after=after)
-    return revoked, Keys(db, settings).create("restored", ["admin"]).key if make_key else None
+    return revoked, Keys(db).create("restored", ["admin"]).key if make_key else None

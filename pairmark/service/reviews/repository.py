@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, Select, and_, delete, exists, func, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
@@ -195,34 +195,13 @@ def add_items(session: Session, items: Sequence[Mapping[str, Any]]) -> None:
 
 
 def drawn_items(session: Session, review_id: str) -> list[Row[Any]]:
-    """(stratum, erased, same, number, score, version, gallery) of drawn items in the order of draws; number None: not
-    judged."""
+    """(stratum, erased, same, number) of drawn items in the order of draws; number None: not judged."""
     items, judgement = ReviewItem, ReviewJudgement
     first_judgement = and_(judgement.item_id == items.id, judgement.number == 1)
     return list(
         session.execute(
-            select(
-                items.stratum,
-                items.erased,
-                judgement.same,
-                judgement.number,
-                items.score,
-                items.version,
-                items.gallery,
-            )
+            select(items.stratum, items.erased, judgement.same, judgement.number)
             .outerjoin(judgement, first_judgement)
-            .where(items.review_id == review_id, items.draw.is_not(None))
-            .order_by(items.draw)
-        )
-    )
-
-
-def drawn_sides(session: Session, review_id: str) -> list[dict[str, Any] | None]:
-    """The two sides of drawn items, where they were kept, in the order of draws."""
-    items = ReviewItem
-    return list(
-        session.scalars(
-            select(items.sides)
             .where(items.review_id == review_id, items.draw.is_not(None))
             .order_by(items.draw)
         )
@@ -252,15 +231,10 @@ def held_items(session: Session, review_id: str, reviewer: str, now: float, limi
     )
 
 
-def free_items(session: Session, review_id: str, reviewer: str, now: float, limit: int) -> list[ReviewItem]:
-    """Drawn items that nobody has now and that lack a judgement: first ones, then second ones by somebody else."""
-    items, judgement = ReviewItem, ReviewJudgement
-    n_judgements = select(func.count()).where(judgement.item_id == items.id).scalar_subquery()
-    by_them = (
-        select(func.count())
-        .where(judgement.item_id == items.id, judgement.reviewer == reviewer)
-        .scalar_subquery()
-    )
+def free_items(session: Session, review_id: str, now: float, limit: int) -> list[ReviewItem]:
+    """Drawn items that nobody has now and nobody has judged."""
+    items = ReviewItem
+    judged = exists().where(ReviewJudgement.item_id == items.id)
     return list(
         session.scalars(
             select(items)
@@ -269,9 +243,9 @@ def free_items(session: Session, review_id: str, reviewer: str, now: float, limi
                 items.draw.is_not(None),
                 items.erased.is_(False),
                 or_(items.held_until.is_(None), items.held_until <= now),
-                or_(n_judgements == 0, and_(n_judgements == 1, items.needs_second.is_(True), by_them == 0)),
+                ~judged,
             )
-            .order_by(n_judgements, items.draw)
+            .order_by(items.draw)
             .limit(limit)
         )
     )
@@ -310,21 +284,6 @@ def judgements_of(session: Session, item_id: str) -> list[ReviewJudgement]:
     return list(
         session.scalars(select(judgement).where(judgement.item_id == item_id).order_by(judgement.number))
     )
-
-
-def agreement(session: Session, review_id: str) -> tuple[int, int]:
-    """Pairs that two reviewers judged, and how many of them they agree on."""
-    judgement = ReviewJudgement
-    opinions: dict[str, list[bool | None]] = {}
-    rows = session.execute(
-        select(judgement.item_id, judgement.same)
-        .where(judgement.review_id == review_id)
-        .order_by(judgement.number)
-    )
-    for item_id, same in rows:
-        opinions.setdefault(item_id, []).append(same)
-    pairs = [same for same in opinions.values() if len(same) > 1]
-    return len(pairs), sum(same[0] == same[1] for same in pairs)
 
 
 def judged_items(session: Session, review_id: str) -> list[Row[Any]]:

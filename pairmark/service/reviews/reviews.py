@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import logging
 import math
 import secrets
 import time
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from random import SystemRandom
 from typing import Any, Final, NamedTuple
 
@@ -30,13 +27,11 @@ from pairmark.models.reviews.evidence import (
 from pairmark.schemas.base import iso
 from pairmark.schemas.datasets import DatasetOut, DatasetRequest
 from pairmark.schemas.reviews import (
-    Agreement,
     ElsewhereOut,
     ElsewhereRequest,
     ItemsToJudge,
     ItemToJudge,
     JudgedDatasetRequest,
-    JudgedPart,
     Outcome,
     OutcomesDatasetRequest,
     Question,
@@ -50,19 +45,15 @@ from pairmark.service.audit.log import record
 from pairmark.service.datasets import Datasets
 from pairmark.service.db import Database
 from pairmark.service.decision_codes import DECISIONS, DecisionCode
-from pairmark.service.errors import InvalidInput, PairmarkError, UnknownGallery, UnknownModel, UnknownReview
+from pairmark.service.errors import InvalidInput, UnknownGallery, UnknownModel, UnknownReview
 from pairmark.service.names import VisibleNames
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.reviews import repository
 from pairmark.service.reviews.recorder import HOUR_S
-from pairmark.service.store.refs import PRODUCTION
-from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import ReviewItem, ReviewJudgement, ReviewRow
 
 _RANDOM: Final = SystemRandom()
 _CURVE: Final = 200
-MAX_PARTS: Final = 50
-"""Parts in one breakdown."""
 
 
 @dataclass
@@ -78,11 +69,9 @@ class Draw:
 def draws_of(review: ReviewRow, rows: Sequence[Any]) -> list[Draw]:
     """Drawn items in order, as `repository.drawn_items` gives them. What nobody could judge is wrong."""
     draws = []
-    for stratum, is_erased, same, number, *_ in rows:
+    for stratum, is_erased, same, number in rows:
         # A match is right if it is the same; what was decided to be different, if it is not.
-        right = review.question == "uncertain" or same is (
-            review.question != "missed-matches" or stratum == 0
-        )
+        right = same is (review.question != "missed-matches" or stratum == 0)
         draws.append(Draw(stratum, None if number is None and not is_erased else not right, same is not None))
     return draws
 
@@ -117,16 +106,6 @@ def evidence_of(review: ReviewRow, draws: Sequence[Draw]) -> tuple[Judgements, J
 
 def progress_of(review: ReviewRow, draws: Sequence[Draw], curve: Sequence[Any] = ()) -> dict[str, Any]:
     prefix = counted_draws(draws)
-    if review.question == "uncertain":
-        nothing = {
-            "waiting": 0,
-            "wrong": 0,
-            "bound": 1.0,
-            "enough": False,
-            "alarm": False,
-            "expected_more": None,
-        }
-        return {"judged": sum(draw.wrong is not None for draw in draws), **nothing, "curve": []}
     first, different = evidence_of(review, prefix)
     eps, confidence = review.at_most, review.confidence
     alarm, n_expected = False, None
@@ -156,44 +135,6 @@ def progress_of(review: ReviewRow, draws: Sequence[Draw], curve: Sequence[Any] =
     }
 
 
-def breakdown(draws: Sequence[Draw], keys: Sequence[Any]) -> list[dict[str, Any]]:
-    """Judged and wrong ones by key, in order of the keys, of those `MAX_PARTS` with most judgements; what has no key is
-    left out."""
-    parts: dict[Any, list[int]] = {}
-    for draw, key in zip(draws, keys, strict=True):
-        if draw.wrong is not None and key is not None:
-            entry = parts.setdefault(key, [0, 0])
-            entry[0] += 1
-            entry[1] += draw.wrong
-    largest = sorted(parts, key=lambda key: (-parts[key][0], key))[:MAX_PARTS]
-    return [{"of": str(key), "judged": parts[key][0], "wrong": parts[key][1]} for key in sorted(largest)]
-
-
-def score_ranges(scores: Sequence[float | None]) -> list[str | None]:
-    """The fifth of all drawn scores that each is in, as its range."""
-    ordered = sorted(score for score in scores if score is not None)
-    if not ordered:
-        return [None] * len(scores)
-    edges = [ordered[round(fifth * (len(ordered) - 1) / 5)] for fifth in range(6)]
-    names = [f"{n + 1}: {low:.4g} to {high:.4g}" for n, (low, high) in enumerate(pairwise(edges))]
-    return [
-        None if score is None else names[min(4, max(0, bisect_left(edges, score) - 1))] for score in scores
-    ]
-
-
-def groups_of(sides: Sequence[dict[str, Any] | None], field: str) -> list[str | None]:
-    """The value of a field on both sides of each pair of records, "a / b" where they differ; None without records."""
-    groups: list[str | None] = []
-    for pair in sides:
-        records = [pair.get(side) for side in ("left", "right")] if pair else []
-        cells = [record.get(field) for record in records if isinstance(record, dict)]
-        values = sorted(
-            {cell if isinstance(cell, str) else json.dumps(cell) for cell in cells if cell is not None}
-        )
-        groups.append(" / ".join(values) or None)
-    return groups
-
-
 def next_stratum(review: ReviewRow, draws: Sequence[Draw]) -> int | None:
     """The stratum of the next draw; None: all is drawn. It depends on draws and judgements before it only.
 
@@ -207,8 +148,6 @@ def next_stratum(review: ReviewRow, draws: Sequence[Draw]) -> int | None:
             return None
         is_match, stratum = next_group(first, different, review.at_most)
         return 0 if is_match else 1 + stratum
-    if review.question == "uncertain":
-        return 0 if len(draws) < int(review.strata[0]["items"]) else None
     judgements, _ = evidence_of(review, counted_draws(draws))
     if review.n_unstratified_draws is None and not judgements.draws_alike():
         review.n_unstratified_draws = len(draws)
@@ -235,7 +174,6 @@ NEAR: Final = 10
 KINDS: Final[dict[Question, tuple[DecisionCode, ...]]] = {
     "false-matches": (DecisionCode.MATCH,),
     "missed-matches": (DecisionCode.MATCH, DecisionCode.DIFFERENT),
-    "uncertain": (DecisionCode.REVIEW,),
 }
 Item = dict[str, Any]
 _BLANK: Final[Item] = {
@@ -357,7 +295,6 @@ def item_rows(review_id: str, strata: Sequence[Stratum]) -> list[dict[str, Any]]
             "stratum": number,
             "place": place,
             "draw": None,
-            "needs_second": False,
             "holder": None,
             "held_until": None,
         }
@@ -388,9 +325,8 @@ _CONTRADICTED = Counter(
 class Reviews:
     """Draws decisions at random, takes judgements, and says what they show of all decisions."""
 
-    def __init__(self, db: Database, store: ModelStore) -> None:
+    def __init__(self, db: Database) -> None:
         self._db = db
-        self._store = store
 
     def model_of(self, request: ReviewRequest) -> str | None:
         """The model that a review is about, whose rights it takes; None: a list that names none."""
@@ -427,7 +363,6 @@ class Reviews:
                 question=request.question,
                 at_most=request.at_most,
                 confidence=request.confidence,
-                second_share=request.judged_twice,
                 strata=[
                     {"decision": stratum.decision, "size": stratum.size, "items": len(stratum.items)}
                     for stratum in strata
@@ -450,25 +385,12 @@ class Reviews:
                 f"review:{review.id}",
                 after={**facts, "question": review.question},
             )
-            return _out(session, review)
+            return _out(review)
 
-    def get(self, review_id: str, group_by: str | None = None) -> ReviewOut:
-        """A review and what it has shown so far, by a field of its records where one is named, or `UnknownReview`."""
+    def get(self, review_id: str) -> ReviewOut:
+        """A review and what it has shown so far, or `UnknownReview`."""
         with self._db.read() as session:
-            row = _existing(session, review_id)
-            rows = repository.drawn_items(session, review_id)
-            draws = draws_of(row, rows)
-            parts = {
-                "by_score": breakdown(draws, score_ranges([row.score for row in rows])),
-                "by_version": breakdown(draws, [row.version for row in rows]),
-                "by_gallery": breakdown(draws, [row.gallery or None for row in rows]),
-            }
-            if group_by is not None:
-                sides = repository.drawn_sides(session, review_id)
-                parts["by_group"] = breakdown(draws, groups_of(sides, group_by))
-            return _out(session, row).model_copy(
-                update={name: [JudgedPart(**part) for part in listing] for name, listing in parts.items()}
-            )
+            return _out(_existing(session, review_id))
 
     def delete(self, review_id: str) -> None:
         """Delete a review with what it holds of people, or `UnknownReview`. The audit log still says that it was."""
@@ -490,9 +412,7 @@ class Reviews:
         before = start_of(limit, cursor, float, str)
         with self._db.read() as session:
             rows = repository.page(session, limit + 1, before, models)
-            return page_of(
-                ReviewPage, rows, limit, lambda row: (row.created_at, row.id), lambda row: _out(session, row)
-            )
+            return page_of(ReviewPage, rows, limit, lambda row: (row.created_at, row.id), _out)
 
     def next(self, review_id: str, reviewer: str, n: int) -> ItemsToJudge:
         """Pairs for a reviewer: those they have already, those that nobody has any more, then new draws."""
@@ -501,7 +421,7 @@ class Reviews:
             now = self._db.now(session)
             items = repository.held_items(session, review_id, reviewer, now, n)
             if len(items) < n:
-                items += repository.free_items(session, review_id, reviewer, now, n - len(items))
+                items += repository.free_items(session, review_id, now, n - len(items))
             if len(items) < n and not review.progress["enough"]:
                 items += _draw(session, review, n - len(items))
             for item in items:
@@ -509,8 +429,8 @@ class Reviews:
             return ItemsToJudge(items=[_item_out(item) for item in items])
 
     def judge(self, review_id: str, outcomes: Sequence[Outcome], caller: str) -> ReviewOut:
-        """Take judgements. One by the same reviewer on the same pair replaces the earlier one; one by another measures
-        agreement and does not change what counts."""
+        """Take judgements. One by the same reviewer on the same pair replaces the earlier one; one by another is kept
+        and does not count."""
         with self._db.write() as session:
             review = _existing(session, review_id, lock=True)
             now = self._db.now(session)
@@ -539,9 +459,16 @@ class Reviews:
                 if happened:
                     facts = {name: review.progress[name] for name in ("judged", "wrong", "bound")}
                     record(session, now, action, f"review:{review_id}", after=facts)
-            answer = _out(session, review)
+            answer = _out(review)
         if alarmed:
-            self._alarm(answer)
+            _ALARMS.labels(review.model or "").inc()
+            facts = {
+                "review": answer.id,
+                "model": answer.model,
+                "judged": answer.judged,
+                "wrong": answer.wrong,
+            }
+            log.warning("a review shows more wrong decisions than allowed", extra=facts)
         return answer
 
     def report_outcomes(self, request: ElsewhereRequest, caller: str) -> ElsewhereOut:
@@ -588,44 +515,6 @@ class Reviews:
         self._db.truncate_log()
         return RefsErased(**facts)
 
-    def _alarm(self, review: ReviewOut) -> None:
-        """Tell of a review that shows too many wrong decisions; with a policy, production falls back."""
-        _ALARMS.labels(review.model or "").inc()
-        log.warning(
-            "a review shows more wrong decisions than allowed",
-            extra={
-                "review": review.id,
-                "model": review.model,
-                "judged": review.judged,
-                "wrong": review.wrong,
-            },
-        )
-        if review.model is None:
-            return
-        try:
-            self._fall_back(review, review.model)
-        except PairmarkError as error:
-            # The judgements are taken: a model that is gone, or a version that may not serve, is no reason to refuse.
-            log.warning("production could not fall back", extra={"review": review.id, "reason": error.detail})
-
-    def _fall_back(self, review: ReviewOut, model: str) -> None:
-        policy = self._store.model(model).policy.reviews
-        if policy is None or not policy.fall_back:
-            return
-        moves = self._store.history(model, PRODUCTION, limit=1).items
-        if not moves or moves[0].previous is None:
-            return
-        # Only from the version that the judged decisions are of.
-        if review.source.get("versions") != [moves[0].version]:
-            return
-        self._store.promote(
-            model,
-            PRODUCTION,
-            moves[0].previous,
-            by=f"review:{review.id}",
-            reason=f"review {review.id}: {review.wrong} of {review.judged} drawn decisions are wrong",
-        )
-
 
 def _gallery_model(session: Session, gallery: str) -> tuple[str, str]:
     model = None if "\x00" in gallery else repository.gallery_model(session, gallery)
@@ -656,7 +545,6 @@ def _draw(session: Session, review: ReviewRow, n: int) -> list[ReviewItem]:
         if item is None:
             break
         item.draw = review.drawn
-        item.needs_second = secrets.randbelow(10**6) < review.second_share * 10**6
         review.drawn += 1
         draws.append(draws_of(review, [(item.stratum, item.erased, None, None)])[0])
         session.flush()
@@ -699,27 +587,19 @@ def _item_out(item: ReviewItem) -> ItemToJudge:
     )
 
 
-def _out(session: Session, review: ReviewRow) -> ReviewOut:
-    pairs, agreed = repository.agreement(session, review.id)
-    sizes = sizes_of(review)
+def _out(review: ReviewRow) -> ReviewOut:
     undrawn = sum(int(stratum["items"]) for stratum in review.strata) - review.drawn
-    progress = review.progress
     return ReviewOut(
         **{name: getattr(review, name) for name in _SHOWN},
-        chosen=review.question == "uncertain",
-        population=sum(sizes),
-        **progress,
+        **review.progress,
+        population=sum(sizes_of(review)),
         exhausted=undrawn <= 0,
-        agreement=Agreement(pairs=pairs, agreed=agreed),
         statement=_statement(review),
     )
 
 
 def _statement(review: ReviewRow) -> str:
     sizes, progress = sizes_of(review), review.progress
-    if review.question == "uncertain":
-        judged = f"{progress['judged']:,} of {sum(sizes):,} pairs judged"
-        return f"{judged}; they were chosen by their score, so no bound follows"
     if review.question == "missed-matches":
         what = f"of the same pairs among {sum(sizes):,} decisions are missed"
     else:

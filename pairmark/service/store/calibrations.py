@@ -36,7 +36,6 @@ from pairmark.schemas.models import (
 )
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
-from pairmark.service.blobs.local import size_of
 from pairmark.service.datasets.data import LabelledData, rows_of_ids
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import bump_revision
@@ -59,7 +58,6 @@ from pairmark.service.heldout.report import (
     read_trained_on,
     without_groups,
 )
-from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenant_of
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.store import repository
@@ -352,9 +350,6 @@ class Calibrations:
                         repository.set_calibration(
                             session, owner.id, model[1], row.id, only_if_none=default is None
                         )
-                row.size_bytes = size_of(blobs, blob)
-                owned = name if model is None else model[0]
-                check_quotas(session, self._versions.settings, owned, bytes=row.size_bytes)
                 after = {
                     "name": name,
                     "version": None if model is None else f"{model[0]}:{model[1]}",
@@ -362,7 +357,7 @@ class Calibrations:
                     "blob": blob,
                     "default": default,
                 }
-                tenant = tenant_of(owned)
+                tenant = tenant_of(name if model is None else model[0])
                 record(
                     session, now, "calibration.create", f"calibration:{row.id}", after=after, tenant=tenant
                 )

@@ -25,12 +25,10 @@ from pairmark.schemas.models import (
 )
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
-from pairmark.service.blobs.local import size_of
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import Conflict, PreconditionFailed
 from pairmark.service.heldout.report import TrainedOn, overlap_with, read_trained_on
-from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.settings import Settings
@@ -105,20 +103,14 @@ class ModelStore:
         now = self._db.now(session)
         model = repository.ensure_model(session, new.model, now)
         row = repository.add_version(session, model, new, now)
-        row.size_bytes = size_of(self._blobs, new.artefact, new.report)
-        check_quotas(session, self._versions.settings, new.model, bytes=row.size_bytes)
         if new.calibration is not None:
             calibration = repository.add_calibration(
                 session, new.calibration, model_id=model.id, version=row.version, now=now
             )
             row.calibration_id = calibration.id
-            calibration.size_bytes = size_of(self._blobs, calibration.blob)
             if new.among is not None:
                 child = replace(new.among, parent_id=calibration.id)
-                among = repository.add_calibration(
-                    session, child, model_id=model.id, version=row.version, now=now
-                )
-                among.size_bytes = size_of(self._blobs, among.blob)
+                repository.add_calibration(session, child, model_id=model.id, version=row.version, now=now)
             session.flush()
         what = f"model:{model.name}:{row.version}"
         record(session, now, "version.create", what, after={**_facts(row), **_mark(new)})

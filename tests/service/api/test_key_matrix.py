@@ -42,8 +42,8 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
     ),
     (
         {ADMIN},
-        "delete_version list_keys create_key rotate_key revoke_key list_audit get_settings list_tenants "
-        "get_tenant set_quotas create_webhook list_webhooks delete_webhook list_deliveries",
+        "delete_version list_keys create_key rotate_key revoke_key list_audit get_settings "
+        "create_webhook list_webhooks delete_webhook list_deliveries",
     ),
     (
         {GALLERY, READ, ITEMS, ADMIN},

@@ -34,9 +34,9 @@ function reviewed(place) {
     },
     async judge(item, word) {
       const now = await api("POST", `${path}/outcomes`, { outcomes: [{ item: item.item, same: SAYS[word] }] });
-      if ($("#curve")) draw(now.curve, Number(place.dataset.atMost));
+      draw(now.curve, Number(place.dataset.atMost));
       $("#statement").textContent = now.statement;
-      const facts = { expected_more: "–", agreement: `${now.agreement.agreed} of ${now.agreement.pairs} agree` };
+      const facts = { expected_more: "–" };
       for (const name of ["judged", "waiting", "wrong", "expected_more"]) if (now[name] !== null) facts[name] = count(now[name]);
       for (const [name, words] of Object.entries(facts)) $$(`[data-fact="${name}"]`).forEach((one) => (one.textContent = words));
     },
@@ -100,7 +100,7 @@ function start(place, source) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
     if ($(`[data-says="${KEYS[event.key]}"]`, place)) act(KEYS[event.key]);
   });
-  if ($("#curve")) draw(JSON.parse($("#curve").dataset.curve), Number(place.dataset.atMost));
+  draw(JSON.parse($("#curve").dataset.curve), Number(place.dataset.atMost));
   fill().catch((error) => say(problem, error)).finally(show);
 }
 
