@@ -119,7 +119,7 @@ def _key(folder: str, tenant: str) -> str:
 
     settings = Settings(home=Path(folder))
     with open_database(settings) as database:
-        return Keys(database, settings).create(tenant, ["score", "train"], tenant=tenant).key
+        return Keys(database).create(tenant, ["score", "train"], tenant=tenant).key
 
 
 def _waits(port: int, request: bytes, times: int) -> list[float]:

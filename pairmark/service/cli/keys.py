@@ -138,4 +138,4 @@ def opened_keys(config: Settings, *, prepare: bool = True) -> Iterator[Keys]:
     if prepare:
         prepare_database(config)
     with open_database(config) as database:
-        yield Keys(database, config)
+        yield Keys(database)

@@ -153,12 +153,12 @@ class OperatingPoints:
             )
         except InsufficientCalibrationData as error:
             smallest, needed = (
-                told.get("finite-sample") for told in (error.smallest_fpr, error.required_units)
+                error.smallest_fpr.get("finite-sample"),
+                error.required_units.get("finite-sample"),
             )
-            ways = ways_from(fpr, smallest, needed, calibration.counted) if request.fnr is None else []
             raise UnsupportedRate(
                 str(error),
-                ways=ways,
+                ways=ways_from(fpr, smallest, needed, calibration.counted) if request.fnr is None else [],
                 smallest_fpr=plain(error.smallest_fpr),
                 required_units=plain(error.required_units),
                 alternatives=plain(error.alternatives),
