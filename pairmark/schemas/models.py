@@ -481,16 +481,6 @@ class ErrorsOut(Answer):
     more: bool = Field(description="whether there are more errors than were kept or requested")
 
 
-class ScoreHistograms(Answer):
-    """Scores of the held-out pairs, counted in bins. The outermost bins include all scores beyond them."""
-
-    edges: list[float] = Field(
-        description="edges of the bins, one more than there are bins", examples=[[-6.0, -2.0, 2.0, 6.0]]
-    )
-    same: list[int] = Field(description="number of same pairs in each bin", examples=[[3, 60, 340]])
-    different: list[int] = Field(description="number of different pairs in each bin", examples=[[812, 95, 4]])
-
-
 class PromisedRate(Answer):
     """What a version guarantees at one false positive rate, or why it does not."""
 
@@ -529,25 +519,14 @@ class PromisedRate(Answer):
 
 
 class ModelCard(Answer):
-    """A model card, after Mitchell et al. (2019)."""
+    """What data are behind a version, and what it cannot do."""
 
-    details: list[str] = Field(
-        description="about the model: learner, version, date", examples=[["people, version 1: PLDA."]]
-    )
-    intended_use: list[str] = Field(
-        description="what the model is for",
-        examples=[["Made for decisions about pairs and searches of galleries."]],
-    )
     training_data: list[str] = Field(
         description="the data that it learned from", examples=[["Dataset people:1."]]
     )
     evaluation_data: list[str] = Field(
         description="the data that it was measured on",
         examples=[["Open-set: nobody in the calibration and test parts was seen in training."]],
-    )
-    factors: list[str] = Field(
-        description="what its errors may depend on",
-        examples=[["Rates by group of people were not measured."]],
     )
     limits: list[str] = Field(
         description="what the model cannot do",
@@ -567,9 +546,6 @@ class ReportOut(Answer):
         description="the comparison with baselines; null: there is none"
     )
     roc: RocOut | None = Field(description="the ROC curve; null: there is none")
-    histograms: ScoreHistograms | None = Field(
-        description="held-out scores, counted in bins; null: there are none"
-    )
     evidence: Evidence | None = Field(
         description="likelihood ratios, gallery searches and errors by number of enrolled samples, on held-out "
         "people; null for versions that do not score pairs, or were trained by an earlier release"

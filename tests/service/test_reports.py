@@ -1,4 +1,4 @@
-"""What training found out: hardest errors by row, histograms, the leaderboard, all in one report."""
+"""What training found out: hardest errors by row, the leaderboard, all in one report."""
 
 from __future__ import annotations
 
@@ -59,10 +59,6 @@ def test_the_report_holds_everything(noisy):
     assert report.version.model == "noisy"
     assert report.leaderboard.items[0].value >= report.leaderboard.items[-1].value
     assert len(report.roc.fpr) == len(report.roc.tpr)
-    histograms = report.histograms
-    assert len(histograms.edges) == len(histograms.same) + 1 == len(histograms.different) + 1
-    parts = report.version.facts["parts"]
-    assert sum(histograms.same) + sum(histograms.different) == parts["test_pairs"]
     report.model_dump_json()
 
 

@@ -35,7 +35,6 @@ from pairmark.service.reviews.reviews import JudgedPairs, Reviews
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.settings import Settings
 from pairmark.service.shares import Turns
-from pairmark.service.store.refs import PRODUCTION
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.validation import TrainingQueue
 from pairmark.service.webhooks.webhooks import Webhooks
@@ -69,7 +68,7 @@ class Services:
         self.judged_pairs = JudgedPairs(self.database, self.datasets)
         self.recorder = DecisionRecorder(self.database)
         self.rates = Rates(settings.home / "rates")
-        self.readiness = TimedQuestion(self._condition)
+        self.readiness = TimedQuestion(self._n_workers)
         self.readings = TimedQuestion(self._read)
         self.events = EventWatch(lambda after: asyncio.to_thread(self.queue.jobs_since, after))
         self.audit = AuditLog(self.database)
@@ -96,9 +95,8 @@ class Services:
 
         return Provider(self.settings)
 
-    def _condition(self) -> tuple[int, list[str]]:
-        """Workers that are alive, and versions in production whose calibration is gone."""
-        return len(self.queue.workers()), self.store.uncalibrated(PRODUCTION)
+    def _n_workers(self) -> int:
+        return len(self.queue.workers())
 
     def _read(self) -> Readings:
         largest, items = self.galleries.sizes(SHOWN)

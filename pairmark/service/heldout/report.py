@@ -271,13 +271,6 @@ def hard_pairs(arrays: Mapping[str, NDArray[Any]], kind: ErrorKind) -> HardPairs
     )
 
 
-def histograms(arrays: Mapping[str, NDArray[Any]]) -> dict[str, list[Any]] | None:
-    """Counts of scores by bin, JSON-able; None where they were not kept."""
-    if "histogram_edges" not in arrays:
-        return None
-    return {name: arrays[f"histogram_{name}"].tolist() for name in ("edges", "same", "different")}
-
-
 MAX_GROUPS = 100
 CONFIDENCE = 0.95
 

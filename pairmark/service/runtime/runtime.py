@@ -7,7 +7,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from pairmark.models.calibration.promises import units_needed
 from pairmark.models.registry import spec_of
 from pairmark.models.warmup import warm_loaded
 from pairmark.schemas.models import ReviewPolicy
+from pairmark.service.caches import BoundedCache
 from pairmark.service.db import Database
 from pairmark.service.errors import (
     DamagedRow,
@@ -48,21 +49,6 @@ from pairmark.service.store.store import ModelStore
 CONFIDENCE = 0.95
 
 
-class CalibrationOwner(NamedTuple):
-    """Whose a calibration is.
-
-    Attributes
-    ----------
-    version : name and version of the model that it was made for; None: scores made elsewhere.
-    subjects : the class of subjects that it is of; None: single vectors.
-    calibration_name : its own.
-    """
-
-    version: tuple[str, int] | None
-    subjects: SubjectClass | None
-    calibration_name: str
-
-
 class Runtime:
     """What serves: one in each API process."""
 
@@ -75,9 +61,7 @@ class Runtime:
         self.inputs = InputChecks(self.store.calibrations.mark_moved)
         self.warm = False
         self._last_view: CatalogueView | None = None
-        self._by_reference: dict[tuple[str | None, str], LoadedVersion] = {}
-        self._owners: dict[str, CalibrationOwner] = {}
-        self._classes: dict[tuple[str, SubjectClass], str] = {}
+        self._classes: BoundedCache[tuple[str, SubjectClass], str] = BoundedCache(4_096)
         self.batch_place = Places("batch", os.cpu_count() or 1, settings.max_concurrent_batches)
 
     async def version_for(
@@ -87,22 +71,12 @@ class Runtime:
         view = await self._view()
         if not visible.everything:
             ref = view.restricted_ref(ref, capability, visible)
-        version = self._by_reference.get((ref, capability))
-        if version is not None and self.versions.at_hand(version.entry) is not None:
-            return version
         try:
             entry = view.resolve(ref, capability, visible)
         except UnknownModel:
             # It may be younger than the view: a job that has just ended, say, on another process's word.
-            view = await self.catalogue.looked_up()
-            entry = view.resolve(ref, capability, visible)
-        version = await self.versions.get(entry, _alias_of(ref))
-        if version.entry is entry and view is self._last_view:
-            # References come from clients: the cache must not grow with every spelling they try.
-            if len(self._by_reference) >= 1024:
-                self._by_reference.clear()
-            self._by_reference[(ref, capability)] = version
-        return version
+            entry = (await self.catalogue.looked_up()).resolve(ref, capability, visible)
+        return await self.versions.get(entry, _alias_of(ref))
 
     async def version(self, name: str, version: int) -> LoadedVersion:
         """A version by its number, loaded and warm, whatever it can do."""
@@ -141,7 +115,7 @@ class Runtime:
         if method == "auto" and version is not None:
             allowed = self._allows_asymptotic(version.entry.name)
         elif method == "auto":
-            owner = (await self._owner(calibration)).version
+            owner = (await self._calibration(calibration)).owner
             allowed = self._allows_asymptotic("" if owner is None else owner[0])
         request = PointRequest(calibration, fpr, confidence, method, fnr, simultaneous, allowed)
         point = self.points.at_hand(request)
@@ -160,7 +134,7 @@ class Runtime:
         calibration = calibration or (None if version is None else version.calibration_id)
         if calibration is None:
             return None
-        return (await asyncio.to_thread(self.points.fetch, calibration)).calibration.inputs
+        return (await self._calibration(calibration)).calibration.inputs
 
     async def ratios(
         self,
@@ -172,7 +146,7 @@ class Runtime:
     ) -> Ratios:
         """The likelihood ratios that a request asks for; parameters as `operating_point`."""
         calibration_id = await self._calibration_for(version, calibration, subjects)
-        entry = await asyncio.to_thread(self.points.fetch, calibration_id)
+        entry = await self._calibration(calibration_id)
         maps = entry.calibration.likelihood_ratios
         if maps is None:
             raise ModelNotCapable(
@@ -214,7 +188,8 @@ class Runtime:
         self, version: LoadedVersion | None, calibration: str, subjects: SubjectClass | None
     ) -> SubjectClass | None:
         """The class of subjects that is still to be looked for; None where the named calibration is of this one."""
-        owner, own, _ = await self._owner(calibration)
+        entry = await self._calibration(calibration)
+        owner, own = entry.owner, entry.subjects
         if owner is not None and version is not None and owner != (version.entry.name, version.entry.version):
             raise InvalidInput(
                 f"calibration {calibration!r} was made for {owner[0]}:{owner[1]}, not for "
@@ -251,9 +226,7 @@ class Runtime:
                 raise UnsupportedRate(
                     error.detail, **{**error.facts, "required_units": required_units}
                 ) from error
-            if len(self._classes) >= 4096:
-                self._classes.clear()
-            self._classes[key] = calibration_id
+            self._classes.put(key, calibration_id)
         return calibration_id
 
     def review_policy(self, model: str) -> ReviewPolicy | None:
@@ -274,14 +247,15 @@ class Runtime:
         with contextlib.suppress(UnknownCalibration, DamagedRow):
             # One of a version may be named by who may use its model. Scores of another system belong to no model: a
             # key for some models never names them, whatever they are called; one of a whole tenant does, by their name.
-            owner, _, name = await self._owner(calibration)
-            if (owner[0] if owner else name) in names and (owner or names.members is None):
+            entry = await self._calibration(calibration)
+            owner = entry.owner
+            if (owner[0] if owner else entry.name) in names and (owner or names.members is None):
                 return
         raise unknown_calibration(calibration)
 
     async def model_of_calibration(self, calibration: str) -> dict[str, Any] | None:
         """The version a calibration was made for, as answers name it; None for scores made elsewhere."""
-        owner = (await self._owner(calibration)).version
+        owner = (await self._calibration(calibration)).owner
         if owner is None:
             return None
         name, version = owner
@@ -293,14 +267,8 @@ class Runtime:
             )
         return {"name": name, "version": version, "kind": entry.kind}
 
-    async def _owner(self, calibration: str) -> CalibrationOwner:
-        owner = self._owners.get(calibration)
-        if owner is None:
-            entry = await asyncio.to_thread(self.points.fetch, calibration)
-            if len(self._owners) >= 4096:
-                self._owners.clear()
-            owner = self._owners[calibration] = CalibrationOwner(entry.owner, entry.subjects, entry.name)
-        return owner
+    async def _calibration(self, calibration_id: str) -> LoadedCalibration:
+        return await asyncio.to_thread(self.points.fetch, calibration_id)
 
     def request_work(self) -> RequestWork:
         return RequestWork(self.batch_place)
@@ -336,7 +304,6 @@ class Runtime:
             view = await self.catalogue.refreshed()
         if view is not self._last_view:
             self._last_view = view
-            self._by_reference.clear()
             self.versions.forget_deleted(view)
         return view
 

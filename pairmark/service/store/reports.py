@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +16,6 @@ from pairmark.schemas.models import (
     ModelCard,
     PromisedRate,
     ReportOut,
-    ScoreHistograms,
     VersionOut,
 )
 from pairmark.service.errors import InvalidInput, ModelNotCapable, UnsupportedRate
@@ -25,7 +23,6 @@ from pairmark.service.heldout.report import (
     KEPT,
     ErrorKind,
     hard_pairs,
-    histograms,
     read_arrays,
     read_evidence,
     read_roc,
@@ -34,39 +31,12 @@ from pairmark.service.store.calibrations import Calibrations
 from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import ModelVersion
 
-_USES = {
-    "similarity": "scoring how alike two inputs are",
-    "match": "deciding whether two inputs are the same at a false positive rate of your choice",
-    "search": "searching a gallery for the most similar items",
-    "embed": "turning inputs into vectors",
-    "classify": "naming the class of an input",
-    "rank-labels": "ordering labels for an input",
-}
-
 
 def model_card(version: VersionOut, promises: list[PromisedRate], evidence: Evidence | None) -> ModelCard:
-    """The sections of Mitchell et al. (2019), as far as the store knows them; nothing is invented."""
-    lineage, facts = version.lineage, version.facts
-    details = [
-        f"{version.model}, version {version.version}: {version.title or version.kind}.",
-        f"Registered {version.created_at}, by job {lineage.job}, code {lineage.code_version}."
-        if lineage.job
-        else f"Registered {version.created_at}, code {lineage.code_version}.",
-        f"It takes vectors of {version.n_features} features.",
-        f"The artefact's sha256 is {lineage.artefact_sha256}.",
-    ]
-    uses = [_USES[name] for name in version.capabilities if name in _USES]
-    intended = [f"Made for {_enumeration(uses)}."] if uses else []
-    intended.append(
-        "It knows what its training data show: use it for people and recordings of the same kind, and measure it again "
-        "where they differ."
-    )
+    """What data are behind a version, and what it cannot do, as far as the store knows; nothing is invented."""
     return ModelCard(
-        details=details,
-        intended_use=intended,
         training_data=_training(version),
-        evaluation_data=_evaluation(facts, version.metrics),
-        factors=_factors(version.metrics),
+        evaluation_data=_evaluation(version.facts, version.metrics),
         limits=_limits(version, promises, evidence),
     )
 
@@ -101,20 +71,11 @@ def _evaluation(facts: dict[str, Any], metrics: dict[str, Any]) -> list[str]:
     return sentences
 
 
-def _factors(metrics: dict[str, Any]) -> list[str]:
-    groups = metrics.get("groups")
-    if not isinstance(groups, dict):
-        return [
-            "Rates by group of people were not measured: train with a dataset that has a group column and "
-            "groups set to compare to know them."
-        ]
-    sentences = ["Rates by group of people were measured; see the section on groups."]
-    return sentences + [f"Warning: {warning}." for warning in groups.get("warnings", [])]
-
-
 def _limits(version: VersionOut, promises: list[PromisedRate], evidence: Evidence | None) -> list[str]:
     doubts = (version.facts.get("suspects") or {}).get("text")
     sentences = [doubts] if doubts else []
+    if any(calibration.imported == "unsigned" for calibration in version.calibrations):
+        sentences.append("Its figures are the claim of an unsigned file: nothing here measured them.")
     if "match" in version.capabilities:
         if not promises:
             sentences.append("It has no calibration of its own, so it promises no false positive rate.")
@@ -152,7 +113,7 @@ CONFIDENCE = 0.95
 
 
 class Reports:
-    """ROC, leaderboard, hardest errors and score histograms of versions."""
+    """ROC, leaderboard and hardest errors of versions."""
 
     def __init__(self, versions: VersionStore, calibrations: Calibrations) -> None:
         self._versions = versions
@@ -205,13 +166,19 @@ class Reports:
 
     def report(self, version: VersionOut) -> ReportOut:
         row = self._versions.row(version.model, version.version)
-        score_histograms = evidence = roc = None
+        evidence = roc = None
         if row.report is not None:
-            folder = self._versions.blobs.folder(row.report)
-            score_histograms, evidence = histograms(read_arrays(folder)), read_evidence(folder)
+            evidence = read_evidence(self._versions.blobs.folder(row.report))
             roc = self.roc(version.model, version.version)
         promises = [] if row.calibration_id is None else self._promises(row.calibration_id)
-        return report_of(version, promises, leaderboard_of(row), roc, score_histograms, evidence)
+        return ReportOut(
+            version=version,
+            card=model_card(version, promises, evidence),
+            promises=promises,
+            leaderboard=leaderboard_of(row),
+            roc=roc,
+            evidence=evidence,
+        )
 
     def _promised(self, calibration_id: str) -> list[PromisedRate]:
         calibration, _ = self._calibrations.load(calibration_id)
@@ -256,23 +223,3 @@ def leaderboard_of(row: ModelVersion) -> LeaderboardOut | None:
     if board is None:
         return None
     return LeaderboardOut.model_validate({**board, "race": row.facts.get("race")})
-
-
-def report_of(
-    version: VersionOut,
-    promises: list[PromisedRate],
-    leaderboard: LeaderboardOut | None,
-    roc: RocOut | None,
-    score_histograms: Mapping[str, Any] | None,
-    evidence: Evidence | None,
-) -> ReportOut:
-    """Everything that is known of a version, in one document."""
-    return ReportOut(
-        version=version,
-        card=model_card(version, promises, evidence),
-        promises=promises,
-        leaderboard=leaderboard,
-        roc=roc,
-        histograms=None if score_histograms is None else ScoreHistograms.model_validate(score_histograms),
-        evidence=evidence,
-    )

@@ -255,14 +255,6 @@ def blobs_of(version: ModelVersion, calibrations: Sequence[CalibrationRow]) -> l
 
 
 _OF_ALIAS = (AliasRow.model_id == ModelVersion.model_id) & (AliasRow.version == ModelVersion.version)
-_CALIBRATED = (
-    select(ModelRow.name, ModelVersion.version)
-    .join(ModelVersion, ModelVersion.model_id == ModelRow.id)
-    .outerjoin(CalibrationRow, CalibrationRow.id == ModelVersion.calibration_id)
-    .where(ModelVersion.calibration_id.is_not(None))
-    .order_by(ModelRow.name, ModelVersion.version)
-)
-"""Versions that name a calibration, beside its row or, where that is lost, none."""
 
 
 def versions_in_use(session: Session) -> list[tuple[str, int]]:
@@ -279,28 +271,15 @@ def versions_in_use(session: Session) -> list[tuple[str, int]]:
     return [(row[0], row[1]) for row in session.execute(statement)]
 
 
-def lost_calibrations(session: Session, alias: str | None = None) -> list[tuple[str, int, str]]:
-    """Name, version and calibration of every version whose calibration is not there; with ``alias``, of those that it
-    holds."""
-    statement = _CALIBRATED.add_columns(ModelVersion.calibration_id).where(CalibrationRow.id.is_(None))
-    if alias is not None:
-        statement = statement.join(AliasRow, _OF_ALIAS).where(AliasRow.alias == alias)
-    return [(row[0], row[1], str(row[2])) for row in session.execute(statement.limit(20))]
-
-
-def calibration_blobs(session: Session, alias: str) -> dict[str, str]:
-    """Blob of the calibration that decides each version that an alias holds, by ``name:version``."""
-    statement = _CALIBRATED.add_columns(CalibrationRow.blob).join(AliasRow, _OF_ALIAS)
-    statement = statement.where(AliasRow.alias == alias, CalibrationRow.id.is_not(None))
-    return {f"{name}:{version}": blob for name, version, blob in session.execute(statement)}
-
-
-def calibrations_in_use(session: Session, alias: str | None = None) -> list[tuple[str, int, float]]:
-    """Name, version and time of the calibration of every version that an alias (or this one) holds."""
-    statement = _CALIBRATED.add_columns(CalibrationRow.created_at).join(AliasRow, _OF_ALIAS).distinct()
-    statement = statement.where(CalibrationRow.id.is_not(None))
-    if alias is not None:
-        statement = statement.where(AliasRow.alias == alias)
+def calibrations_in_use(session: Session, alias: str) -> list[tuple[str, int, float]]:
+    """Name, version and time of the calibration of every version that an alias holds."""
+    statement = (
+        select(ModelRow.name, ModelVersion.version, CalibrationRow.created_at)
+        .join(ModelVersion, ModelVersion.model_id == ModelRow.id)
+        .join(CalibrationRow, CalibrationRow.id == ModelVersion.calibration_id)
+        .join(AliasRow, _OF_ALIAS)
+        .where(AliasRow.alias == alias)
+    )
     return [(row[0], row[1], row[2]) for row in session.execute(statement)]
 
 

@@ -1,4 +1,8 @@
-"""The interface of the model store: versions, aliases with history, artefacts, calibrations."""
+"""The life of a version: registered by a job or an import, calibrated, promoted by an alias, served, deleted.
+
+`ModelStore` is the interface; `VersionStore` finds rows and loads learners, `Calibrations` makes thresholds,
+`import_version` and `export_version` move a version between services, `Reports` says what is known of it.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +56,6 @@ from pairmark.service.store.versions import (
 from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
 
 VERSIONS_SHOWN = 100
-BLOBS_AT_A_TIME = 20
 
 
 class ModelStore:
@@ -71,8 +74,6 @@ class ModelStore:
         self.candidates = CandidateScorer(self._versions, self.calibrations)
         self.evaluations = Evaluations(self._versions, self.calibrations)
         self.reports = Reports(self._versions, self.calibrations)
-        self._next_blob = 0
-        self._missing: set[str] = set()
 
     # Versions
 
@@ -128,23 +129,6 @@ class ModelStore:
         with self._db.read() as session:
             model, row = self._versions.resolved(session, parsed)
             return model.name, row.version
-
-    def uncalibrated(self, alias: str) -> list[str]:
-        """Versions that an alias holds whose calibration is not there."""
-        with self._db.read() as session:
-            lost = [f"{name}:{version}" for name, version, _ in repository.lost_calibrations(session, alias)]
-            blobs = repository.calibration_blobs(session, alias)
-        return sorted({*lost, *self._without_blob(blobs)})
-
-    def _without_blob(self, blobs: dict[str, str]) -> list[str]:
-        """Versions whose calibration's blob is not there. Only some are looked for at a time: S3 takes a moment for
-        each, and this is asked every few seconds."""
-        names = sorted(blobs)
-        at = self._next_blob % max(len(names), 1)
-        self._next_blob = at + BLOBS_AT_A_TIME
-        looked_for = {*(names[at:] + names[:at])[:BLOBS_AT_A_TIME], *(self._missing & set(names))}
-        self._missing = {name for name in looked_for if not self._versions.blobs.exists(blobs[name])}
-        return sorted(self._missing)
 
     def version_of_job(self, job_id: str) -> int | None:
         """The number of the version that a job registered, if it did."""

@@ -174,6 +174,8 @@ def version_promise(row: ModelVersion, calibrations: Iterable[CalibrationRow]) -
     parts = row.facts.get("parts", {})
     if calibration is None or "n_units" not in calibration.summary or "calibration_rows" not in parts:
         return None
+    if imported_as(calibration) == "unsigned":
+        return None
     if calibration.summary.get("independent_rows"):
         return None
     own = calibration.summary.get("dataset") == row.lineage.get("dataset")
