@@ -170,7 +170,8 @@ class Reports:
         if row.report is not None:
             evidence = read_evidence(self._versions.blobs.folder(row.report))
             roc = self.roc(version.model, version.version)
-        promises = [] if row.calibration_id is None else self._promises(row.calibration_id)
+        claimed = any(calibration.imported == "unsigned" for calibration in version.calibrations)
+        promises = [] if row.calibration_id is None or claimed else self._promises(row.calibration_id)
         return ReportOut(
             version=version,
             card=model_card(version, promises, evidence),
