@@ -8,24 +8,22 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 import httpx
 
+from pairmark.client.calls import Blocking, Waiting, connection
 from pairmark.client.galleries import GalleryCalls
-from pairmark.client.links import LinkCalls
 from pairmark.client.models import ModelCalls
-from pairmark.client.operations import OperationCalls
 from pairmark.client.reviews import ReviewCalls
 from pairmark.client.scoring import ScoringCalls
-from pairmark.client.transport import Blocking, Waiting, connection
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Service(ScoringCalls, GalleryCalls, LinkCalls, ModelCalls, ReviewCalls, OperationCalls):
+class Service(ScoringCalls, GalleryCalls, ModelCalls, ReviewCalls):
     """All calls."""
 
 
 class AsyncClient(Service):
-    """The methods of `Client`, to be awaited; `items`, `events` and `pages` are asynchronous iterators.
+    """The methods of `Client`, to be awaited; `items`, `links` and `pages` are asynchronous iterators.
 
     Use it in an ``async with`` block, or await ``close()``. Parameters are those of `Client`; ``transport`` is an
     asynchronous httpx transport. Files are read in the event loop's thread, a piece at a time.
@@ -103,7 +101,7 @@ class Client:
     ----------
     url : address of the service; default PAIRMARK_URL, else http://127.0.0.1:8000.
     api_key : default PAIRMARK_API_KEY.
-    timeout : seconds that one request may take (uploads and event streams: without activity).
+    timeout : seconds that one request may take (uploads: without activity).
     retries : how often a 429 or 503 is tried again after its Retry-After (at most 30 s each).
     transport : an httpx transport, for tests and for the embedded service.
     """
@@ -136,8 +134,6 @@ class Client:
     pages = blocking_iterator(Service.pages)
     similarity = blocking(Service.similarity)
     match = blocking(Service.match)
-    log_lr = blocking(Service.log_lr)
-    decide = blocking(Service.decide)
     explain = blocking(Service.explain)
     rank_labels = blocking(Service.rank_labels)
     classify = blocking(Service.classify)
@@ -145,7 +141,6 @@ class Client:
     search = blocking(Service.search)
     verify = blocking(Service.verify)
     upsert = blocking(Service.upsert)
-    upsert_file = blocking(Service.upsert_file)
     put_gallery = blocking(Service.put_gallery)
     galleries = blocking(Service.galleries)
     gallery = blocking(Service.gallery)
@@ -154,16 +149,13 @@ class Client:
     item = blocking(Service.item)
     erase = blocking(Service.erase)
     calibrate_gallery = blocking(Service.calibrate_gallery)
-    gallery_calibration = blocking(Service.gallery_calibration)
     add_dataset = blocking(Service.add_dataset)
     inspect_dataset = blocking(Service.inspect_dataset)
-    ledger = blocking(Service.ledger)
     datasets = blocking(Service.datasets)
     dataset = blocking(Service.dataset)
     delete_dataset = blocking(Service.delete_dataset)
     train = blocking(Service.train)
     wait = blocking(Service.wait)
-    events = blocking_iterator(Service.events)
     job = blocking(Service.job)
     jobs = blocking(Service.jobs)
     cancel = blocking(Service.cancel)
@@ -171,17 +163,12 @@ class Client:
     models = blocking(Service.models)
     model = blocking(Service.model)
     version = blocking(Service.version)
-    leaderboard = blocking(Service.leaderboard)
-    errors = blocking(Service.errors)
     report = blocking(Service.report)
     report_page = blocking(Service.report_page)
     promote = blocking(Service.promote)
     set_policy = blocking(Service.set_policy)
     link = blocking(Service.link)
     links = blocking_iterator(Service.links)
-    entities = blocking_iterator(Service.entities)
-    link_jobs = blocking_iterator(Service.link_jobs)
-    delete_links = blocking(Service.delete_links)
     create_review = blocking(Service.create_review)
     reviews = blocking_iterator(Service.reviews)
     review = blocking(Service.review)
@@ -189,14 +176,8 @@ class Client:
     judge = blocking(Service.judge)
     report_outcomes = blocking(Service.report_outcomes)
     erase_refs = blocking(Service.erase_refs)
-    create_webhook = blocking(Service.create_webhook)
-    webhooks = blocking_iterator(Service.webhooks)
-    delete_webhook = blocking(Service.delete_webhook)
-    deliveries = blocking_iterator(Service.deliveries)
     calibrate = blocking(Service.calibrate)
-    score_candidates = blocking(Service.score_candidates)
     calibrate_scores = blocking(Service.calibrate_scores)
-    calibration = blocking(Service.calibration)
     evaluate = blocking(Service.evaluate)
     export_version = blocking(Service.export_version)
     import_version = blocking(Service.import_version)

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-import httpx
-import numpy as np
-from numpy.typing import NDArray
 
 from pairmark.client.calls import Calls
 from pairmark.client.encoding import (
+    HAS_NUMPY,
     Progress,
-    ProgressReader,
     Side,
     Vectors,
+    array,
     npz,
     path_part,
     records_of,
-    without_none,
 )
 from pairmark.client.errors import json_of
 from pairmark.schemas.base import Answer
 from pairmark.schemas.galleries import GalleryOut, ItemOut, ReceiptOut, SearchOut, UpsertOut, VerifyOut
-from pairmark.schemas.jobs import JobOut
 
 UPSERT_ROWS = 50_000
-"""Rows of a gallery sent at a time."""
+"""Rows of an array sent at a time."""
+UPSERT_ITEMS = 5_000
+"""Items in JSON sent at a time."""
 
 
 class GalleryCalls(Calls):
@@ -60,9 +55,9 @@ class GalleryCalls(Calls):
         gallery: str,
         items: Sequence[Mapping[str, Any]] | None = None,
         *,
-        ids: Sequence[str] | NDArray[Any] | None = None,
+        ids: Any = None,
         vectors: Any = None,
-        subjects: Sequence[str | None] | NDArray[Any] | None = None,
+        subjects: Any = None,
         model: str | None = None,
         progress: Progress | None = None,
     ) -> UpsertOut:
@@ -85,63 +80,26 @@ class GalleryCalls(Calls):
             raise ValueError("expected either items or the arrays ids and vectors")
         if model is not None:
             await self.put_gallery(gallery, model)
-        if items is None:
-            items = _record_items(ids, vectors, subjects)
         path = f"/galleries/{path_part(gallery)}/items"
         totals: dict[str, Any] = {"upserted": 0, "errors": [], "n_errors": 0}
-        if items is not None:
-            n, size = len(items), 5_000
-        else:
-            rows, names, whose = _arrays(ids, vectors, subjects)
-            n, size = len(rows), UPSERT_ROWS
-        for start in range(0, max(n, 1), size):
+        rows, size = _items(ids, vectors, subjects) if items is None else list(items), UPSERT_ITEMS
+        arrays = {} if rows is not None else _arrays(ids, vectors, subjects)
+        if rows is None:
+            rows, size = arrays["vectors"], UPSERT_ROWS
+        for start in range(0, max(len(rows), 1), size):
             part = slice(start, start + size)
-            if items is not None:
-                answer = await self._send("PUT", path, {"items": list(items[part])})
-            else:
-                body = npz(
-                    ids=names[part], vectors=rows[part], subjects=None if whose is None else whose[part]
-                )
+            if arrays:
+                body = npz(**{name: values[part] for name, values in arrays.items()})
                 headers = {"Content-Type": "application/x-npz"}
                 answer = json_of(await self.request("PUT", path, content=body, headers=headers))
+            else:
+                answer = await self._send("PUT", path, {"items": rows[part]})
             totals["upserted"] += answer["upserted"]
             totals["n_errors"] += answer["n_errors"]
             totals["errors"] += [{**error, "row": error["row"] + start} for error in answer["errors"]]
             if progress is not None:
-                progress(min((start + size) / max(n, 1), 1.0), "enrolling")
+                progress(min((start + size) / max(len(rows), 1), 1.0), "enrolling")
         return UpsertOut.from_json(totals)
-
-    async def upsert_file(
-        self,
-        /,
-        gallery: str,
-        file: str | os.PathLike[str],
-        *,
-        progress: Progress | None = None,
-        **options: Any,
-    ) -> UpsertOut:
-        """Enrol a CSV, Parquet or npz file in one request; ``options`` are ``id``, ``subject`` and
-        ``metadata``."""
-        kinds = {
-            ".csv": "text/csv",
-            ".npz": "application/x-npz",
-            ".parquet": "application/vnd.apache.parquet",
-            ".pq": "application/vnd.apache.parquet",
-        }
-        suffix = Path(file).suffix.lower()
-        if suffix not in kinds:
-            raise ValueError(f"{file}: expected a file named .csv, .npz or .parquet")
-        with open(file, "rb") as stream:
-            reported = ProgressReader(stream, progress or (lambda fraction, stage: None))
-            answer = await self.request(
-                "PUT",
-                f"/galleries/{path_part(gallery)}/items",
-                content=iter(lambda: reported.read(1 << 20), b""),
-                params=without_none(options),
-                headers={"Content-Type": kinds[suffix]},
-                timeout=httpx.Timeout(60.0, read=None),
-            )
-            return UpsertOut.from_json(json_of(answer))
 
     async def put_gallery(self, gallery: str, model: str | None = None) -> GalleryOut:
         """Make a gallery for a model, or move it to another version."""
@@ -180,40 +138,18 @@ class GalleryCalls(Calls):
         path = f"/galleries/{path_part(gallery)}/erase"
         return ReceiptOut.from_json(await self._send("POST", path, {"id": id, "subject": subject}))
 
-    async def calibrate_gallery(
-        self,
-        /,
-        gallery: str,
-        dataset: str | None = None,
-        *,
-        vectors: Any = None,
-        subjects: Any = None,
-        background: bool = False,
-        **options: Any,
-    ) -> Answer:
-        """Calibrate searches with probes of people, some of whom are not enrolled: a dataset, or arrays; ``options``
-        are ``aggregation``, ``keep_probes`` and ``random_state``.
-
-        Parameters
-        ----------
-        background : queue a job and return it; ``wait`` follows it, and ``gallery_calibration`` gets what its
-            ``result`` names.
-        """
-        body = {"dataset": dataset, "vectors": vectors, "subjects": subjects, **options}
-        path = f"/galleries/{path_part(gallery)}/calibrations{'?background=true' if background else ''}"
-        answer = await self._send("POST", path, body, timeout=None)
-        return JobOut.from_json(answer) if background else Answer.from_json(answer)
-
-    async def gallery_calibration(self, gallery: str, id: str) -> Answer:
-        """One calibration of a gallery."""
-        path = f"/galleries/{path_part(gallery)}/calibrations/{path_part(id)}"
-        return Answer.from_json(await self._get(path))
+    async def calibrate_gallery(self, /, gallery: str, dataset: str | None = None, **options: Any) -> Answer:
+        """Calibrate searches with probes of people, some of whom are not enrolled: a dataset, or arrays ``vectors`` and
+        ``subjects``; further ``options`` are ``aggregation``, ``keep_probes`` and
+        ``random_state``."""
+        path, body = f"/galleries/{path_part(gallery)}/calibrations", {"dataset": dataset, **options}
+        return Answer.from_json(await self._send("POST", path, body, timeout=None))
 
 
-def _record_items(ids: Any, vectors: Any, subjects: Any) -> list[dict[str, Any]] | None:
-    """Items of an upsert of records; None for vectors."""
+def _items(ids: Any, vectors: Any, subjects: Any) -> list[dict[str, Any]] | None:
+    """Items of an upsert of records; None for vectors, which travel as npz where there is NumPy."""
     is_listed = isinstance(vectors, Sequence) and bool(vectors) and isinstance(vectors[0], Mapping)
-    records = vectors if is_listed else records_of(vectors)
+    records = vectors if is_listed or not HAS_NUMPY else records_of(vectors)
     if records is None:
         return None
     whose = [None] * len(records) if subjects is None else list(subjects)
@@ -225,12 +161,12 @@ def _record_items(ids: Any, vectors: Any, subjects: Any) -> list[dict[str, Any]]
     ]
 
 
-def _arrays(ids: Any, vectors: Any, subjects: Any) -> tuple[Any, Any, Any]:
+def _arrays(ids: Any, vectors: Any, subjects: Any) -> dict[str, Any]:
     """Rows, ids and subjects of an upsert, checked against each other."""
-    rows = np.asarray(vectors, dtype=np.float32)
+    rows = array(vectors, "float32")
     if rows.ndim != 2 or ids is None or len(ids) != len(rows):
         raise ValueError("expected as many ids as rows of vectors, (n, d)")
-    names = np.asarray(ids, dtype=str)
-    if subjects is None:
-        return rows, names, None
-    return rows, names, np.array(["" if subject is None else subject for subject in subjects], dtype=str)
+    arrays = {"ids": array(ids, "str"), "vectors": rows}
+    if subjects is not None:
+        arrays["subjects"] = array(["" if subject is None else subject for subject in subjects], "str")
+    return arrays

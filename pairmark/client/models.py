@@ -1,34 +1,263 @@
-"""Versions, aliases, calibrations and evaluations."""
+"""Datasets, jobs, models and what they promise."""
 
 from __future__ import annotations
 
 import contextlib
+import io
+import itertools
+import json
 import os
 import uuid
-from collections.abc import Sequence
+import warnings
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
-import numpy as np
-from numpy.typing import NDArray
+from pydantic import BaseModel
 
 from pairmark.client.calls import Calls
-from pairmark.client.encoding import Progress, ProgressReader, path_part, without_none
-from pairmark.client.errors import json_of, unanswered
-from pairmark.client.results import CandidateScores
+from pairmark.client.encoding import Progress, ProgressReader, array, npz, path_part, without_none
+from pairmark.client.errors import Busy, JobFailed, Unreachable, json_of, unanswered
 from pairmark.schemas.base import Answer
+from pairmark.schemas.datasets import DatasetOut, DatasetRequest, ReadingRequest
+from pairmark.schemas.jobs import JobOut, JobRequest
+from pairmark.schemas.links import LinkOut, LinksOut
 from pairmark.schemas.models import AliasOut, CalibrationOut, EvaluationOut, LearnerOut, ModelOut, VersionOut
-from pairmark.schemas.scoring import ModelUsedOut, OperatingPointOut
+
+ENDED = ("succeeded", "failed", "cancelled")
+_LOOK_S = 0.25
+_LOOKS_FOR_A_WORKER = 3
+File = str | os.PathLike[str]
 
 
 class ModelCalls(Calls):
-    """What was learned, and what it promises."""
+    """What is uploaded, learned, and promised."""
+
+    async def add_dataset(
+        self,
+        name: str,
+        file: File | IO[bytes] | None = None,
+        *,
+        X: Any = None,
+        y: Any = None,
+        identity: str | None = None,
+        classes: str | None = None,
+        label: str | None = None,
+        ranking: str | Sequence[str] | None = None,
+        group: str | None = None,
+        time: str | None = None,
+        id: str | None = None,
+        exclude: Sequence[str] = (),
+        header: bool = True,
+        format: str | None = None,
+        pairs: File | None = None,
+        unlabelled: bool = False,
+        columns: Mapping[str, str] | None = None,
+        right_file: File | None = None,
+        progress: Progress | None = None,
+    ) -> DatasetOut:
+        """Upload a CSV, Parquet, npz or svmlight file, or the arrays ``X`` (n, d) and ``y`` (n,).
+
+        Parameters
+        ----------
+        identity : column (in npz: array) of people or things that new ones will join: open-set.
+        classes : column of classes, where there will be these and no others: closed-set.
+        label : column of either, where you do not say which. With fewer than 30 values `train` then wants
+            ``evaluation={"protocol": ...}``. Arrays ``y`` are named ``"y"``: ``identity="y"``.
+        ranking : the ranking column, or the position columns.
+        time : column of when each row was taken, numbers or dates in ISO 8601.
+        group, id : column of groups that stay together; column of row ids, which ``pairs`` may refer to.
+        exclude : columns to leave out.
+        header : whether a CSV's first line holds column names.
+        format : csv, parquet, npz or svmlight; default by the file's extension.
+        unlabelled : take rows without labels, rankings or pairs.
+        pairs : a file of explicit pairs with columns left, right, same and perhaps weight, left_unit and right_unit.
+        columns : read the file as a table of records: from column to its type; what it does not name is inferred.
+        right_file : a second table of records, whose ids are the ``right`` of ``pairs``.
+        progress : called with (fraction sent, "uploading").
+        """
+        form = members_of(DatasetRequest, locals())
+        if (file is None) == (X is None):
+            raise ValueError("expected either a file or the arrays X (and y)")
+        if file is None:
+            # Who sends X alone has said so.
+            form["unlabelled"] = unlabelled or (y is None and not pairs)
+            form["format"] = format or "npz"
+            file = io.BytesIO(npz(X=array(X, None), y=None if y is None else array(y, None)))
+            file.name = f"{name}.npz"
+        answer = await self._upload(
+            "/datasets", form, progress, file=file, pairs=pairs, right_file=right_file
+        )
+        return DatasetOut.from_json(answer)
+
+    async def inspect_dataset(
+        self,
+        /,
+        file: File,
+        *,
+        pairs: File | None = None,
+        right_file: File | None = None,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> Answer:
+        """What would be read of a file, without keeping it: columns and roles (inferred where not named), rows,
+        identities, and the smallest false positive rate that they could promise; ``options`` are those of
+        `add_dataset`."""
+        form = members_of(ReadingRequest, options)
+        return Answer.from_json(
+            await self._upload(
+                "/datasets/inspect", form, progress, file=file, pairs=pairs, right_file=right_file
+            )
+        )
+
+    async def _upload(
+        self, path: str, form: Mapping[str, Any], progress: Progress | None, **files: File | IO[bytes] | None
+    ) -> dict[str, Any]:
+        with contextlib.ExitStack() as stack:
+            parts: dict[str, tuple[str, Any]] = {}
+            for field, file in without_none(files).items():
+                stream = (
+                    stack.enter_context(Path(file).open("rb"))
+                    if isinstance(file, (str, os.PathLike))
+                    else file
+                )
+                parts[field] = Path(str(getattr(stream, "name", field))).name, stream
+            if progress is not None:
+                name, stream = parts["file"]
+                parts["file"] = name, ProgressReader(stream, progress)
+            return json_of(await self.request("POST", path, data=form_fields(form), files=parts))
+
+    async def datasets(self, *, limit: int | None = None) -> list[DatasetOut]:
+        """Datasets, newest first."""
+        return [DatasetOut.from_json(dataset) async for dataset in self.pages("/datasets", limit=limit)]
+
+    async def dataset(self, ref: str) -> DatasetOut:
+        """One dataset: ``name`` or ``name:version``."""
+        return DatasetOut.from_json(await self._get(f"/datasets/{path_part(ref)}"))
+
+    async def delete_dataset(self, ref: str) -> None:
+        """Delete a dataset that no waiting or running job uses."""
+        await self.request("DELETE", f"/datasets/{path_part(ref)}")
+
+    async def train(
+        self,
+        learner: str | None = None,
+        dataset: str | None = None,
+        model: str | None = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        evaluation: Mapping[str, Any] | None = None,
+        unlabelled: str | None = None,
+        promote: bool | str | None = None,
+        budget_seconds: float | None = None,
+        wait: bool = True,
+        progress: Progress | None = None,
+        idempotency_key: str | None = None,
+    ) -> JobOut:
+        """Submit a training job and, unless asked otherwise, wait for it.
+
+        Parameters
+        ----------
+        learner : kind; by default the service chooses by what the dataset holds.
+        dataset, model : reference of the data; name to register the version under.
+        evaluation : what is held out and how it is measured, as POST /jobs takes it.
+        promote : ``"if-better"`` (default), True, False or an alias.
+        budget_seconds : about how long learners that race candidates may search.
+        progress : called with (share done, stage).
+
+        Returns
+        -------
+        The job: succeeded when waited for, as submitted otherwise.
+
+        Raises
+        ------
+        JobFailed
+            When the job that was waited for failed or was cancelled.
+        """
+        body = members_of(JobRequest, locals())
+        if dataset is None or model is None:
+            raise TypeError("train() takes a dataset and a model: train(dataset=..., model=...)")
+        # With a key, an answer that was lost on the way can be asked for again without training twice.
+        headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+        job = JobOut.from_json(await self._send("POST", "/jobs", body, headers=headers))
+        return await self.wait(job.id, progress=progress) if wait else job
+
+    async def wait(
+        self, job_id: str, *, progress: Progress | None = None, waiting: Callable[[str], object] | None = None
+    ) -> JobOut:
+        """Ask for a job until it has ended; raises `JobFailed` unless it succeeded.
+
+        Parameters
+        ----------
+        waiting : called within two seconds with what a queued job waits for, such as a worker; default
+            `warnings.warn`.
+        """
+        failures = 0
+        for look in itertools.count():
+            try:
+                job, failures = await self.job(job_id), 0
+            except (Busy, Unreachable):
+                # A service that starts again takes some seconds.
+                failures += 1
+                if failures > self.retries * 5:
+                    raise
+            else:
+                if job.state in ENDED:
+                    break
+                if look == _LOOKS_FOR_A_WORKER and job.state == "queued" and job.message:
+                    (waiting or warnings.warn)(f"job {job_id}: {job.message}")
+                if progress is not None:
+                    progress(job.progress, job.stage)
+            await self._http.sleep(_LOOK_S * (1 + failures))
+        if job.state != "succeeded":
+            raise JobFailed(job.json)
+        if progress is not None:
+            progress(1.0, "done")
+        return job
+
+    async def job(self, job_id: str) -> JobOut:
+        """One job."""
+        return JobOut.from_json(await self._get(f"/jobs/{path_part(job_id)}"))
+
+    async def jobs(self, *, limit: int | None = None) -> list[JobOut]:
+        """Jobs, newest first."""
+        return [JobOut.from_json(job) async for job in self.pages("/jobs", limit=limit)]
+
+    async def cancel(self, job_id: str) -> JobOut:
+        """Cancel a job."""
+        return JobOut.from_json(json_of(await self.request("POST", f"/jobs/{path_part(job_id)}/cancel")))
+
+    async def link(
+        self,
+        left: str,
+        right: str | None = None,
+        *,
+        false_links: float | None = None,
+        wait: bool = True,
+        progress: Progress | None = None,
+    ) -> LinksOut:
+        """Find the duplicates of a dataset of records, or link two, and say what was found.
+
+        Parameters
+        ----------
+        false_links : the share of the links that may be false, by the fitted model's own estimate.
+        wait : False returns at once.
+        """
+        body = {"left": left, "right": right, "false_links": false_links}
+        job = JobOut.from_json(await self._send("POST", "/links", body))
+        if wait:
+            await self.wait(job.id, progress=progress)
+        return LinksOut.from_json(await self._get(f"/links/{job.id}"))
+
+    async def links(self, links: str, *, limit: int | None = None) -> AsyncIterator[LinkOut]:
+        """Linked pairs of records: ``left, right, score, decision, entity``."""
+        async for pair in self.pages(f"/links/{path_part(links)}/links", limit=limit):
+            yield LinkOut.from_json(pair)
 
     async def learners(self) -> list[LearnerOut]:
         """Learner kinds with capabilities and the JSON Schema of their parameters."""
-        answer = await self._get("/learners")
-        return [LearnerOut.from_json(entry) for entry in answer["items"]]
+        return [LearnerOut.from_json(entry) for entry in (await self._get("/learners"))["items"]]
 
     async def models(self, *, limit: int | None = None) -> list[ModelOut]:
         """Models with their aliases."""
@@ -40,41 +269,17 @@ class ModelCalls(Calls):
 
     async def version(self, name: str, version: int) -> VersionOut:
         """One version: kind, params, metrics with intervals, lineage."""
-        return VersionOut.from_json(
-            await self._get(f"/models/{path_part(name)}/versions/{path_part(version)}")
-        )
-
-    async def leaderboard(self, name: str, version: int) -> Answer:
-        """The version among cheap baselines on the same held-out data, best first."""
-        return Answer.from_json(
-            await self._get(f"/models/{path_part(name)}/versions/{path_part(version)}/leaderboard")
-        )
-
-    async def errors(
-        self,
-        name: str,
-        version: int,
-        *,
-        kind: str = "false-match",
-        fpr: float | None = None,
-        limit: int | None = None,
-    ) -> Answer:
-        """The hardest held-out pairs by row of the dataset: ``false-match`` or ``false-non-match``; with ``fpr``, those
-        that are wrong at that operating point."""
-        path = f"/models/{path_part(name)}/versions/{path_part(version)}/errors"
-        return Answer.from_json(await self._get(path, kind=kind, fpr=fpr, limit=limit))
+        return VersionOut.from_json(await self._get(version_path(name, version)))
 
     async def report(self, name: str, version: int) -> Answer:
         """Everything that is known of a version: promise, error rates, groups, evidence, limits and a model card."""
-        return Answer.from_json(
-            await self._get(f"/models/{path_part(name)}/versions/{path_part(version)}/report")
-        )
+        return Answer.from_json(await self._get(f"{version_path(name, version)}/report"))
 
     async def report_page(self, name: str, version: int) -> str:
         """The report as one HTML page, which asks nothing from elsewhere."""
-        path = f"/models/{path_part(name)}/versions/{path_part(version)}/report"
-        answer = await self.request("GET", path, params={"format": "html"})
-        return str(answer.text)
+        params = {"format": "html"}
+        answer = await self.request("GET", f"{version_path(name, version)}/report", params=params)
+        return answer.text
 
     async def promote(
         self,
@@ -107,109 +312,45 @@ class ModelCalls(Calls):
         reviews : ``{"share", "per_hour", "days", "sides"}``, all optional: which decisions are kept for
             reviews; None: none.
         """
-        path = f"/models/{path_part(name)}/policy"
         # Here None says something.
-        return Answer.from_json(json_of(await self.request("PUT", path, json=policy)))
+        answer = await self.request("PUT", f"/models/{path_part(name)}/policy", json=policy)
+        return Answer.from_json(json_of(answer))
 
     async def calibrate(self, /, name: str, version: int, dataset: str, **options: Any) -> CalibrationOut:
         """Calibrate a version on another dataset; ``options`` are ``protocol``, ``n_pairs``, ``groups``,
         ``listing``, ``random_state`` and ``default``, which makes it the one that answers from now on."""
-        path = f"/models/{path_part(name)}/versions/{path_part(version)}/calibrations"
-        return CalibrationOut.from_json(
-            await self._send("POST", path, {"dataset": dataset, **options}, timeout=None)
-        )
+        path, body = f"{version_path(name, version)}/calibrations", {"dataset": dataset, **options}
+        return CalibrationOut.from_json(await self._send("POST", path, body, timeout=None))
 
-    async def score_candidates(
-        self,
-        name: str,
-        version: int,
-        dataset: str,
-        pairs: Sequence[Sequence[str]],
-        *,
-        fpr: float | None = None,
-        confidence: float | None = None,
-    ) -> CandidateScores:
-        """Score pairs of rows of a stored table, or of two, each among its rivals; with ``fpr`` decide too.
-
-        Parameters
-        ----------
-        dataset : ``name`` or ``name:version``. pairs : row ids of both sides of each pair.
-        fpr : false positive rate among the different pairs of the list that the dataset's drawn pairs are of.
-        """
-        path = f"/models/{path_part(name)}/versions/{path_part(version)}/candidates"
-        body = {"dataset": dataset, "pairs": [[str(end) for end in pair] for pair in pairs], "fpr": fpr}
-        body["confidence"] = confidence
-        answer = await self._send("POST", path, without_none(body), timeout=None)
-        matches, point = answer.get("matches"), answer.get("operating_point")
-        return CandidateScores(
-            scores=np.asarray(answer["scores"], dtype=np.float32),
-            matches=None
-            if matches is None
-            else np.array([each["match"] for each in matches], dtype=np.bool_),
-            operating_point=None if point is None else OperatingPointOut.from_json(point),
-            model=ModelUsedOut.from_json(answer["model"]),
-        )
-
-    async def calibrate_scores(
-        self,
-        name: str,
-        scores: Sequence[float] | Sequence[Sequence[float]] | NDArray[Any],
-        same: Sequence[int] | NDArray[Any],
-        *,
-        left_unit: Sequence[int | str] | NDArray[Any] | None = None,
-        right_unit: Sequence[int | str] | NDArray[Any] | None = None,
-        protocol: str | None = None,
-        independent: bool = False,
-        listing: str | None = None,
-        blocks: str | Sequence[int | str] | NDArray[Any] | None = None,
-        population: int | None = None,
-    ) -> CalibrationOut:
+    async def calibrate_scores(self, /, name: str, scores: Any, same: Any, **options: Any) -> CalibrationOut:
         """Calibrate scores of another system; decide further ones with `match(scores=.., calibration=answer["id"])`.
 
-        Units are the identity (open-set) or the sample (closed-set) on each side; ``protocol`` says which, where no
-        same pair has one unit twice. Without them nothing is guaranteed,
-        unless pairs are declared ``independent``, or a random sample of a ``population`` of so many pairs. ``listing``
+        ``left_unit`` and ``right_unit`` are the identity (open-set) or the sample (closed-set) on each side;
+        ``protocol`` says which, where no same pair has one unit twice. Without units nothing is guaranteed, unless
+        pairs are declared ``independent``, or a random sample of a ``population`` of so many pairs. ``listing``
         (``all``, ``drawn``, ``random-people``, ``random-rows``) or ``blocks`` (``components``, or each pair's) say how
-        the pairs were listed; a list of unknown origin that is not all pairs guarantees nothing.
-        With several scores a pair, (n, n_systems), half of the units weigh the systems and the others calibrate.
+        the pairs were listed; a list of unknown origin that is not all pairs guarantees nothing. With several scores a
+        pair, (n, n_systems), half of the units weigh the systems and the others calibrate.
         """
-        body = {
-            "name": name,
-            "scores": scores,
-            "same": same,
-            "left_unit": left_unit,
-            "right_unit": right_unit,
-            "protocol": protocol,
-            "independent": independent or None,
-            "listing": listing,
-            "blocks": blocks,
-            "population": population,
-        }
+        body = {"name": name, "scores": scores, "same": same, **options}
         return CalibrationOut.from_json(await self._send("POST", "/calibrations", body, timeout=None))
 
-    async def calibration(self, calibration_id: str) -> CalibrationOut:
-        """A calibration: what it is of, its counts, the smallest rates it supports, and its curve."""
-        return CalibrationOut.from_json(await self._get(f"/calibrations/{path_part(calibration_id)}"))
-
-    async def evaluate(
-        self, /, name: str, version: int, dataset: str, *, protocol: str | None = None, **options: Any
-    ) -> EvaluationOut:
+    async def evaluate(self, /, name: str, version: int, dataset: str, **options: Any) -> EvaluationOut:
         """Measure a version on another dataset: metrics, ROC, and what its thresholds do there; ``options`` are
-        ``n_pairs``, ``groups`` and ``random_state``."""
-        path = f"/models/{path_part(name)}/versions/{path_part(version)}/evaluations"
-        body = {"dataset": dataset, "protocol": protocol, **options}
+        ``protocol``, ``n_pairs``, ``groups`` and ``random_state``."""
+        path, body = f"{version_path(name, version)}/evaluations", {"dataset": dataset, **options}
         return EvaluationOut.from_json(await self._send("POST", path, body, timeout=None))
 
-    async def export_version(self, name: str, version: int, file: str | os.PathLike[str]) -> None:
+    async def export_version(self, name: str, version: int, file: File) -> None:
         """Write a version with its calibration to one file, whole or not at all."""
         target = Path(file)
         part = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
         try:
-            path = f"/models/{path_part(name)}/versions/{path_part(version)}/export"
-            async with contextlib.aclosing(self._http.streamed(path)) as chunks:
+            pieces = self._http.streamed(f"{version_path(name, version)}/export")
+            async with contextlib.aclosing(pieces):
                 with part.open("wb") as stream:
-                    async for chunk in chunks:
-                        stream.write(chunk)
+                    async for piece in pieces:
+                        stream.write(piece)
             part.replace(target)
         except httpx.TransportError as error:
             raise unanswered(self.url, error) from error
@@ -217,16 +358,36 @@ class ModelCalls(Calls):
             part.unlink(missing_ok=True)
 
     async def import_version(
-        self, file: str | os.PathLike[str], *, name: str | None = None, progress: Progress | None = None
+        self, file: File, *, name: str | None = None, progress: Progress | None = None
     ) -> VersionOut:
         """Register a version from an exported file, under its own or another name."""
-        with Path(file).open("rb") as stream:
-            files = {"file": (Path(file).name, ProgressReader(stream, progress) if progress else stream)}
-            data = without_none({"name": name})
-            return VersionOut.from_json(
-                json_of(await self.request("POST", "/models", data=data, files=files))
-            )
+        return VersionOut.from_json(await self._upload("/models", {"name": name}, progress, file=file))
 
     async def delete_version(self, name: str, version: int) -> None:
         """Delete a version that no alias holds."""
-        await self.request("DELETE", f"/models/{path_part(name)}/versions/{path_part(version)}")
+        await self.request("DELETE", version_path(name, version))
+
+
+def version_path(name: str, version: int) -> str:
+    """The address of a version."""
+    return f"/models/{path_part(name)}/versions/{path_part(version)}"
+
+
+def members_of(request: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of these values, those of members that a request declares."""
+    return {member: value for member, value in values.items() if member in request.model_fields}
+
+
+def form_fields(members: Mapping[str, Any]) -> dict[str, str]:
+    """Members of a request as a form has them: lists by commas, objects as JSON; without None and empty lists."""
+    fields: dict[str, str | None] = {}
+    for name, value in members.items():
+        if isinstance(value, bool):
+            fields[name] = str(value).lower()
+        elif isinstance(value, Mapping):
+            fields[name] = json.dumps(dict(value))
+        elif value is not None and not isinstance(value, str):
+            fields[name] = ",".join(value) or None
+        else:
+            fields[name] = value
+    return without_none(fields)

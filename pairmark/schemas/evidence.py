@@ -30,8 +30,7 @@ class RocBands(Answer):
     confidence: float = Field(description="the confidence level, above 0 and below 1", examples=[0.95])
     guarantee: Literal["asymptotic"] = Field(
         "asymptotic",
-        description="intervals come from resampled units. For finite-sample bounds of the false positive rate at all "
-        "thresholds, use `GET /calibrations/{id}?band=true`",
+        description="intervals come from resampled units",
     )
     fpr_low: list[float] = Field(description="lower ends for the false positive rates")
     fpr_high: list[float] = Field(description="upper ends for the false positive rates")

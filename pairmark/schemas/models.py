@@ -139,21 +139,6 @@ class CalibrationPage(Page[CalibrationOut]):
     """Some calibrations, newest first."""
 
 
-class FprBandOut(Answer):
-    """Upper bounds of the false positive rate that hold at all thresholds at once."""
-
-    thresholds: list[float] = Field(description="float32 values, descending", examples=[[8.1, 3.2, -7.5]])
-    fpr: list[float] = Field(
-        description="upper bounds of the false positive rate at `thresholds`, in the same order",
-        examples=[[0.005, 0.012, 1.0]],
-    )
-    confidence: float = Field(
-        description="the confidence with which all bounds hold at once", examples=[0.95]
-    )
-    method: Literal["finite-sample"] = Field(description="`finite-sample`", examples=["finite-sample"])
-    guarantee: Guarantee = Field(description="as of an operating point of this calibration")
-
-
 class CalibrationDetail(CalibrationOut):
     """A calibration with its curve for people."""
 
@@ -169,9 +154,6 @@ class CalibrationDetail(CalibrationOut):
                 "bands": "pointwise",
             }
         ],
-    )
-    band: FprBandOut | None = Field(
-        None, description="with `band=true`; null if the data support no rate at all thresholds at once"
     )
 
 

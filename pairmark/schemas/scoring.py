@@ -9,7 +9,7 @@ from pydantic import (
     Field,
 )
 
-from pairmark.schemas.base import Answer, Body, Rate, Request
+from pairmark.schemas.base import Answer, Body, Rate
 from pairmark.schemas.models import Guarantee, Imported
 from pairmark.schemas.vectors import (
     EXPECTED,
@@ -76,33 +76,6 @@ class PairsParameters(BaseModel):
     )
 
 
-class EvidenceParameters(BaseModel):
-    log_lr: bool = Field(
-        False, description="add the natural log-likelihood ratio of each score, by the version's calibration"
-    )
-    lr_method: Literal["logistic", "pav", "own"] = Field(
-        "pav",
-        description="how scores become log-likelihood ratios. `pav`: the step function that fits the calibration "
-        "pairs best; "
-        "`logistic`: a linear function; `own`: the score itself (`plda`)",
-    )
-
-
-class BayesParameters(EvidenceParameters):
-    prior: Rate | None = Field(
-        None,
-        description="decide by Bayes' rule instead of at a false positive rate: the probability that a pair is the "
-        "same "
-        "before its score is known. Give exactly one of `fpr` and `prior`",
-    )
-    cost_ratio: float | None = Field(
-        None,
-        gt=0,
-        le=1e12,
-        description="with `prior`: the cost of a false match divided by the cost of a missed match; default: 1",
-    )
-
-
 class PointParameters(BaseModel):
     fpr: Rate = Field(description="the highest false positive rate that you accept", examples=[0.01])
     confidence: Rate = Field(0.95, description="the confidence with which the bound holds")
@@ -138,28 +111,15 @@ class PointOfVersionParameters(ThreeWayParameters):
     )
 
 
-class SimilarityParameters(PairsParameters, EvidenceParameters):
+class SimilarityParameters(PairsParameters):
     detail: bool = Field(
         False,
         description="add `unlike`: the pairs with a row unlike those who calibrated, and which row of theirs",
     )
-    calibration: str | None = Field(
-        None, description="with `log_lr`: id of a calibration; default: the version's own"
-    )
 
 
-class MatchParameters(PairsParameters, ThreeWayParameters, BayesParameters):
-    fpr: Rate | None = Field(  # type: ignore[assignment]
-        None,
-        description="the highest false positive rate that you accept. Give exactly one of `fpr` and `prior`; "
-        "otherwise the request is refused (422)",
-        examples=[0.01],
-    )
-    detail: bool = Field(
-        False,
-        description="add `log10_fpr` to each score: how rare it is among different pairs. It can be compared across "
-        "models",
-    )
+class MatchParameters(PairsParameters, ThreeWayParameters):
+    """How pairs are decided."""
 
 
 class RankOptions(BaseModel):
@@ -229,29 +189,6 @@ class RankBody(RankFields):
     )
 
 
-class CandidatesOptions(Request):
-    dataset: str = Field(
-        max_length=200, description="the table or tables that the pairs are of, as `name` or `name:version`"
-    )
-    fpr: Rate | None = Field(
-        None,
-        description="decide too: the highest false positive rate that you accept among the different pairs of the "
-        "list",
-    )
-    confidence: Rate = Field(0.95, description="confidence of the guarantee")
-
-
-class CandidatesRequest(CandidatesOptions):
-    """Pairs of rows of a stored table or of two."""
-
-    pairs: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = Field(
-        min_length=1,
-        max_length=1_000_000,
-        description="the row ids of both sides of each pair, left first; 0-based rows where the dataset has no ids",
-        examples=[[["a1", "b7"], ["a1", "b9"]]],
-    )
-
-
 class ModelUsedOut(Answer, title="ModelUsed"):
     """The version that answered."""
 
@@ -282,13 +219,6 @@ class ScoresOut(Answer):
     model: ModelUsedOut = Field(description="the model")
     scores: list[float] = Field(description="float32 values", examples=[[3.9]])
     aggregation: str | None = Field(None, description="how subjects of several samples were compared")
-    log_lr: list[float] | None = Field(
-        None, description="with `log_lr`: natural log-likelihood ratios, one per pair"
-    )
-    lr_method: str | None = Field(None, description="with `log_lr`: the method that was used")
-    calibration_id: str | None = Field(None, description="with `log_lr`: id of the calibration that was used")
-    origin: str | None = Field(None, description=f"with `log_lr`: {ORIGIN_TEXT}")
-    imported: Imported | None = Field(None, description=f"with `log_lr`: {IMPORTED_TEXT}")
     unlike: list[UnlikeOut] | None = Field(
         None, description="with `detail`: pairs with a row unlike calibration's"
     )
@@ -311,13 +241,6 @@ class MatchOut(Answer):
         None, description="the rows that are: `left`, `right`, of subjects `left[2]`"
     )
     decision: str | None = Field(None, description="with `fnr`: match, review or different")
-    log_lr: float | None = Field(None, description="with `log_lr`: the natural log-likelihood ratio")
-    log10_fpr: float | None = Field(
-        None,
-        description="with `detail`: the share of different pairs that score this high is at most 10 to this power, "
-        "at the requested confidence and for all scores at once. Its values are steps; the lowest is the lowest that "
-        "the data support",
-    )
 
 
 class OperatingPointOut(Answer):
@@ -492,73 +415,6 @@ class ClassesOut(Answer):
         description="for each point, the probability of every label; they sum to 1",
         examples=[[{"3": 0.93, "8": 0.07}]],
     )
-
-
-class BayesDecision(Answer):
-    """A decision about one pair."""
-
-    score: float | None = Field(None, description="absent for keys that may only decide", examples=[7.9])
-    log_lr: float | None = Field(
-        None, description="natural log-likelihood ratio; absent for keys that may only decide", examples=[8.5]
-    )
-    posterior: float | None = Field(
-        None,
-        description="probability that the pair is the same, given the prior and the score; absent for keys that may "
-        "only decide",
-        examples=[0.98],
-    )
-    same: bool = Field(description='whether the decision "same" has the lower average cost', examples=[True])
-
-
-class BayesFacts(Answer):
-    """The rule that the decisions follow."""
-
-    prior: float = Field(
-        description="the probability that a pair is the same before its score is known", examples=[0.01]
-    )
-    cost_ratio: float = Field(
-        description="the cost of a false match divided by the cost of a missed match", examples=[10.0]
-    )
-    log_lr_threshold: float = Field(
-        description="log(cost_ratio) - log(prior / (1 - prior)); above it, a pair is the same", examples=[6.9]
-    )
-    score_threshold: float | None = Field(
-        description="the score at this threshold; null if no score reaches it, or all do", examples=[6.8]
-    )
-    lr_method: str = Field(
-        description="how scores became log-likelihood ratios: `logistic`, `pav` or `own`",
-        examples=["logistic"],
-    )
-    log_lr_limits: list[float] = Field(
-        description="the smallest and the largest log-likelihood ratio that is ever stated",
-        examples=[[-4.6, 9.2]],
-    )
-    calibration_id: str = Field(
-        description="id of the calibration that the ratios come from",
-        examples=["c0a7e1b9d2f44c7f8e6a5b3d90112233"],
-    )
-    origin: str = Field(description=ORIGIN_TEXT, examples=["drawn"])
-    imported: Imported | None = Field(description=IMPORTED_TEXT)
-    guarantee: Literal["none"] = Field(
-        description="no error rate is guaranteed; for a guarantee, decide by `fpr`"
-    )
-
-
-class BayesOut(Answer):
-    """Decisions by Bayes' rule, one per pair, in order."""
-
-    model: ModelUsedOut | None = Field(description="null for scores of another system")
-    decisions: list[BayesDecision] = Field(description="the decisions, in order")
-    bayes: BayesFacts = Field(description="the rule that the decisions follow")
-
-
-class CandidateScoresOut(Answer):
-    """Scores and decisions, one per pair, in order."""
-
-    model: ModelUsedOut = Field(description="the model")
-    scores: list[float] = Field(description="float32 values; higher is more similar", examples=[[3.9]])
-    matches: list[MatchOut] | None = Field(None, description="with `fpr`: the decisions")
-    operating_point: OperatingPointOut | None = Field(None, description="with `fpr`")
 
 
 class RankingOut(Answer, title="Ranking"):

@@ -30,7 +30,6 @@ from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.service import db_metrics
 from pairmark.service.api import metrics, openapi, problems
 from pairmark.service.api.guard import Guard
-from pairmark.service.api.jobs import MAX_STREAMS
 from pairmark.service.api.problems import MethodNotAllowed, ProblemAnswer, UnknownAddress
 from pairmark.service.api.routers import ROUTERS, guarded_routes
 from pairmark.service.api.routing import PlainRoute
@@ -42,7 +41,6 @@ from pairmark.service.console.frame import refused
 from pairmark.service.errors import NotReady, PairmarkError
 from pairmark.service.logs import configure_logging
 from pairmark.service.settings import Settings
-from pairmark.service.shares import Seats
 from pairmark.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -99,7 +97,7 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
     app.state.own_process = False
     app.state.warm = warm
     for router in (*ROUTERS, *console.ROUTERS):
-        app.include_router(router)
+        app.include_router(router, responses=problems.RESPONSES)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Refused, refused)
@@ -165,16 +163,13 @@ async def _refused(request: Request, error: Exception) -> Any:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
     app.state.closing = asyncio.Event()
-    app.state.streams = Seats(
-        "event-streams", MAX_STREAMS, "event streams are open already; ask GET /jobs/ID instead"
-    )
     threads = ThreadPoolExecutor(HELPERS, thread_name_prefix="helper")
     asyncio.get_running_loop().set_default_executor(threads)
     await asyncio.to_thread(_await_database, services)
     await services.runtime.catalogue.refreshed()
     warming = asyncio.create_task(_warm(app)) if app.state.warm else None
     upkeep = asyncio.create_task(keep_galleries(services)) if app.state.warm else None
-    publishing = asyncio.create_task(_publish(services, app.state.closing))
+    publishing = asyncio.create_task(_publish(services))
     delivering = asyncio.create_task(_deliver(services)) if services.webhooks.on else None
     with _told_of_the_end(app.state.closing, services.settings.drain_s):
         yield
@@ -203,7 +198,7 @@ def _await_database(services: Services) -> None:
         time.sleep(0.5)
 
 
-async def _publish(services: Services, closing: asyncio.Event) -> None:
+async def _publish(services: Services) -> None:
     """Turn counts of live scores into metrics every second, and keep the keys' last use: either costs more than a
     score."""
     for tick in count(1):
@@ -213,9 +208,6 @@ async def _publish(services: Services, closing: asyncio.Event) -> None:
         db_metrics.publish(services.database)
         if tick % KEEP_USE_TICKS == 0:
             await asyncio.to_thread(_keep_use, services)
-        if closing.is_set():
-            # Streams wait for news, and the server for streams.
-            services.events.wake_all()
 
 
 async def _deliver(services: Services) -> None:

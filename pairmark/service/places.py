@@ -9,12 +9,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 from prometheus_client import Gauge
 
-from pairmark.service.shares import Seat, Seats, Turn, Turns
+from pairmark.service.shares import Seats, current_owner
 
 T = TypeVar("T")
 BATCHES: Final = Gauge("pairmark_batches", "Long batches under way or waiting.", multiprocess_mode="livesum")
@@ -26,18 +25,14 @@ MODERATE_S = 0.05
 """Longest that work may take in a thread of its own choice; longer work waits for one of the bounded places."""
 
 
-class _Evicted(Exception):
-    """A place went to somebody else."""
-
-
 class Places:
     """Bounded places for long work, each with a thread: ``async with places() as place: await place.run(work)``.
 
     Parameters
     ----------
-    threads : pieces of work at once; an owner who has none under way may have one beyond, up to four times as many.
-    limit : at most so many are taken or waiting for a thread. beside : other places that share their limit.
-    max_threads : another bound than four times the threads.
+    threads : pieces of work of one owner at once; of all together at most ``max_threads``, by default four times as
+        many.
+    limit : an owner's places that are taken or wait for a thread. beside : other places that share their limit.
     """
 
     def __init__(
@@ -49,9 +44,11 @@ class Places:
         beside: Places | None = None,
         max_threads: int | None = None,
     ) -> None:
-        max_threads = max_threads or 4 * threads
-        self.threads = ThreadPoolExecutor(max_threads, thread_name_prefix=name, initializer=_come_second)
-        self.turns = Turns(threads, max_threads)
+        self.threads = ThreadPoolExecutor(
+            max_threads or 4 * threads, thread_name_prefix=name, initializer=_come_second
+        )
+        self._threads = threads
+        self._turns: dict[str, asyncio.Semaphore] = {}
         refusal = "long batches are under way already; try again shortly"
         self.seats: Seats = Seats(name, limit, refusal) if beside is None else beside.seats
 
@@ -63,6 +60,10 @@ class Places:
         async with self() as place:
             return await place.run(work)
 
+    def turn(self, owner: str) -> asyncio.Semaphore:
+        """Held by each piece of an owner's work that has a thread."""
+        return self._turns.setdefault(owner, asyncio.Semaphore(self._threads))
+
     def close(self) -> None:
         """Let threads end."""
         self.threads.shutdown(wait=False, cancel_futures=True)
@@ -73,9 +74,7 @@ class BatchPlace:
 
     def __init__(self, places: Places) -> None:
         self._places = places
-        self._lock = threading.Lock()
-        self._seat: Seat | None = None
-        self._evicted = self._busy = False
+        self._owner = current_owner()
         self._running: Future[Any] | None = None
 
     async def __aenter__(self) -> Self:
@@ -86,23 +85,13 @@ class BatchPlace:
 
     def enter(self) -> Self:
         """Take the place. `RateLimited` when all are taken."""
-        self._seat = self._places.seats.take(self._evict)
+        self._places.seats.take(self._owner)
         BATCHES.inc()
         return self
 
-    def _evict(self) -> bool:
-        with self._lock:
-            if self._busy:
-                return False
-            self._evicted = True
-            waiting = self._running
-        if waiting is not None and not waiting.done() and waiting.set_running_or_notify_cancel():
-            waiting.set_exception(_Evicted())
-        return True
-
     def leave(self) -> None:
         """Give the place back, at once or when its work has ended."""
-        if self._running is None or self._running.done():
+        if self._running is None:
             self._leave()
         else:
             # The client gave up or time ran out, but a thread cannot be stopped: the place is free when it ends.
@@ -110,42 +99,21 @@ class BatchPlace:
 
     def _leave(self, _: object = None) -> None:
         BATCHES.dec()
-        assert self._seat is not None
-        self._places.seats.leave(self._seat)
+        self._places.seats.leave(self._owner)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do the work in a thread, when it is its turn. `RateLimited` where the place went to somebody else."""
-        future: Future[T] = Future()
+        """Do the work in a thread, when it is its turn."""
+        turn, loop = self._places.turn(self._owner), asyncio.get_running_loop()
+        await turn.acquire()
         # In the name of who asked for it.
-        context, turns, threads = copy_context(), self._places.turns, self._places.threads
+        future = self._running = self._places.threads.submit(copy_context().run, work)
 
-        def in_thread(turn: Turn) -> None:
-            with self._lock:
-                self._busy = not self._evicted and future.set_running_or_notify_cancel()
-                is_due = self._busy
-            settle: Callable[[], None] | None = None
-            try:
-                if is_due:
-                    settle = partial(future.set_result, context.run(work))
-            except BaseException as error:
-                settle = partial(future.set_exception, error)
-            turns.end(turn)
-            # Before the future is done: whoever waits for it may begin the next piece of work here at once.
-            self._busy = False
-            if settle is not None:
-                settle()
+        def end(_: object) -> None:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(turn.release)
 
-        with self._lock:
-            if self._evicted:
-                raise self._places.seats.refusal()
-            self._running = future
-        turn = turns.ask(self._seat.owner if self._seat else "", lambda turn: threads.submit(in_thread, turn))
-        if turn.at_once:
-            threads.submit(in_thread, turn)
-        try:
-            return await asyncio.wrap_future(future)
-        except _Evicted:
-            raise self._places.seats.refusal() from None
+        future.add_done_callback(end)
+        return await asyncio.wrap_future(future)
 
 
 def _come_second() -> None:

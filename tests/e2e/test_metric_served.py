@@ -63,27 +63,6 @@ def test_embeddings_are_given_as_json_and_raw(metric: RunningServer) -> None:
     assert raw.content == X[:7].tobytes()
 
 
-def test_detail_tells_how_rare_a_score_is(metric: RunningServer) -> None:
-    X, http = metric.facts["X"], metric.http
-    body = {"model": "live@shadow", "left": X[:200].tolist(), "right": X[200:400].tolist()}
-    reported = http.post("/match?fpr=0.1&detail=1", json=body).json()
-    plain = http.post("/match?fpr=0.1", json=body).json()
-    assert [{"score": one["score"], "match": one["match"]} for one in reported["matches"]] == plain["matches"]
-    assert reported["operating_point"] == plain["operating_point"]
-    order = np.argsort([one["score"] for one in reported["matches"]])
-    powers = np.array([one["log10_fpr"] for one in reported["matches"]])[order]
-    assert (np.diff(powers) <= 0).all()
-    assert powers.max() <= 0
-    assert powers.min() < np.log10(0.5)
-    calibration = reported["operating_point"]["calibration_id"]
-    scores = {"scores": [one["score"] for one in reported["matches"]]}
-    elsewhere = http.post(f"/match?fpr=0.1&detail=1&calibration={calibration}", json=scores).json()
-    assert elsewhere["matches"] == reported["matches"]
-    assert http.post("/match?fpr=0.1&detail=perhaps", json=body).json()["field"] == "detail"
-    raw = http.post("/match?fpr=0.1&detail=1", json=body, headers={"accept": RAW})
-    assert raw.status_code == 406
-
-
 def series(server: RunningServer, name: str) -> dict[str, float]:
     """Samples of a metric of the model ``live``, by their other labels."""
     found = {}

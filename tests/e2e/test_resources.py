@@ -164,7 +164,6 @@ def test_a_version_tells_where_it_came_from(digits_deployment: RunningServer) ->
     calibration = http.get(f"/calibrations/{version['calibration_id']}").json()
     assert calibration["model"] == "digits"
     assert calibration["curve"]
-    assert calibration["band"] is None
 
 
 def test_learners_tell_their_parameters(digits_deployment: RunningServer) -> None:

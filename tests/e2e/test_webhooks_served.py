@@ -9,7 +9,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pairmark.client import Client
 from tests.service.test_webhooks import Listener, listener  # noqa: F401
 from tests.serving import serving
 
@@ -54,13 +53,11 @@ def test_a_running_service_tells_of_an_ended_job_and_of_a_promotion(
                 break
             time.sleep(0.1)
         assert {item["state"] for item in items} == {"delivered"}
-        with Client(server.url) as client:
-            assert [one.id for one in client.webhooks()] == [webhook["id"]]
-            assert {one.event for one in client.deliveries(webhook["id"])} >= {"job.end", "alias.move"}
-            other = client.create_webhook(listener.url, ["review.alarm"])
-            assert (other.events, other.secret[:6]) == (["review.alarm"], "whsec_")
-            assert client.delete_webhook(other.id) is None
-            assert ["secret" in remaining for remaining in client.webhooks()] == [False]
+        assert {item["event"] for item in items} >= {"job.end", "alias.move"}
+        other = http.post("/webhooks", json={"url": listener.url, "events": ["review.alarm"]}).json()
+        assert (other["events"], other["secret"][:6]) == (["review.alarm"], "whsec_")
+        assert http.delete(f"/webhooks/{other['id']}").status_code == 204
+        assert ["secret" in remaining for remaining in http.get("/webhooks").json()["items"]] == [False]
         assert http.delete(path).status_code == 204
         assert http.delete(path).status_code == 404
         assert http.get("/webhooks/..%2fkeys/deliveries").status_code in (404, 422)

@@ -141,11 +141,11 @@ def test_the_light_distribution_holds_the_same_client_and_no_more(light: Path, t
     assert "pip install pairmark" in answer
 
 
-def test_the_light_distribution_needs_three_packages_and_little_room(light: Path) -> None:
+def test_the_light_distribution_needs_two_packages_and_little_room(light: Path) -> None:
     (site,) = (light.parent / "lib").glob("python*/site-packages")
     (metadata,) = site.glob("pairmark_client-*.dist-info/METADATA")
     needs = re.findall(r"^Requires-Dist: ([A-Za-z0-9-]+)", metadata.read_text(), re.MULTILINE)
-    assert sorted(needs) == ["httpx", "numpy", "pydantic"]
+    assert sorted(needs) == ["httpx", "pydantic"]
     seen: set[str] = set()
     waiting = needs
     while waiting:

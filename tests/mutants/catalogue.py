@@ -410,12 +410,6 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             r"return np\.maximum\(np\.minimum\(raw, .*\n",
             "return raw\n",
         ),
-        (
-            "a decision by prior and costs is the cheapest one",
-            BOUNDS,
-            r"math\.log\(cost_ratio\) \+ math\.log1p\(-prior\) - math\.log\(prior\)",
-            "math.log(prior) - math.log1p(-prior) - math.log(cost_ratio)",
-        ),
     ),
     "tests/models/test_review_evidence.py": (
         (
@@ -447,12 +441,6 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             STORE,
             r"number=\(session\.scalar\(last\) or 0\) \+ 1",
             "number=1",
-        ),
-        (
-            "a band states the guarantee of its calibration",
-            "pairmark/service/runtime",
-            r'"guarantee": calibration\.guarantee,',
-            '"guarantee": "finite-sample",',
         ),
     ),
     "tests/service/test_label_roles.py": (

@@ -8,8 +8,13 @@ import sys
 
 import pytest
 
-from pairmark.client import Answer, Calibration, Gallery, Hit, Job, SearchResult, Version
-from pairmark.schemas.base import Moment
+from pairmark.schemas.base import Answer, Moment
+from pairmark.schemas.galleries import GalleryOut as Gallery
+from pairmark.schemas.galleries import SearchHit as Hit
+from pairmark.schemas.galleries import SearchOut as SearchResult
+from pairmark.schemas.jobs import JobOut as Job
+from pairmark.schemas.models import CalibrationOut as Calibration
+from pairmark.schemas.models import VersionOut as Version
 
 
 def test_members_that_are_objects_are_answers_too() -> None:
@@ -51,9 +56,28 @@ def test_the_service_checks_what_it_makes_and_writes_times_as_text() -> None:
         Gallery.model_validate({"name": "people"})
 
 
-def test_the_light_client_imports_no_service() -> None:
-    code = "import pairmark.client, json, sys; print(json.dumps(sorted(sys.modules)))"
-    loaded = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+def test_the_light_client_imports_no_service_and_needs_no_numpy() -> None:
+    code = """
+import json, sys
+sys.modules["numpy"] = None
+import httpx
+from pairmark.client import Client
+answers = {
+    "/similarity": {"scores": [0.5], "model": {"name": "m", "version": 1, "kind": "plda"}},
+    "/match": {"matches": [{"score": 0.5, "match": True}], "operating_point": {"fpr": 0.1, "threshold": 0.25}},
+    "/galleries/g/items": {"upserted": 1, "errors": [], "n_errors": 0},
+}
+there = httpx.MockTransport(lambda request: httpx.Response(200, json=answers[request.url.path]))
+with Client("http://there", transport=there) as client:
+    scores = client.similarity([1.0, 2.0], [3.0, 4.0])
+    found = client.match([1.0, 2.0], [3.0, 4.0], fpr=0.1)
+    enrolled = client.upsert("g", ids=["a"], vectors=[[1.0, 2.0]], subjects=["s"])
+print(json.dumps([scores, found.matches, enrolled.upserted, sorted(sys.modules)]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    scores, matches, upserted, loaded = json.loads(done.stdout)
+    assert (scores, matches, upserted) == ([0.5], [True], 1)
     assert not {"fastapi", "sqlalchemy", "numba", "sklearn", "pairmark.service", "pairmark.models"} & {
         *loaded
     }

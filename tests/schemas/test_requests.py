@@ -11,7 +11,6 @@ from pydantic import BaseModel, Field
 from typer.testing import CliRunner
 
 from pairmark.client import Client
-from pairmark.models.calibration.likelihood_ratios import DEFAULT_METHOD
 from pairmark.models.calibration.operating_point import Guarantee
 from pairmark.models.pairs.splits import CALIBRATION_FRACTION, TEST_FRACTION
 from pairmark.models.records.cells import DateFormat
@@ -21,7 +20,6 @@ from pairmark.schemas.base import Rate
 from pairmark.schemas.datasets import DatasetRequest, ReadingRequest
 from pairmark.schemas.galleries import (
     GalleryCalibrationRequest,
-    ImportOptions,
     SearchBody,
     VerifyParameters,
 )
@@ -29,8 +27,6 @@ from pairmark.schemas.jobs import EvaluationRequest, JobRequest
 from pairmark.schemas.models import AliasRequest, CalibrationRequest, MeasureRequest
 from pairmark.schemas.reviews import ReviewRequest, ReviewSource
 from pairmark.schemas.scoring import (
-    CandidatesRequest,
-    EvidenceParameters,
     MatchParameters,
     RankBody,
     SimilarityParameters,
@@ -40,20 +36,18 @@ from pairmark.service.cli.options import Members, given, with_options
 # What binary bodies have by their own shape.
 SHAPES = {"dim", "n_left", "pairs", "dtype", "left_samples", "right_samples"}
 CALLS = [
-    ("similarity log_lr", SimilarityParameters, SHAPES | {"log_lr", "lr_method", "detail"}),
-    ("match decide", MatchParameters, SHAPES | {"detail"}),
+    ("similarity", SimilarityParameters, SHAPES | {"detail"}),
+    ("match", MatchParameters, SHAPES),
     ("rank_labels", RankBody, set()),
     ("search", SearchBody, set()),
     ("verify", VerifyParameters, set()),
-    ("upsert_file", ImportOptions, {"prefix", "first"}),
     ("calibrate_gallery", GalleryCalibrationRequest, set()),
     ("add_dataset", DatasetRequest, set()),
-    ("inspect_dataset", ReadingRequest, set()),
+    ("add_dataset inspect_dataset", ReadingRequest, set()),
     ("train", JobRequest, set()),
     ("promote", AliasRequest, set()),
     ("evaluate", MeasureRequest, set()),
     ("calibrate", CalibrationRequest, set()),
-    ("score_candidates", CandidatesRequest, set()),
     ("create_review", ReviewSource, set()),
     ("create_review", ReviewRequest, {"source"}),
 ]
@@ -77,17 +71,12 @@ def test_the_client_takes_what_requests_hold(
     for name in request_kind.model_fields.keys() & keywords.keys():
         # None and empty are not sent, so that the service's default holds.
         nothing = (None, (), False, keywords[name].empty)
-        # `cost_ratio` goes with `prior` alone, which `decide` always sends.
-        assert (
-            keywords[name].default in (*nothing, request_kind.model_fields[name].default)
-            or name == "cost_ratio"
-        )
+        assert keywords[name].default in (*nothing, request_kind.model_fields[name].default)
 
 
 def test_what_the_library_fixes_is_the_same_here() -> None:
     assert EvaluationRequest().calibration_fraction == CALIBRATION_FRACTION
     assert EvaluationRequest().test_fraction == TEST_FRACTION
-    assert EvidenceParameters().lr_method == DEFAULT_METHOD
     assert get_args(datasets.FieldType) == get_args(FieldType)
     assert get_args(datasets.DateFormat) == get_args(DateFormat)
     assert get_args(models.Guarantee) == get_args(Guarantee)

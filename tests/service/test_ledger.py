@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pairmark.schemas.models import FprBandOut
 from pairmark.service.errors import InvalidInput
 from pairmark.service.runtime.runtime import Runtime
 from tests.service.conftest import Deployment, people
@@ -108,15 +107,3 @@ def test_renamed_people_of_a_dataset_give_the_same_threshold(deployment: Deploym
     made = [calibrations.calibrate("faces", trained, dataset).id for dataset in ("strangers", "renamed")]
     points = [calibrations.load(one)[0].operating_point(0.1) for one in made]
     assert points[0] == points[1]
-
-
-def test_a_band_promises_what_its_calibration_does(deployment: Deployment) -> None:
-    """A sample of a fixed list is about that list, at all thresholds at once too."""
-    rng = np.random.default_rng(0)
-    same = np.arange(400) < 100
-    made = deployment.store.calibrations.add_scores(
-        "linked", scores=(rng.random(400) + same).tolist(), same=same.astype(int).tolist(), population=5_000
-    )
-    band = Runtime(deployment.store, deployment.db, deployment.settings).points.band(made.id)
-    assert band is not None
-    assert FprBandOut(**band).guarantee == "finite-population"

@@ -269,11 +269,11 @@ def test_a_service_links_stored_tables_page_by_page_and_as_a_file(client: Client
     text = client.request("GET", f"/links/{found['id']}/links", headers={"Accept": "text/csv"}).text
     lines = list(csv.DictReader(text.splitlines()))
     assert [(line["left"], line["right"]) for line in lines] == [(row["left"], row["right"]) for row in rows]
-    entities = list(client.entities(found["id"]))
+    entities = list(client.pages(f"/links/{found['id']}/entities"))
     assert len(entities) == found["entities"]
     assert all(entity["id"] in entity["records"] and len(entity["records"]) > 1 for entity in entities)
-    assert [job["id"] for job in client.link_jobs()] == [found["id"]]
-    client.delete_links(found["id"])
+    assert [job["id"] for job in client.pages("/links")] == [found["id"]]
+    client.request("DELETE", f"/links/{found['id']}")
     with pytest.raises(NotFound, match="no links"):
         list(client.links(found["id"]))
 

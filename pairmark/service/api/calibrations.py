@@ -6,18 +6,16 @@ import asyncio
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import Field
+from fastapi import APIRouter, Path, Request, Response
 
 from pairmark.schemas.models import (
     CalibrationDetail,
     CalibrationOut,
     CalibrationPage,
-    FprBandOut,
     ScoresOptions,
     ScoresRequest,
 )
-from pairmark.service.api.query import Paging, QueryModel
+from pairmark.service.api.query import Paging
 from pairmark.service.api.routing import BULK, GuardedRoute, needs
 from pairmark.service.api.services import InServices, check_may, names_of
 from pairmark.service.errors import InvalidInput, UnknownCalibration
@@ -29,16 +27,6 @@ router = APIRouter(tags=["calibrations"], route_class=GuardedRoute)
 
 
 Unit = int | str
-
-
-class CalibrationQuery(QueryModel):
-    """What to say of a calibration."""
-
-    band: bool = Field(
-        False,
-        description="add finite-sample upper bounds of the false positive rate that hold at all thresholds at once, "
-        "with confidence 0.95. With thousands of people, the first request takes seconds of CPU",
-    )
 
 
 def _read_same(text: bytes, name: str) -> list[int | bool]:
@@ -69,8 +57,6 @@ SCORES_LISTS = {
     "train",
     limits=BULK,
     decode=partial(parse_lists, ScoresRequest, readers=SCORES_LISTS, options=ScoresOptions),
-    errors=(409, 429, 507),
-    links={"get_calibration": {"calibration_id": "$response.body#/id"}},
 )
 async def add_calibration(
     http: Request, services: InServices, response: Response, request: ScoresRequest
@@ -98,7 +84,6 @@ async def get_calibration(
     http: Request,
     services: InServices,
     calibration_id: Annotated[str, Path(max_length=64)],
-    query: Annotated[CalibrationQuery, Query()],
 ) -> CalibrationDetail:
     """A calibration with its curve: the rate and its bound at each threshold taken alone.
 
@@ -114,7 +99,4 @@ async def get_calibration(
         ):
             raise unknown_calibration(calibration_id)
         calibration = calibration_without_origin(calibration)
-    if not query.band:
-        return calibration
-    band = await services.runtime.batch_place.run(lambda: services.runtime.points.band(calibration_id))
-    return calibration.model_copy(update={"band": None if band is None else FprBandOut.model_validate(band)})
+    return calibration

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -22,7 +21,7 @@ from pairmark.service.runtime.versions import LoadedVersion
 JSON: Final = b"application/json"
 OCTETS: Final = b"application/octet-stream"
 NPZ: Final = b"application/x-npz"
-_WEIGHT: Final = re.compile(rb"[01](\.[0-9]{0,3})?")
+_GIVEN: Final = frozenset({JSON, OCTETS, b"application/*", b"*/*", b""})
 
 Answer = tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]]
 """Body, media type and further headers of an answer with status 200."""
@@ -123,30 +122,15 @@ def media(call: Call) -> tuple[bytes, bool]:
             f"the body is {kind.decode('latin-1')[:100]!r}; expected Content-Type: application/json, "
             "application/octet-stream or application/x-npz"
         )
-    if accept == b"*/*":
-        return kind, False
-    weights = _weights(accept)
-    plain = weights.get(JSON, weights.get(b"application/*", weights.get(b"*/*", 0.0)))
-    raw = weights.get(OCTETS, 0.0)
-    if raw > 0 and raw >= plain:
+    wanted = {media_range.partition(b";")[0].strip() for media_range in accept.lower().split(b",")}
+    if OCTETS in wanted and JSON not in wanted:
         return kind, True
-    if weights and plain <= 0:
+    if wanted.isdisjoint(_GIVEN):
         raise NotAcceptable(
             f"Accept is {accept.decode('latin-1')[:100]!r}; this route answers with application/json or "
             "application/octet-stream"
         )
     return kind, False
-
-
-def _weights(accept: bytes) -> dict[bytes, float]:
-    """Media ranges of an ``Accept`` and how much each is wanted (RFC 9110, 12.5.1)."""
-    weights = {}
-    for part in accept.lower().split(b","):
-        media_range, *parameters = (word.strip() for word in part.split(b";"))
-        weight = next((word[2:] for word in parameters if word.startswith(b"q=")), b"1")
-        if media_range:
-            weights[media_range] = float(weight) if _WEIGHT.fullmatch(weight) else 1.0
-    return weights
 
 
 def only_json(call: Call) -> None:

@@ -92,8 +92,6 @@ async def _while_connected(
 @needs(
     "train",
     limits=UPLOAD,
-    errors=(409, 429, 507),
-    links={name: {"ref": "$response.body#/name"} for name in ("get_dataset", "delete_dataset")},
 )
 async def add_dataset(
     http: Request,
@@ -123,7 +121,7 @@ async def add_dataset(
 
 
 @router.post("/datasets/inspect")
-@needs("train", limits=UPLOAD, errors=(429, 507))
+@needs("train", limits=UPLOAD)
 async def inspect_dataset(
     http: Request,
     services: InServices,
@@ -193,7 +191,7 @@ def list_rows(services: InServices, ref: Ref, query: Annotated[RowsQuery, Query(
 
 
 @router.delete("/datasets/{ref:name}", status_code=204)
-@needs("train", errors=(409,))
+@needs("train")
 def delete_dataset(services: InServices, ref: Ref) -> None:
     """Delete a version and its bytes; refused while a waiting or running job needs it."""
     services.datasets.delete(ref)

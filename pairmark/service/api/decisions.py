@@ -38,13 +38,12 @@ def _of_json(body: bytes) -> dict[str, Any]:
         entries = [answer]
     # Who was found is not kept: ids of people must stay erasable.
     decisions = [
-        {name: entry[name] for name in ("score", "match", "decision", "log_lr", "same") if name in entry}
+        {name: entry[name] for name in ("score", "match", "decision") if name in entry}
         for entry in entries[:LOGGED]
     ]
     return {
         "model": answer.get("model"),
         "operating_point": answer.get("operating_point"),
-        **({"bayes": answer["bayes"]} if "bayes" in answer else {}),
         "n": len(entries),
         "decisions": decisions,
     }

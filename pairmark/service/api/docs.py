@@ -131,10 +131,11 @@ def _operation(
             }
             for schema in content["schema"].get("anyOf", [content["schema"]])
         ]
-    answers: list[dict[str, Any]] = [
-        {"status": status, **answer} for status, answer in operation["responses"].items()
+    successes: list[dict[str, Any]] = [
+        {"status": status, **answer}
+        for status, answer in operation["responses"].items()
+        if status.startswith("2")
     ]
-    successes = [answer for answer in answers if answer["status"].startswith("2")]
     for answer in successes:
         content = answer.get("content", {})
         answer["media_types"] = ", ".join(content)
@@ -154,7 +155,6 @@ def _operation(
         ],
         "bodies": bodies,
         "responses": successes,
-        "problems": [answer["status"] for answer in answers if answer not in successes],
         "curl": _curl(base, path, method, bodies, operation),
     }
 

@@ -102,11 +102,6 @@ def list_galleries(request: Request, services: InServices, query: Paging) -> Gal
 )
 @needs(
     "gallery",
-    errors=(409,),
-    links={
-        name: {"gallery": "$response.body#/name"}
-        for name in ("get_gallery", "upsert_items", "search_gallery")
-    },
 )
 async def put_gallery(
     http: Request, services: InServices, response: Response, gallery: Name, request: GalleryRequest
@@ -144,7 +139,6 @@ def delete_gallery(services: InServices, gallery: Name) -> None:
     "gallery",
     limits=ITEMS,
     of_items=True,
-    errors=(409, 415, 429, 507),
     body=ItemsBody,
     query=ImportQuery,
     bodies=tuple(kind for kind in KINDS if "json" not in kind),
@@ -255,10 +249,6 @@ async def erase(services: InServices, gallery: Name, request: ErasureRequest) ->
     "gallery",
     limits=LONG_LISTS,
     decode=partial(parse_lists, GalleryCalibrationRequest, readers=_PROBES),
-    errors=(409, 429),
-    links={
-        "get_gallery_calibration": {"gallery": "$request.path.gallery", "calibration": "$response.body#/id"}
-    },
 )
 async def calibrate_gallery(
     http: Request,

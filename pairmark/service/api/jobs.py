@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from itertools import count
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
@@ -18,7 +20,6 @@ from pairmark.service.api.routing import EVENT, LONG, GuardedRoute, content, nee
 from pairmark.service.api.services import InServices, Services, check_may, may, names_of
 from pairmark.service.errors import Forbidden, UnknownDataset, UnknownJob
 from pairmark.service.jobs.queue import EVENTS_A_READ, unknown_job
-from pairmark.service.shares import Seats
 from pairmark.service.store.refs import name_of
 
 router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
@@ -33,9 +34,14 @@ class JobsQuery(PageQuery):
     state: JobState | None = Field(None, description="only jobs in this state")
 
 
-MAX_STREAMS = 200
-"""Event streams open at once in one process."""
-HEARTBEAT_S = 10.0
+LOOK_S = 1.0
+LOOKS_A_HEARTBEAT = 10
+
+
+async def _stream_seat(services: InServices) -> AsyncIterator[None]:
+    """A seat of one stream, until its answer has ended, begun or not."""
+    with services.streams.seat():
+        yield
 
 
 def _visible_job(request: Request, services: Services, job_id: str) -> JobOut:
@@ -52,8 +58,6 @@ def _visible_job(request: Request, services: Services, job_id: str) -> JobOut:
 @router.post("/jobs", status_code=202)
 @needs(
     "train",
-    errors=(404, 409, 429),
-    links={name: {"job_id": "$response.body#/id"} for name in ("get_job", "cancel_job")},
 )
 def submit_job(
     http: Request,
@@ -123,8 +127,9 @@ def cancel_job(request: Request, services: InServices, job_id: JobId) -> JobOut:
     summary="Follow job events",
     response_class=Response,
     responses=content("text/event-stream", EVENT),
+    dependencies=[Depends(_stream_seat)],
 )
-@needs("any", limits=LONG, errors=(429,))
+@needs("any", limits=LONG)
 async def job_events(
     request: Request,
     services: InServices,
@@ -138,52 +143,34 @@ async def job_events(
     after = int(last_event_id) if last_event_id and last_event_id.isascii() and last_event_id.isdigit() else 0
     # Unknown jobs are refused before the stream starts; afterwards there is no status left to send.
     await asyncio.to_thread(_visible_job, request, services, job_id)
-    streams: Seats = request.app.state.streams
-    # Afterwards there is no status left to refuse with.
-    streams.leave(streams.take(lambda: True))
     return StreamingResponse(
-        _follow(request, services, job_id, min(after, 2**62), streams),
+        _follow(request.app.state.closing, services, job_id, min(after, 2**62)),
         media_type="text/event-stream",
         headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )
 
 
 async def _follow(
-    request: Request, services: Services, job_id: str, after: int, streams: Seats
+    closing: asyncio.Event, services: Services, job_id: str, after: int
 ) -> AsyncIterator[bytes]:
-    closing: asyncio.Event = request.app.state.closing
-    evicted = False
-    with services.events.following(job_id) as news:
-
-        def evict() -> bool:
-            nonlocal evicted
-            evicted = True
-            news.set()
-            return True
-
-        seat = streams.take(evict)
+    yield b"retry: 1000\n\n"
+    for look in count(1):
         try:
-            yield b"retry: 1000\n\n"
-            while not closing.is_set() and not evicted:
-                news.clear()
-                try:
-                    events = await asyncio.to_thread(services.queue.events, job_id, after)
-                except UnknownJob:
-                    return
-                if any(event.event == "done" for event in events):
-                    services.runtime.catalogue.expire()
-                for event in events:
-                    data = json.dumps(event.data, ensure_ascii=True)
-                    yield f"id: {event.id}\nevent: {event.event}\ndata: {data}\n\n".encode()
-                    after = event.id
-                    if event.event == "done":
-                        return
-                if len(events) == EVENTS_A_READ:
-                    continue
-                try:
-                    await asyncio.wait_for(news.wait(), HEARTBEAT_S)
-                except TimeoutError:
-                    # And look again: an event may have been committed after one with a larger number.
-                    yield b": still here\n\n"
-        finally:
-            streams.leave(seat)
+            events = await asyncio.to_thread(services.queue.events, job_id, after)
+        except UnknownJob:
+            return
+        for event in events:
+            if event.event == "done":
+                services.runtime.catalogue.expire()
+            data = json.dumps(event.data, ensure_ascii=True)
+            yield f"id: {event.id}\nevent: {event.event}\ndata: {data}\n\n".encode()
+            after = event.id
+            if event.event == "done":
+                return
+        if closing.is_set():
+            return
+        if len(events) < EVENTS_A_READ:
+            if look % LOOKS_A_HEARTBEAT == 0:
+                yield b": still here\n\n"
+            with suppress(TimeoutError):
+                await asyncio.wait_for(closing.wait(), LOOK_S)

@@ -36,11 +36,6 @@ _FILES: dict[int | str, dict[str, Any]] = {
 @router.post("/links", status_code=202)
 @needs(
     "train",
-    errors=(404, 429),
-    links={
-        name: {"link_id": "$response.body#/id"}
-        for name in ("get_links", "list_links_found", "list_entities", "delete_links")
-    },
 )
 def submit_links(http: Request, services: InServices, response: Response, request: LinksRequest) -> JobOut:
     """Queue a job that finds a table's duplicates, or links two tables, without labels.
@@ -63,14 +58,14 @@ def list_links(http: Request, services: InServices, query: Paging) -> LinksPage:
 
 
 @router.get("/links/{link_id}")
-@needs("train", errors=(404,))
+@needs("train")
 def get_links(http: Request, services: InServices, link_id: LinksId) -> LinksOut:
     """A link job and what it found."""
     return services.links.get(link_id, names_of(http).resources("train"))
 
 
 @router.get("/links/{link_id}/links", responses=_FILES, response_model=LinkPage)
-@needs("train", errors=(404, 409))
+@needs("train")
 def list_links_found(
     http: Request,
     services: InServices,
@@ -89,14 +84,14 @@ def list_links_found(
 
 
 @router.get("/links/{link_id}/entities")
-@needs("train", errors=(404, 409))
+@needs("train")
 def list_entities(http: Request, services: InServices, link_id: LinksId, query: Paging) -> EntityPage:
     """Entities of two records or more, in the order of their ids."""
     return services.links.entities(link_id, query.limit, query.cursor, names_of(http).resources("train"))
 
 
 @router.delete("/links/{link_id}", status_code=204)
-@needs("train", errors=(404, 409))
+@needs("train")
 def delete_links(http: Request, services: InServices, link_id: LinksId) -> None:
     """Delete links; the tables and the job's history stay."""
     services.links.delete(link_id, names_of(http).resources("train"))

@@ -129,11 +129,6 @@ def list_models(request: Request, services: InServices, query: Annotated[ModelsQ
 @needs(
     "import",
     limits=UPLOAD,
-    errors=(409, 507),
-    links={
-        name: {"name": "$response.body#/model", "version": "$response.body#/version"}
-        for name in ("get_version", "get_roc")
-    },
 )
 async def import_model(
     http: Request,
@@ -207,7 +202,7 @@ def _visible(http: Request, version: VersionOut) -> VersionOut:
 
 
 @router.delete("/models/{name:name}/versions/{version}", status_code=204)
-@needs("admin", errors=(409,))
+@needs("admin")
 async def delete_version(services: InServices, name: Name, version: Number) -> None:
     """Delete a version with its calibrations; refused while an alias points to it."""
     await asyncio.to_thread(services.store.delete, name, version)
@@ -264,7 +259,7 @@ async def get_report(
         page, policy = report_page(report)
         return HTMLResponse(page, headers={"content-security-policy": policy, "vary": "accept"})
 
-    async with services.report_turns.turn():
+    async with services.report_turns:
         return await asyncio.to_thread(work)
 
 
@@ -297,7 +292,7 @@ async def _roc_picture(services: Services, name: str, version: int, format: Form
         curve = services.store.reports.roc(name, version).model_dump()
         return draw_roc(curve, format, f"{name}, version {version}")
 
-    async with services.report_turns.turn():
+    async with services.report_turns:
         body = await asyncio.to_thread(work)
     return Response(body, media_type=MEDIA_TYPES[format], headers={"cache-control": "private, max-age=3600"})
 
@@ -317,7 +312,7 @@ async def get_tree(
     response_class=Response,
     responses=content("application/zip"),
 )
-@needs("train", limits=LONG, errors=(507,))
+@needs("train", limits=LONG)
 def export_version(services: InServices, folder: Workspace, name: Name, version: Number) -> StreamingResponse:
     """A version as one file, with report and calibration, for `POST /models` of another service."""
     path = services.store.export(name, version, folder)
@@ -338,7 +333,7 @@ def _pieces(path: FilePath) -> Iterator[bytes]:
 @router.post(
     "/models/{name:name}/versions/{version}/calibrations", status_code=201, summary="Calibrate version"
 )
-@needs("train", errors=(409, 429, 507), links={"get_calibration": {"calibration_id": "$response.body#/id"}})
+@needs("train")
 async def calibrate(
     http: Request,
     services: InServices,
@@ -360,7 +355,7 @@ async def calibrate(
 
 
 @router.post("/models/{name:name}/versions/{version}/evaluations", summary="Evaluate version")
-@needs("train", errors=(409, 429))
+@needs("train")
 async def evaluate(
     http: Request, services: InServices, name: Name, version: Number, request: MeasureRequest
 ) -> EvaluationOut:
@@ -381,7 +376,7 @@ def get_alias(services: InServices, response: Response, name: Name, alias: Alias
 
 
 @router.put("/models/{name:name}/aliases/{alias}")
-@needs("train", errors=(409, 412))
+@needs("train")
 async def move_alias(
     services: InServices,
     caller: Caller,

@@ -23,8 +23,8 @@ from pairmark.service.api.calls import JSON, OCTETS, Answer, Call, media, model_
 from pairmark.service.api.metrics import POINTS
 from pairmark.service.api.problems import NotAcceptable, UnsupportedMediaType
 from pairmark.service.api.query import QueryModel
-from pairmark.service.api.routing import VECTORS, PlainRoute, needs
-from pairmark.service.api.scoring import BINARY_BODIES, BYTES_A_SECOND, MODEL_HEADER
+from pairmark.service.api.routing import OCTETS_TYPE, VECTORS, PlainRoute, content, needs
+from pairmark.service.api.scoring import BINARY_BODIES, BYTES_A_SECOND
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.places import RequestWork
 from pairmark.service.runtime.binary import parse_npz_rows, parse_rows
@@ -61,14 +61,13 @@ class PointsQuery(QueryModel):
     dtype: NumberType = Field("float32", description="octet-stream: type of the numbers, little-endian")
 
 
-@router.post("/embed", summary="Embed points", response_model=VectorsOut)
+@router.post("/embed", summary="Embed points", response_model=VectorsOut, responses=content(OCTETS_TYPE))
 @needs(
     "score",
     limits=VECTORS,
     query=PointsQuery,
     body=FeaturesBody,
     bodies=BINARY_BODIES,
-    raw_headers={**MODEL_HEADER, "X-Pairmark-Dimension": "numbers in a vector"},
 )
 async def embed(call: Call) -> Answer:
     """Map points to the vectors that the model compares.
@@ -82,18 +81,15 @@ async def embed(call: Call) -> Answer:
     return answer
 
 
-@router.post("/classify", summary="Classify points", response_model=ClassesOut)
+@router.post(
+    "/classify", summary="Classify points", response_model=ClassesOut, responses=content(OCTETS_TYPE)
+)
 @needs(
     "score",
     limits=VECTORS,
     query=PointsQuery,
     body=FeaturesBody,
     bodies=BINARY_BODIES,
-    raw_headers={
-        **MODEL_HEADER,
-        "X-Pairmark-Dimension": "number of labels",
-        "X-Pairmark-Labels": "JSON list of the labels, in the order of the columns",
-    },
 )
 async def classify(call: Call) -> Answer:
     """The most probable label of each point, named as the training dataset names it, and all probabilities.

@@ -211,18 +211,13 @@ class ProblemOut(BaseModel, extra="allow", title="Problem"):
     request_id: str | None = Field(None, description="id of the request in the logs")
 
 
-def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI entries for problems with these statuses."""
-    described: dict[int, list[str]] = {}
-    for page in PAGES.values():
-        described.setdefault(page.status, []).append(page.error.slug)
-    return {
-        status: {
-            "description": ", ".join(described[status]),
-            "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-        }
-        for status in statuses
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    "default": {
+        "description": "a problem; `type` is a page that says how to mend it",
+        "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
+}
+"""Of every route, for the OpenAPI document."""
 
 
 class ProblemAnswer:

@@ -68,8 +68,6 @@ async def _visible(http: Request, services: Services, review_id: str) -> ReviewO
 @router.post("/reviews", status_code=201)
 @needs(
     "train",
-    errors=(404,),
-    links={name: {"review_id": "$response.body#/id"} for name in ("get_review", "next_of_review", "judge")},
 )
 async def create_review(
     http: Request, services: InServices, response: Response, request: ReviewRequest
@@ -156,7 +154,7 @@ async def dataset_of_review(
 
 
 @router.post("/outcomes/dataset", status_code=201, summary="Make a dataset of outcomes")
-@needs("train", limits=BULK, errors=(404,))
+@needs("train", limits=BULK)
 async def dataset_of_outcomes(
     http: Request, services: InServices, request: OutcomesDatasetRequest
 ) -> DatasetOut:
@@ -170,7 +168,7 @@ async def dataset_of_outcomes(
 
 
 @router.post("/reviews/erase", summary="Erase refs")
-@needs("train", errors=(404,))
+@needs("train")
 async def erase_refs(http: Request, services: InServices, request: RefsErasure) -> RefsErased:
     """Erase names, sides and subjects of kept decisions, reviews and outcomes that carry one of these names.
 
@@ -181,7 +179,7 @@ async def erase_refs(http: Request, services: InServices, request: RefsErasure) 
 
 
 @router.post("/outcomes", summary="Add outcomes from elsewhere")
-@needs("train", limits=BULK, errors=(404,))
+@needs("train", limits=BULK)
 async def add_outcomes(
     http: Request, services: InServices, caller: Caller, request: ElsewhereRequest
 ) -> ElsewhereOut:

@@ -9,7 +9,6 @@ from fastapi import APIRouter
 from pairmark.service.api import (
     audit,
     calibrations,
-    candidates,
     datasets,
     docs,
     galleries,
@@ -40,7 +39,6 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     jobs.router,
     models.router,
     operating.router,
-    candidates.router,
     calibrations.router,
     learners.router,
     galleries.router,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Final, TypeVar
@@ -26,7 +26,7 @@ from pairmark.schemas.keys import Level
 from pairmark.service.api.access import Access
 from pairmark.service.api.calls import JSON, Answer, Call, media_type
 from pairmark.service.api.decisions import HEADER, logged_decision
-from pairmark.service.api.problems import MethodNotAllowed, SlowBody, UnsupportedMediaType, responses
+from pairmark.service.api.problems import MethodNotAllowed, SlowBody, UnsupportedMediaType
 from pairmark.service.api.query import query_values, read_query
 from pairmark.service.api.services import Services
 from pairmark.service.audit.actor import Actor, acting
@@ -48,14 +48,6 @@ WITHIN_PAGE: Final = "pairmark.within_page"
 _MOST_MARKS: Final = 50_000
 """Brackets, braces and commas of a JSON body that the framework reads, at most."""
 _BINARY: Final = {"type": "string", "format": "binary"}
-_RATE_LIMITS: Final = {
-    name: {"description": text, "schema": {"type": "string"}}
-    for name, text in (
-        ("RateLimit-Policy", "the limits that this request counts towards: `q` at once, and in `w` seconds"),
-        ("RateLimit", "what remains of each: `r` now, all of it in `t` seconds"),
-    )
-}
-"""Fields of answers where something is limited (draft-ietf-httpapi-ratelimit-headers-11)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +92,7 @@ VECTORS: Final = BodyLimits(
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What a route needs, limits and may answer.
+    """What a route needs and limits.
 
     Attributes
     ----------
@@ -110,10 +102,7 @@ class Needs:
     decode : reads a JSON body with long lists, in a thread; the framework would hold up everybody over them.
     query, body : what a plain route reads, for the OpenAPI document.
     bodies : media types that are read beside JSON.
-    raw_headers : headers of an answer in octets, with what they hold; None: the answer is always JSON.
     decides : answers are decisions, which the audit log can keep.
-    errors : statuses of problems beyond those that every route can answer with.
-    links : operation id -> parameters of it, as expressions on this route's answer.
     """
 
     access: Access
@@ -124,10 +113,7 @@ class Needs:
     query: Any = None
     body: Any = None
     bodies: tuple[str, ...] = ()
-    raw_headers: Mapping[str, str] | None = None
     decides: bool = False
-    errors: tuple[int, ...] = ()
-    links: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def needs(access: Access, **declared: Any) -> Callable[[Handler], Handler]:
@@ -174,41 +160,10 @@ class GuardedRoute(APIRoute):
         self.needs: Needs = vars(endpoint)["needs"]
         (self.method,) = options["methods"]
         options["operation_id"] = options["operation_id"] or endpoint.__name__
-        options["summary"] = options["summary"] or endpoint.__name__.replace("_", " ").capitalize()
-        status = options["status_code"] or 200
-        answers = {status: {}, **options["responses"]}
-        answers = {status: self._success(answer) for status, answer in answers.items()}
-        if self.needs.links:
-            answers[status]["links"] = {
-                name: {"operationId": name, "parameters": dict(arguments)}
-                for name, arguments in self.needs.links.items()
-            }
-        answers |= responses(*sorted(self._problems(path)))
         extra = {} if self.needs.access == "open" else _access_text(self.needs.access)
         if self.needs.bodies:
             extra["requestBody"] = {"content": {kind: {"schema": _BINARY} for kind in self.needs.bodies}}
-        options |= {"responses": answers, "openapi_extra": extra}
-        super().__init__(path, endpoint, **options)
-
-    def _success(self, answer: dict[str, Any]) -> dict[str, Any]:
-        headers: dict[str, Any] = {"X-Request-ID": {"schema": {"type": "string"}}}
-        if self.needs.access != "open":
-            headers |= _RATE_LIMITS
-        if self.needs.raw_headers is not None:
-            texts = self.needs.raw_headers.items()
-            headers |= {name: {"description": text, "schema": {"type": "string"}} for name, text in texts}
-            answer = {**answer, "content": {OCTETS_TYPE: {"schema": _BINARY}}}
-        return {**answer, "headers": headers}
-
-    def _problems(self, path: str) -> set[int]:
-        statuses = {422, 500, 503, *self.needs.errors}
-        if self.needs.access != "open":
-            statuses |= {401, 403}
-        if self.method in ("POST", "PUT"):
-            statuses |= {408, 413}
-        if "{" in path:
-            statuses.add(404)
-        return statuses
+        super().__init__(path, endpoint, **{**options, "openapi_extra": extra})
 
     @property
     def is_page(self) -> bool:
@@ -296,9 +251,6 @@ class PlainRoute(GuardedRoute):
             ]
         )
         super().__init__(path, endpoint, **{**options, "dependencies": [Depends(reads)]})
-
-    def _problems(self, path: str) -> set[int]:
-        return super()._problems(path) | {404, 406, 415, 429}
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler behind its guards, without the framework between."""

@@ -15,7 +15,6 @@ from fastapi import APIRouter
 from pydantic_core import to_json
 
 from pairmark.schemas.scoring import (
-    BayesOut,
     ExplanationOut,
     MatchesOut,
     MatchParameters,
@@ -26,31 +25,24 @@ from pairmark.schemas.scoring import (
     SimilarityParameters,
 )
 from pairmark.service.api.calls import JSON, NPZ, OCTETS, Answer, Call, media, model_header
-from pairmark.service.api.evidence import bayes_answer, check_apart
 from pairmark.service.api.problems import NotAcceptable
 from pairmark.service.api.query import QueryModel
-from pairmark.service.api.routing import VECTORS, PlainRoute, needs
+from pairmark.service.api.routing import OCTETS_TYPE, VECTORS, PlainRoute, content, needs
 from pairmark.service.decision_codes import DECISIONS, DecisionCode
-from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
+from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.places import RequestWork
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.binary import parse_npz, parse_octets
 from pairmark.service.runtime.inputs import UNLIKE, UnlikePairs
 from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
-from pairmark.service.runtime.points import Ratios, ServedPoint, plain, without_threshold
+from pairmark.service.runtime.points import ServedPoint, plain, without_threshold
 from pairmark.service.runtime.vectors import VectorPairs
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.calibrations import SubjectClass
 
 router = APIRouter(tags=["scoring"], route_class=PlainRoute)
 BINARY_BODIES: Final = ("application/octet-stream", "application/x-npz")
-MODEL_HEADER: Final = {"X-Pairmark-Model": "JSON of the version that answered"}
-_POINT: Final = {
-    f"X-Pairmark-{name}": "as in the operating point"
-    for name in ("Threshold", "Calibration-Id", "Method", "Fpr-Upper-Bound")
-}
-
 BYTES_A_SECOND: Final = {JSON: 64 * 1024 * 1000.0, OCTETS: 2 * 1024 * 1024 * 1000.0, NPZ: 1.0}
 """How fast each kind of body is read; an npz may hold far more than its bytes."""
 WRITING_S: Final = 4e-7
@@ -64,11 +56,11 @@ class PairsQuery(QueryModel, PairsParameters):
 
 
 class SimilarityQuery(QueryModel, SimilarityParameters):
-    """Which model scores, and whether scores are stated as evidence too."""
+    """Which model scores."""
 
 
 class MatchQuery(QueryModel, MatchParameters):
-    """Which model scores, and how it decides: at a false positive rate, or by prior and costs."""
+    """Which model scores, and how it decides."""
 
 
 @dataclass(slots=True)
@@ -91,14 +83,13 @@ class ScoredPairs:
         return point.decided(self.scores, None if self.unlike is None else self.unlike.pairs, raw=raw)
 
 
-@router.post("/similarity", summary="Score pairs", response_model=ScoresOut)
+@router.post("/similarity", summary="Score pairs", response_model=ScoresOut, responses=content(OCTETS_TYPE))
 @needs(
     "score",
     limits=VECTORS,
     query=SimilarityQuery,
     body=PairsBody,
     bodies=BINARY_BODIES,
-    raw_headers=MODEL_HEADER,
 )
 async def similarity(call: Call) -> Answer:
     """The similarity of each pair of a left and a right side.
@@ -111,31 +102,24 @@ async def similarity(call: Call) -> Answer:
     """
     kind, raw = media(call)
     query: SimilarityQuery = call.query
-    if raw and (query.log_lr or query.detail):
-        raise NotAcceptable("log_lr and detail are given as application/json: leave them out, or accept that")
-    await call.services.runtime.check_calibration(query.calibration, call.models)
+    if raw and query.detail:
+        raise NotAcceptable("detail is given as application/json: leave it out, or accept that")
     body = await call.read_body()
     with call.services.runtime.request_work() as request_work:
         scored = await _score(call, request_work, kind, body, "similarity")
-        ratios = None
         if query.detail:
-            ranges = await call.services.runtime.row_ranges(scored.version, query.calibration)
+            ranges = await call.services.runtime.row_ranges(scored.version, None)
             scored.unlike = UnlikePairs.of(ranges, scored.pairs)
-        if query.log_lr:
-            ratios = await call.services.runtime.ratios(
-                scored.version, query.calibration, query.lr_method, subjects=scored.subjects
-            )
-        answer = await request_work.run(
-            _writing(scored, raw), lambda: _scores_answer(call, scored, raw, ratios)
-        )
+        answer = await request_work.run(_writing(scored, raw), lambda: _scores_answer(call, scored, raw))
     _SCORED.inc(len(scored.scores))
     return answer
 
 
 @router.post(
     "/match",
-    summary="Decide pairs at a false positive rate, or by costs",
-    response_model=MatchesOut | BayesOut,
+    summary="Decide pairs at a false positive rate",
+    response_model=MatchesOut,
+    responses=content(OCTETS_TYPE),
 )
 @needs(
     "decide",
@@ -144,15 +128,9 @@ async def similarity(call: Call) -> Answer:
     query=MatchQuery,
     body=PairsBody | ScoresBody,
     bodies=BINARY_BODIES,
-    raw_headers={**MODEL_HEADER, **_POINT},
 )
 async def match(call: Call) -> Answer:
-    """Decide for each pair whether it is the same: at a false positive rate, or (with `prior`) at the lowest cost.
-
-    Give exactly one of `fpr` and `prior`. `POST /match?fpr=0.01` guarantees a false positive rate.
-    `POST /match?prior=0.001&cost_ratio=100` decides at the lowest average cost, without a guarantee. `fnr`,
-    `confidence`, `method` and `simultaneous` can be combined with `fpr`, and `cost_ratio` with `prior`. Other
-    combinations are refused with 422 `invalid-input`.
+    """Decide for each pair whether it is the same, at a false positive rate.
 
     If the calibration data cannot support the rate, the answer is 422 `insufficient-calibration-data` with
     `smallest_fpr` and `required_units` for each method. Its `alternatives` state what the other methods would answer.
@@ -163,14 +141,7 @@ async def match(call: Call) -> Answer:
     """
     query: MatchQuery = call.query
     kind, raw = media(call)
-    if raw and query.detail:
-        raise NotAcceptable("detail is given as application/json: leave it out, or accept that")
-    check_apart(query)
     await call.services.runtime.check_calibration(query.calibration, call.models)
-    if raw and (query.log_lr or query.prior is not None):
-        raise NotAcceptable(
-            "log_lr and decisions by prior are given as application/json: leave them out, or accept that"
-        )
     body = await call.read_body()
     with call.services.runtime.request_work() as request_work:
         if kind == JSON and holds_scores(body):
@@ -178,28 +149,16 @@ async def match(call: Call) -> Answer:
         else:
             scored = await _score(call, request_work, kind, body, "match")
         with_scores = call.shows_scores(scored.version)
-        if query.detail and not with_scores:
-            raise Forbidden("detail says how high scores are; the key may only decide", scope="score")
-        if query.log_lr and not with_scores:
-            raise Forbidden("log_lr says how high scores are; the key may only decide", scope="score")
         if not with_scores:
             call.check_listed(
                 scored.version,
                 query.fpr,
                 query.fnr,
-                prior=query.prior is None,
                 method=query.method == "auto",
                 confidence=query.confidence == CONFIDENCE,
                 simultaneous=not query.simultaneous,
                 calibration=query.calibration is None,
             )
-        ratios = None
-        if query.log_lr or query.prior is not None:
-            ratios = await call.services.runtime.ratios(
-                scored.version, query.calibration, query.lr_method, subjects=scored.subjects
-            )
-        if query.prior is not None or query.fpr is None:
-            return await _by_costs(call, request_work, scored, ratios, with_scores)
         point = await call.services.runtime.operating_point(
             scored.version,
             query.fpr,
@@ -210,28 +169,14 @@ async def match(call: Call) -> Answer:
             simultaneous=query.simultaneous,
             subjects=scored.subjects,
         )
-        seconds = math.inf if query.detail else _writing(scored, raw)
         n_matched, answer = await request_work.run(
-            seconds, lambda: _match_answer(call, scored, point, raw, with_scores, ratios)
+            _writing(scored, raw), lambda: _match_answer(scored, point, raw, with_scores)
         )
     if scored.version is not None:
         _MATCHED.inc(len(scored.scores))
         _watch(call, scored, point, n_matched)
         _keep(call, scored, point, n_matched)
     return answer
-
-
-async def _by_costs(
-    call: Call, request_work: RequestWork, scored: ScoredPairs, ratios: Ratios | None, with_scores: bool
-) -> Answer:
-    assert ratios is not None
-    body = await request_work.run(
-        _writing(scored, False),
-        lambda: bayes_answer(scored.model_json, scored.scores, ratios, call.query, with_scores),
-    )
-    if scored.version is not None:
-        _MATCHED.inc(len(scored.scores))
-    return body, JSON, ()
 
 
 @router.post("/explain", summary="Explain one pair's score", response_model=ExplanationOut)
@@ -380,7 +325,7 @@ def _writing(scored: ScoredPairs, raw: bool) -> float:
     return 0.0 if raw else len(scored.scores) * WRITING_S
 
 
-def _scores_answer(call: Call, scored: ScoredPairs, raw: bool, ratios: Ratios | None) -> Answer:
+def _scores_answer(call: Call, scored: ScoredPairs, raw: bool) -> Answer:
     if raw:
         return scored.scores.tobytes(), OCTETS, (model_header(scored.model_json),)
     body = b'{"model":%b,"scores":%b' % (scored.model_json, to_json(scored.scores.tolist()))
@@ -390,15 +335,11 @@ def _scores_answer(call: Call, scored: ScoredPairs, raw: bool, ratios: Ratios | 
         unlike = scored.unlike
         places = [] if unlike is None else [{"pair": at, "rows": unlike.names(at)} for at in unlike.places]
         body += b',"unlike":%b' % to_json(places)
-    if ratios is not None:
-        worth = ratios.maps.log_lr(scored.scores, call.query.lr_method).tolist()
-        facts = {"log_lr": worth, "lr_method": call.query.lr_method, **ratios.facts}
-        body += b",%b" % to_json(facts)[1:-1]
     return body + b"}", JSON, ()
 
 
 def _match_answer(
-    call: Call, scored: ScoredPairs, point: ServedPoint, raw: bool, with_scores: bool, ratios: Ratios | None
+    scored: ScoredPairs, point: ServedPoint, raw: bool, with_scores: bool
 ) -> tuple[int, Answer]:
     """How many match, and the answer."""
     unlike = scored.unlike = UnlikePairs.of(point.inputs, scored.pairs)
@@ -407,13 +348,7 @@ def _match_answer(
         return codes.count(1), (codes, OCTETS, _point_headers(scored.model_json, point, with_scores))
     scores: list[float] = scored.scores.tolist()
     decided = point.match_list(scores) if unlike is None else (scored.codes(point) == 1).tolist()
-    if (
-        call.query.detail
-        or point.lower is not None
-        or ratios is not None
-        or not with_scores
-        or unlike is not None
-    ):
+    if point.lower is not None or not with_scores or unlike is not None:
         entries: list[dict[str, Any]] = [
             {"score": score, "match": match} if with_scores else {"match": match}
             for score, match in zip(scores, decided, strict=True)
@@ -424,16 +359,6 @@ def _match_answer(
         if unlike is not None:
             for pair in unlike.places:
                 entries[pair] |= {"reason": UNLIKE, "unlike": unlike.names(pair)}
-        if ratios is not None:
-            worth = ratios.maps.log_lr(scored.scores, call.query.lr_method).tolist()
-            for entry, log_lr in zip(entries, worth, strict=True):
-                entry["log_lr"] = log_lr
-        if call.query.detail:
-            powers = call.services.runtime.points.log10_fpr(
-                point.public["calibration_id"], scored.scores, call.query.confidence, call.query.method
-            )
-            for entry, power in zip(entries, powers.tolist(), strict=True):
-                entry["log10_fpr"] = power
         matches = to_json(entries)
     else:
         matches = (

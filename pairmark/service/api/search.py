@@ -45,7 +45,7 @@ _FOUND, _VERIFIED = SEARCHED.labels("search"), SEARCHED.labels("verify")
     summary="Search a gallery",
     response_model=SearchOut,
 )
-@needs("gallery", limits=VECTORS, reading=True, decides=True, errors=(409,), body=SearchBody)
+@needs("gallery", limits=VECTORS, reading=True, decides=True, body=SearchBody)
 async def search(call: Call, gallery: Gallery) -> Answer:
     """Find the most similar items of each query, by exact search.
 

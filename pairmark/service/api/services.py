@@ -13,7 +13,6 @@ from fastapi import Depends, Request
 from pairmark.schemas.keys import Level, Scope
 from pairmark.service import db_metrics
 from pairmark.service.api.admission import Admission
-from pairmark.service.api.event_watch import EventWatch
 from pairmark.service.api.rates import Rates
 from pairmark.service.api.readiness import TimedQuestion
 from pairmark.service.api.readings import SHOWN, Readings
@@ -34,7 +33,7 @@ from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.reviews import JudgedPairs, Reviews
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.settings import Settings
-from pairmark.service.shares import Turns
+from pairmark.service.shares import Seats
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.validation import TrainingQueue
 from pairmark.service.webhooks.webhooks import Webhooks
@@ -45,6 +44,8 @@ if TYPE_CHECKING:
 
 HANDLED_AT_ONCE = 8
 """Requests of one owner that handlers of the framework answer at once."""
+MAX_STREAMS = 50
+"""Event streams of one owner in one process."""
 
 
 class Services:
@@ -70,14 +71,16 @@ class Services:
         self.rates = Rates(settings.home / "rates")
         self.readiness = TimedQuestion(self._n_workers)
         self.readings = TimedQuestion(self._read)
-        self.events = EventWatch(lambda after: asyncio.to_thread(self.queue.jobs_since, after))
         self.audit = AuditLog(self.database)
         self.keys = Keys(self.database)
         self.sessions = Sessions(self.database)
         self.admission = Admission(self)
         self._slots: dict[str, asyncio.Semaphore] = {}
-        self.report_turns = Turns(1, 2)
+        self.report_turns = asyncio.Semaphore(2)
         """Of reports and pictures: more threads of Python at a time make none faster, and scores wait longer."""
+        self.streams = Seats(
+            "event-streams", MAX_STREAMS, "event streams are open already; ask GET /jobs/ID instead"
+        )
         self.last_use: dict[str, float] = {}
         """When keys were last used, by id, that is not in the database yet."""
         db_metrics.watch(self.database)

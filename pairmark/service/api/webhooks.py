@@ -21,8 +21,6 @@ WebhookId = Annotated[str, Path(max_length=32, pattern="^[0-9a-zA-Z_-]+$", descr
 @router.post("/webhooks", status_code=201)
 @needs(
     "operator",
-    errors=(409,),
-    links={name: {"webhook_id": "$response.body#/id"} for name in ("delete_webhook", "list_deliveries")},
 )
 async def create_webhook(services: InServices, response: Response, request: WebhookRequest) -> NewWebhookOut:
     """Have events sent to an address. Only this answer shows the secret that signs the messages.

@@ -22,7 +22,8 @@ from pairmark.service.cli.points import RequiredModel
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pairmark.client import Client, Job
+    from pairmark.client import Client
+    from pairmark.schemas.jobs import JobOut
 
 
 def train(
@@ -143,7 +144,7 @@ def _job_request(
     return job
 
 
-def _submitted(client: Client, job: dict[str, Any]) -> Job:
+def _submitted(client: Client, job: dict[str, Any]) -> JobOut:
     """The job in the queue. Where the service asks what the labels are, ask on a terminal; else say what to add."""
     from pairmark.client import Problem
 

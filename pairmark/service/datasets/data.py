@@ -144,19 +144,6 @@ def row_name(data: LabelledData, row: int) -> str:
     return name if data.n_left is None else name.removeprefix("left:" if row < data.n_left else "right:")
 
 
-def rows_of_ids(data: LabelledData) -> tuple[dict[str, int], dict[str, int]]:
-    """Rows of the left side and of the right by what pairs call them, see `row_name`."""
-    names = [row_name(data, row) for row in range(len(data))]
-    n_left = data.n_left
-    if n_left is None:
-        of = {name: row for row, name in enumerate(names)}
-        return of, of
-    return (
-        {name: row for row, name in enumerate(names[:n_left])},
-        {name: row for row, name in enumerate(names[n_left:], n_left)},
-    )
-
-
 def load_data(folder: Path, *, dataset_id: str, name: str, version: int, sha256: str) -> LabelledData:
     """Open a dataset's folder as `DatasetWriter` left it, or `CorruptArtefact`: it is none, or of a newer version."""
     try:

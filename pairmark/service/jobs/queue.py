@@ -470,13 +470,6 @@ class JobQueue(Leases):
                 raise unknown_job(job_id)
         return [JobEventOut.model_validate(row) for row in rows]
 
-    def jobs_since(self, after: int) -> tuple[int, set[str]]:
-        """Jobs with events above number ``after``, and the newest number; with ``after`` below 0, the number alone."""
-        with self._db.read() as session:
-            newest = repository.newest_event(session)
-            jobs = repository.jobs_with_events(session, after) if 0 <= after < newest else set()
-        return newest, jobs
-
     def reading(self) -> QueueReading:
         """How the queue stands."""
         with self._db.read() as session:

@@ -208,16 +208,6 @@ def events_after(session: Session, job_id: str, after: int, limit: int) -> list[
     return list(session.scalars(statement))
 
 
-def newest_event(session: Session) -> int:
-    """The largest number of an event; 0 when there is none."""
-    return session.scalar(select(func.max(JobEvent.id))) or 0
-
-
-def jobs_with_events(session: Session, after: int) -> set[str]:
-    """Jobs that have events with a larger number."""
-    return set(session.scalars(select(JobEvent.job_id).where(JobEvent.id > after).distinct()))
-
-
 def durations(session: Session) -> dict[tuple[str, str], tuple[int, float]]:
     """(task, state) -> how many jobs ended so after a start, and the sum of their seconds."""
     statement = (

@@ -177,22 +177,6 @@ def list_of(kind: Any, *, optional: bool = False) -> Reader:
     return read
 
 
-def objects_of(kind: Any, most: int) -> Reader:
-    """A reader of at most ``most`` objects or lists of that type, in pieces, so that other threads run in between."""
-    decoder = msgspec.json.Decoder(list[kind])
-
-    def read(text: bytes, name: str) -> list[Any]:
-        values: list[Any] = []
-        for piece in _pieces(text, _ELEMENT_END, 1):
-            found: list[Any] = _decoded(decoder, piece, name, len(values))
-            values += found
-            if len(values) > most:
-                raise InvalidInput(f"{name} has more than {most} elements; expected at most that", field=name)
-        return values
-
-    return read
-
-
 def read_scores(text: bytes, name: str) -> NDArray[np.float64]:
     """A number per pair, or a list per pair."""
     return (_matrix if _lead(text) == b"[[" else _vector)(text, name, np.float64)

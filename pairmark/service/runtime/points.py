@@ -13,7 +13,7 @@ from pydantic_core import to_json
 
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.inputs import RowRanges
-from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios, SystemWeights
+from pairmark.models.calibration.likelihood_ratios import SystemWeights
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData, without_guarantee
 from pairmark.models.core.arrays import Float32
 from pairmark.schemas.models import Imported
@@ -90,20 +90,6 @@ class LoadedCalibration(NamedTuple):
     imported: Imported | None = None
     classes: int | None = None
     name: str = ""
-
-
-class Ratios(NamedTuple):
-    """The likelihood ratios of a calibration."""
-
-    calibration_id: str
-    maps: LikelihoodRatios
-    origin: str
-    imported: Imported | None = None
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Which calibration they are of, and how that came about, as operating points state it."""
-        return {"calibration_id": self.calibration_id, "origin": self.origin, "imported": self.imported}
 
 
 class PointRequest(NamedTuple):
@@ -195,29 +181,6 @@ class OperatingPoints:
         )
         self._points.put(request, served_point)
         return served_point
-
-    def log10_fpr(
-        self, calibration_id: str, scores: Float32, confidence: float, method: str
-    ) -> NDArray[np.float64]:
-        """How rare each score is among different pairs, in powers of ten; see `Calibration.log10_fpr` (blocking)."""
-        bound_method = method if method == "bootstrap" else "finite-sample"
-        return self.fetch(calibration_id).calibration.log10_fpr(
-            scores, confidence=confidence, method=bound_method
-        )
-
-    def band(self, calibration_id: str, confidence: float = 0.95) -> dict[str, Any] | None:
-        """Finite-sample bounds that hold at every threshold at once; see `Calibration.fpr_band` (blocking)."""
-        calibration = self.fetch(calibration_id).calibration
-        band = calibration.fpr_band(confidence, "finite-sample")
-        if band is None:
-            return None
-        return {
-            "thresholds": band.thresholds.tolist(),
-            "fpr": band.fpr.tolist(),
-            "confidence": band.confidence,
-            "method": band.method,
-            "guarantee": calibration.guarantee,
-        }
 
     def combined(self, calibration_id: str, scores: NDArray[Any]) -> NDArray[np.float32]:
         """Scores made elsewhere as the calibration is of them: several systems' combined (blocking). Scores are (n,),

@@ -21,7 +21,6 @@ from pairmark.service.db import Database
 from pairmark.service.errors import (
     DamagedRow,
     InvalidInput,
-    ModelNotCapable,
     NotReady,
     PairmarkError,
     UnknownCalibration,
@@ -37,7 +36,6 @@ from pairmark.service.runtime.points import (
     LoadedCalibration,
     OperatingPoints,
     PointRequest,
-    Ratios,
     ServedPoint,
 )
 from pairmark.service.runtime.versions import LoadedVersion
@@ -135,30 +133,6 @@ class Runtime:
         if calibration is None:
             return None
         return (await self._calibration(calibration)).calibration.inputs
-
-    async def ratios(
-        self,
-        version: LoadedVersion | None,
-        calibration: str | None,
-        method: str,
-        *,
-        subjects: SubjectClass | None = None,
-    ) -> Ratios:
-        """The likelihood ratios that a request asks for; parameters as `operating_point`."""
-        calibration_id = await self._calibration_for(version, calibration, subjects)
-        entry = await self._calibration(calibration_id)
-        maps = entry.calibration.likelihood_ratios
-        if maps is None:
-            raise ModelNotCapable(
-                f"calibration {calibration_id} holds no likelihood ratios: it has no same pairs, or was made before "
-                "they were kept. Calibrate again, with pairs of both kinds"
-            )
-        if method == "own" and version is not None and not spec_of(version.entry.kind).log_lr:
-            raise InvalidInput(
-                f"the score of {version.entry.kind} is not a log-likelihood ratio; expected lr_method logistic or pav",
-                field="lr_method",
-            )
-        return Ratios(calibration_id, maps, entry.calibration.origin, entry.imported)
 
     async def _calibration_for(
         self,

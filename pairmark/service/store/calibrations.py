@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ from pairmark.schemas.models import (
 )
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
-from pairmark.service.datasets.data import LabelledData, rows_of_ids
+from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import bump_revision
 from pairmark.service.errors import (
@@ -547,13 +547,7 @@ class SubjectClass(NamedTuple):
     @property
     def facts(self) -> dict[str, Any]:
         """As answers name it."""
-        if self == CANDIDATES:
-            return {"aggregation": self.aggregation}
         return {"samples": [self.k, self.p], "aggregation": self.aggregation}
-
-
-CANDIDATES = SubjectClass(1, 1, "candidates")
-"""The class of pairs of one list that are scored among their rivals; a training job makes its calibration."""
 
 
 class SubjectCalibrations:
@@ -574,14 +568,6 @@ class SubjectCalibrations:
         child = self._find(parent, subjects)
         if child is not None:
             return child
-        if subjects == CANDIDATES:
-            raise UnsupportedRate(
-                "decisions among candidates are about one stated list of pairs, of which some were drawn at random and "
-                "judged, and this version has none: upload pairs with `drawn_from`, and train on them",
-                smallest_fpr={"finite-sample": None, "bootstrap": None},
-                required_units={},
-                alternatives={},
-            )
         failure = self._refused.get((parent, subjects))
         if failure is not None:
             raise UnsupportedRate(failure.detail, **failure.facts)
@@ -847,65 +833,3 @@ def _warnings(overlap: OverlapOut, protocol: str) -> list[str]:
             f"{overlap.identities} identities were trained on: these figures do not tell how unseen ones fare"
         )
     return warnings
-
-
-MAX_ROWS = 200_000
-"""Rows of the tables: rivals are looked up for each of them."""
-
-
-class CandidateScorer:
-    """Scores lists of pairs (all blocking)."""
-
-    def __init__(self, versions: VersionStore, calibrations: Calibrations) -> None:
-        self._versions, self._calibrations = versions, calibrations
-
-    def score(
-        self, name: str, version: int, dataset: str, pairs: Sequence[Sequence[str]], estimator: Any
-    ) -> tuple[NDArray[np.float32], str]:
-        """Scores of pairs of rows of a dataset, named by their ids (or, without ids, by 0-based numbers), and the
-        dataset's id.
-
-        Raises
-        ------
-        ModelNotCapable, InvalidInput, TooLarge, UnknownModel, UnknownDataset
-        """
-        row, data = self._calibrations.version_and_data(name, version, dataset)
-        if getattr(estimator, "context_", None) is None:
-            raise ModelNotCapable(
-                f"{name}:{version} ({row.kind}) scores pairs alone; expected a record-trees model that was trained on "
-                "a list of pairs of a table, some of either kind",
-                field="model",
-            )
-        if len(data) > MAX_ROWS:
-            raise TooLarge(
-                f"dataset {data.name}:{data.version} has {len(data)} rows; rivals are looked up among at most "
-                f"{MAX_ROWS}",
-                limit=MAX_ROWS,
-            )
-        left, right = _rows(data, pairs)
-        X = rows_for(estimator, spec_of(row.kind), data, self._versions.settings.max_dense_bytes)
-        return estimator.score_among(X, left, right, n_left=data.n_left), data.dataset_id
-
-    def is_calibrated_on(self, calibration_id: str, dataset_id: str) -> bool:
-        """Whether a calibration's sample was drawn from the pairs of this dataset."""
-        return self._calibrations.row(calibration_id)[0].dataset_id == dataset_id
-
-
-def _rows(data: LabelledData, pairs: Sequence[Sequence[str]]) -> NDArray[np.int64]:
-    """(2, n) rows that pairs name, or `InvalidInput` with the first that is not there."""
-    sides = rows_of_ids(data)
-    rows = np.empty((2, len(pairs)), dtype=np.int64)
-    for at, pair in enumerate(pairs):
-        for side, (of, word) in enumerate(zip(sides, ("left", "right"), strict=True)):
-            row = of.get(pair[side])
-            if row is None:
-                raise InvalidInput(
-                    f"pairs[{at}][{side}] is {pair[side][:100]!r}, which is not the id of a row"
-                    + ("" if data.n_left is None else f" of the {word} table")
-                    + ("" if data.row_ids is not None else f"; expected a row from 0 to {len(data) - 1}"),
-                    field=f"pairs[{at}][{side}]",
-                )
-            rows[side, at] = row
-        if rows[0, at] == rows[1, at]:
-            raise InvalidInput(f"pairs[{at}] is one row twice; expected two rows", field=f"pairs[{at}]")
-    return rows

@@ -36,11 +36,7 @@ class NewVersion:
     report: str | None
     calibration: NewCalibration | None
     job_id: str | None
-    among: NewCalibration | None = None
-    """Of pairs among their rivals, of the same people."""
 
     def columns(self) -> dict[str, Any]:
         """What its row holds as it is."""
-        return {
-            name: value for name, value in vars(self).items() if name not in ("model", "calibration", "among")
-        }
+        return {name: value for name, value in vars(self).items() if name not in ("model", "calibration")}

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -39,7 +38,6 @@ from pairmark.service.settings import Settings
 from pairmark.service.store import ledger, repository
 from pairmark.service.store.calibrations import (
     Calibrations,
-    CandidateScorer,
     Evaluations,
     SubjectCalibrations,
 )
@@ -71,7 +69,6 @@ class ModelStore:
         self._versions = VersionStore(db, blobs, settings)
         self.calibrations = Calibrations(self._versions)
         self.subjects = SubjectCalibrations(self._versions, self.calibrations)
-        self.candidates = CandidateScorer(self._versions, self.calibrations)
         self.evaluations = Evaluations(self._versions, self.calibrations)
         self.reports = Reports(self._versions, self.calibrations)
 
@@ -98,8 +95,7 @@ class ModelStore:
         """
         checked_name(new.model, "model")
         # Held first: from here on the collector waits for this transaction and does not take the files for unused.
-        keys = [new.artefact, new.report]
-        keys += [each.blob for each in (new.calibration, new.among) if each is not None]
+        keys = [new.artefact, new.report, new.calibration and new.calibration.blob]
         hold(session, self._blobs, *(key for key in keys if key))
         now = self._db.now(session)
         model = repository.ensure_model(session, new.model, now)
@@ -109,9 +105,6 @@ class ModelStore:
                 session, new.calibration, model_id=model.id, version=row.version, now=now
             )
             row.calibration_id = calibration.id
-            if new.among is not None:
-                child = replace(new.among, parent_id=calibration.id)
-                repository.add_calibration(session, child, model_id=model.id, version=row.version, now=now)
             session.flush()
         what = f"model:{model.name}:{row.version}"
         record(session, now, "version.create", what, after={**_facts(row), **_mark(new)})

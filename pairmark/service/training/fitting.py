@@ -120,14 +120,11 @@ class PartScores:
     ----------
     calibration, test : scores of the held-out pairs.
     rows : of `Parts.test_rows`: predicted positions, or probabilities of classes.
-    calibration_among, test_among : of held-out pairs of tables, each among its rivals, where the learner scores those.
     """
 
     calibration: NDArray[np.float32] | None = field(repr=False, default=None)
     test: NDArray[np.float32] | None = field(repr=False, default=None)
     rows: NDArray[np.float64] | None = field(repr=False, default=None)
-    calibration_among: NDArray[np.float32] | None = field(repr=False, default=None)
-    test_among: NDArray[np.float32] | None = field(repr=False, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,14 +136,9 @@ class ScoredJob(FittedJob):
 
 @dataclass(frozen=True, kw_only=True)
 class CalibratedJob(ScoredJob):
-    """The job with what operating points are computed from; None for a learner that scores no pairs.
-
-    ``among`` : the same for pairs among their rivals; None without a random sample of one stated list of pairs, since
-    such scores depend on other records.
-    """
+    """The job with what operating points are computed from; None for a learner that scores no pairs."""
 
     calibration: Calibration | None
-    among: Calibration | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

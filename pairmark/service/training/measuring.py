@@ -253,7 +253,6 @@ def score(job: FittedJob, progress: Progress) -> ScoredJob:
     learner cannot score them."""
     parts, estimator, X = job.parts, job.estimator, job.X
     calibration = test = rows = None
-    among: dict[str, NDArray[np.float32]] = {}
     with refusals("the learner could not score the held-out part"):
         if parts.calibration is not None and parts.test is not None:
             share = len(parts.calibration) / (len(parts.calibration) + len(parts.test))
@@ -266,25 +265,12 @@ def score(job: FittedJob, progress: Progress) -> ScoredJob:
 
             calibration = scores_of(parts.calibration, 0.0, share)
             test = scores_of(parts.test, share, 1 - share)
-            among = _among(job)
         if parts.test_rows is not None:
             if job.spec.needs == "rankings":
                 rows = in_blocks(estimator.predict, X, parts.test_rows)
             else:
                 rows = in_blocks(estimator.predict_proba, X, parts.test_rows, 4_096)
-    return ScoredJob(**vars(job), scores=PartScores(calibration=calibration, test=test, rows=rows, **among))
-
-
-def _among(job: FittedJob) -> dict[str, NDArray[np.float32]]:
-    """Scores of the held-out pairs among their rivals in the dataset's tables."""
-    estimator, calibration, test = job.estimator, job.parts.calibration, job.parts.test
-    if getattr(estimator, "context_", None) is None or calibration is None or test is None:
-        return {}
-    ends = (
-        np.concatenate([getattr(part, side) for part in (calibration, test)]) for side in ("left", "right")
-    )
-    scores = estimator.score_among(job.X, *ends, n_left=job.data.n_left)
-    return {"calibration_among": scores[: len(calibration)], "test_among": scores[len(calibration) :]}
+    return ScoredJob(**vars(job), scores=PartScores(calibration=calibration, test=test, rows=rows))
 
 
 def calibrate(job: ScoredJob) -> CalibratedJob:
@@ -303,15 +289,7 @@ def calibrate(job: ScoredJob) -> CalibratedJob:
             blocks=pairs.blocks,
             population=pairs.population,
         ).with_inputs(CheckedRows.of(job.X, pairs, training=job.parts.learned, test=job.parts.test))
-        among, scores_among = None, job.scores.calibration_among
-        if scores_among is not None and pairs.population is not None:
-            among = Calibration.fit(
-                scores_among,
-                pairs.same,
-                population=pairs.population,
-                protocol=pairs.protocol,
-            )
-    return CalibratedJob(**vars(job), calibration=calibration, among=among)
+    return CalibratedJob(**vars(job), calibration=calibration)
 
 
 def evaluate(job: CalibratedJob, store: ModelStore, settings: Settings, progress: Progress) -> EvaluatedJob:
@@ -325,8 +303,6 @@ def evaluate(job: CalibratedJob, store: ModelStore, settings: Settings, progress
         else:
             evidence = _evidence(job)
             metrics = {**curve.metrics, **_of_groups(job), **_of_evidence(evidence)}
-            if job.scores.test_among is not None:
-                metrics["among_candidates"] = _curve(job, job.scores.test_among).metrics
             if job.scores.rows is not None:
                 metrics["classification"] = _classification(job)
         board = leaderboard(job, lambda share, what: progress.within(0.2 + 0.5 * share, what))

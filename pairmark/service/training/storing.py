@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from pairmark.service.heldout.pairs import in_blocks, rows_for
 from pairmark.service.heldout.report import doubtful, error_arrays, overlapping, trained_on, write_report
 from pairmark.service.jobs.queue import JobQueue, persist
 from pairmark.service.settings import Settings
-from pairmark.service.store.calibrations import CANDIDATES, class_count, store_calibration
+from pairmark.service.store.calibrations import class_count, store_calibration
 from pairmark.service.store.refs import PRODUCTION, ModelRef
 from pairmark.service.store.registering import NewCalibration, NewVersion
 from pairmark.service.store.store import ModelStore
@@ -86,14 +86,6 @@ class Registrar:
                 report = self.blobs.put_folder(folder / "report")
                 keys.append(report)
         calibration = self._calibration(job, job.calibration, keys)
-        among = self._calibration(job, job.among, keys)
-        if among is not None:
-            among = replace(
-                among,
-                name=f"{among.name} (among candidates)"[:200],
-                summary={**among.summary, "samples": [1, 1], "aggregation": CANDIDATES.aggregation},
-                subjects=CANDIDATES.key,
-            )
         names, classes = job.data.given_feature_names, _class_names(spec, job.data, estimator)
         if job.encoder is not None:
             names = tuple(job.encoder.feature_names)
@@ -125,7 +117,6 @@ class Registrar:
             artefact_sha256=artefact_sha256,
             report=report,
             calibration=calibration,
-            among=among,
             job_id=job.claim.job_id,
         )
 

@@ -26,7 +26,6 @@ from pairmark.service.runtime.parsing import (
     PIECE,
     check_structure,
     list_of,
-    objects_of,
     parse_features,
     parse_lists,
     parse_pairs,
@@ -149,10 +148,6 @@ def test_long_sides_are_read_in_pieces_as_short_ones_are(
 def test_texts_are_never_cut_in_two(text: str) -> None:
     units = [text, 7] * 60_000
     assert list_of(int | str)(json.dumps(units).encode(), "units") == units
-    pairs = [(text, text)] * 60_000
-    assert objects_of(tuple[str, str], 60_000)(json.dumps(pairs).encode(), "pairs") == pairs
-    with pytest.raises(InvalidInput, match="more than 59999"):
-        objects_of(tuple[str, str], 59_999)(json.dumps(pairs).encode(), "pairs")
 
 
 def test_a_wrong_number_far_into_a_long_side_is_named() -> None:

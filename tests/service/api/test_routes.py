@@ -77,9 +77,7 @@ def test_queries_are_read_and_blank_ones_are_not_given() -> None:
 def test_match_takes_pairs_or_scores(document: dict[str, Any]) -> None:
     operation = document["paths"]["/match"]["post"]
     given = {one["name"]: one for one in operation["parameters"]}
-    # Either a rate or a prior: which of them, the handler checks.
-    assert [name for name, one in given.items() if one["required"]] == []
-    assert {"fpr", "prior", "cost_ratio"} <= set(given)
+    assert [name for name, one in given.items() if one["required"]] == ["fpr"]
     bodies = operation["requestBody"]["content"]["application/json"]["schema"]["anyOf"]
     assert [one["$ref"].rpartition("/")[2] for one in bodies] == ["PairsBody", "ScoresBody"]
     schemas = document["components"]["schemas"]
