@@ -26,8 +26,6 @@ _MANY = 9_600
 """Rows of a gallery that is searched as large ones are."""
 _WIDEST = 2_048
 """Features of rows that are worth so many of them."""
-_WIDE = 600
-"""So many features that their pair features do not fit a narrow node."""
 _WAYS: dict[str, tuple[dict[str, Any], ...]] = {
     "similarity-forest": ({"pair_features": "discriminant"},),
     "rankboost-kernel": ({"n_components": 24},),
@@ -76,8 +74,6 @@ def warm() -> None:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((24, 3)).astype(np.float32)
     y = np.repeat(np.arange(6), 4)
-    wide = np.zeros((X.shape[0], _WIDE), dtype=np.float32)
-    wide[:, -X.shape[1] :] = X
     for spec in LEARNERS:
         small = {name: value for name, value in _SMALL.items() if name in spec.params.model_fields}
         estimator = spec.estimator(**{**spec.params().model_dump(), **small})
@@ -102,8 +98,6 @@ def warm() -> None:
             variant = spec.estimator(**{**spec.params().model_dump(), **small, **way}).fit(X, y)
             variant.pair_score(X, X[:1])
             variant.top_k(X[:2], X, 3)
-        if spec.kind in _WAYS:
-            spec.estimator(**{**spec.params().model_dump(), **small}).fit(wide, y).pair_score(wide, wide[:1])
 
 
 def _warm_reviews() -> None:

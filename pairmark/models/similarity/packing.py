@@ -31,20 +31,28 @@ class RowPairs(NamedTuple):
     forms: Float32 | None = None
 
 
-class Narrow(NamedTuple):
-    """Nodes of one word each, see `scoring_kernels.score_narrow`.
+_FEATURE_BITS, _PLACE_BITS = 10, 16
+"""Bits of a node's word that number a pair feature and a place. What more features take, places lack: they are equal
+more often, which is slower, never wrong."""
+
+
+class Nodes(NamedTuple):
+    """Nodes of one word each, see `scoring_kernels.score_pairs`.
 
     Attributes
     ----------
-    nodes : (n_nodes,) uint64. thresholds : (n_nodes,) float32. lows, scales : (features,) float32.
+    words : (n_nodes,) uint64. thresholds : (n_nodes,) float32. lows, scales : (features,) float32.
+    feature_bits : of a word. top : the last place.
     """
 
-    nodes: NDArray[np.uint64]
+    words: NDArray[np.uint64]
     thresholds: Float32
     lows: Float32
     scales: Float32
+    feature_bits: int
+    top: int
 
-    def spanning(self, n_features: int) -> Narrow:
+    def spanning(self, n_features: int) -> Nodes:
         """The same with entries for so many features: none is tested beyond those there are."""
         if n_features <= self.lows.size:
             return self
@@ -52,23 +60,34 @@ class Narrow(NamedTuple):
         return self._replace(lows=np.append(self.lows, padding), scales=np.append(self.scales, padding))
 
 
-def narrow_nodes(
+def packed_nodes(
     node_features: list[Int32],
     node_thresholds: list[Float32],
     children: list[list[NDArray[np.uint64]]],
-) -> Narrow | None:
-    """The nodes as words, tree by tree, or None where a tree or the number of features is too large for their bits.
+) -> Nodes:
+    """The nodes as words, tree by tree.
 
     The steps of a feature's places span all but the outermost thousandths of its thresholds: where many values fall
     on one step scoring is slower, never wrong.
+
+    Raises
+    ------
+    ValueError
+        Where a tree or the number of features is too large for a word.
     """
     features = np.concatenate(node_features)
     last = max((int(side.max(initial=0)) for pair in children for side in pair), default=0)
     n_features = int(features.max(initial=-1)) + 1
-    if last >> scoring_kernels.CHILD_BITS or n_features > 1 << scoring_kernels.FEATURE_BITS:
-        return None
+    feature_bits = max(_FEATURE_BITS, (n_features - 1).bit_length())
+    place_bits = min(_PLACE_BITS, 64 - 2 * scoring_kernels.CHILD_BITS - feature_bits)
+    if last >> scoring_kernels.CHILD_BITS or place_bits < 1:
+        raise ValueError(
+            f"a tree has {last:,} nodes and leaves, and tests {n_features:,} pair features; expected at most "
+            f"{1 << scoring_kernels.CHILD_BITS:,} and 33,554,432: lower max_depth or leaf_depth"
+        )
+    top = (1 << place_bits) - 1
     thresholds = np.concatenate(node_thresholds).astype(np.float32) + np.float32(0.0)
-    order = np.argsort(features.astype(np.uint16), kind="stable")
+    order = np.argsort(features, kind="stable")
     bounds = np.concatenate([[0], np.cumsum(np.bincount(features, minlength=n_features))])
     lows, scales = np.zeros(n_features), np.ones(n_features)
     for f in range(n_features):
@@ -79,16 +98,16 @@ def narrow_nodes(
             if span == 0.0:
                 span = max(abs(low) * 1e-3, 1e-12)
             lows[f] = max(low - span / 2.0, -3e38)
-            scales[f] = scoring_kernels.TOP_PLACE / (2.0 * span)
+            scales[f] = top / (2.0 * span)
     words = np.empty(features.size, dtype=np.uint64)
-    narrow = Narrow(words, thresholds, lows.astype(np.float32), scales.astype(np.float32))
+    nodes = Nodes(words, thresholds, lows.astype(np.float32), scales.astype(np.float32), feature_bits, top)
     low, high = (np.concatenate([pair[side] for pair in children]) for side in range(2))
-    scoring_kernels.pack_narrow(features, thresholds, low, high, narrow.lows, narrow.scales, words)
-    return narrow
+    scoring_kernels.pack(features, thresholds, low, high, *nodes[2:], words)
+    return nodes
 
 
 class PackedTrees:
-    """Trees in the form that they are scored in: one word a node where they allow it.
+    """Trees in the form that they are scored in.
 
     Parameters
     ----------
@@ -107,10 +126,7 @@ class PackedTrees:
         self._features = [tree.features for tree in trees]
         self._thresholds = [np.asarray(tree.thresholds) for tree in trees]
         self._children = [children_of(tree) for tree in trees]
-        self.narrow = narrow_nodes(self._features, self._thresholds, self._children)
-        if self.narrow is None:
-            parts = zip(self._features, self._thresholds, self._children, strict=True)
-            self._nodes = np.concatenate([_two_words(*part) for part in parts])
+        self._nodes = packed_nodes(self._features, self._thresholds, self._children)
 
     def sums(self, pairs: RowPairs, n_threads: int = 1) -> Float64:
         """Sum of leaf values over the trees for each pair; the same to the last bit for any number of threads."""
@@ -121,14 +137,10 @@ class PackedTrees:
     def _scorer(self, pairs: RowPairs, total: Float64) -> Callable[[int, int], Any]:
         """What fills ``total`` from one pair up to another."""
         sides, maps = _kernel_rows(pairs, self.pair_map)
-        if self.narrow is None:
-            return lambda start, stop: scoring_kernels.score_pairs(
-                self._nodes, *self.leaves, *sides, start, stop, *maps, total
-            )
         # Kept, so that it is made once.
-        self.narrow = narrow = self.narrow.spanning(2 * sides[0].shape[1] + maps[-1].shape[0])
-        return lambda start, stop: scoring_kernels.score_narrow(
-            *narrow, *self.leaves, *sides, start, stop, *maps, total
+        self._nodes = nodes = self._nodes.spanning(2 * sides[0].shape[1] + maps[-1].shape[0])
+        return lambda start, stop: scoring_kernels.score_pairs(
+            *nodes, *self.leaves, *sides, start, stop, *maps, total
         )
 
     def search_trees(self, width: int) -> SearchTrees | None:
@@ -154,17 +166,6 @@ def children_of(tree: Tree) -> list[NDArray[np.uint64]]:
         np.where(child >= 0, child, entry[np.where(child < 0, -1 - child, 0)]).astype(np.uint64)
         for child in (tree.node_low.astype(np.int64), tree.node_high.astype(np.int64))
     ]
-
-
-def _two_words(
-    features: Int32, thresholds: Float32, children: list[NDArray[np.uint64]]
-) -> NDArray[np.uint64]:
-    bits = (np.ascontiguousarray(thresholds, dtype=np.float32) + np.float32(0.0)).view(np.int32).copy()
-    scoring_kernels.ordered_bits(bits)
-    words = np.empty((features.size, 2), dtype=np.uint64)
-    words[:, 0] = children[0] | (children[1] << np.uint64(32))
-    words[:, 1] = bits.view(np.uint32).astype(np.uint64) | (features.astype(np.uint64) << np.uint64(32))
-    return words.reshape(-1)
 
 
 def _kernel_rows(pairs: RowPairs, pair_map: PairMap) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
