@@ -197,14 +197,12 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         seeds = _seeds(random, n_trees)
         report(0.0, "coding features")
         settings = GrowthSettings(
-            leaf_rank=self.leaf_rank,
             leaf_depth=self.leaf_depth,
             pair_map=self.pair_map,
             max_depth=self.max_depth,
             n_tried=resolved_max_features(self.max_features, X.shape[1]),
         )
-        grid = quantise(X) if self.leaf_rank == "cart" else None
-        grower = Grower(X=X, grid=grid, source=source, settings=settings)
+        grower = Grower(grid=quantise(X), source=source, settings=settings)
         checkpoints = self._checkpoints(X, source)
         saved_arrays = (
             {seed: checkpoints.load(f"tree-{seed}") for seed in seeds} if checkpoints is not None else {}

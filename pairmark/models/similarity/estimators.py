@@ -24,11 +24,8 @@ _FEATURES = (
     "nearness"
 )
 _LeafRank = Annotated[
-    Literal["cart", "exhaustive"],
-    Field(
-        description="how a cell is split: by a small greedy tree, or by the best of all trees of depth 2 (exhaustive: "
-        "finds features that tell only together)"
-    ),
+    Literal["cart"],
+    Field(description="how a cell is split: by a small greedy tree, as in the paper's experiments"),
 ]
 _PairMap = Annotated[
     PairMap,
@@ -55,8 +52,7 @@ class SimilarityTree(SimilarityBase):
     cell is split by a greedy tree (Gini impurity, costs that balance both kinds of pair within the cell) on the
     symmetric features of the pair; its leaves go left where their gain ``alpha-range F+ - beta-range F-`` is >= 0.
 
-    ``leaf_rank="exhaustive"`` splits a cell by the tree of greatest Lambda among all of depth 2 on a grid of borders,
-    the paper's equation (3), for which ``leaf_depth`` plays no part. ``pair_features`` are learned out of fold and
+    ``pair_features`` are learned out of fold and
     enter every split beside the raw ones, see `pairmark.models.similarity.pair_features.maps`.
 
     Attributes

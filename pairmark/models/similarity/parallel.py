@@ -11,10 +11,8 @@ from functools import cached_property
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 
-from pairmark.models.core.arrays import Float32
 from pairmark.models.similarity.binning import Grid
 from pairmark.models.similarity.cart import grow_tree, learned_codes
-from pairmark.models.similarity.exhaustive import grow_by_regions
 from pairmark.models.similarity.kernels.layout import LearnedValues
 from pairmark.models.similarity.training_pairs import PairSource
 from pairmark.models.similarity.trees import GrowthSettings, Tree
@@ -26,12 +24,10 @@ class Grower:
 
     Attributes
     ----------
-    X : (n, d) points. grid : their codes; None where regions split the cells.
-    source : where pairs are drawn from.
+    grid : codes of the points. source : where pairs are drawn from.
     """
 
-    X: Float32
-    grid: Grid | None
+    grid: Grid
     source: PairSource
     settings: GrowthSettings
 
@@ -44,8 +40,6 @@ class Grower:
 
     def grow(self, seed: int) -> Tree:
         pairs = self.source.draw(seed)
-        if self.grid is None:
-            return grow_by_regions(self.X, pairs, self.settings, seed)
         learned = None if pairs.learned is None else self._learned
         return grow_tree(self.grid, pairs, self.settings, seed, learned=learned)
 

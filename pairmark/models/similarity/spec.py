@@ -13,7 +13,7 @@ TREE = LearnerSpec(
     capabilities=frozenset({"similarity", "match", "search"}),
     state=StateSchema(SimilarityTree),
     retired={"prune": ..., "leaf_rounds": ...},
-    renamed={("pair_features", "auto"): "raw"},
+    renamed={("pair_features", "auto"): "raw", ("leaf_rank", "exhaustive"): "cart"},
 )
 
 FOREST = LearnerSpec(
@@ -24,5 +24,5 @@ FOREST = LearnerSpec(
     state=StateSchema(SimilarityForest),
     distributes=True,
     retired={"leaf_rounds": ...},
-    renamed={("pair_features", "auto"): None},
+    renamed={("pair_features", "auto"): None, ("leaf_rank", "exhaustive"): "cart"},
 )

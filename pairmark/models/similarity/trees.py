@@ -36,7 +36,6 @@ _NODE_ARRAYS = {
 class GrowthSettings(NamedTuple):
     """How each tree is grown: parameters of the estimators, and how many features a cell tries."""
 
-    leaf_rank: str
     leaf_depth: int
     pair_map: PairMap
     max_depth: int

@@ -140,7 +140,7 @@ def test_rates_of_all_pairs_are_those_of_enumeration() -> None:
     rng = np.random.default_rng(0)
     X = rng.integers(0, 8, (60, 3)).astype(np.float32)
     y = rng.integers(0, 12, 60)
-    for params in ({}, {"pair_map": "max-min"}, {"leaf_rank": "exhaustive"}):
+    for params in ({}, {"pair_map": "max-min"}):
         model = SimilarityTree(n_pairs=None, max_depth=3, random_state=0, **params).fit(X, y)
         scores: dict[bool, list[float]] = {True: [], False: []}
         for i in range(60):
@@ -288,7 +288,7 @@ class TestOddData:
 
     @pytest.mark.parametrize("estimator", [SimilarityTree, SimilarityForest])
     @pytest.mark.parametrize("labels", [np.zeros(30), np.arange(30)], ids=["all same", "none same"])
-    @pytest.mark.parametrize("params", [{}, {"leaf_rank": "exhaustive", "n_pairs": None}], ids=str)
+    @pytest.mark.parametrize("params", [{}, {"n_pairs": None}], ids=str)
     def test_pairs_of_one_kind_give_one_score(
         self, estimator: Any, labels: Any, params: dict[str, Any]
     ) -> None:
@@ -310,9 +310,8 @@ class TestOddData:
         with pytest.raises(ValueError, match="a single identity"):
             SimilarityForest().fit([[1.0, 2.0]], [0])
 
-    @pytest.mark.parametrize("leaf_rank", ["cart", "exhaustive"])
     @pytest.mark.parametrize("pair_map", ["diff-sum", "max-min"])
-    def test_odd_columns_under_every_split_and_map(self, leaf_rank: Any, pair_map: Any) -> None:
+    def test_odd_columns_under_every_map(self, pair_map: Any) -> None:
         """One column of use among constant, repeated, huge and tiny ones."""
         rng = np.random.default_rng(0)
         y = np.repeat(np.arange(12), 6)
@@ -322,7 +321,6 @@ class TestOddData:
         model = SimilarityForest(
             n_estimators=2,
             max_depth=3,
-            leaf_rank=leaf_rank,
             pair_map=pair_map,
             max_features=None,
             random_state=0,
@@ -331,7 +329,7 @@ class TestOddData:
         scores = model.pair_score(a, b)
         assert np.isfinite(scores).all()
         assert scores.tobytes() == model.pair_score(b, a).tobytes()
-        alone = SimilarityTree(leaf_rank=leaf_rank, pair_map=pair_map, n_pairs=None).fit(X[:, :1], y)
+        alone = SimilarityTree(pair_map=pair_map, n_pairs=None).fit(X[:, :1], y)
         assert alone.auc_ > 0.9
 
     def test_one_same_pair_in_five_thousand(self) -> None:
