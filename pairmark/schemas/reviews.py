@@ -223,13 +223,6 @@ class JudgedDatasetRequest(Request):
     """What judged pairs are to become."""
 
     name: str = Field(max_length=200, description="name of the dataset", examples=["judged"])
-    use: Literal["train", "calibrate"] = Field(
-        "train",
-        description="`train`: all judged pairs; calibrations refuse the dataset, since its pairs were chosen by their "
-        "score. `calibrate`: of a review of missed matches, as many of each stratum as the least drawn one allows, so "
-        "that all had the same chance",
-        examples=["train"],
-    )
 
 
 class OutcomesDatasetRequest(Request):

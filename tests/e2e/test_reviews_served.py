@@ -118,7 +118,7 @@ def test_searches_and_verifications_are_kept_and_erased(deployment: RunningServe
         assert item["refs"][0] == f"q{item['refs'][1][1:]}"
 
 
-def test_judged_pairs_become_a_dataset_that_may_train_and_calibrates_only_if_random(
+def test_judged_pairs_become_a_dataset_that_trains_and_calibrates_nothing(
     deployment: RunningServer,
 ) -> None:
     http, X = deployment.http, deployment.facts["X"]
@@ -153,19 +153,12 @@ def test_judged_pairs_become_a_dataset_that_may_train_and_calibrates_only_if_ran
     refused = http.post(f"/models/{model}/versions/1/calibrations", json={"dataset": "judged"})
     assert refused.status_code == 422
     assert "calibrate nothing" in refused.json()["detail"]
-    drawn = http.post(f"{path}/dataset", json={"name": "drawn", "use": "calibrate"}).json()
-    assert not drawn["chosen"]
-    assert 0 < drawn["n_pairs"] <= facts["n_pairs"]
     job = deployment.train(learner="metric", dataset="judged", model="again", params={"metric": "euclidean"})
     assert job["state"] == "succeeded", job
     told = [{"left": f"r{at}", "right": f"l{at}", "same": at % 2 == 0} for at in range(20)]
     assert http.post("/outcomes", json={"model": model, "outcomes": told}).json()["stored"] == 20
     elsewhere = http.post("/outcomes/dataset", json={"model": model, "name": "complaints"}).json()
     assert (elsewhere["chosen"], elsewhere["n_pairs"], elsewhere["n_same_pairs"]) == (True, 20, 10)
-    matches = http.post("/reviews", json={"source": {"model": model}}).json()["id"]
-    answer = http.post(f"/reviews/{matches}/dataset", json={"name": "x", "use": "calibrate"})
-    assert answer.status_code == 422
-    assert answer.json()["field"] == "use"
     assert http.delete(path).status_code == 204
     assert http.get(path).status_code == 404
 

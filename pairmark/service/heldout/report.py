@@ -202,8 +202,6 @@ ErrorKind = Literal["false-match", "false-non-match"]
 
 KEPT = 200
 """Hardest pairs of each kind that a report keeps."""
-BINS = 64
-_TAIL = 0.0005
 _SIDES = {"false-match": "hardest_different", "false-non-match": "hardest_same"}
 
 
@@ -239,7 +237,7 @@ class HardPairs:
 
 
 def error_arrays(pairs: HeldOutPairs, scores: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
-    """The hardest pairs of both kinds, and histograms of the scores, as arrays for a report."""
+    """The hardest pairs of both kinds, and how many there are of each, as arrays for a report."""
     arrays: dict[str, NDArray[Any]] = {}
     for kind, name in _SIDES.items():
         mine = np.flatnonzero(~pairs.same if kind == "false-match" else pairs.same)
@@ -247,13 +245,7 @@ def error_arrays(pairs: HeldOutPairs, scores: NDArray[np.float32]) -> dict[str, 
         order = mine[np.argsort(hardest, kind="stable")[:KEPT]]
         arrays[f"{name}_rows"] = np.stack([pairs.left[order], pairs.right[order]], axis=1)
         arrays[f"{name}_scores"] = scores[order]
-    # The outermost bins take what lies beyond, so that a single far score does not flatten the picture.
-    low, high = np.quantile(scores, [_TAIL, 1 - _TAIL])
-    edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
-    arrays["histogram_edges"] = edges
-    inside = np.clip(scores, edges[0], edges[-1])
-    for name, of in (("same", pairs.same), ("different", ~pairs.same)):
-        arrays[f"histogram_{name}"] = np.histogram(inside[of], edges)[0].astype(np.int64)
+        arrays[f"{name}_of"] = np.array([mine.size])
     return arrays
 
 
@@ -263,11 +255,15 @@ def hard_pairs(arrays: Mapping[str, NDArray[Any]], kind: ErrorKind) -> HardPairs
     if f"{name}_rows" not in arrays:
         return None
     rows = np.asarray(arrays[f"{name}_rows"])
+    of = f"{name}_of"
+    if of not in arrays:
+        # Reports of before counted scores in bins.
+        of = "histogram_different" if kind == "false-match" else "histogram_same"
     return HardPairs(
         left=rows[:, 0],
         right=rows[:, 1],
         scores=np.asarray(arrays[f"{name}_scores"]),
-        of=int(arrays["histogram_different" if kind == "false-match" else "histogram_same"].sum()),
+        of=int(arrays[of].sum()),
     )
 
 

@@ -623,7 +623,7 @@ class JudgedPair(NamedTuple):
 
 
 class JudgedPairs:
-    """Makes datasets of pairs that people judged, as far as their sides are kept."""
+    """Makes datasets of pairs that people judged, as far as their sides are kept: they train, and calibrate nothing."""
 
     def __init__(self, db: Database, datasets: Datasets) -> None:
         self._db = db
@@ -636,20 +636,12 @@ class JudgedPairs:
             if review is None:
                 raise unknown_review(review_id)
             rows = repository.judged_items(session, review_id)
-            sizes = sizes_of(review)
-        if request.use == "calibrate":
-            if review.question != "missed-matches":
-                raise InvalidInput(
-                    "use=calibrate needs a review of missed-matches: the pairs of this one were chosen by their score",
-                    field="use",
-                )
-            rows = same_chance(rows, sizes)
         pairs = [
             JudgedPair(row.sides["left"], row.sides["right"], row.same)
             for row in rows
             if row.sides is not None and row.same is not None
         ]
-        return self._add_dataset(request.name, pairs, is_training=request.use == "train")
+        return self._add_dataset(request.name, pairs)
 
     def of_outcomes(self, request: OutcomesDatasetRequest) -> DatasetOut:
         """Outcomes from elsewhere, of pairs whose sides are kept under the same refs."""
@@ -658,13 +650,10 @@ class JudgedPairs:
             if model_id is None:
                 raise UnknownModel(f"there is no model {request.model!r}", field="model")
             rows = repository.outcomes_with_sides(session, request.model, model_id, MOST_PAIRS)
-        return self._add_dataset(
-            request.name,
-            [JudgedPair(sides["left"], sides["right"], same) for sides, same in rows],
-            is_training=True,
-        )
+        pairs = [JudgedPair(sides["left"], sides["right"], same) for sides, same in rows]
+        return self._add_dataset(request.name, pairs)
 
-    def _add_dataset(self, name: str, pairs: Sequence[JudgedPair], *, is_training: bool) -> DatasetOut:
+    def _add_dataset(self, name: str, pairs: Sequence[JudgedPair]) -> DatasetOut:
         if not pairs:
             raise InvalidInput(
                 "there is no judged pair whose sides are kept; expected some. A model's policy keeps sides with "
@@ -689,21 +678,8 @@ class JudgedPairs:
             filename="points.csv",
             pairs=_table(lines),
             pairs_filename="pairs.csv",
-            chosen=is_training,
+            chosen=True,
         )
-
-
-def same_chance(rows: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
-    """As many of each stratum as makes their chances the same: of a stratum, judged items are in random order."""
-    numbers = [sum(row.stratum == stratum for row in rows) for stratum in range(len(sizes))]
-    chance = min(n / size for n, size in zip(numbers, sizes, strict=True) if size)
-    n_taken = [0] * len(sizes)
-    sample = []
-    for row in rows:
-        if n_taken[row.stratum] < math.floor(chance * sizes[row.stratum] + 1e-9):
-            n_taken[row.stratum] += 1
-            sample.append(row)
-    return sample
 
 
 def _table(rows: Iterable[Mapping[str, Any]]) -> io.BytesIO:
