@@ -32,12 +32,10 @@ from pairmark.service.attempt import runner_of
 from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.cli import main
-from pairmark.service.cli.connect import prepare_database
-from pairmark.service.datasets.ingest import Datasets
-from pairmark.service.db import Database
+from pairmark.service.datasets import Datasets
+from pairmark.service.db import Database, open_database
 from pairmark.service.errors import PairmarkError
 from pairmark.service.jobs.child import attempt_error
-from pairmark.service.jobs.claims import Claim
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.settings import Settings
 
@@ -153,7 +151,7 @@ Place = tuple[Database, Blobs, Settings]
 THREAD = "thread of the tests"
 
 
-def _attempt(queue: JobQueue, claim: Claim, place: Place) -> None:
+def _attempt(queue: JobQueue, claim: Any, place: Place) -> None:
     with acting(Actor(name=f"job {claim.job_id}", trace_id=claim.trace_id)):
         error = attempt_error(claim, runner_of(claim, *place), sys.maxsize)
     if error is not None:
@@ -184,7 +182,7 @@ class JobThread(threading.Thread):
                 while not self._over.is_set() and (claim := self._queue.claim(THREAD)):
                     self._run(claim)
 
-    def _run(self, claim: Claim) -> None:
+    def _run(self, claim: Any) -> None:
         is_done = threading.Event()
         watch = threading.Thread(target=self._watch, args=(claim, is_done), daemon=True)
         watch.start()
@@ -194,7 +192,7 @@ class JobThread(threading.Thread):
             is_done.set()
             watch.join()
 
-    def _watch(self, claim: Claim, is_done: threading.Event) -> None:
+    def _watch(self, claim: Any, is_done: threading.Event) -> None:
         """Renew the lease; once a cancelled job says how far it is, it ends."""
         while not is_done.wait(POLL_S):
             with suppress(PairmarkError):
@@ -317,7 +315,8 @@ def _process(server: RunningServer, port: int, options: Sequence[str]) -> Iterat
 def _thread(server: RunningServer, port: int) -> Iterator[None]:
     with server.settings():
         settings = Settings()
-        prepare_database(settings)
+        with open_database(settings) as database:
+            database.upgrade()
         thread = ServerThread(settings, socket.create_server(("127.0.0.1", port), backlog=2048))
     thread.start()
     try:

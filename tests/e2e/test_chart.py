@@ -9,7 +9,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from pairmark.service.cli.root import app
+from pairmark.service.cli import app
 from pairmark.service.settings import Settings
 
 helm = pytest.importorskip("helm_python")

@@ -11,10 +11,9 @@ import yaml
 from prometheus_client import REGISTRY
 from typer.main import get_command
 
-from pairmark.service import db_metrics  # noqa: F401
-from pairmark.service.api import metrics  # noqa: F401
+import pairmark.service.app  # noqa: F401
 from pairmark.service.api.readings import Readings, deployment_text
-from pairmark.service.cli.root import app
+from pairmark.service.cli import app
 from pairmark.service.jobs.queue import QueueReading
 from pairmark.service.settings import Settings
 

@@ -145,7 +145,11 @@ def test_without_a_key_only_this_machine_is_served_and_no_foreign_page(bounded: 
     assert get().status_code == 200
     own = urlsplit(bounded.url).netloc
     assert get(origin=f"http://{own}").status_code == 200
-    for headers in ({"host": "evil.example"}, {"origin": "http://evil.example"}, {"origin": "null"}):
+    for host in ("LOCALHOST:8000", "[::1]:8000", "127.9.9.9"):
+        assert get(host=host).status_code == 200
+    hosts = ("evil.example", "localhost.evil.example:80", "192.168.1.4:8000")
+    origins = ("http://evil.example", "null")
+    for headers in [*({"host": host} for host in hosts), *({"origin": origin} for origin in origins)]:
         answer = get(**headers)
         assert answer.status_code == 403, headers
         assert answer.json()["type"] == "/problems/forbidden"

@@ -344,3 +344,26 @@ def test_rows_unlike_those_who_calibrated_never_match(
         assert told.json()["matches"][0]["unlike"] == ["left[1]"]
     scores = http.post("/similarity?detail=true", json=body).json()
     assert [entry["pair"] for entry in scores["unlike"]] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("accept", "given"),
+    [
+        ("*/*", "application/json"),
+        ("application/*", "application/json"),
+        ("Application/JSON", "application/json"),
+        (f"{RAW}, application/json", "application/json"),
+        (f"{RAW}; q=0.5, */*;q=0.1", RAW),
+        (f"text/html, {RAW}", RAW),
+        ("text/html", None),
+    ],
+)
+def test_raw_bytes_are_given_to_who_takes_no_json(
+    digits_deployment: RunningServer, rows: np.ndarray, accept: str, given: str | None
+) -> None:
+    body = {"left": rows[0].tolist(), "right": rows[1].tolist(), "model": "digits"}
+    answer = digits_deployment.http.post("/similarity", json=body, headers={"accept": accept})
+    if given is None:
+        assert (answer.status_code, answer.json()["type"]) == (406, "/problems/not-acceptable")
+    else:
+        assert (answer.status_code, answer.headers["content-type"]) == (200, given)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from pairmark.service.blobs.local import LocalBlobs
+from pairmark.service.blobs import LocalBlobs
 from pairmark.service.db import Database
 
 

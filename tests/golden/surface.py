@@ -11,19 +11,30 @@ from __future__ import annotations
 
 import inspect
 import json
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 FOLDER = Path(__file__).parent / "surface"
 
 
 def learners() -> str:
     """Every kind with the JSON Schema of its parameters."""
-    from pairmark.models.registry import LEARNERS
-    from pairmark.service.api.learners import learner_out
+    from pairmark.service.app import create_app
+    from pairmark.service.db import open_database
+    from pairmark.service.inprocess import InProcessTransport
+    from pairmark.service.settings import Settings
 
-    listed = [learner_out(spec).model_dump(mode="json") for spec in LEARNERS]
+    with tempfile.TemporaryDirectory() as home:
+        settings = Settings(home=Path(home))
+        with open_database(settings) as database:
+            database.upgrade()
+        transport = InProcessTransport(create_app(settings, warm=False))
+        with httpx.Client(transport=transport, base_url="http://127.0.0.1") as client:
+            listed = client.get("/learners").json()["items"]
     return json.dumps(listed, indent=1) + "\n"
 
 

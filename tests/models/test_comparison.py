@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pairmark import kendall_tau
 from pairmark.models.evaluation.comparison import (
     class_baselines,
     compare_pairs,
@@ -12,7 +13,6 @@ from pairmark.models.evaluation.comparison import (
     ranking_baselines,
 )
 from pairmark.models.evaluation.pairs import pair_report
-from pairmark.models.evaluation.rankings import kendall_tau
 from pairmark.models.pairs.splits import held_out_pairs
 
 

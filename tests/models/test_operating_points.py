@@ -13,7 +13,6 @@ from scipy.stats import binom, norm
 
 from pairmark.models import InsufficientCalibrationData, OperatingPoint, operating_point
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.held_out import pick_points
 from pairmark.models.calibration.promises import candidate_share
 from pairmark.models.core.artefact import read_artefact, write_artefact
 from pairmark.models.pairs.splits import held_out_pairs
@@ -301,7 +300,6 @@ def test_the_curve_is_dense_at_low_rates_and_bounded() -> None:
         known = [(rate, bound) for rate, bound in zip(curve["fpr"], bounds, strict=True) if bound is not None]
         assert known
         assert all(rate <= bound for rate, bound in known)
-    assert pick_points(np.arange(5.0), 10).tolist() == [0, 1, 2, 3, 4]
 
 
 GOOD = all_pairs(20)

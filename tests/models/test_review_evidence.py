@@ -18,7 +18,6 @@ from pairmark.models.reviews.evidence import (
     next_group,
     share_bound,
 )
-from pairmark.models.reviews.kernels.evidence import log_envelope, log_likelihood
 
 
 def bound_of(wrong: list[int], size: int, at_most: float = 0.02) -> int:
@@ -54,35 +53,6 @@ def test_every_order_of_a_small_population_fails_rarely_enough(size: int, at_mos
                 for n in range(size + 1)
             )
         assert failed <= 0.3 * len(orders)
-
-
-def test_likelihood_is_that_of_counting() -> None:
-    for size, n, s, w in itertools.product([5, 6], [0, 2, 4], [0, 1, 2], range(7)):
-        if s > n or w > size:
-            continue
-        order = [1] * s + [0] * (n - s)
-        sets = list(itertools.permutations([1] * w + [0] * (size - w)))
-        share = sum(list(one[:n]) == order for one in sets) / len(sets)
-        found = math.exp(log_likelihood(size, n, s, w))
-        assert found == pytest.approx(share, abs=1e-12)
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 12), st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=3)
-)
-def test_the_envelope_is_the_best_configuration(strata: list[tuple[int, int, int]]) -> None:
-    size = np.array([size for size, _, _ in strata])
-    n = np.array([min(n, size) for size, n, _ in strata])
-    s = np.array([min(s, b) for (_, _, s), b in zip(strata, n, strict=True)])
-    values: dict[int, float] = {}
-    for config in itertools.product(*(range(one + 1) for one in size)):
-        value = sum(log_likelihood(*map(int, four)) for four in zip(size, n, s, config, strict=True))
-        values[sum(config)] = max(values.get(sum(config), -math.inf), value)
-    for least in range(int(size.sum()) + 1):
-        best = max(value for total, value in values.items() if total >= least)
-        found = log_envelope(size, n, s, least)
-        # Between whole numbers of wrong items the price is that of the next one: never above the truth's.
-        assert found == pytest.approx(best, abs=1e-6) if best > -math.inf else found == best
 
 
 @given(

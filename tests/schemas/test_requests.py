@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from typing import Annotated, get_args
+from typing import get_args
 
 import pytest
-import typer
-from pydantic import BaseModel, Field
-from typer.testing import CliRunner
+from pydantic import BaseModel
 
 from pairmark.client import Client
 from pairmark.models.calibration.operating_point import Guarantee
 from pairmark.models.pairs.splits import CALIBRATION_FRACTION, TEST_FRACTION
-from pairmark.models.records.cells import DateFormat
 from pairmark.models.records.schema import RESERVED, FieldType
 from pairmark.schemas import datasets, models, vectors
-from pairmark.schemas.base import Rate
 from pairmark.schemas.datasets import DatasetRequest, ReadingRequest
 from pairmark.schemas.galleries import (
     GalleryCalibrationRequest,
@@ -31,7 +27,6 @@ from pairmark.schemas.scoring import (
     RankBody,
     SimilarityParameters,
 )
-from pairmark.service.cli.options import Members, given, with_options
 
 # What binary bodies have by their own shape.
 SHAPES = {"dim", "n_left", "pairs", "dtype", "left_samples", "right_samples"}
@@ -78,43 +73,5 @@ def test_what_the_library_fixes_is_the_same_here() -> None:
     assert EvaluationRequest().calibration_fraction == CALIBRATION_FRACTION
     assert EvaluationRequest().test_fraction == TEST_FRACTION
     assert get_args(datasets.FieldType) == get_args(FieldType)
-    assert get_args(datasets.DateFormat) == get_args(DateFormat)
     assert get_args(models.Guarantee) == get_args(Guarantee)
     assert vectors.RESERVED == RESERVED
-
-
-class Request(BaseModel):
-    rate: Rate = Field(description="A rate.")
-    count: int | None = Field(3, ge=2, description="How many.")
-    names: list[str] = Field([], description="Names.")
-    header: bool = Field(True, description="No header.")
-    strict: bool = Field(False, description="Strict.")
-
-
-@pytest.fixture
-def run():
-    app = typer.Typer()
-    seen = []
-
-    @app.command()
-    @with_options
-    def command(file: str, request: Annotated[Request, Members("rate count names header strict")]) -> None:
-        seen.append((file, given(request), request.count, request.header))
-
-    def run(*words: str):
-        outcome = CliRunner().invoke(app, list(words))
-        return outcome.exit_code, outcome.output, seen.pop() if seen else None
-
-    return run
-
-
-def test_a_command_gets_what_was_given_and_defaults_beside_it(run) -> None:
-    assert run("a", "--rate", "1%")[2] == ("a", {"rate": 0.01}, 3, True)
-    given = {"rate": 0.5, "count": 3, "names": ["x", "y"], "header": False, "strict": True}
-    words = ("--rate", "0.5", "--count", "3", "--names", "x", "--names", "y", "--no-header", "--strict")
-    assert run("a", *words)[2] == ("a", given, 3, False)
-
-
-@pytest.mark.parametrize("words", [(), ("--rate", "0"), ("--rate", "1"), ("--rate", ".1", "--count", "1")])
-def test_what_is_missing_or_beyond_limits_is_a_usage_error(run, words) -> None:
-    assert run("a", *words)[::2] == (2, None)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from pairmark.service.blobs import Blobs, LocalBlobs, collect, delete_unused, hold, open_blobs
-from pairmark.service.blobs.s3 import S3Blobs
 from pairmark.service.db import Database
 from pairmark.service.errors import CorruptArtefact
 from pairmark.service.settings import Settings
@@ -105,11 +104,11 @@ def test_changed_bytes_are_found(tmp_path: Path, change: str) -> None:
 
 
 def test_changed_bytes_on_s3_are_found(bucket, tmp_path: Path) -> None:
-    store = S3Blobs("s3://bucket/x", tmp_path / "cache")
+    store = open_blobs(Settings(home=tmp_path, artefacts="s3://bucket/x"))
     key = store.put_folder(folder_of(tmp_path / "source", a="one"))
     bucket.put_object(Key=f"x/{key}/a", Body=b"eno")
     with pytest.raises(CorruptArtefact, match="changed on S3"):
-        S3Blobs("s3://bucket/x", tmp_path / "other machine").folder(key)
+        open_blobs(Settings(home=tmp_path / "other machine", artefacts="s3://bucket/x")).folder(key)
     bucket.put_object(Key=f"x/{key}.json", Body=b'{"a": "%064d"}' % 0)
     assert not store.exists(key)
 
@@ -117,7 +116,7 @@ def test_changed_bytes_on_s3_are_found(bucket, tmp_path: Path) -> None:
 def test_an_upload_to_s3_that_was_cut_short_is_absent_and_collected(
     bucket, database: Database, tmp_path: Path
 ) -> None:
-    store = S3Blobs("s3://bucket/x", tmp_path / "cache")
+    store = open_blobs(Settings(home=tmp_path, artefacts="s3://bucket/x"))
     key = store.put_folder(folder_of(tmp_path / "source", a="one"))
     bucket.Object(f"x/{key}.json").delete()
     assert not store.exists(key)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments._synthetic_rankings import make_ranking_data, truncated_gaussian, with_missing
-from pairmark.models.evaluation.rankings import kendall_tau
+from pairmark import kendall_tau
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.errors import InvalidInput
 from pairmark.service.training.fitting import ROWS

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from rapidfuzz.distance import JaroWinkler, Levenshtein
 
 from pairmark.models.records.comparators import Comparators, cell_text
-from pairmark.models.records.kernels.strings import MAX_CHARS, jaro_winkler, levenshtein
 from pairmark.models.records.schema import RecordColumn, Records, Schema
 
 TEXT = st.text(st.sampled_from("abcde 1290.-é漢ß"), max_size=90) | st.text(max_size=8)
@@ -58,24 +57,14 @@ def of_titles(comparators: Comparators, one: str, other: str) -> dict[str, float
     return features(comparators, np.array([[one]], dtype=object), np.array([[other]], dtype=object))
 
 
-def points(text: str) -> Any:
-    return np.frombuffer(text.encode("utf-32-le", "replace"), dtype=np.int32)
-
-
-class TestStrings:
-    peq, row = np.zeros((256, MAX_CHARS // 64), dtype=np.uint64), np.empty(MAX_CHARS + 1, dtype=np.int64)
-
-    @given(TEXT, TEXT, st.integers(0, 3))
-    def test_scores_are_those_of_rapidfuzz(self, one: str, other: str, shared: int) -> None:
-        one, other = one + "shared words " * shared, other + "shared words " * shared
-        a, b = points(one), points(other)
-        assert levenshtein(a, b, self.peq, self.row) == pytest.approx(
-            Levenshtein.normalized_similarity(one, other)
-        )
-        got = jaro_winkler(a, b, self.peq)
-        assert got == jaro_winkler(b, a, self.peq)
-        assert got == pytest.approx(JaroWinkler.similarity(one[:64], other[:64]), abs=1e-9)
-        assert not self.peq.any()
+@given(TEXT, TEXT, st.integers(0, 3))
+def test_texts_score_as_rapidfuzz_does(one: str, other: str, shared: int) -> None:
+    one, other = f"{one} word" + " shared words" * shared, f"{other} word" + " shared words" * shared
+    got = of_titles(titles("sony tv", "nikon camera"), one, other)
+    column = RecordColumn(name="title", type="text")
+    one, other = cell_text(one, column), cell_text(other, column)
+    assert got["title: Levenshtein"] == pytest.approx(Levenshtein.normalized_similarity(one, other))
+    assert got["title: Jaro-Winkler"] == pytest.approx(JaroWinkler.similarity(one[:64], other[:64]), abs=1e-6)
 
 
 class TestTokens:

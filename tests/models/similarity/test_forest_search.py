@@ -14,7 +14,6 @@ import pairmark
 from pairmark.models import SimilarityForest, SimilarityTree
 from pairmark.models.core.search.index import SearchLimits
 from pairmark.models.similarity import search
-from pairmark.models.similarity.search_arrays import column_arrays
 
 D = 5
 
@@ -152,19 +151,3 @@ def test_byte_columns_are_saved_and_mapped(tmp_path: Path) -> None:
         strict=True,
     ):
         assert mine.tobytes() == theirs.tobytes()
-
-
-def test_codes_keep_the_order_of_values_and_know_what_they_stand_for() -> None:
-    rng = np.random.default_rng(2)
-    X = np.column_stack([rng.standard_normal(5_000), rng.integers(0, 9, 5_000), np.zeros(5_000)]).astype(
-        np.float32
-    )
-    arrays = column_arrays(X)
-    for f in range(3):
-        codes = arrays["codes"][:, f].reshape(-1)[:5_000].astype(int)
-        assert (np.diff(codes[np.argsort(X[:, f], kind="stable")]) >= 0).all()
-        assert (arrays["bin_low"][f, codes] <= X[:, f]).all()
-        assert (X[:, f] <= arrays["bin_high"][f, codes]).all()
-        if f == 0:
-            assert (np.bincount(codes) < 60).all()
-    assert (arrays["bin_low"][1][:9] == arrays["bin_high"][1][:9]).all()

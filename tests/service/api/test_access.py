@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pairmark.service.addresses import host_name, is_loopback
 from pairmark.service.api.access import check_csrf, shown_key, shown_session
 from pairmark.service.errors import Forbidden
 from pairmark.service.keys.keys import ActiveSession
@@ -42,20 +41,3 @@ def test_changes_in_a_session_need_its_token(headers: dict[bytes, bytes], refuse
             check_csrf(session, headers, "DELETE")
     else:
         check_csrf(session, headers, "DELETE")
-
-
-@pytest.mark.parametrize(
-    ("header", "loopback"),
-    [
-        ("127.0.0.1:8000", True),
-        ("localhost", True),
-        ("LOCALHOST:8000", True),
-        ("[::1]:8000", True),
-        ("127.9.9.9", True),
-        ("evil.example", False),
-        ("localhost.evil.example:80", False),
-        ("192.168.1.4:8000", False),
-    ],
-)
-def test_hosts(header: str, loopback: bool) -> None:
-    assert is_loopback(host_name(header)) is loopback

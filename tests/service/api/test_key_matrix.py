@@ -10,7 +10,7 @@ from pairmark.service.api.access import check_key
 from pairmark.service.api.routers import guarded_routes
 from pairmark.service.api.routing import GuardedRoute
 from pairmark.service.errors import Forbidden
-from pairmark.service.keys.keys import ActiveKey, Grants
+from pairmark.service.keys import ActiveKey, Grants
 
 ROUTES = guarded_routes()
 SCOPES = ("score", "decide", "gallery", "gallery:read", "gallery:items", "train", "import", "admin")

@@ -8,7 +8,6 @@ from typing import Any
 import httpx
 import pytest
 
-from pairmark.service.api.query import PageQuery, read_query
 from pairmark.service.api.routers import ROUTERS, guarded_routes
 from pairmark.service.app import create_app
 from pairmark.service.console.pages import ROUTERS as PAGES
@@ -62,13 +61,6 @@ def test_every_route_refuses_parameters_it_does_not_know(settings: Settings) -> 
                 assert twice.status_code == 422, (route.path, twice.text)
 
     asyncio.run(scenario())
-
-
-def test_queries_are_read_and_blank_ones_are_not_given() -> None:
-    assert read_query(PageQuery, b"limit=7&cursor=") == PageQuery(limit=7)
-    assert read_query(PageQuery, b"limit=7&cursor=") is read_query(PageQuery, b"limit=7&cursor=")
-    long = b"cursor=" + b"x" * 900
-    assert read_query(PageQuery, long) is not read_query(PageQuery, long)
 
 
 # ---------------------------------------------------------------- the document

@@ -16,7 +16,7 @@ import pytest
 
 from pairmark.service.blobs import open_blobs
 from pairmark.service.db import Database
-from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries import Galleries
 from pairmark.service.galleries.index import cluster_search
 from pairmark.service.galleries.index import live_gallery as live_module
 from pairmark.service.galleries.items.metadata import parse_filter

@@ -13,7 +13,7 @@ from sqlalchemy import make_url, text
 
 from pairmark.models import MetricSimilarity
 from pairmark.service.db import Database
-from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries import Galleries
 from pairmark.service.galleries.index import live_gallery as live_module
 from pairmark.service.galleries.index.live_gallery import LiveGallery
 from pairmark.service.galleries.items.rows import RowErrors

@@ -12,8 +12,8 @@ from sqlalchemy import func, select
 from pairmark.schemas.galleries import GalleryCalibrationRequest
 from pairmark.service.attempt import runner_of
 from pairmark.service.errors import Fenced
+from pairmark.service.galleries import Galleries
 from pairmark.service.galleries.calibration.identification import Identification
-from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.items.rows import RowErrors
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.tables import GalleryCalibrationRow

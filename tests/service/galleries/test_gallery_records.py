@@ -19,9 +19,9 @@ from pairmark.schemas.galleries import GalleryCalibrationRequest
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput
+from pairmark.service.galleries import Galleries
 from pairmark.service.galleries.calibration.identification import Identification
 from pairmark.service.galleries.calibration.thresholds import Thresholds
-from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.index import live_gallery as live_module
 from pairmark.service.galleries.items import item_repository
 from pairmark.service.galleries.items.imports import _note, _read_batch, json_batches, send_batches

@@ -10,7 +10,7 @@ import pytest
 
 from pairmark.models import MetricSimilarity, Plda
 from pairmark.service.db import Database
-from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries import Galleries
 from pairmark.service.galleries.index import gallery_view
 from pairmark.service.galleries.index import live_gallery as live_module
 from pairmark.service.galleries.index.live_gallery import LiveGallery

@@ -17,10 +17,10 @@ from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.schemas.galleries import GalleryCalibrationRequest
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict
+from pairmark.service.galleries import Galleries
 from pairmark.service.galleries.calibration.identification import Identification
 from pairmark.service.galleries.calibration.kept_probes import load
 from pairmark.service.galleries.calibration.thresholds import Thresholds
-from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.index import gallery_view
 from pairmark.service.galleries.index import live_gallery as live_module
 from pairmark.service.galleries.items.rows import RowErrors, VectorForm

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pairmark.models import MetricSimilarity, SimilarityForest
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
-from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries import Galleries
 from pairmark.service.galleries.index import live_gallery as live_module
 from pairmark.service.galleries.index.live_gallery import LiveGallery
 from pairmark.service.galleries.items import item_repository
