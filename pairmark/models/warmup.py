@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,8 @@ import numpy as np
 from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.models.core.arrays import Float32
 from pairmark.models.core.spec import capabilities_of
-from pairmark.models.registry import LEARNERS, sample_rows
+from pairmark.models.evaluation.pairs import pair_report
+from pairmark.models.registry import LEARNERS, load, sample_rows, save
 from pairmark.models.reviews.evidence import Judgements, missed_bound, next_group, share_bound
 
 _SMALL = {
@@ -29,6 +32,7 @@ _WIDEST = 2_048
 _WAYS: dict[str, tuple[dict[str, Any], ...]] = {
     "similarity-forest": ({"pair_features": "discriminant"},),
     "rankboost-kernel": ({"n_components": 24},),
+    "metric": ({"whiten": True},),
 }
 """Settings by kind whose models need other kernels than those of the kind's own settings."""
 
@@ -50,6 +54,8 @@ def warm_loaded(estimator: Any, capabilities: Collection[str], *, accepts_sparse
         estimator._pair_score(rows[:2], rows[2:])
     if "search" in capabilities:
         _search(estimator, rows)
+    if "rank-labels" in capabilities:
+        estimator.predict(rows[:1])
 
 
 def _search(estimator: Any, rows: Float32) -> None:
@@ -70,6 +76,7 @@ def _search(estimator: Any, rows: Float32) -> None:
 def warm() -> None:
     """Fit and use every learner once on a few points, and calibrate; from a warm cache this takes moments."""
     warm_calibration()
+    pair_report(np.arange(8.0), np.arange(8) % 2, n_replicates=2)
     _warm_reviews()
     rng = np.random.default_rng(0)
     X = rng.standard_normal((24, 3)).astype(np.float32)
@@ -79,7 +86,6 @@ def warm() -> None:
         estimator = spec.estimator(**{**spec.params().model_dump(), **small})
         if spec.needs == "rankings":
             estimator.fit(X, np.argsort(np.argsort(X, axis=1), axis=1).astype(np.float64))
-            estimator.predict(X)
         else:
             estimator.fit_pairs(X[:-1], X[1:], y[:-1] == y[1:])
             estimator.fit(X, y)
@@ -90,14 +96,23 @@ def warm() -> None:
                     estimator.subject_score([X[:2]], [X[2:4], X[4:5]], aggregation=aggregation)
                 people = estimator.index_subjects([X[:2], X[2:5]])
                 estimator.top_k_subjects([X[5:6]], people, 1)
-                _search(estimator, X)
             for capability, method in (("embed", "transform"), ("classify", "predict_proba")):
                 if capability in capabilities_of(spec, estimator):
                     getattr(estimator, method)(X)
+        # As it is served: arrays that were read from files are other arrays to numba than those that a fit made.
+        for fitted in (estimator, _stored(estimator)):
+            warm_loaded(fitted, spec.capabilities, accepts_sparse=spec.accepts_sparse)
         for way in _WAYS.get(spec.kind, ()):
             variant = spec.estimator(**{**spec.params().model_dump(), **small, **way}).fit(X, y)
             variant.pair_score(X, X[:1])
             variant.top_k(X[:2], X, 3)
+
+
+def _stored(estimator: Any) -> Any:
+    """The learner as it is loaded from its artefact."""
+    with TemporaryDirectory() as folder:
+        save(estimator, Path(folder) / "model")
+        return load(Path(folder) / "model")
 
 
 def _warm_reviews() -> None:

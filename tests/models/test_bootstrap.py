@@ -34,7 +34,7 @@ def test_one_sweep_equals_the_definition(world: People | Classes) -> None:
     drawn = world.draw(rng)
     sample = pair_sample(drawn.scores, drawn.same, drawn.units)
     dyads = _Dyads.of(sample)
-    count = rng.multinomial(dyads.m, np.full(dyads.m, 1 / dyads.m), size=5).T.astype(float)
+    count = rng.multinomial(dyads.m, np.full(dyads.m, 1 / dyads.m), size=5).T.astype(float, order="C")
     stops = np.array([1, 4, 30, len(sample.different)], dtype=np.int64)
     rate, variance = dyads.run(stops, count)
     for g, stop in enumerate(stops):

@@ -24,7 +24,12 @@ def warm_calibration() -> None:
     rows = random.normal(size=(_UNITS, 3)).astype(np.float32)
     ranges = RowRanges.fit(rows, np.arange(_UNITS))
     assert ranges is not None
-    ranges.unlike(rows)
+    # Items of a gallery are read from files, which numba tells apart.
+    frozen = rows.copy()
+    frozen.flags.writeable = False
+    ranges.unlike(rows, rows)
+    ranges.unlike(rows, frozen)
+    ranges.unlike(frozen)
     left, right = np.triu_indices(_UNITS, 0)
     scores = random.normal(size=left.size) + 3.0 * (left == right)
     in_list = (random.random(left.size) < 0.3) | (left == right)
