@@ -38,10 +38,8 @@ RANKERS: dict[str, Ranker] = {
     "shallow tree": partial(LabelRankingTree, max_depth=5),
     "forest": partial(LabelRankingForest, n_jobs=1),
     "forest, pairs in leaves": partial(LabelRankingForest, aggregation="borda", n_jobs=1),
-    "pairwise logistic": partial(PairwiseLabelRanker, calibrate=False, n_jobs=1),
-    "pairwise forest": partial(
-        PairwiseLabelRanker, estimator="forest", aggregation="borda", calibrate=False, n_jobs=1
-    ),
+    "pairwise logistic": partial(PairwiseLabelRanker, n_jobs=1),
+    "pairwise forest": partial(PairwiseLabelRanker, estimator="forest", aggregation="borda", n_jobs=1),
 }
 COLUMNS = ("RF", "RFT", "LWD", "RPC", "LRT", "LR-RF", "kNN Kemeny", "BoostLR")
 PUBLISHED: dict[str, tuple[float | None, ...]] = {

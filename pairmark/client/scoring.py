@@ -146,8 +146,6 @@ class ScoringCalls(Calls):
         *,
         model: str | None = None,
         top: int | None = None,
-        detail: bool = False,
-        abstain: float | None = None,
     ) -> RankingsOut:
         """Labels of each point, best first.
 
@@ -155,11 +153,9 @@ class ScoringCalls(Calls):
         ----------
         features : points by position, or by name (a mapping, or a list of them).
         top : return only this many labels, best first.
-        detail : add the confidence of the ranking and of each pair of labels.
-        abstain : keep only preferences with at least this confidence; other labels share a place.
         """
         rows = features if isinstance(features, Mapping) else listed_rows(features)
-        body = {"model": model, "features": rows, "top": top, "detail": detail or None, "abstain": abstain}
+        body = {"model": model, "features": rows, "top": top}
         return RankingsOut.from_json(await self._send("POST", "/rank-labels", body))
 
     async def classify(self, features: Vectors, *, model: str | None = None) -> ClassesOut:

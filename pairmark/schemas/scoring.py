@@ -124,13 +124,6 @@ class MatchParameters(PairsParameters, ThreeWayParameters):
 
 class RankOptions(BaseModel):
     top: int | None = Field(None, ge=1, description="return only this many labels, best first")
-    detail: bool = Field(False, description="add the confidence of the ranking and of each pair of labels")
-    abstain: float | None = Field(
-        None,
-        ge=0.5,
-        le=1.0,
-        description="keep only preferences with at least this confidence; labels without a clear order share a place",
-    )
 
 
 class AskingBody(Body):
@@ -423,20 +416,13 @@ class RankingOut(Answer, title="Ranking"):
     labels: list[str] = Field(
         description="the labels, best first", examples=[["virginica", "versicolor", "setosa"]]
     )
-    positions: dict[str, float] = Field(
-        description="0-based positions; with `abstain`, labels without a clear order share the middle of their "
-        "positions",
+    positions: dict[str, int] = Field(
+        description="0-based positions",
         examples=[{"virginica": 0, "versicolor": 1, "setosa": 2}],
     )
     scores: dict[str, float] = Field(
         description="scores of the labels; higher is better",
         examples=[{"virginica": 1.7, "versicolor": 0.2, "setosa": -1.9}],
-    )
-    confidence: float | None = Field(
-        None, description="with `detail`: expected share of pairs of labels in the right order"
-    )
-    pairwise: dict[str, dict[str, float]] | None = Field(
-        None, description="with `detail`: probability that the outer label precedes the inner one"
     )
 
 

@@ -78,7 +78,7 @@ def test_a_ranking_by_position_by_name_and_in_batches_is_the_same(
     assert np.mean([LABELS[at] == label for at, label in zip(best, first, strict=True)]) > 0.7
 
 
-def test_top_detail_and_abstaining(ranker: tuple[RunningServer, np.ndarray]) -> None:
+def test_top(ranker: tuple[RunningServer, np.ndarray]) -> None:
     server, X = ranker
     features = ",".join(map(repr, X[5].tolist()))
     whole = get(server, features=features).json()["rankings"][0]
@@ -86,16 +86,6 @@ def test_top_detail_and_abstaining(ranker: tuple[RunningServer, np.ndarray]) -> 
     assert top["labels"] == whole["labels"][:2]
     assert set(top["positions"]) == set(top["scores"]) == set(top["labels"])
     assert get(server, features=features, top=99).json()["rankings"][0] == whole
-    sure = get(server, features=features, detail=1).json()["rankings"][0]
-    assert {key: sure[key] for key in whole} == whole
-    assert 0.5 <= sure["confidence"] <= 1.0
-    for one, others in sure["pairwise"].items():
-        assert set(others) == set(LABELS) - {one}
-        assert all(others[other] + sure["pairwise"][other][one] == pytest.approx(1) for other in others)
-    places = get(server, features=features, abstain=1.0).json()["rankings"][0]["positions"]
-    assert len(set(places.values())) < 5
-    certain = get(server, features=features, abstain=0.5).json()["rankings"][0]
-    assert certain["labels"] == whole["labels"]
 
 
 @pytest.mark.parametrize(
@@ -112,8 +102,6 @@ def test_top_detail_and_abstaining(ranker: tuple[RunningServer, np.ndarray]) -> 
         ({"x.A1": "big"}, "x.A1", "finite number"),
         ({"features": "1,2,3,4", "x.A1": "1"}, "features", "one of the two"),
         ({"features": "1,2,3,4", "top": "0"}, "top", "greater than or equal to 1"),
-        ({"features": "1,2,3,4", "abstain": "0.2"}, "abstain", "greater than or equal to 0.5"),
-        ({"features": "1,2,3,4", "detail": "maybe"}, "detail", "valid boolean"),
         ({"features": "1,2,3,4", "colour": "red"}, "colour", "not a query parameter"),
     ],
 )
@@ -144,7 +132,6 @@ def test_a_wrong_query_is_refused_by_name(
         ({"features": [[1, 2, 3, 4], {"A1": 1}]}, "features[1]"),
         ({"features": "1,2,3,4"}, "features"),
         ({"features": [1, 2, 3, 4], "top": 0}, "top"),
-        ({"features": [1, 2, 3, 4], "abstain": 2}, "abstain"),
         ({"features": [1, 2, 3, 4], "colour": 1}, "colour"),
     ],
 )
@@ -159,7 +146,7 @@ def test_a_wrong_body_is_refused_by_name(
 def test_client(ranker: tuple[RunningServer, np.ndarray]) -> None:
     server, X = ranker
     with Client(server.url) as client:
-        batch = client.rank_labels(X[:3], model="orders", detail=True)
+        batch = client.rank_labels(X[:3], model="orders")
         named = client.rank_labels(dict(zip(NAMES, X[1].tolist(), strict=True)), top=2)
         assert named["rankings"][0]["labels"] == batch["rankings"][1]["labels"][:2]
         with pytest.raises(Refused) as refusal:

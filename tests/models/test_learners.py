@@ -296,20 +296,13 @@ class TestLabelRankers:
         constant = pairmark.kendall_tau(np.broadcast_to(best_constant, Y[1::2].shape), Y[1::2]).mean()
         assert build(spec).fit(X[::2], Y[::2]).score(X[1::2], Y[1::2]) > constant + 0.1
 
-    def test_positions_scores_and_confidences_agree_in_form(self, spec: Any) -> None:
+    def test_positions_and_scores_agree_in_form(self, spec: Any) -> None:
         model = fitted(spec)
         positions, scores = model.predict(X), model.predict_scores(X)
         assert positions.shape == scores.shape == Y.shape
         assert (np.sort(positions, axis=1) == np.arange(5)).all()
         ordered = np.take_along_axis(scores, np.argsort(positions, axis=1), axis=1)
         assert (np.diff(ordered, axis=1) <= 0).all()
-        sure = model.pairwise_confidence(X)
-        assert sure.shape == (len(X), 5, 5)
-        np.testing.assert_allclose(sure + np.swapaxes(sure, 1, 2), 1.0)
-        assert ((sure >= 0) & (sure <= 1)).all()
-        whole = model.ranking_confidence(X)
-        assert whole.shape == (len(X),)
-        assert ((whole >= 0) & (whole <= 1)).all()
 
     def test_batches_and_single_rows_rank_alike(self, spec: Any) -> None:
         model = fitted(spec)
@@ -319,29 +312,12 @@ class TestLabelRankers:
             np.testing.assert_allclose(model.predict_scores(many[row][None])[0], scores[row], atol=1e-12)
         assert (model.predict(X[::-1].tolist())[::-1] == model.predict(X)).all()
 
-    def test_abstaining_gives_confident_weak_orders(self, spec: Any) -> None:
-        model = fitted(spec)
-        sure, complete = model.pairwise_confidence(X), model.predict(X)
-        n_before = []
-        for level in (0.5, 0.8, 0.95, 1.0):
-            partial = model.predict(X, abstain=level)
-            np.testing.assert_allclose(partial.sum(axis=1), 10.0)
-            before = partial[:, :, None] < partial[:, None, :]
-            assert (sure[before] >= level).all()
-            assert (complete[:, :, None] < complete[:, None, :])[before].all()
-            n_before.append(before.sum())
-        assert n_before == sorted(n_before, reverse=True)
-        with pytest.raises(ValueError, match=r"abstain is 0.2; expected a confidence between 0.5 and 1"):
-            model.predict(X, abstain=0.2)
-
     def test_label_order_changes_nothing_but_the_answers_order(self, spec: Any) -> None:
         shuffled = np.array([3, 0, 4, 2, 1])
         rankings = partly(Y)
         model, other = build(spec).fit(X, rankings), build(spec).fit(X, rankings[:, shuffled])
         assert other.predict(X).tobytes() == np.ascontiguousarray(model.predict(X)[:, shuffled]).tobytes()
         assert (other.predict_scores(X) == model.predict_scores(X)[:, shuffled]).all()
-        sure = model.pairwise_confidence(X)[:, shuffled[:, None], shuffled]
-        assert (other.pairwise_confidence(X) == sure).all()
         # Incomplete and partial rankings teach as well.
         assert (np.sort(model.predict(X), axis=1) == np.arange(5)).all()
         assert model.score(X, Y) > 0.5
@@ -394,14 +370,12 @@ class TestLabelRankers:
         many = np.repeat(X, 40, axis=0)
         expected, again = fitted(spec), build(spec, n_jobs=2).fit(X, Y)
         assert again.predict_scores(many).tobytes() == expected.predict_scores(many).tobytes()
-        assert again.pairwise_confidence(X).tobytes() == expected.pairwise_confidence(X).tobytes()
 
     def test_saved_and_loaded_ranks_alike(self, spec: Any, tmp_path: Path) -> None:
         model = fitted(spec)
         model.save(tmp_path / "model")
         loaded = pairmark.load(tmp_path / "model")
         assert loaded.predict_scores(X).tobytes() == model.predict_scores(X).tobytes()
-        assert loaded.pairwise_confidence(X).tobytes() == model.pairwise_confidence(X).tobytes()
         assert loaded.get_params() == model.get_params()
 
 

@@ -35,7 +35,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "ghost, sets": ("ghost", {"graph": "knn", "order": 3, "cluster_metric": True, "max_iter": 4, "tau": 0.0}),
     "rankboost, grid": ("rankboost-kernel", {"n_estimators": 20, "weak": "grid", "chain": "A-D"}),
     "aligned, both": ("aligned-kernel", {"psd": False, "n_iter": 2, "hidden": (5,)}),
-    "pairwise, forest": ("label-ranking-pairwise", {"estimator": "forest", "calibrate": False}),
+    "pairwise, forest": ("label-ranking-pairwise", {"estimator": "forest"}),
     **{f"auto of {name}": ("label-ranking-auto", {"candidates": [name]}) for name in ("forest", "logistic")},
 }
 KINDS = {spec.kind: spec for spec in LEARNERS}
@@ -63,7 +63,7 @@ def answers(artefact: Artefact) -> list[np.ndarray]:
     """What a loaded learner says, by every way there is to ask it. In a test with bounds checks, reads beyond fail."""
     model, spec = restored(artefact), KINDS[artefact.kind]
     if spec.needs == "rankings":
-        return [model.predict_scores(X[:6]), model.pairwise_confidence(X[:6]), model.predict(X)]
+        return [model.predict_scores(X[:6]), model.predict(X)]
     unavailable, said = getattr(model, "unavailable_", ()), []
     try:
         said += [model.pair_score(X[:20], X[20:40]), model.pair_score(X[:1], X[:90])]

@@ -133,6 +133,8 @@ class DeclaredState(Stateful):
 
     _keeps_mapped: ClassVar[bool] = False
     """Whether arrays of a mapped file are used as they are; else copied, so that kernels meet one kind of array."""
+    _gone: ClassVar[frozenset[str]] = frozenset()
+    """Arrays of earlier versions that are left unread."""
     n_features_in_: int
 
     @classmethod
@@ -187,7 +189,9 @@ class DeclaredState(Stateful):
         layout = _Layout().add(declared, file, facts, "")
         inner = tuple(prefix for _, _, prefix in layout.learners)
         own_arrays = {
-            name: array for name, array in arrays.items() if not inner or not name.startswith(inner)
+            name: array
+            for name, array in arrays.items()
+            if name not in cls._gone and not (inner and name.startswith(inner))
         }
         check_arrays(replace(file, arrays=own_arrays), layout.arrays)
         for record, prefix in layout.records:

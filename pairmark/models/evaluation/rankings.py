@@ -203,7 +203,7 @@ def ranking_metrics(
 
     Parameters
     ----------
-    predicted : (n, k) positions without gaps; tied where the ranker abstained.
+    predicted : (n, k) positions without gaps.
     truth : (n, k) positions; NaN = label absent, equal values = tied.
     reference : (m, k) rankings learned from: the one ranking that fits them best is judged beside.
     units : (n,) groups that rows depend within; default: every row stands for itself.

@@ -13,7 +13,6 @@ from pairmark.models.core.progress import report
 from pairmark.models.core.spec import RandomState, Threads, document_parameters
 from pairmark.models.evaluation.rankings import kendall_tau, positions_of
 from pairmark.models.label_ranking.base import aggregated, spread_seeds
-from pairmark.models.label_ranking.calibration import PairCalibration
 from pairmark.models.label_ranking.candidates import CandidateName, Examples, fit_candidate
 from pairmark.models.label_ranking.rankings_data import TrainingRankings
 from pairmark.models.label_ranking.state import LabelRankingAutoState
@@ -42,7 +41,7 @@ class LabelRankingAuto(LabelRankingAutoState):
 
     Attributes
     ----------
-    order_, n_labels_, calibration_ : as in `LabelRankingTree`.
+    order_, n_labels_ : as in `LabelRankingTree`.
     tau_ : candidate -> mean Kendall tau on rows left out.
     weights_ : candidate -> weight in the blend; those of weight 0 are not kept.
     blend_tau_ : the blend's mean tau on rows left out. The blend was chosen on these rows, so it is a little
@@ -142,7 +141,6 @@ class LabelRankingAuto(LabelRankingAutoState):
     def _settle(self, weights: dict[str, float], blend: Any, validation: Float32) -> None:
         self.weights_ = weights
         self.aggregation_ = "borda" if self.aggregation == "auto" else self.aggregation
-        self.calibration_ = PairCalibration()
         self.blend_tau_ = 0.0
         if blend is None:
             return
@@ -150,7 +148,6 @@ class LabelRankingAuto(LabelRankingAutoState):
         if self.aggregation == "auto":
             self.aggregation_ = max(taus, key=lambda name: taus[name])
         self.blend_tau_ = taus[self.aggregation_]
-        self.calibration_ = PairCalibration.fit(blend, validation)
 
     def _names(self, k: int) -> list[str]:
         if self.candidates is not None:
@@ -158,13 +155,10 @@ class LabelRankingAuto(LabelRankingAutoState):
         return [name for name in CANDIDATES if name != "logistic" or k * (k - 1) // 2 <= _SLOW_PAIRS]
 
     def _scores(self, X: Float32) -> Float64:
-        return aggregated(self._before(X), self.aggregation_)
-
-    def _before(self, X: Float32) -> Float64:
         blend = np.zeros((X.shape[0], self.n_labels_, self.n_labels_))
         for name, weight in self.weights_.items():
             blend += weight * self.members_[name].shares(X)
-        return blend
+        return aggregated(blend, self.aggregation_)
 
 
 def _taus(before: Float64, validation: Float32, aggregation: str) -> Float64:

@@ -1,9 +1,9 @@
-"""What all label rankers share: checks, canonical labels, scores to positions, confidences and abstention."""
+"""What all label rankers share: checks, canonical labels, scores to positions."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Self
 
 import numpy as np
@@ -17,9 +17,8 @@ from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.inputs import checked_matrix
 from pairmark.models.core.schema import Array, StoredState, require
 from pairmark.models.core.spec import check_params
-from pairmark.models.core.state import DeclaredState, Fact, StateRecord
+from pairmark.models.core.state import DeclaredState, Fact
 from pairmark.models.evaluation.rankings import Positions, borda, copeland, kemeny, kendall_tau, positions_of
-from pairmark.models.label_ranking.calibration import PairCalibration
 from pairmark.models.label_ranking.rankings_data import (
     MAX_LABELS,
     TrainingRankings,
@@ -34,15 +33,15 @@ _BLOCK_CELLS = 8_000_000
 class RankerBase(DeclaredState, BaseEstimator):
     """A ranker that learns in canonical label order (see `TrainingRankings`) and answers in the given one.
 
-    Families' rankers give `_learn`, `_scores` and `_before`.
+    Families' rankers give `_learn` and `_scores`.
     """
 
     n_features_in_: int
     random_state: int | np.random.RandomState | None
     order_: Annotated[NDArray[np.int64], Array(name="label_order", shape=("n_labels",), below="n_labels")]
     n_labels_: Annotated[int, Fact(), Field(ge=2, le=MAX_LABELS)]
-    calibration_: Annotated[PairCalibration, StateRecord()]
     _keeps_mapped = True
+    _gone = frozenset({"calibration"})
 
     def fit(self, X: ArrayLike, Y: ArrayLike) -> Self:
         """Learn to rank labels.
@@ -66,54 +65,16 @@ class RankerBase(DeclaredState, BaseEstimator):
         self.n_labels_ = int(rankings.order.size)
         return self
 
-    def predict(self, X: ArrayLike, *, abstain: float | None = None) -> Positions:
+    def predict(self, X: ArrayLike) -> Positions:
         """Positions of the labels, (n, k): 0 is best.
 
         Equal scores are ordered by how often the labels come before others in the training data.
-
-        Parameters
-        ----------
-        X : (n, d) finite numbers.
-        abstain : between 0.5 and 1: give a partial ranking instead, in which every label that is put before
-            another is so with at least this confidence (`pairwise_confidence`). Labels that cannot be distinguished
-            with it share the middle of their places. ``None``: always a complete ranking.
         """
-        if abstain is not None and not 0.5 <= abstain <= 1.0:
-            raise ValueError(f"abstain is {abstain!r}; expected a confidence between 0.5 and 1, or None")
-        points = self._points(X)
-        positions = self._positions(points)
-        if abstain is not None:
-            for rows, before in self._confidences(points):
-                positions[rows] = partial_positions(positions[rows], before, abstain)
-        return self._in_caller_order(positions)
+        return self._in_caller_order(positions_of(self._rank_scores(self._points(X))))
 
     def predict_scores(self, X: ArrayLike) -> Float64:
         """Scores of the labels, (n, k), higher is better: `predict` orders by them, descending."""
         return self._in_caller_order(self._rank_scores(self._points(X)))
-
-    def pairwise_confidence(self, X: ArrayLike) -> Float64:
-        """Calibrated probability that the first label comes before the second, (n, k, k).
-
-        ``c[r, i, j] + c[r, j, i]`` is 1; the diagonal is 0.5. Ties count half.
-        """
-        points = self._points(X)
-        k = self.n_labels_
-        result = np.empty((points.shape[0], k, k))
-        back = np.argsort(self.order_)
-        for rows, before in self._confidences(points):
-            result[rows] = before[:, back[:, None], back]
-        return result
-
-    def ranking_confidence(self, X: ArrayLike) -> Float64:
-        """Calibrated expected share of label pairs that the predicted ranking puts in the right order, (n,)."""
-        points = self._points(X)
-        positions = self._positions(points)
-        result = np.empty(points.shape[0])
-        i, j = np.triu_indices(self.n_labels_, 1)
-        for rows, before in self._confidences(points):
-            first = positions[rows][:, i] < positions[rows][:, j]
-            result[rows] = np.where(first, before[:, i, j], before[:, j, i]).mean(axis=1)
-        return result
 
     def score(self, X: ArrayLike, Y: ArrayLike) -> float:
         """Mean Kendall tau (tau-b over the labels that Y shows) between Y and what is predicted."""
@@ -144,10 +105,6 @@ class RankerBase(DeclaredState, BaseEstimator):
     def _scores(self, X: Float32) -> Float64:
         """Scores in canonical order, (n, k), higher is better."""
 
-    @abstractmethod
-    def _before(self, X: Float32) -> Float64:
-        """Uncalibrated shares in canonical order, (n, k, k)."""
-
     def _ranked(self, X: Float32) -> tuple[Positions, Float64]:
         """Positions and scores of points that were checked already, for who serves them."""
         scores = self._rank_scores(X)
@@ -155,25 +112,14 @@ class RankerBase(DeclaredState, BaseEstimator):
 
     def _rank_scores(self, X: Float32) -> Float64:
         scores = np.empty((X.shape[0], self.n_labels_))
-        for rows in self._blocks(X.shape[0]):
-            scores[rows] = self._scores(X[rows])
+        size = max(1, _BLOCK_CELLS // self.n_labels_**2)
+        for start in range(0, X.shape[0], size):
+            scores[start : start + size] = self._scores(X[start : start + size])
         return scores
-
-    def _positions(self, X: Float32) -> Positions:
-        return positions_of(self._rank_scores(X))
 
     def _points(self, X: ArrayLike) -> Float32:
         check_is_fitted(self)
         return checked_matrix(self, X, "X")
-
-    def _confidences(self, points: Float32) -> Iterator[tuple[slice, Float64]]:
-        """Some rows, and their calibrated shares."""
-        for rows in self._blocks(points.shape[0]):
-            yield rows, self.calibration_.apply(self._before(points[rows]))
-
-    def _blocks(self, n: int) -> list[slice]:
-        size = max(1, _BLOCK_CELLS // self.n_labels_**2)
-        return [slice(start, min(n, start + size)) for start in range(0, n, size)]
 
     def _in_caller_order(self, canonical: Float64) -> Float64:
         original = np.empty(canonical.shape)
@@ -198,32 +144,6 @@ def aggregated(before: Float64, aggregation: str) -> Float64:
         # Defeats come in halves, so that shares within (0, 1) scaled to below a half only settle ties.
         return np.asarray((k - 1) - copeland(before) + 0.49 * shares)
     return np.asarray((k - 1) - kemeny(before))
-
-
-def partial_positions(positions: Positions, before: Float64, level: float) -> Positions:
-    """Merge neighbours until every order kept has at least the confidence ``level``; ties at middle places.
-
-    Cutting a ranking after place t is kept where each label in front comes before each label behind it with at least
-    that confidence, so the result is a weak order all of whose claims are confident.
-    """
-    n, k = positions.shape
-    order = np.argsort(positions, axis=1, kind="stable")
-    sorted_before = np.take_along_axis(
-        np.take_along_axis(before, order[:, :, None], axis=1), order[:, None, :], axis=2
-    )
-    # Least confidence over the block in front x behind each cut: running minima from the corner.
-    lowest = np.minimum.accumulate(sorted_before, axis=1)
-    lowest = np.minimum.accumulate(lowest[:, :, ::-1], axis=2)[:, :, ::-1]
-    cut = np.zeros((n, k), dtype=bool)
-    cut[:, 1:] = lowest[:, np.arange(k - 1), np.arange(1, k)] >= level
-    group = np.cumsum(cut, axis=1)
-    result = np.empty((n, k))
-    places = np.arange(k, dtype=np.float64)
-    for row in range(n):
-        size = np.bincount(group[row])
-        middle = np.bincount(group[row], weights=places) / size
-        result[row, order[row]] = middle[group[row]]
-    return result
 
 
 def spread_seeds(random: np.random.RandomState, n: int) -> list[int]:

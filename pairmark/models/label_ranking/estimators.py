@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from pairmark.models.core.arrays import Bool, Float32, Float64
+from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.spec import RandomState, Threads, document_parameters
 from pairmark.models.label_ranking.base import aggregated, spread_seeds
-from pairmark.models.label_ranking.calibration import PairCalibration
 from pairmark.models.label_ranking.rankings_data import TrainingRankings
 from pairmark.models.label_ranking.state import TreesState
 from pairmark.models.label_ranking.trees import GrowOptions, completed, grow_trees
@@ -44,9 +43,6 @@ Aggregation = Annotated[
 ]
 TreeSeed = Annotated[RandomState, Field(description="seed; the same seed gives the same model")]
 Verbose = Annotated[int, Field(ge=0, le=100, description="1: print a line when a tree finishes")]
-
-_CALIBRATION_PAIRS = 2_000_000
-_FOLDS = 3
 
 
 class _TreesBase(TreesState):
@@ -90,64 +86,22 @@ class _TreesBase(TreesState):
 
     def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
         options, seeds = self._options(), spread_seeds(random, self.n_estimators)
-        calibrating = spread_seeds(random, _FOLDS)
         targets = completed(X, rankings, spread_seeds(random, 1)[0], self.n_jobs)
         self.positions_, self.targets_ = rankings.positions, targets
-        self.trees_, in_sample = grow_trees(
+        self.trees_, _ = grow_trees(
             X,
             targets,
             options,
             seeds,
             n_jobs=self.n_jobs,
             stage="growing trees",
-            span=(0.0, 0.9),
             verbose=self.verbose,
         )
-        self.calibration_ = self._calibrated(X, in_sample, options, calibrating)
-
-    def _calibrated(
-        self, X: Float32, in_sample: Bool, options: GrowOptions, seeds: list[int]
-    ) -> PairCalibration:
-        """Out of bag where every row was left out by some tree often enough, else by cross-fitting."""
-        k = self.positions_.shape[1]
-        n = X.shape[0]
-        rows = np.arange(n)
-        limit = max(500, _CALIBRATION_PAIRS // (k * (k - 1) // 2))
-        if n > limit:
-            rows = np.unique(np.linspace(0, n - 1, limit).astype(np.intp))
-        if (~in_sample[:, rows]).sum(axis=0).min() >= min(5, self.n_estimators) and in_sample.shape[0] > 1:
-            before = self.trees_.votes(X[rows], self.positions_, self.targets_, skip=in_sample[:, rows])
-            return PairCalibration.fit(before, self.positions_[rows])
-        if n < 2 * _FOLDS:
-            return PairCalibration()
-        fold = np.arange(n) % _FOLDS
-        np.random.default_rng(seeds[0]).shuffle(fold)
-        before = np.full((rows.size, k, k), np.nan)
-        n_trees = min(self.n_estimators, 30)
-        for number in range(_FOLDS):
-            train, test = np.flatnonzero(fold != number), np.flatnonzero(fold[rows] == number)
-            if test.size == 0:
-                continue
-            extra_seeds = spread_seeds(np.random.RandomState(seeds[number] % 2**32), n_trees)
-            trees, _ = grow_trees(
-                X[train],
-                self.targets_[train],
-                options,
-                extra_seeds,
-                n_jobs=self.n_jobs,
-                stage="calibrating",
-                span=(0.9 + 0.03 * number, 0.93 + 0.03 * number),
-            )
-            before[test] = trees.votes(X[rows[test]], self.positions_[train], self.targets_[train])
-        return PairCalibration.fit(before, self.positions_[rows])
 
     def _scores(self, X: Float32) -> Float64:
         if self.aggregation == "mean":
             return -self.trees_.means(X, self.targets_) / 2.0
-        return aggregated(self._before(X), self.aggregation)
-
-    def _before(self, X: Float32) -> Float64:
-        return self.trees_.votes(X, self.positions_, self.targets_)
+        return aggregated(self.trees_.votes(X, self.positions_, self.targets_), self.aggregation)
 
 
 @document_parameters
@@ -168,7 +122,6 @@ class LabelRankingTree(_TreesBase):
     order_ : (k,) canonical order of the labels, by which equal scores are ordered.
     n_labels_ : k.
     trees_ : the grown `Trees`.
-    calibration_ : map from shares to probabilities.
 
     Examples
     --------
@@ -189,7 +142,7 @@ class LabelRankingForest(_TreesBase):
 
     Attributes
     ----------
-    order_, n_labels_, trees_, calibration_ : as in `LabelRankingTree`.
+    order_, n_labels_, trees_ : as in `LabelRankingTree`.
 
     Examples
     --------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,8 +14,7 @@ from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.inputs import checked_weight
 from pairmark.models.core.spec import PYTHON_ONLY, Classifier, RandomState, Threads, document_parameters
 from pairmark.models.label_ranking.base import aggregated, spread_seeds
-from pairmark.models.label_ranking.calibration import PairCalibration
-from pairmark.models.label_ranking.pair_models import PairProblem, fit_pair_models, problems_of, square
+from pairmark.models.label_ranking.pair_models import fit_pair_models, problems_of, square
 from pairmark.models.label_ranking.rankings_data import TrainingRankings
 from pairmark.models.label_ranking.state import PairwiseState
 
@@ -35,12 +34,11 @@ class PairwiseLabelRanker(PairwiseState):
     ``logistic`` standardises features, ``forest`` has 50 trees. Of any other scikit-learn classifier clones are
     fitted; what holds one cannot be saved, since saving an object of your own means pickle. ``copeland`` ranks by how
     many labels each beats, equal numbers by Borda: on the paper's targets ``g_ij = sgn(position i - position j)`` the
-    0-based place of i is the number of j with ``g_ij = +1``. Calibration cross-fits three times, which takes twice
-    the time again; without it confidences are the classifiers' own probabilities.
+    0-based place of i is the number of j with ``g_ij = +1``.
 
     Attributes
     ----------
-    order_, n_labels_, calibration_ : as in `LabelRankingTree`.
+    order_, n_labels_ : as in `LabelRankingTree`.
     unseen_pairs_ : (m, 2) pairs of labels that no training row orders.
 
     Examples
@@ -66,7 +64,6 @@ class PairwiseLabelRanker(PairwiseState):
             Literal["copeland", "borda", "kemeny"],
             Field(description="rank by labels beaten, by mean probability, or by least disagreement"),
         ] = "copeland",
-        calibrate: Annotated[bool, Field(description="calibrate the probabilities by cross-fitting")] = True,
         random_state: Annotated[
             RandomState, Field(description="seed; the same seed gives the same model")
         ] = 0,
@@ -77,7 +74,6 @@ class PairwiseLabelRanker(PairwiseState):
     ) -> None:
         self.estimator = estimator
         self.aggregation = aggregation
-        self.calibrate = calibrate
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -112,7 +108,6 @@ class PairwiseLabelRanker(PairwiseState):
             raise ValueError(f"{type(self.estimator).__name__} takes no sample_weight: leave weights out")
         i, j = np.triu_indices(k, 1)
         seeds = spread_seeds(random, i.size)
-        folding = spread_seeds(random, 1)[0]
         constant = rankings.shares[i, j].copy()
         problems = problems_of(rankings.positions, weight)
         empty = np.array([problem.rows.size == 0 for problem in problems])
@@ -124,66 +119,19 @@ class PairwiseLabelRanker(PairwiseState):
         modelled = np.flatnonzero([not problem.one_sided for problem in problems])
         self.constant_, self.modelled_ = constant, modelled
         modelled_problems = [problems[at] for at in self.modelled_]
-        common = {"estimator": self.estimator, "weighted": weighted, "n_jobs": self.n_jobs}
         self.models_ = fit_pair_models(
-            X, modelled_problems, seeds=[seeds[at] for at in self.modelled_], stage="learning pairs", **common
+            X,
+            modelled_problems,
+            seeds=[seeds[at] for at in self.modelled_],
+            stage="learning pairs",
+            estimator=self.estimator,
+            weighted=weighted,
+            n_jobs=self.n_jobs,
         )
-        self.calibration_ = PairCalibration()
-        if self.calibrate and n >= 2 * _FOLDS:
-            self.calibration_ = self._cross_fitted(X, rankings, problems, seeds, folding, common)
-
-    def _cross_fitted(
-        self,
-        X: Float32,
-        rankings: TrainingRankings,
-        problems: list[PairProblem],
-        seeds: list[int],
-        folding: int,
-        common: dict[str, Any],
-    ) -> PairCalibration:
-        n, k = rankings.positions.shape
-        # Rows enough for a smooth map, whatever the number of labels: the whole matrix of shares is held.
-        n_used = min(n, max(200, 8_000_000 // (k * k)))
-        sample = np.sort(np.random.default_rng(folding).permutation(n)[:n_used])
-        fold = np.full(n, -1)
-        fold[sample] = np.arange(n_used) % _FOLDS
-        shares = np.full((n_used, k, k), np.nan)
-        place = np.searchsorted(sample, np.arange(n))
-        for number in range(_FOLDS):
-            parts, constant, at_models = [], self.constant_.copy(), []
-            for at, problem in enumerate(problems):
-                keep = fold[problem.rows] != number
-                part = PairProblem(
-                    rows=problem.rows[keep], first=problem.first[keep], weight=problem.weight[keep]
-                )
-                if part.rows.size:
-                    constant[at] = part.share()
-                if not part.one_sided:
-                    parts.append(part)
-                    at_models.append(at)
-            models = fit_pair_models(
-                X,
-                parts,
-                seeds=[seeds[at] for at in at_models],
-                stage=f"calibrating, fold {number + 1}",
-                **common,
-            )
-            test = np.flatnonzero(fold == number)
-            shares[place[test]] = square(
-                models.shares(X[test]), np.array(at_models, dtype=np.intp), constant, k
-            )
-        return PairCalibration.fit(shares, rankings.positions[sample])
 
     def _scores(self, X: Float32) -> Float64:
-        return aggregated(self._before(X), self.aggregation)
-
-    def _before(self, X: Float32) -> Float64:
-        return square(
-            self.models_.shares(X),
-            self.modelled_,
-            self.constant_,
-            self.n_labels_,
-        )
+        before = square(self.models_.shares(X), self.modelled_, self.constant_, self.n_labels_)
+        return aggregated(before, self.aggregation)
 
 
 def _warn_unseen(pairs: NDArray[np.intp]) -> None:

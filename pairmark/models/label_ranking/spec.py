@@ -35,6 +35,7 @@ PAIRWISE = _ranker(
     title="Pairwise label ranker: one classifier for each pair of labels; for incomplete and partial rankings",
     estimator=PairwiseLabelRanker,
     state=PAIRWISE_STATE,
+    retired={"calibrate": ...},
 )
 
 AUTO = _ranker(

@@ -197,10 +197,9 @@ class RankQuery(QueryModel, RankOptions):
 async def rank_point(call: Call) -> Answer:
     """Rank a model's labels for one point.
 
-    Labels are listed best first, `positions` are 0-based, and a higher score is better. `detail` adds the calibrated
-    confidence of the ranking and of each pair of labels. `abstain` keeps only preferences with at least that
-    confidence; labels without a clear order share a place. Unknown or missing features are refused with 422 and
-    `expected_features`. Instead of `features`, you can give each feature by its name: `?x.NAME=5.1`.
+    Labels are listed best first, `positions` are 0-based, and a higher score is better. Unknown or missing features are
+    refused with 422 and `expected_features`. Instead of `features`, you can give each feature by its name:
+    `?x.NAME=5.1`.
     """
     _check_media(call)
     query: RankQuery = call.query
@@ -210,7 +209,7 @@ async def rank_point(call: Call) -> Answer:
             raise InvalidInput(f"{name[:100]!r} is not a query parameter here", field=name[:100])
     values = {name.removeprefix("x."): text for name, text in extra.items()}
     rows = points_by_text(query.features, values)
-    points = Points(query.model, rows, True, query.top, query.detail, query.abstain)
+    points = Points(query.model, rows, True, query.top)
     with call.services.runtime.request_work() as request_work:
         return await _ranked(call, request_work, points)
 

@@ -19,8 +19,6 @@ from pairmark.service.runtime.parsing import raise_beyond, read_rows, split_requ
 from pairmark.service.runtime.vectors import Features, RecordRows, SideRows, SparseRows, check_finite, to_rows
 from pairmark.service.runtime.versions import LoadedVersion
 
-MAX_PAIRWISE = 2_000_000
-"""Most pairwise confidences in one answer."""
 NAMES_TOLD = 50
 _EXPECTED = 'a list of numbers, a list of such lists, or features by name such as {"A1": 5.1, "A2": 3.5}'
 
@@ -33,8 +31,6 @@ class Points:
     rows: Float32 | list[Mapping[str, Any]]
     single: bool
     top: int | None = None
-    detail: bool = False
-    abstain: float | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -47,7 +43,7 @@ def parse_points(body: bytes | bytearray) -> Points:
         raise InvalidInput(f"features are sparse vectors; expected {_EXPECTED}", field="features")
     points = rows if isinstance(rows, np.ndarray) else rows.rows
     single = isinstance(rows, RecordRows) and rows.single
-    return Points(request.model, points, single, request.top, request.detail, request.abstain)
+    return Points(request.model, points, single, request.top)
 
 
 def _check_named(row: Mapping[str, Any], at: str) -> None:
@@ -144,61 +140,26 @@ def rank(version: LoadedVersion, label_names: Sequence[str], points: Points) -> 
         X = features_of(points, version.feature_names, version.n_features)
     k = len(label_names)
     n_labels = k if points.top is None else min(points.top, k)
-    if points.detail and len(X) * n_labels * n_labels > MAX_PAIRWISE:
-        raise TooLarge(
-            f"{len(X)} points with confidences of {n_labels} x {n_labels} labels; at most {MAX_PAIRWISE} are given at "
-            "a time: send fewer points, or a smaller top",
-            limit=MAX_PAIRWISE,
-        )
-    estimator = version.estimator
     # Points were checked as they were parsed, so the estimator's own checks are not paid again.
-    positions, scores = estimator._ranked(X)
-    if points.abstain is not None:
-        positions = estimator.predict(X, abstain=points.abstain)
+    positions, scores = version.estimator._ranked(X)
     check_finite(scores, noun="point", what="ranking", field="features")
-    if len(X) == 1 and points.abstain is None and not points.detail:
-        ordered = _in_order(label_names, positions[0].tolist(), scores[0].tolist(), n_labels)
-        return b'{"model":%b,"rankings":[%b]}' % (version.json, to_json(ordered))
-    # Labels that share a place are listed best score first, then in the dataset's order.
-    order = np.lexsort((-scores, positions), axis=1)[:, :n_labels]
-    pairwise = confidence = None
-    if points.detail:
-        pairwise = np.asarray(estimator.pairwise_confidence(X))
-        confidence = np.asarray(estimator.ranking_confidence(X)).tolist()
-    whole = points.abstain is None
-    rankings = []
-    for row, labels in enumerate(order.tolist()):
-        names = [label_names[label] for label in labels]
-        places = positions[row, labels].tolist()
-        entry: dict[str, Any] = {
-            "labels": names,
-            "positions": dict(zip(names, map(int, places) if whole else places, strict=True)),
-            "scores": dict(zip(names, scores[row, labels].tolist(), strict=True)),
-        }
-        if pairwise is not None and confidence is not None:
-            entry["confidence"] = confidence[row]
-            entry["pairwise"] = _pairs(names, pairwise[row][np.ix_(labels, labels)])
-        rankings.append(entry)
+    rankings = [
+        _in_order(label_names, *row, n_labels)
+        for row in zip(positions.tolist(), scores.tolist(), strict=True)
+    ]
     return b'{"model":%b,"rankings":%b}' % (version.json, to_json(rankings))
 
 
 def _in_order(
     label_names: Sequence[str], positions: list[float], scores: list[float], n_labels: int
 ) -> dict[str, Any]:
-    """One ranking without ties: of so few numbers, arrays would cost more than the ranking."""
+    """One ranking: of so few numbers, arrays would cost more than the ranking."""
     order = sorted(range(len(positions)), key=positions.__getitem__)[:n_labels]
     names = [label_names[label] for label in order]
     return {
         "labels": names,
         "positions": dict(zip(names, range(n_labels), strict=True)),
         "scores": {name: scores[label] for name, label in zip(names, order, strict=True)},
-    }
-
-
-def _pairs(names: Sequence[str], before: NDArray[np.float64]) -> dict[str, dict[str, float]]:
-    return {
-        first: {second: chance for second, chance in zip(names, row, strict=True) if second != first}
-        for first, row in zip(names, before.tolist(), strict=True)
     }
 
 

@@ -291,8 +291,7 @@ class Runtime:
         point = np.zeros((1, int(estimator.n_features_in_)), dtype=np.float32)
         seconds = 0.0
         if ranks:
-            estimator.pairwise_confidence(point)
-            estimator.ranking_confidence(point)
+            estimator._ranked(point)
             seconds = _seconds(lambda: estimator._ranked(point))
         elif classifies:
             seconds = _seconds(lambda: estimator.predict_proba(point))

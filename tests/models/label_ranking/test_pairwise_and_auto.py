@@ -13,6 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from pairmark.models import LabelRankingAuto, PairwiseLabelRanker, load, save
 from pairmark.models.core.progress import listening
 from pairmark.models.evaluation.rankings import positions_of
+from pairmark.models.label_ranking.pair_models import square
 
 
 def rankings(n: int = 160, k: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -21,11 +22,18 @@ def rankings(n: int = 160, k: int = 4, seed: int = 0) -> tuple[np.ndarray, np.nd
     return X, positions_of(X @ rng.standard_normal((3, k)) + 0.3 * rng.standard_normal((n, k)))
 
 
+def before(model: PairwiseLabelRanker, X: np.ndarray) -> np.ndarray:
+    """How likely each label comes before each other, in the labels' given order."""
+    shares = square(model.models_.shares(X), model.modelled_, model.constant_, model.n_labels_)
+    back = np.argsort(model.order_)
+    return shares[:, back[:, None], back] + 0.5 * np.eye(model.n_labels_)
+
+
 @pytest.mark.parametrize("aggregation", ["copeland", "borda"])
 @pytest.mark.parametrize("estimator", ["logistic", "forest", GaussianNB(), Perceptron()])
 def test_any_classifier_ranks(estimator: object, aggregation: str) -> None:
     X, Y = rankings()
-    model = PairwiseLabelRanker(estimator=estimator, aggregation=aggregation, calibrate=False, random_state=0)
+    model = PairwiseLabelRanker(estimator=estimator, aggregation=aggregation, random_state=0)
     model.fit(X[:120], Y[:120])
     assert model.score(X[120:], Y[120:]) > 0.5
     assert (np.sort(model.predict(X), axis=1) == np.arange(4)).all()
@@ -35,8 +43,8 @@ def test_pairs_are_what_the_classifier_learns_from_rows_that_show_both() -> None
     X, Y = rankings()
     Y = np.where(np.random.default_rng(1).random(Y.shape) < 0.3, np.nan, Y)
     Y[np.isnan(Y).all(axis=1)] = np.arange(4)
-    model = PairwiseLabelRanker(estimator=LogisticRegression(), calibrate=False).fit(X, Y)
-    sure = model.pairwise_confidence(X)
+    model = PairwiseLabelRanker(estimator=LogisticRegression()).fit(X, Y)
+    sure = before(model, X)
     for i, j in [(0, 1), (2, 3), (1, 3)]:
         both = np.isfinite(Y[:, i]) & np.isfinite(Y[:, j])
         alone = LogisticRegression().fit(X[both], Y[both, i] < Y[both, j])
@@ -45,14 +53,14 @@ def test_pairs_are_what_the_classifier_learns_from_rows_that_show_both() -> None
 
 def test_copeland_and_borda_read_the_probabilities() -> None:
     X, Y = rankings(k=5)
-    model = PairwiseLabelRanker(calibrate=False).fit(X, Y)
-    sure = model.pairwise_confidence(X)
+    model = PairwiseLabelRanker().fit(X, Y)
+    sure = before(model, X)
     defeats = (sure < 0.5).sum(axis=2)
     transitive = [r for r in range(len(X)) if len(set(defeats[r])) == 5]
     assert len(transitive) > 100
     for r in transitive:
         np.testing.assert_array_equal(model.predict(X[r : r + 1])[0], defeats[r])
-    borda = PairwiseLabelRanker(calibrate=False, aggregation="borda").fit(X, Y)
+    borda = PairwiseLabelRanker(aggregation="borda").fit(X, Y)
     np.testing.assert_allclose(borda.predict_scores(X), (sure.sum(axis=2) - 0.5) / 4, atol=1e-9)
 
 
@@ -71,10 +79,10 @@ def test_unseen_pairs_are_named_and_inferred() -> None:
 def test_weights_count_as_repetition() -> None:
     X, Y = rankings(100)
     weight = np.where(np.arange(100) < 60, 2.0, 0.0)
-    once = PairwiseLabelRanker(calibrate=False).fit(X, Y, sample_weight=weight)
-    sure = once.pairwise_confidence(X)
-    alone = PairwiseLabelRanker(calibrate=False).fit(X[:60], Y[:60], sample_weight=np.full(60, 2.0))
-    assert np.abs(sure - alone.pairwise_confidence(X)).max() < 0.2
+    once = PairwiseLabelRanker().fit(X, Y, sample_weight=weight)
+    sure = before(once, X)
+    alone = PairwiseLabelRanker().fit(X[:60], Y[:60], sample_weight=np.full(60, 2.0))
+    assert np.abs(sure - before(alone, X)).max() < 0.2
     with pytest.raises(ValueError, match="takes no sample_weight"):
         PairwiseLabelRanker(estimator=KNeighborsClassifier()).fit(X, Y, sample_weight=weight)
     with pytest.raises(ValueError, match=r"expected \(100,\)"):
@@ -85,7 +93,7 @@ def test_weights_count_as_repetition() -> None:
 
 def test_your_own_classifier_is_refused_by_save_not_by_fit(tmp_path: Path) -> None:
     X, Y = rankings(60)
-    model = PairwiseLabelRanker(estimator=GaussianNB(), calibrate=False).fit(X, Y)
+    model = PairwiseLabelRanker(estimator=GaussianNB()).fit(X, Y)
     with pytest.raises(ValueError, match="PairwiseLabelRanker of GaussianNB cannot be saved"):
         save(model, tmp_path / "model")
     with pytest.raises(ValueError, match="'logistic', 'forest' or 'tree', or a Classifier"):

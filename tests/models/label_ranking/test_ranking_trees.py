@@ -157,28 +157,6 @@ def test_depth_and_sub_sampling_are_kept() -> None:
     assert (shallow.trees_.feature < 0).sum() == 4
 
 
-def test_confidences_mean_what_they_say() -> None:
-    rng = np.random.default_rng(0)
-    X = rng.random((1_500, 3)).astype(np.float32)
-    strength = np.stack([X[:, 0], X[:, 1], X[:, 2], np.full(1_500, 0.5)], axis=1)
-    Y = positions_of(strength * 3 + rng.gumbel(size=strength.shape))
-    for model in (
-        LabelRankingForest(n_estimators=40, random_state=0),
-        LabelRankingTree(random_state=0),
-    ):
-        model.fit(X[:1_000], Y[:1_000])
-        sure = model.pairwise_confidence(X[1_000:])
-        came_true = Y[1_000:, :, None] < Y[1_000:, None, :]
-        for low, high in pairwise([0.5, 0.6, 0.7, 0.8, 1.0]):
-            chosen = (sure > low) & (sure <= high)
-            if chosen.sum() > 300:
-                assert came_true[chosen].mean() == pytest.approx(sure[chosen].mean(), abs=0.08)
-        pairs = (model.predict(X[1_000:])[:, :, None] < model.predict(X[1_000:])[:, None, :]) & came_true
-        assert model.ranking_confidence(X[1_000:]).mean() == pytest.approx(
-            pairs.sum((1, 2)).mean() / 6, abs=0.05
-        )
-
-
 def test_incomplete_rankings_cost_little() -> None:
     rng = np.random.default_rng(0)
     X, Y = some_rankings(900, 4, 6, seed=11)
