@@ -21,12 +21,8 @@ class OverlapOut(Answer):
 
 
 class RocBands(Answer):
-    """Intervals of both rates: at each threshold alone (pointwise), or for all thresholds and both rates at once."""
+    """Intervals of both rates, at each threshold alone."""
 
-    kind: Literal["pointwise", "simultaneous"] = Field(
-        description="whether the bands hold at each threshold alone or at all at once",
-        examples=["similarity-auto"],
-    )
     confidence: float = Field(description="the confidence level, above 0 and below 1", examples=[0.95])
     guarantee: Literal["asymptotic"] = Field(
         "asymptotic",
@@ -47,9 +43,6 @@ class RocOut(Answer):
     )
     thresholds: list[float] = Field(description="float32 values, descending", examples=[[8.1, 3.2, -7.5]])
     bands: RocBands | None = Field(None, description="confidence bands; null: none were computed")
-    simultaneous_bands: RocBands | None = Field(
-        None, description="absent for versions evaluated by an earlier release"
-    )
     groups: dict[str, Any] | None = Field(
         None,
         description="error rates of each group of people at the thresholds in use, with intervals, if the version "
@@ -146,30 +139,6 @@ class RateOut(Answer):
     interval: tuple[float, float] = Field(description="lower and upper end of the confidence interval")
 
 
-class EnrolmentAt(Answer):
-    """Errors with this number of enrolled samples and one probe."""
-
-    samples: int = Field(description="number of enrolled samples")
-    rule: str | None = Field(None, description="how the scores of so many samples are combined")
-    eer: float = Field(
-        description="equal error rate: where the false match rate and the false non-match rate are equal"
-    )
-    fnmr_at_fmr: dict[str, RateOut] = Field(
-        description="by false match rate: the false non-match rate at that threshold"
-    )
-
-
-class EnrolmentOut(Answer):
-    """Errors by number of enrolled samples, measured on the same held-out people."""
-
-    n_people: int = Field(description="number of people")
-    rule: str = Field(
-        description="how the scores of several samples are combined: of the most samples in `at`"
-    )
-    confidence: float = Field(description="the confidence level, above 0 and below 1", examples=[0.95])
-    at: list[EnrolmentAt] = Field(description="errors, by number of enrolled samples")
-
-
 class TimeAt(Answer):
     """Errors of pairs whose samples were taken this far apart."""
 
@@ -198,9 +167,6 @@ class Evidence(Answer):
     )
     identification: IdentificationOut | None = Field(
         None, description="simulated gallery searches; null: there are too few people"
-    )
-    by_samples: EnrolmentOut | None = Field(
-        None, description="errors by number of enrolled samples; null: people have too few samples"
     )
     by_time: TimesOut | None = Field(
         None, description="errors by time between two samples; null: the dataset has no times"

@@ -529,7 +529,7 @@ class ReportOut(Answer):
     )
     roc: RocOut | None = Field(description="the ROC curve; null: there is none")
     evidence: Evidence | None = Field(
-        description="likelihood ratios, gallery searches and errors by number of enrolled samples, on held-out "
+        description="likelihood ratios, gallery searches and errors by time, on held-out "
         "people; null for versions that do not score pairs, or were trained by an earlier release"
     )
 

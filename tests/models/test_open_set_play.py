@@ -1,4 +1,4 @@
-"""Galleries and enrolments played with held-out people, and rates compared between groups, against enumeration."""
+"""Galleries played with held-out people, and rates compared between groups, against enumeration."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from pairmark import MetricSimilarity, Plda
+from pairmark import MetricSimilarity
 from pairmark.models.calibration.groups import GroupRates, Rate, differentials, group_rates
 from pairmark.models.evaluation import open_set
-from pairmark.models.evaluation.open_set import identification_curve, play_enrolment, play_gallery
+from pairmark.models.evaluation.open_set import identification_curve, play_gallery
 
 
 def crowd(people: int, rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -46,31 +46,6 @@ def test_a_played_gallery_keeps_its_rates_and_is_the_same_again(monkeypatch):
     assert play_gallery(scorer, *crowd(60, 1)) is None
     monkeypatch.setattr(open_set, "MAX_COMPARISONS", 2 * 2 * 12 * 12)
     assert play_gallery(scorer, X, y)["gallery_size"] == 12
-
-
-@pytest.mark.parametrize("scorer", [MetricSimilarity(metric="euclidean"), Plda()])
-def test_more_enrolled_samples_miss_less(scorer):
-    X, y = crowd(80, 7)
-    scorer.fit(X, y)
-    found = play_enrolment(scorer, *crowd(80, 7, seed=1), samples=(1, 2, 5))
-    assert [one["samples"] for one in found["at"]] == [1, 2, 5]
-    assert found["rule"] == ("plda" if isinstance(scorer, Plda) else "mean")
-    eers = [one["eer"] for one in found["at"]]
-    assert eers[2] < eers[0]
-    assert play_enrolment(scorer, *crowd(80, 2)) is None
-
-
-def test_one_enrolled_sample_is_a_pair():
-    X, y = crowd(20, 3)
-    scorer = MetricSimilarity(metric="euclidean").fit(X, y)
-    found = play_enrolment(scorer, X, y, samples=(1, 2), random_state=4)
-    rng = np.random.default_rng([4, 21])
-    chosen = rng.permutation(20)
-    drawn = np.array([rng.choice(np.flatnonzero(y == name), 3, replace=False) for name in chosen])
-    scores = -np.linalg.norm(X[drawn[:, 0]][:, None] - X[drawn[:, -1]][None], axis=2)
-    others = np.sort(scores[~np.eye(20, dtype=bool)])[::-1]
-    missed = np.mean(np.diagonal(scores) <= others[int(0.1 * others.size)])
-    assert found["at"][0]["fnmr_at_fmr"]["0.1"]["value"] == pytest.approx(missed)
 
 
 def rates(values: dict[str, tuple[float, tuple[float, float]]]) -> list[GroupRates]:

@@ -1,14 +1,7 @@
-"""Open-set identification and enrolment with several samples, simulated with held-out people.
-
-The first plays a gallery: half of the people are enrolled with one sample each, another sample of each is searched, and
-so is one sample of each of the others, who are strangers. The second enrols k samples of everybody and compares one
-further sample of everybody. Samples are chosen without looking at scores. Both are estimates on these people; what a
-gallery promises is calibrated on that gallery.
-"""
+"""Open-set identification, simulated with held-out people, and labels that scores make doubtful."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,8 +17,6 @@ DIVISIONS = 2
 MAX_COMPARISONS = 200_000
 CONFIDENCE = 0.95
 FPIRS = (0.3, 0.1, 0.03, 0.01)
-FMRS = (0.1, 0.01, 0.001)
-SAMPLES = (1, 2, 5, 10)
 LEAST_PEOPLE = 10
 _POINTS = 200
 
@@ -37,7 +28,10 @@ def play_gallery(
     *,
     random_state: int = 0,
 ) -> dict[str, Any] | None:
-    """FNIR against FPIR, and the CMC, of galleries of held-out people.
+    """FNIR against FPIR, and the CMC, of galleries of held-out people: estimates on these people.
+
+    Half of the people are enrolled with one sample each, another sample of each is searched, and so is one sample of
+    each of the others, who are strangers. Samples are chosen without looking at scores.
 
     FPIR is the share of strangers' searches that return anybody; FNIR the share of enrolled people's searches that
     do not return them, both at ``score > threshold`` (ISO/IEC 19795-1).
@@ -127,65 +121,9 @@ def identification_curve(best: ArrayLike, mated: ArrayLike) -> tuple[Float64, Fl
     return fpir, fnir, thresholds
 
 
-def play_enrolment(
-    scorer: PairScorerMixin,
-    X: Any,
-    y: ArrayLike,
-    *,
-    samples: Sequence[int] = SAMPLES,
-    random_state: int = 0,
-) -> dict[str, Any] | None:
-    """Missed matches by number of enrolled samples, compared as the model does by itself; the same people at each.
-
-    Returns
-    -------
-    JSON-able: ``n_people``, ``rule`` (of the largest number) and ``at``: by number of ``samples`` its ``rule``, ``eer``
-    and ``fnmr_at_fmr`` (rate -> value and interval). None where fewer than `LEAST_PEOPLE` people have three samples.
-    """
-    rng, rows = np.random.default_rng([random_state, 21]), _rows_of_people(y)
-    sizes = np.array([rows_of.size for rows_of in rows])
-    counts = [k for k in samples if (sizes > k).sum() >= LEAST_PEOPLE]
-    if len(counts) < 2:
-        return None
-    largest = max(counts)
-    eligible = np.flatnonzero(sizes > largest)
-    n = min(eligible.size, int(np.sqrt(MAX_COMPARISONS / largest)))
-    people = eligible[rng.permutation(eligible.size)[:n]]
-    draws = np.array([rng.choice(rows[name], largest + 1, replace=False) for name in people])
-    at = []
-    for k in counts:
-        rule = scorer.auto_aggregation((k, 1))
-        enrolled, probes = (
-            scorer.subjects([X[row] for row in rows_of], aggregation=rule)
-            for rows_of in (draws[:, :k], draws[:, -1:])
-        )
-        columns = [
-            scorer.subject_score(enrolled, probes.take(np.array([probe])), aggregation=rule)
-            for probe in range(n)
-        ]
-        scores = np.asarray(columns, dtype=np.float32)
-        mated, impostors = np.diagonal(scores), np.sort(scores[~np.eye(n, dtype=np.bool_)])[::-1]
-        fnmr = {}
-        for rate in FMRS:
-            if rate * impostors.size < 10:
-                continue
-            missed = float((mated <= impostors[int(rate * impostors.size)]).mean())
-            fnmr[f"{rate:g}"] = {"value": missed, "interval": list(wilson_interval(missed, n, CONFIDENCE))}
-        at.append({"samples": k, "rule": rule, "eer": _equal_errors(mated, impostors), "fnmr_at_fmr": fnmr})
-    return {"n_people": n, "rule": rule, "confidence": CONFIDENCE, "at": at}
-
-
 def _rows_of_people(y: ArrayLike) -> list[Int64]:
     codes = np.unique(np.asarray(y), return_inverse=True)[1]
     return np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
-
-
-def _equal_errors(mated: Float32, impostors: Float32) -> float:
-    thresholds = np.unique(np.concatenate([mated, impostors]))
-    fmr = 1 - np.searchsorted(impostors[::-1], thresholds, side="right") / impostors.size
-    fnmr = np.searchsorted(np.sort(mated), thresholds, side="right") / mated.size
-    at = int(np.argmin(np.maximum(fmr, fnmr)))
-    return float((fmr[at] + fnmr[at]) / 2)
 
 
 TOLD = 20

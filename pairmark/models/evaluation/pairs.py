@@ -15,58 +15,13 @@ from typing import Any
 import joblib
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri, stdtrit
+from scipy.special import ndtr, stdtrit
 
 from pairmark.models.calibration.bounds import wilson_interval
 from pairmark.models.calibration.likelihood_ratios import DEFAULT_METHOD, LikelihoodRatios, pool_adjacent
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.evaluation.kernels.sweep import sweep
 from pairmark.models.pairs.samples import PairSample, Side, pair_sample
-
-
-def simultaneous_bands(
-    curve: Float64, replicates: Float64, blocks: tuple[int, int], edges: tuple[int, int], confidence: float
-) -> Float64:
-    """Low and high ends that hold at all thresholds and for both rates at once.
-
-    Parameters
-    ----------
-    curve : (2, G) FPR and TPR, not decreasing along the thresholds.
-    replicates : (R, 2, G) the same of each replicate.
-    blocks, edges : for each rate the least and the most independent observations it can be worth.
-
-    Returns
-    -------
-    (2, 2, G): low and high of FPR, then of TPR; neither decreases along the thresholds.
-    """
-    variance = replicates.var(axis=0)
-    lowest, highest = (np.maximum(1.0, np.array(ends, dtype=np.float64))[:, None] for ends in (blocks, edges))
-    bernoulli_variance = curve * (1 - curve)
-    size = np.divide(
-        bernoulli_variance,
-        variance,
-        out=np.broadcast_to(lowest, curve.shape).copy(),
-        where=(variance > 0) & (bernoulli_variance > 0),
-    )
-    # No fewer than disjoint blocks, which are independent, and no more than pairs of units.
-    size = np.clip(size, lowest, np.maximum(lowest, highest))
-    centre = (size * curve + 2) / (size + 4)
-    # How far off a replicate is, in standard errors; its largest over thresholds and both rates sets the
-    # critical value.
-    deviations = np.abs(replicates - curve) / np.sqrt(centre * (1 - centre) / size)
-    critical = float(np.quantile(deviations.max(axis=(1, 2)), confidence))
-    # No narrower than at one threshold by itself.
-    z = max(critical, float(ndtri(0.5 + confidence / 2)))
-    middle = (curve + z * z / (2 * size)) / (1 + z * z / size)
-    half = z / (1 + z * z / size) * np.sqrt(bernoulli_variance / size + (z / (2 * size)) ** 2)
-    low = np.where(curve <= 0, 0.0, np.clip(middle - half, 0.0, curve))
-    high = np.where(curve >= 1, 1.0, np.clip(middle + half, curve, 1.0))
-    # A rate cannot fall below what a higher threshold guarantees, nor rise above what a lower one allows.
-    low = np.maximum.accumulate(low, axis=1)
-    high = np.minimum.accumulate(high[:, ::-1], axis=1)[:, ::-1]
-    bands: Float64 = np.stack([low, high], axis=1)
-    return bands
-
 
 FPR_TARGETS = (0.001, 0.01, 0.1)
 MAX_POINTS = 1_000
@@ -88,8 +43,7 @@ class EvaluationReport:
         intervals were made. A rate of 0.001 that fewer than 1,000 different pairs resolve is given all the
         same, with ``"resolved": false``.
     fpr, tpr, thresholds : (n,) the ROC, at most about 1,000 points, every step kept at the low end.
-    bands : ``fpr_low, fpr_high, tpr_low, tpr_high``, each (n,): intervals at each threshold by itself
-        (pointwise); and ``simultaneous_fpr_low`` and so on, which hold at all thresholds and for both rates at once.
+    bands : ``fpr_low, fpr_high, tpr_low, tpr_high``, each (n,): intervals at each threshold by itself.
     confidence : of intervals and bands.
     """
 
@@ -115,17 +69,11 @@ def roc_lists(
 ) -> dict[str, Any]:
     """What `EvaluationReport.arrays` gave, at some thresholds, as lists; reports of earlier releases lack bands."""
 
-    def bands(kind: str, prefix: str = "") -> dict[str, Any] | None:
-        if prefix + BAND_NAMES[0] not in arrays:
-            return None
-        ends = {name: arrays[prefix + name][points].tolist() for name in BAND_NAMES}
-        return {"kind": kind, "confidence": confidence, **ends}
-
-    return {
-        **{name: arrays[name][points].tolist() for name in CURVE_NAMES},
-        "bands": bands("pointwise"),
-        "simultaneous_bands": bands("simultaneous", "simultaneous_"),
-    }
+    bands = None
+    if BAND_NAMES[0] in arrays:
+        ends = {name: arrays[name][points].tolist() for name in BAND_NAMES}
+        bands = {"confidence": confidence, **ends}
+    return {**{name: arrays[name][points].tolist() for name in CURVE_NAMES}, "bands": bands}
 
 
 def roc_curve_pairs(
@@ -217,7 +165,7 @@ def pair_report(
     points = _thin(fpr, tpr)
     pairs = SortedPairs.of(sample)
     record = np.searchsorted(-pairs.scores, -thresholds[points], side="left").astype(np.int64)
-    point, observed = pairs.measure(pairs.weight, targets, record)
+    point, _ = pairs.measure(pairs.weight, targets, record)
     # Figures, (n_replicates, n_figures), and curves, (n_replicates, 2, n), of draws of the units.
     seeds = np.random.SeedSequence(int(np.random.default_rng(random_state).integers(0, 2**62)))
     blocks = [min(_BLOCK, n_replicates - start) for start in range(0, n_replicates, _BLOCK)]
@@ -227,17 +175,8 @@ def pair_report(
     )
     figures, draws = (np.concatenate(parts) for parts in zip(*results, strict=True))
     curves = np.quantile(draws, _levels(confidence), axis=0)
-    joint_bands = simultaneous_bands(
-        observed,
-        draws,
-        (sample.different.n_blocks, sample.same.n_blocks),
-        (sample.different.edge_units.shape[0], sample.same.edge_units.shape[0]),
-        confidence,
-    )
     # FPR first, then TPR: a low and a high curve of each.
-    names = [*BAND_NAMES, *(f"simultaneous_{name}" for name in BAND_NAMES)]
-    ends = np.concatenate([curves.swapaxes(0, 1).reshape(4, -1), joint_bands.reshape(4, -1)])
-    bands = dict(zip(names, ends, strict=True))
+    bands = dict(zip(BAND_NAMES, curves.swapaxes(0, 1).reshape(4, -1), strict=True))
     return EvaluationReport(
         metrics=_metrics(point, figures, targets, sample, confidence),
         fpr=fpr[points],

@@ -53,7 +53,6 @@ def _contents(report: ReportOut) -> list[tuple[str, str]]:
         ("groups", "Groups of people", True),
         ("evidence", "Likelihood ratios", with_evidence),
         ("identification", "Searching among enrolled people", with_evidence),
-        ("samples", "By number of enrolled samples", with_evidence),
         ("times", "By time between samples", with_evidence),
         ("limits", "Limits", True),
     ]

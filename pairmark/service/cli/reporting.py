@@ -77,14 +77,11 @@ def _summary(to: Console, parts: dict[str, Any]) -> None:
     }
     show_metrics(to, metrics)
     evidence = parts["evidence"] or {}
-    searched, enrolled, aged = (evidence.get(name) for name in ("identification", "by_samples", "by_time"))
+    searched, aged = (evidence.get(name) for name in ("identification", "by_time"))
     if searched:
         to.print(f"\nSearches among {searched['gallery_size']} enrolled people", style="bold")
         rows = [(entry["fpir"], entry["fnir"], tuple(entry["interval"])) for entry in searched["at"]]
         output.table(("fpir", "fnir", "interval"), rows, empty="  none")(to)
-    if enrolled:
-        to.print(f"\nBy enrolled samples, {enrolled['n_people']} people", style="bold")
-        _show_missed(to, enrolled["at"], samples=itemgetter("samples"), eer=itemgetter("eer"))
     if aged:
         to.print(f"\nBy time between samples{', ' + aged['unit'] if aged['unit'] else ''}", style="bold")
         _show_missed(to, aged["at"], apart=itemgetter("shortest", "longest"), pairs=itemgetter("n_pairs"))

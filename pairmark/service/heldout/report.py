@@ -19,7 +19,7 @@ from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.missing import label_of
-from pairmark.models.evaluation.open_set import LEAST_PEOPLE, TOLD, play_enrolment, play_gallery, suspects
+from pairmark.models.evaluation.open_set import LEAST_PEOPLE, TOLD, play_gallery, suspects
 from pairmark.models.evaluation.pairs import (
     BAND_NAMES,
     CURVE_NAMES,
@@ -31,7 +31,6 @@ from pairmark.models.evaluation.pairs import (
 )
 from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.schemas.evidence import (
-    EnrolmentOut,
     Evidence,
     IdentificationOut,
     LikelihoodOut,
@@ -421,7 +420,7 @@ def measure_evidence(
     own: bool,
     random_state: int,
 ) -> Evidence:
-    """Likelihood ratios, searches of galleries and enrolment with several samples, on held-out pairs and their rows.
+    """Likelihood ratios, searches of galleries and rates by time, on held-out pairs and their rows.
 
     Parameters
     ----------
@@ -450,7 +449,7 @@ def measure_evidence(
             LikelihoodOut.model_validate(likelihood_report(ratios, scores, pairs.same, pairs.units, method))
             for method in methods
         ]
-    searched = enrolled = None
+    searched = None
     if pairs.protocol != "open-set":
         left_out["identification"] = "the version distinguishes the classes of its training, not new people"
     elif data.y is None:
@@ -459,20 +458,14 @@ def measure_evidence(
         rows = np.unique(np.concatenate([pairs.left, pairs.right]))
         part, y = X[rows], np.asarray(data.y)[rows]
         searched = play_gallery(estimator, part, y, random_state=random_state)
-        enrolled = play_enrolment(estimator, part, y, random_state=random_state)
         if searched is None:
             left_out["identification"] = (
                 f"a gallery of {LEAST_PEOPLE} people and as many strangers takes {2 * LEAST_PEOPLE} held-out people, "
                 f"{LEAST_PEOPLE} of them with two samples"
             )
-        if enrolled is None:
-            left_out["by_samples"] = f"fewer than {LEAST_PEOPLE} held-out people have three samples"
-    if "identification" in left_out and searched is None:
-        left_out.setdefault("by_samples", left_out["identification"])
     return Evidence(
         likelihood_ratios=likelihoods,
         identification=None if searched is None else IdentificationOut.model_validate(searched),
-        by_samples=None if enrolled is None else EnrolmentOut.model_validate(enrolled),
         by_time=by_time,
         left_out=left_out,
     )
