@@ -133,7 +133,6 @@ def choose(
     *,
     depth: int,
     k_max: int,
-    patience: int | None,
     choose_depth: bool,
     held_out: bool,
     fixed: list[int] | None = None,
@@ -168,8 +167,7 @@ def choose(
                     span[0] + (span[1] - span[0]) * (layer + k / limit) / n_layers,
                     f"layer {layer + 1} of {n_layers}: {k} neighbours",
                 )
-                since = k - 1 - int(np.argmin(errors_of_k))
-                if errors_of_k[-1] == 0.0 or (patience is not None and since >= patience):
+                if errors_of_k[-1] == 0.0:
                     break
         k = int(np.argmin(errors_of_k)) + 1 if fixed is None else fixed[layer]
         for judge in judges:

@@ -124,15 +124,6 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
                 "of all"
             ),
         ] = False,
-        patience: Annotated[
-            int | None,
-            Field(
-                ge=1,
-                le=1000,
-                description="stop after this many larger k without a smaller error; null: try all",
-            ),
-        ] = None,
-        standardize: Annotated[bool, Field(description="give features mean 0 and variance 1 first")] = True,
         nominal: Annotated[
             list[Annotated[int, Field(ge=0)]] | None,
             Field(
@@ -161,8 +152,6 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         self.selection = selection
         self.n_folds = n_folds
         self.choose_depth = choose_depth
-        self.patience = patience
-        self.standardize = standardize
         self.nominal = nominal
         self.max_references = max_references
         self.random_state = random_state
@@ -237,7 +226,7 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         relative: bool,
     ) -> tuple[DepthChoice, list[list[float]]]:
         """k' of each layer and what held-out rows say of the result; and the errors of each k."""
-        options: dict[str, Any] = {"depth": self.depth, "k_max": self.k_max, "patience": self.patience}
+        options: dict[str, Any] = {"depth": self.depth, "k_max": self.k_max}
         judges = [
             self.judge(X, codes, n_classes, train, held_out, beta, relative) for train, held_out in parts
         ]
@@ -262,7 +251,6 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
                 judges,
                 depth=1,
                 k_max=min(self.k_max, 5),
-                patience=2,
                 choose_depth=False,
                 held_out=False,
                 span=(0.0, 0.0),
@@ -302,7 +290,6 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         return Inputs.of_rows(
             X,
             nominal=None if self.nominal is None else [int(column) for column in self.nominal],
-            standardize=self.standardize,
             whiten=self.metric == "mahalanobis",
         )
 
@@ -343,12 +330,14 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
             # tells how sharp it is, and have their say in the last.
             report(0.85, "training the final machine")
             held_out = stratify(codes, min(n // 10, SELECTION_ROWS), rng)
+            # The first row of every class trains.
+            held_out = np.setdiff1d(held_out, np.unique(codes, return_index=True)[1])
             training = np.delete(np.arange(n), held_out)
-            coef, intercept = iterative_primal(rows[training], codes[training], n_classes, float(self.C))
+            coef, intercept = iterative_primal(rows[training], codes[training], float(self.C))
             decisions = by_class(rows[held_out].astype(np.float64) @ coef.T + intercept, n_classes)
             self._sharpness = fitted_sharpness(decisions, codes[held_out])
             report(0.95, "training the final machine")
-        self._coef, self._intercept = iterative_primal(rows, codes, n_classes, float(self.C))
+        self._coef, self._intercept = iterative_primal(rows, codes, float(self.C))
 
     # ------------------------------------------------------------ using
 

@@ -45,7 +45,7 @@ class Inputs:
     ]
 
     @classmethod
-    def of_rows(cls, X: Float32, *, nominal: list[int] | None, standardize: bool, whiten: bool) -> Inputs:
+    def of_rows(cls, X: Float32, *, nominal: list[int] | None, whiten: bool) -> Inputs:
         """Learn from training rows, (n, d)."""
         nominal = sorted(set(nominal or []))
         if nominal and nominal[-1] >= X.shape[1]:
@@ -63,13 +63,11 @@ class Inputs:
             values.append(distinct)
         wide = _widened(X, nominal, values)
         d = wide.shape[1]
-        mean, scale, whitening = np.zeros(d), np.ones(d), None
-        if standardize:
-            mean = wide.mean(axis=0, dtype=np.float64)
-            deviations = wide.std(axis=0, dtype=np.float64)
-            # Equal numbers can have a spread by rounding: what does not vary is left as it is.
-            varies = (wide.max(axis=0) > wide.min(axis=0)) & (deviations > 0)
-            scale = np.where(varies, deviations, 1.0)
+        mean = wide.mean(axis=0, dtype=np.float64)
+        deviations = wide.std(axis=0, dtype=np.float64)
+        # Equal numbers can have a spread by rounding: what does not vary is left as it is.
+        varies = (wide.max(axis=0) > wide.min(axis=0)) & (deviations > 0)
+        scale, whitening = np.where(varies, deviations, 1.0), None
         if whiten:
             if d > MAX_WHITENED:
                 raise ValueError(

@@ -13,5 +13,5 @@ RSBL_SPEC = LearnerSpec(
     capabilities=frozenset({"similarity", "match", "search", "embed", "classify"}),
     state=SCHEMA,
     keeps_rows=True,
-    retired={"similarity": "cosine"},
+    retired={"similarity": "cosine", "patience": ..., "standardize": ...},
 )

@@ -49,47 +49,21 @@ def exact_dual(gram: Float64, codes: Int64, n_classes: int, C: float) -> tuple[F
     return weights, intercepts
 
 
-def iterative_primal(rows: Float32, codes: Int64, n_classes: int, C: float) -> tuple[Float64, Float64]:
-    """Machines of one class against the rest, squared hinge loss, all at once (L-BFGS): for many rows or classes.
+def iterative_primal(rows: Float32, codes: Int64, C: float) -> tuple[Float64, Float64]:
+    """Machines of one class against the rest, squared hinge loss (liblinear): for many rows or classes.
 
     Returns
     -------
-    coefficients (n_machines, p) and intercepts, free of regularisation.
+    coefficients (n_machines, p) and intercepts, which are hardly regularised.
     """
-    from scipy.optimize import minimize
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import LinearSVC
 
-    machines = np.array([1] if n_classes == 2 else range(n_classes))
-    signs = np.where(codes[:, None] == machines, np.float32(1.0), np.float32(-1.0))
-    p, m = rows.shape[1], machines.size
-    # Features of one size make the problem round, which saves most of the steps; the penalty stays that of the rows.
-    deviations = np.sqrt(np.maximum(rows.var(axis=0, dtype=np.float64), 1e-12))
-    mean = rows.mean(axis=0, dtype=np.float64)
-    size = max(float(deviations.max()), 1e-12)
-    scale = (1.0 / np.maximum(deviations, 1e-3 * size)).astype(np.float32)
-
-    def loss_and_slope(flat: Float64) -> tuple[float, Float64]:
-        steps = flat.reshape(m, p + 1)
-        coef = steps[:, :p] * scale
-        decisions = rows @ coef.T.astype(np.float32) + (steps[:, p] - coef @ mean).astype(np.float32)
-        short = np.maximum(np.float32(1.0) - signs * decisions, np.float32(0.0))
-        loss = C * float(np.sum(short.astype(np.float64) ** 2)) + 0.5 * float((coef * coef).sum())
-        pull = -2.0 * C * (signs * short)
-        total = pull.sum(axis=0, dtype=np.float64)
-        slope = np.empty_like(steps)
-        slope[:, :p] = ((pull.T @ rows).astype(np.float64) - total[:, None] * mean + coef) * scale
-        slope[:, p] = total
-        return loss, slope.ravel()
-
-    optimum = minimize(
-        loss_and_slope,
-        np.zeros(m * (p + 1)),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": 300, "maxcor": 10, "ftol": 1e-6, "gtol": 0.0},
-    )
-    steps = optimum.x.reshape(m, p + 1)
-    coef = steps[:, :p] * scale
-    return coef, steps[:, p] - coef @ mean
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        # More steps change next to no answer.
+        machines = LinearSVC(C=C, dual=False, tol=1e-2, intercept_scaling=10.0).fit(rows, codes)
+    return machines.coef_.astype(np.float64), machines.intercept_.astype(np.float64)
 
 
 def by_class(decisions: Float64, n_classes: int) -> Float64:
