@@ -231,7 +231,7 @@ async def _ranked(call: Call, request_work: RequestWork, points: Points) -> Answ
     version = await call.services.runtime.version_for(points.model, "rank-labels", call.models)
     names = version.label_names
     assert names is not None
-    seconds = version.seconds_a_point * len(points) * (DETAIL_COSTS if points.detail else 1)
+    seconds = version.seconds_a_point * len(points)
     answer = await request_work.run(seconds, lambda: rank(version, names, points))
     _RANKED.inc(len(points))
     return answer, JSON, ()
