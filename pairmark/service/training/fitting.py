@@ -20,7 +20,6 @@ from pairmark.models.evaluation.pairs import EvaluationReport
 from pairmark.models.evaluation.rankings import split_rankings
 from pairmark.models.pairs.splits import HeldOutPairs, split_data, split_drawn, split_pairs
 from pairmark.models.records.encoder import RecordEncoder
-from pairmark.models.records.estimator import RecordSimilarity
 from pairmark.models.records.tables import declaration
 from pairmark.schemas.evidence import Evidence
 from pairmark.schemas.jobs import EvaluationRequest
@@ -240,10 +239,7 @@ def fit_listed(estimator: Any, job: SplitJob, **options: Any) -> None:
     # Some learners take pairs of one kind and learn a constant: nothing that a service should promote.
     checked_pairs(same.size, same, weight)
     left, right = (np.asarray(end)[training_pairs] for end in (pairs.left, pairs.right))
-    if isinstance(estimator, RecordSimilarity):
-        estimator.fit_among(X, left, right, same, weight, n_left=job.data.n_left)
-    else:
-        estimator.fit_pairs(X[left], X[right], same, sample_weight=weight, **options)
+    estimator.fit_pairs(X[left], X[right], same, sample_weight=weight, **options)
 
 
 def _unlabelled(job: LoadedJob, settings: Settings) -> dict[str, Any]:
