@@ -189,6 +189,10 @@ def test_an_imported_calibration_guarantees_nothing(deployment, elsewhere, expor
     calibration, facts = elsewhere.calibrations.load(version.calibration_id)
     assert (calibration.guarantee, facts.imported) == ("none", "unsigned")
     assert facts.summary["origin"] == "imported"
+    assert version.promise is None
+    reported = elsewhere.reports.report(version)
+    assert reported.promises == []
+    assert "the claim of an unsigned file" in " ".join(reported.card.limits)
     with deployment.db.read() as session:
         entry = session.scalars(select(AuditRow).order_by(AuditRow.id.desc())).first()
         assert (entry.action, entry.after["calibration_imported"]) == ("version.create", "unsigned")
