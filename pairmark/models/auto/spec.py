@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pairmark.models.auto.candidates import RACING
 from pairmark.models.auto.estimator import SimilarityAuto
-from pairmark.models.auto.state import SCHEMA
 from pairmark.models.core.spec import LearnerSpec
 
 AUTO = LearnerSpec(
@@ -12,7 +11,6 @@ AUTO = LearnerSpec(
     title="Automatic: compares cosine, PLDA, forests and others on held-out people, keeps the simplest of the best",
     estimator=SimilarityAuto,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
-    state=SCHEMA,
     accepts_sparse=True,
     distributes=True,
     keeps_rows=any(spec.keeps_rows for spec in RACING.values()),

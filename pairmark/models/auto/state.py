@@ -12,7 +12,7 @@ from pairmark.models.auto.candidates import RACING
 from pairmark.models.auto.sample_rules import SampleRule
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.base import PairScorerMixin
-from pairmark.models.core.schema import State, StateSchema
+from pairmark.models.core.schema import State
 from pairmark.models.core.state import DeclaredState, Fact, Inner, facts_model
 
 
@@ -63,6 +63,3 @@ class SimilarityAutoState(DeclaredState):
                     f"sample_rules.{number} names {(*strange, rule.aggregation)[0]!r}; expected one of "
                     f"{', '.join(ways)}, with its mean_tpr: restore the artefact or train again"
                 )
-
-
-SCHEMA = StateSchema(SimilarityAutoState)

@@ -66,6 +66,6 @@ def check_inner(
     params = current_params(spec, inner.params, "model.params.")
     facts = {**inner.meta, "n_features_in": n_features, "feature_names_in": None}
     try:
-        spec.state.check(params, facts, _inner_arrays(arrays, prefix))
+        spec.estimator.check_state(params, facts, _inner_arrays(arrays, prefix))
     except ArtefactError as error:
         raise ArtefactError(str(error).replace("array '", f"array '{prefix}")) from error

@@ -126,19 +126,6 @@ class Stateful:
         raise NotImplementedError(f"{cls.__name__} has no check_state: its state cannot be loaded")
 
 
-@dataclass(frozen=True)
-class StateSchema:
-    """The schema of a learner's state: what its class declares."""
-
-    declared: type[Stateful]
-
-    def check(
-        self, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-    ) -> None:
-        """See `Stateful.check_state`."""
-        self.declared.check_state(params, meta, arrays)
-
-
 def checked_model(model: type[AnyModel], content: Mapping[str, Any], before: str = "") -> AnyModel:
     """What a file says, by its model; an `ArtefactError` names the field that is wrong, with ``before`` in front."""
     try:

@@ -30,8 +30,6 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from pairmark.models.core.schema import StateSchema
-
 Capability = Literal["similarity", "match", "search", "embed", "classify", "rank-labels"]
 
 PYTHON_ONLY = "values of this type are welcome in Python, though no JSON can carry them"
@@ -146,9 +144,9 @@ class LearnerSpec:
     ----------
     kind : public name, e.g. ``similarity-forest``.
     title : one line for people.
-    estimator : the class, a `Stateful`, whose constructor's arguments are the parameters.
+    estimator : the class, a `Stateful`, whose constructor's arguments are the parameters; its
+        `check_state` reads what a file holds before its `from_state` does.
     capabilities : what a fitted one can serve.
-    state : schema of what its `to_state` gives, checked at every load before its `from_state` reads it.
     needs : what a training dataset must bring.
     accepts_sparse : whether CSR input is taken as it is.
     distributes : whether parallel parts of a fit may run in processes of other machines, through joblib.
@@ -169,7 +167,6 @@ class LearnerSpec:
     title: str
     estimator: type[Any]
     capabilities: frozenset[Capability]
-    state: StateSchema
     needs: Literal["identities", "rankings"] = "identities"
     accepts_sparse: bool = False
     distributes: bool = False

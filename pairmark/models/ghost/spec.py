@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.ghost.estimator import Ghost
-from pairmark.models.ghost.state import SCHEMA
 
 GHOST = LearnerSpec(
     kind="ghost",
     title="GHOST: a sparse weighting of distances, graph paths and larger sets; selects features and classifies",
     estimator=Ghost,
     capabilities=frozenset({"similarity", "match", "search", "embed", "classify"}),
-    state=SCHEMA,
     keeps_rows=True,
 )

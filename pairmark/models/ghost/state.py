@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64
-from pairmark.models.core.schema import Array, StateSchema, StoredState, refuse
+from pairmark.models.core.schema import Array, StoredState, refuse
 from pairmark.models.core.state import DeclaredState, Fact, StateRecord
 from pairmark.models.ghost.classify import GhostClasses, weighing_of
 from pairmark.models.ghost.graphs import MAX_POINTS, Graph
@@ -99,6 +99,3 @@ def _meta_features(params: Mapping[str, Any], graph: bool) -> MetaFeatures:
     return choose(
         params["meta_features"], order=params["order"], graph=graph, cluster_metric=params["cluster_metric"]
     )
-
-
-SCHEMA = StateSchema(GhostState)

@@ -8,9 +8,6 @@ from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.label_ranking.auto import LabelRankingAuto
 from pairmark.models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
 from pairmark.models.label_ranking.pairwise import PairwiseLabelRanker
-from pairmark.models.label_ranking.state import AUTO as AUTO_STATE
-from pairmark.models.label_ranking.state import PAIRWISE as PAIRWISE_STATE
-from pairmark.models.label_ranking.state import TREES as TREES_STATE
 
 _ranker = partial(LearnerSpec, capabilities=frozenset({"rank-labels"}), needs="rankings")
 
@@ -18,7 +15,6 @@ TREE = _ranker(
     kind="label-ranking-tree",
     title="Label ranking tree: one regression tree on the labels' positions; fast, small",
     estimator=LabelRankingTree,
-    state=TREES_STATE,
     retired={"outputs": "joint"},
 )
 
@@ -26,7 +22,6 @@ FOREST = _ranker(
     kind="label-ranking-forest",
     title="Label ranking forest: the mean of many label ranking trees; takes any rankings with little tuning",
     estimator=LabelRankingForest,
-    state=TREES_STATE,
     retired={"outputs": "joint"},
 )
 
@@ -34,7 +29,6 @@ PAIRWISE = _ranker(
     kind="label-ranking-pairwise",
     title="Pairwise label ranker: one classifier for each pair of labels; for incomplete and partial rankings",
     estimator=PairwiseLabelRanker,
-    state=PAIRWISE_STATE,
     retired={"calibrate": ...},
 )
 
@@ -42,6 +36,5 @@ AUTO = _ranker(
     kind="label-ranking-auto",
     title="Automatic label ranker: several rankers, blended by cross-validation; the most accurate, slower to train",
     estimator=LabelRankingAuto,
-    state=AUTO_STATE,
     retired={"max_validation_rows": ..., "time_budget": ...},
 )

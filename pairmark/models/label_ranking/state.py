@@ -11,7 +11,7 @@ from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.artefact import OutdatedModel
-from pairmark.models.core.schema import Array, State, StateSchema, StoredState, refuse
+from pairmark.models.core.schema import Array, State, StoredState, refuse
 from pairmark.models.core.state import Fact, StateRecord
 from pairmark.models.label_ranking.base import RankerBase
 from pairmark.models.label_ranking.candidates import CANDIDATE_CLASSES, Candidate
@@ -91,8 +91,3 @@ def _candidate_class(name: str) -> Any:
     if name not in CANDIDATE_CLASSES:
         raise OutdatedModel(f"members has {name[:80]!r}; expected some of {', '.join(CANDIDATE_CLASSES)}")
     return CANDIDATE_CLASSES[name]
-
-
-TREES = StateSchema(TreesState)
-PAIRWISE = StateSchema(PairwiseState)
-AUTO = StateSchema(LabelRankingAutoState)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from pairmark.models.core.arrays import Float64
-from pairmark.models.core.schema import Array, StateSchema, StoredState, require
+from pairmark.models.core.schema import Array, StoredState, require
 from pairmark.models.core.state import DeclaredState, StateRecord
 from pairmark.models.logistic.rows import RowPreparation
 
@@ -25,6 +25,3 @@ class LogisticState(DeclaredState):
             scale = file.arrays["scale"]
             valid = (scale > 0) & (scale <= _MOST_RARE)
             require(valid, "scale", scale, f"a number above 0, at most {_MOST_RARE:g}")
-
-
-SCHEMA = StateSchema(LogisticState)

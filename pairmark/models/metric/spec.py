@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pairmark.models.core.schema import StateSchema
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.metric.estimator import MetricSimilarity
 
@@ -11,7 +10,6 @@ METRIC = LearnerSpec(
     title="Metric: cosine, Euclidean and others, optionally whitened within identities; for good embeddings",
     estimator=MetricSimilarity,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
-    state=StateSchema(MetricSimilarity),
     accepts_sparse=True,
     learns=lambda params: bool(params.get("whiten")),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.plda.estimator import Plda
-from pairmark.models.plda.state import SCHEMA
 
 PLDA = LearnerSpec(
     kind="plda",
@@ -12,6 +11,5 @@ PLDA = LearnerSpec(
     "cross-validation",
     estimator=Plda,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
-    state=SCHEMA,
     log_lr=True,
 )

@@ -10,7 +10,6 @@ from pydantic import Field
 from pairmark.models.core.arrays import Float64
 from pairmark.models.core.schema import (
     Array,
-    StateSchema,
     StoredState,
     refuse,
 )
@@ -53,6 +52,3 @@ class PldaState(DeclaredState):
             raise refuse(
                 "components", None, f"has {file.sizes['prepared']} columns", f"1 to {MAX_COMPONENTS}"
             )
-
-
-SCHEMA = StateSchema(PldaState)

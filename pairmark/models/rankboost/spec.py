@@ -5,14 +5,12 @@ from __future__ import annotations
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.rankboost.aligned import AlignedKernel
 from pairmark.models.rankboost.estimator import RankBoostKernel
-from pairmark.models.rankboost.state import NETWORK, RANKERS
 
 KERNEL = LearnerSpec(
     kind="rankboost-kernel",
     title="RankBoost kernel: similarity by shared weak rankers; for sparse, huge feature spaces, with unlabelled rows",
     estimator=RankBoostKernel,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
-    state=RANKERS,
     accepts_sparse=True,
     keeps_rows=True,
     takes_unlabelled=True,
@@ -24,7 +22,6 @@ ALIGNED = LearnerSpec(
     title="Aligned kernel: similarity by a small network trained towards the perfect kernel; for sparse rows",
     estimator=AlignedKernel,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
-    state=NETWORK,
     accepts_sparse=True,
     keeps_rows=True,
     takes_unlabelled=True,

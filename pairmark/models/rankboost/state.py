@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from pairmark.models.core.arrays import Float64, Int64
-from pairmark.models.core.schema import Array, StateSchema, StoredState, refuse, require
+from pairmark.models.core.schema import Array, StoredState, refuse, require
 from pairmark.models.core.state import DeclaredState, Fact, StateRecord
 from pairmark.models.rankboost.rules import Rules
 from pairmark.models.rankboost.svm import LinearRule
@@ -91,7 +91,3 @@ class NetworkState(DeclaredState):
     def _relate(cls, file: StoredState) -> None:
         if file.sizes.get("pivots", 1) < 1:
             raise refuse("pivots_left", None, "has no rows", "one or more")
-
-
-RANKERS = StateSchema(RankersState)
-NETWORK = StateSchema(NetworkState)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.records.estimator import RecordSimilarity
 from pairmark.models.records.fellegi_sunter import FellegiSunter
-from pairmark.models.records.state import LEVEL_SCHEMA, TREE_SCHEMA
 
 RECORDS = LearnerSpec(
     kind="record-trees",
     title="Boosted trees on comparators of fields: for tables with text, categories, dates and missing cells",
     estimator=RecordSimilarity,
     capabilities=frozenset({"similarity", "match", "search"}),
-    state=TREE_SCHEMA,
     takes_records=True,
 )
 
@@ -21,7 +19,6 @@ FELLEGI_SUNTER = LearnerSpec(
     title="Fellegi-Sunter: log likelihood ratios of the agreement of fields; learned without labels",
     estimator=FellegiSunter,
     capabilities=frozenset({"similarity", "match", "search"}),
-    state=LEVEL_SCHEMA,
     takes_records=True,
     log_lr=True,
     retired={"max_frequency": ..., "max_iter": ...},

@@ -16,7 +16,6 @@ from pairmark.models.core.schema import (
     Facts,
     State,
     Stateful,
-    StateSchema,
     StoredState,
     check_arrays,
     checked_model,
@@ -180,7 +179,3 @@ def _level_layout(state: StoredState) -> dict[str, Array]:
 
 def _state_file(facts: Facts, params: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> StoredState:
     return StoredState(params=params, facts=facts, arrays=arrays, sizes={"features": facts.n_features_in})
-
-
-TREE_SCHEMA = StateSchema(RecordSimilarityState)
-LEVEL_SCHEMA = StateSchema(FellegiSunterState)

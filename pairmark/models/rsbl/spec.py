@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.rsbl.estimator import RSBL
-from pairmark.models.rsbl.state import SCHEMA
 
 RSBL_SPEC = LearnerSpec(
     kind="rsbl",
     title="Recursive similarity features (RSBL): classifies, embeds and compares; for small, hard sets",
     estimator=RSBL,
     capabilities=frozenset({"similarity", "match", "search", "embed", "classify"}),
-    state=SCHEMA,
     keeps_rows=True,
     retired={"similarity": "cosine", "patience": ..., "standardize": ...},
 )

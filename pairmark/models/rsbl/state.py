@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.schema import Array, StateSchema, StoredState, refuse
+from pairmark.models.core.schema import Array, StoredState, refuse
 from pairmark.models.core.state import DeclaredState, Fact, StateRecord
 from pairmark.models.rsbl.growth import Layer
 from pairmark.models.rsbl.inputs import MAX_VALUES, Inputs
@@ -87,6 +87,3 @@ class RSBLState(DeclaredState, RSBLScores):
         sizes = {f"width of {at}": width for at, width in enumerate(widths)}
         references = file.length("refs_0", 1)
         return sizes | {"machines": 1 if n_classes == 2 else n_classes, "references": references}
-
-
-SCHEMA = StateSchema(RSBLState)

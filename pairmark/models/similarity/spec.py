@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pairmark.models.core.schema import StateSchema
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.similarity.estimators import SimilarityForest, SimilarityTree
 
@@ -11,7 +10,6 @@ TREE = LearnerSpec(
     title="Similarity tree: cells of pairs, ordered from most to least similar; small enough to read",
     estimator=SimilarityTree,
     capabilities=frozenset({"similarity", "match", "search"}),
-    state=StateSchema(SimilarityTree),
     retired={"prune": ..., "leaf_rounds": ...},
     renamed={("pair_features", "auto"): "raw", ("leaf_rank", "exhaustive"): "cart"},
 )
@@ -21,7 +19,6 @@ FOREST = LearnerSpec(
     title="Similarity forest: the mean of many similarity trees; accurate with little tuning",
     estimator=SimilarityForest,
     capabilities=frozenset({"similarity", "match", "search"}),
-    state=StateSchema(SimilarityForest),
     distributes=True,
     retired={"leaf_rounds": ...},
     renamed={("pair_features", "auto"): None, ("leaf_rank", "exhaustive"): "cart"},

@@ -46,8 +46,6 @@ ranking = APIRouter(tags=["ranking"], route_class=PlainRoute)
 
 LABELS_IN_A_HEADER: Final = 4_096
 """Bytes; with more of them probabilities are given as JSON only."""
-DETAIL_COSTS: Final = 3
-"""How much longer a ranking takes with its confidences."""
 _EMBEDDED, _CLASSIFIED, _RANKED = (POINTS.labels(path) for path in ("/embed", "/classify", "/rank-labels"))
 
 

@@ -264,7 +264,7 @@ def test_bad_settings_are_named(params: dict[str, Any], message: str) -> None:
 
 
 def test_a_winner_that_never_raced_is_refused() -> None:
-    check = spec_of("similarity-auto").state.check
+    check = spec_of("similarity-auto").estimator.check_state
     arrays, meta = fitted().to_state()
     meta = {**meta, "n_features_in": 8}
     check(fitted().get_params(), meta, arrays)

@@ -108,7 +108,7 @@ def test_threads_and_repeats_choose_alike(sittings: SimilarityAuto) -> None:
 def with_rules(model: SimilarityAuto, found: list[dict[str, Any]]) -> SimilarityAuto:
     arrays, meta = model.to_state()
     meta = {**meta, "sample_rules": found, "n_features_in": model.n_features_in_}
-    spec_of("similarity-auto").state.check(model.get_params(), meta, arrays)
+    spec_of("similarity-auto").estimator.check_state(model.get_params(), meta, arrays)
     return SimilarityAuto(**model.get_params()).from_state(arrays, meta)
 
 
