@@ -280,7 +280,6 @@ PAGES = (
     "/console/reviews",
     "/console/audit",
     "/console/keys",
-    "/console/settings",
     "/docs",
 )
 OTHER_PAGES = (
@@ -352,7 +351,7 @@ def reviewed(deployment: RunningServer) -> str:
     return str(made.json()["id"])
 
 
-@pytest.mark.parametrize("path", ["/console/settings", "/console/jobs", "/console/models"])
+@pytest.mark.parametrize("path", ["/console/jobs", "/console/models"])
 def test_a_table_is_read_whole_on_a_phone(browser: WebDriver, deployment: RunningServer, path: str) -> None:
     screen = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)

@@ -206,9 +206,3 @@ def test_no_host_that_a_caller_names_is_asked_or_sent_to(browser: Browser) -> No
     )
     asked = parse_qs(urlsplit(answer.headers["location"]).query)
     assert asked["redirect_uri"] == [f"{browser.server.url}/login/oidc/callback"]
-
-
-def test_settings_show_no_secret(browser: Browser) -> None:
-    shown = browser.server.http.get("/settings", headers={"X-API-Key": browser.server.facts["key"]}).text
-    assert "PAIRMARK_OIDC_CLIENT_SECRET" in shown
-    assert "a secret of the client" not in shown

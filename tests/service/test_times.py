@@ -42,10 +42,10 @@ def test_rates_by_time_reach_the_report(deployment) -> None:
     )
     report = deployment.store.reports.report(deployment.store.version("visits", version))
     found = report.evidence.by_time
-    assert found.unit == "days"
-    assert found.at[0].shortest == pytest.approx(28)
-    assert found.at[-1].longest == pytest.approx(90)
-    missed = [one.fnmr_at_fmr["0.1"].value for one in found.at]
+    assert found["unit"] == "days"
+    assert found["at"][0]["shortest"] == pytest.approx(28)
+    assert found["at"][-1]["longest"] == pytest.approx(90)
+    missed = [one["fnmr_at_fmr"]["0.1"]["value"] for one in found["at"]]
     assert missed[-1] > missed[0]
     assert "By time between samples" in report_page(report)[0]
 

@@ -24,7 +24,6 @@ from pairmark.service.api import (
     reviews,
     scoring,
     search,
-    settings,
     status,
     webhooks,
 )
@@ -49,7 +48,6 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     webhooks.router,
     status.router,
     audit.router,
-    settings.router,
     problem_pages.router,
     guide.router,
     docs.router,

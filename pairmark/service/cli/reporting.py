@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json as encoder
-from collections.abc import Callable
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,36 +74,7 @@ def _summary(to: Console, parts: dict[str, Any]) -> None:
         key: value for key, value in version["metrics"].items() if key not in ("groups", "pair_disagreement")
     }
     show_metrics(to, metrics)
-    evidence = parts["evidence"] or {}
-    searched, aged = (evidence.get(name) for name in ("identification", "by_time"))
-    if searched:
-        to.print(f"\nSearches among {searched['gallery_size']} enrolled people", style="bold")
-        rows = [(entry["fpir"], entry["fnir"], tuple(entry["interval"])) for entry in searched["at"]]
-        output.table(("fpir", "fnir", "interval"), rows, empty="  none")(to)
-    if aged:
-        to.print(f"\nBy time between samples{', ' + aged['unit'] if aged['unit'] else ''}", style="bold")
-        _show_missed(to, aged["at"], apart=itemgetter("shortest", "longest"), pairs=itemgetter("n_pairs"))
-    for at in (version["metrics"].get("groups") or {}).get("at", []):
-        for entry in at.get("differentials") or []:
-            ratio = entry["max_over_geomean"]
-            to.print(
-                f"groups at {at['fpr']:g}: {entry['rate']}, largest over geometric mean {output.cell(ratio['value'])} "
-                f"({output.cell(ratio['low'])} to {output.cell(ratio['high'])})"
-            )
     _section(to, "\nLimits", card["limits"])
-
-
-def _show_missed(to: Console, at: list[dict[str, Any]], **columns: Callable[[dict[str, Any]], Any]) -> None:
-    """What is missed at each false match rate, beside these columns."""
-    rates = list(at[0]["fnmr_at_fmr"])
-    rows = [
-        [
-            *(read(entry) for read in columns.values()),
-            *(entry["fnmr_at_fmr"][rate]["value"] for rate in rates),
-        ]
-        for entry in at
-    ]
-    output.table([*columns, *(f"missed at {rate}" for rate in rates)], rows)(to)
 
 
 def _section(to: Console, title: str, sentences: list[str]) -> None:

@@ -224,9 +224,6 @@ def _show_trained(to: Console, job: dict[str, Any], version: dict[str, Any]) -> 
     show_promise(to, version)
 
 
-VALIDATED = "(each fold counts with the candidate that wins on the others, so choosing adds no optimism)"
-
-
 def show_promise(to: Console, of: dict[str, Any]) -> None:
     """What a dataset or version can promise, in a sentence; where that depends on what its labels are, in two."""
     if of.get("promise"):
@@ -241,65 +238,11 @@ def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
     race = facts.get("race") or {}
     if race.get("candidates"):
         to.print(f"\nchosen by cross-validation: {race['winner']}, the simplest of the best")
-        of = ("candidate", "mean TPR", "difference", "folds", "counted seconds")
-        output.table(of, [_candidate(table) for table in race["candidates"]])(to)
-        if any(not table["folds"] for table in race["candidates"]):
-            to.print("0 folds: not tried, since the budget ended before")
-        for rates in (table["validated_tpr"] for table in race["candidates"] if table.get("validated_tpr")):
-            shown = [
-                f"{tpr:.3f} at FPR {100 * float(rate):.3g} %"
-                for rate, tpr in rates.items()
-                if tpr is not None
-            ]
-            to.print(f"TPR to expect: {', '.join(shown) or 'too few people to say'}")
-            if shown:
-                to.print(VALIDATED)
-        ways = {
-            rule["samples"] and tuple(rule["samples"]): rule["aggregation"]
-            for rule in race.get("samples") or ()
-        }
-        if len(set(ways.values())) == 1:
-            ways = {None: next(iter(ways.values()))}
-        if ways:
-            rules = [f"{way} ({of[0]} against {of[1]})" if of else way for of, way in ways.items()]
-            rules[-1] += " otherwise" if len(rules) > 1 else ""
-            to.print(f"several samples of a subject are compared by {', '.join(rules)}")
-    board = facts.get("leaderboard")
-    for table in () if not board else (board, board.get("classification")):
-        if not table:
-            continue
-        rows = [
-            (entry["name"], entry["value"], _interval(entry["interval"]), _difference(entry))
-            for entry in table["items"]
-        ]
+        output.table(("name", "mean_tpr", "folds", "reference_seconds"), race["candidates"])(to)
+    board = facts.get("leaderboard") or {}
+    for table in filter(None, (board, board.get("classification"))):
         to.print(f"\n{table['judged_by']}, on the same held-out data:")
-        columns = ("", "value", "interval", "this model is better by")
-        output.table(columns, rows)(to)
-        for left_out in table["left_out"]:
-            to.print(f"{left_out['name']} was left out: {left_out['reason']}")
-
-
-def _candidate(candidate: dict[str, Any]) -> tuple[Any, ...]:
-    apart = None if candidate["chosen"] else candidate.get("difference")
-    margin = f"{apart['value']:+.3f} ({_interval(apart['interval'])})" if apart else None
-    return (
-        candidate["name"],
-        candidate["mean_tpr"],
-        margin,
-        candidate["folds"],
-        candidate["reference_seconds"],
-    )
-
-
-def _difference(entry: dict[str, Any]) -> str | None:
-    if entry["role"] == "model":
-        return None
-    interval = _interval(entry["difference_interval"])
-    return f"{entry['difference']:+.3f}" + (f" ({interval})" if interval else "")
-
-
-def _interval(interval: list[float] | None) -> str | None:
-    return f"{interval[0]:.4g} to {interval[1]:.4g}" if interval else None
+        output.table(("name", "value", "interval", "difference", "difference_interval"), table["items"])(to)
 
 
 _METRICS = {
@@ -315,11 +258,11 @@ _FOOTNOTES = ("intervals", "estimand")
 
 def show_metrics(to: Console, metrics: dict[str, Any]) -> None:
     """Metrics with their intervals, as a table; what the intervals are, below it."""
-    rows: list[tuple[str, Any, str | None]] = []
+    rows: list[tuple[str, Any, Any]] = []
 
     def add(name: str, value: Any) -> None:
         if isinstance(value, dict) and "value" in value:
-            rows.append((name, value["value"], _interval(value.get("interval"))))
+            rows.append((name, value["value"], value.get("interval")))
         elif isinstance(value, dict):
             for at, nested in value.items():
                 add(f"{name} {at}".replace("_", " "), nested)

@@ -38,7 +38,6 @@ NAVIGATION: tuple[tuple[str, str, Scope | None], ...] = (
     ("/console/reviews", "Reviews", "train"),
     ("/console/keys", "Keys", "admin"),
     ("/console/audit", "Audit", "admin"),
-    ("/console/settings", "Settings", "admin"),
 )
 """Address, words, and the scope without which the page is of no use."""
 

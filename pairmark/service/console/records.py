@@ -1,4 +1,4 @@
-"""What the API lists: jobs, datasets, keys, audit entries and settings."""
+"""What the API lists: jobs, datasets, keys, and audit entries."""
 
 from __future__ import annotations
 
@@ -83,10 +83,3 @@ async def keys_page(request: Request) -> HTMLResponse:
     keys = (await Api(request).need("/keys", limit=200))["items"]
     tenants = any(key.get("tenant") for key in keys)
     return page(request, "keys.html", keys=keys, tenants=tenants)
-
-
-@router.get("/console/settings")
-@needs("any")
-async def settings_page(request: Request) -> HTMLResponse:
-    """The settings in force, those that were changed first."""
-    return page(request, "settings.html", settings=(await Api(request).need("/settings"))["items"])

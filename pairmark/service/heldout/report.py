@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
+from pydantic_core import to_jsonable_python
 
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.groups import differentials, group_rates
@@ -30,14 +31,7 @@ from pairmark.models.evaluation.pairs import (
     roc_lists,
 )
 from pairmark.models.pairs.splits import HeldOutPairs
-from pairmark.schemas.evidence import (
-    Evidence,
-    IdentificationOut,
-    LikelihoodOut,
-    OverlapOut,
-    RocOut,
-    TimesOut,
-)
+from pairmark.schemas.evidence import Evidence, OverlapOut, RocOut
 from pairmark.schemas.jobs import GroupRole
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.leaks import naming_features, naming_warning
@@ -437,7 +431,7 @@ def measure_evidence(
         if aged is None:
             left_out["by_time"] = FEW_TIMES
         else:
-            by_time = TimesOut.model_validate({"unit": data.time_unit, **aged})
+            by_time = {"unit": data.time_unit, **aged}
     likelihoods = []
     if ratios is None:
         left_out["likelihood_ratios"] = "the calibration part holds no same pair"
@@ -446,8 +440,7 @@ def measure_evidence(
     else:
         methods = ("pav", "logistic", *(["own"] if own else []))
         likelihoods = [
-            LikelihoodOut.model_validate(likelihood_report(ratios, scores, pairs.same, pairs.units, method))
-            for method in methods
+            likelihood_report(ratios, scores, pairs.same, pairs.units, method) for method in methods
         ]
     searched = None
     if pairs.protocol != "open-set":
@@ -463,9 +456,10 @@ def measure_evidence(
                 f"a gallery of {LEAST_PEOPLE} people and as many strangers takes {2 * LEAST_PEOPLE} held-out people, "
                 f"{LEAST_PEOPLE} of them with two samples"
             )
-    return Evidence(
-        likelihood_ratios=likelihoods,
-        identification=None if searched is None else IdentificationOut.model_validate(searched),
-        by_time=by_time,
-        left_out=left_out,
-    )
+    found = {
+        "likelihood_ratios": likelihoods,
+        "identification": searched,
+        "by_time": by_time,
+        "left_out": left_out,
+    }
+    return Evidence(**to_jsonable_python(found, fallback=lambda value: value.tolist()))

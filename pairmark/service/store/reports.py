@@ -95,7 +95,7 @@ def _limits(version: VersionOut, promises: list[PromisedRate], evidence: Evidenc
     if evidence is not None:
         sentences += [f"Not measured: {reason}." for reason in evidence.left_out.values()]
         if evidence.likelihood_ratios:
-            low, high = evidence.likelihood_ratios[0].limits
+            low, high = evidence.likelihood_ratios[0]["limits"]
             sentences.append(
                 f"Log likelihood ratios stay between {low:.3g} and {high:.3g}, since the numbers of pairs show no "
                 "stronger evidence. They promise no error rate."

@@ -338,8 +338,7 @@ def _of_evidence(evidence: Evidence) -> dict[str, Any]:
     names = ("cllr", "cllr_min", "calibration_loss")
     return {
         "likelihood_ratios": {
-            ratios.method: {name: getattr(ratios, name) for name in names}
-            for ratios in evidence.likelihood_ratios
+            ratios["method"]: {name: ratios[name] for name in names} for ratios in evidence.likelihood_ratios
         }
     }
 
