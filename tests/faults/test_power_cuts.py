@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from pairmark.service.blobs import LocalBlobs
+from pairmark.service.blobs import Blobs
 from pairmark.service.db import Database
 
 
@@ -24,7 +24,7 @@ def test_a_blob_is_flushed_with_its_folder_before_its_key_is_returned(
         flush(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    blobs = LocalBlobs(tmp_path / "artefacts")
+    blobs = Blobs(tmp_path / "artefacts")
     with blobs.workspace() as folder:
         (folder / "a.npy").write_bytes(b"one" * 50)
         (folder / "in").mkdir()

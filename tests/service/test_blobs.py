@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pairmark.service.blobs import Blobs, LocalBlobs, collect, delete_unused, hold, open_blobs
+from pairmark.service.blobs import Blobs, collect, delete_unused, hold, open_blobs
 from pairmark.service.db import Database
 from pairmark.service.errors import CorruptArtefact
 from pairmark.service.settings import Settings
@@ -85,7 +85,7 @@ def test_only_keys_become_paths(store: Blobs, key: str) -> None:
 
 @pytest.mark.parametrize("change", ["same size", "longer", "removed", "added"])
 def test_changed_bytes_are_found(tmp_path: Path, change: str) -> None:
-    store = LocalBlobs(tmp_path / "store")
+    store = Blobs(tmp_path / "store")
     key = store.put_folder(folder_of(tmp_path / "source", a="one", b="two"))
     file = store.folder(key) / "a"
     if change == "removed":
@@ -95,7 +95,7 @@ def test_changed_bytes_are_found(tmp_path: Path, change: str) -> None:
     else:
         file.chmod(0o644)
         file.write_text("eno" if change == "same size" else "one more")
-    for reader in (store, LocalBlobs(tmp_path / "store")):
+    for reader in (store, Blobs(tmp_path / "store")):
         with pytest.raises(CorruptArtefact, match="changed"):
             reader.folder(key)
     # Putting the true content again mends it.
@@ -120,7 +120,7 @@ def test_an_upload_to_s3_that_was_cut_short_is_absent_and_collected(
     key = store.put_folder(folder_of(tmp_path / "source", a="one"))
     bucket.Object(f"x/{key}.json").delete()
     assert not store.exists(key)
-    assert collect(database, store, grace_s=-5).blobs == [key]
+    assert collect(database, store, grace_s=-5) == [key]
     assert list(bucket.objects.all()) == []
 
 
@@ -129,9 +129,9 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path) -> None:
     code = """
     import resource, sys
     from pathlib import Path
-    from pairmark.service.blobs import LocalBlobs
+    from pairmark.service.blobs import Blobs
     from pairmark.service.errors import StorageFailed
-    store = LocalBlobs(Path(sys.argv[1]) / "store")
+    store = Blobs(Path(sys.argv[1]) / "store")
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     try:
         store.put_folder(Path(sys.argv[1]) / "source")
@@ -153,13 +153,13 @@ def test_what_a_killed_process_left_is_swept_and_what_a_live_one_writes_is_not(t
     code = """
     import sys, time
     from pathlib import Path
-    from pairmark.service.blobs import LocalBlobs
-    with LocalBlobs(Path(sys.argv[1])).workspace() as folder:
+    from pairmark.service.blobs import Blobs
+    with Blobs(Path(sys.argv[1])).workspace() as folder:
         (folder / "half").write_text("half")
         print(folder, flush=True)
         time.sleep(60)
     """
-    store = LocalBlobs(tmp_path)
+    store = Blobs(tmp_path)
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)],
         cwd=ROOT,
@@ -200,7 +200,7 @@ def test_only_blobs_that_no_row_names_are_deleted(database: Database, blobs: Blo
     with database.write() as session:
         hold(session, blobs, named)
         session.add(row(named))
-    assert collect(database, blobs).blobs == []  # too young: its row may still be on the way
+    assert collect(database, blobs) == []  # too young: its row may still be on the way
     assert delete_unused(database, blobs, [named]) == []
-    assert collect(database, blobs, grace_s=-1).blobs == [orphan]
+    assert collect(database, blobs, grace_s=-1) == [orphan]
     assert blobs.exists(named)

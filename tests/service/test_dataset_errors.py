@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairmark.schemas.datasets import DatasetRequest
-from pairmark.service.blobs import Blobs, LocalBlobs, collect
+from pairmark.service.blobs import Blobs, collect
 from pairmark.service.datasets import Datasets
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, PairmarkError, TooLarge, UnknownDataset
@@ -42,7 +42,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory, new_database):
         max_dataset_bytes=500_000,
     )
     database = Database(settings.resolved_database_url)
-    store = LocalBlobs(home / "store")
+    store = Blobs(home / "store")
     yield Datasets(database, store, settings), store
     database.dispose()
 

@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_digits
 
 from pairmark.schemas.datasets import DatasetOut, DatasetRequest
-from pairmark.service.blobs import LocalBlobs
+from pairmark.service.blobs import Blobs
 from pairmark.service.datasets import Datasets, LabelledData
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
@@ -26,7 +26,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory, new_database) -> Datasets
     home = tmp_path_factory.mktemp("home")
     settings = Settings(home=home, database_url=new_database("sqlite"))
     database = Database(settings.resolved_database_url)
-    yield Datasets(database, LocalBlobs(home / "store"), settings)
+    yield Datasets(database, Blobs(home / "store"), settings)
     database.dispose()
 
 

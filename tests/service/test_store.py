@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pairmark.service.blobs import LocalBlobs
+from pairmark.service.blobs import Blobs
 from pairmark.service.errors import (
     CalibrationOverlap,
     Conflict,
@@ -143,7 +143,7 @@ def test_changed_bytes_are_never_served(deployment):
     body = bytearray(victim.read_bytes())
     body[-1] ^= 1
     victim.write_bytes(body)
-    for blobs in (deployment.blobs, LocalBlobs(deployment.blobs.root)):
+    for blobs in (deployment.blobs, Blobs(deployment.blobs.root)):
         with pytest.raises(CorruptArtefact):
             ModelStore(deployment.db, blobs, deployment.settings).load("faces", 1)
 

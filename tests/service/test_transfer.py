@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import select
 
 from pairmark.models.core.artefact import read_artefact, write_artefact
-from pairmark.service.blobs import LocalBlobs
+from pairmark.service.blobs import Blobs
 from pairmark.service.errors import InvalidInput, TooLarge, UnknownModel
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.transfer import MANIFEST, SIGNATURE
@@ -32,7 +32,7 @@ def exported(deployment):
 @pytest.fixture
 def elsewhere(deployment, tmp_path):
     """The same database with storage of its own: what was not in the file is missing there."""
-    return ModelStore(deployment.db, LocalBlobs(tmp_path / "elsewhere"), deployment.settings)
+    return ModelStore(deployment.db, Blobs(tmp_path / "elsewhere"), deployment.settings)
 
 
 def rewritten(body, change):
@@ -200,7 +200,7 @@ def test_an_imported_calibration_guarantees_nothing(deployment, elsewhere, expor
     again = elsewhere.export("copy", 1, deployment.folder / "again").read_bytes()
     assert elsewhere.import_file(io.BytesIO(again), name="copy", by="test") == ("copy", 2)
     # Calibrated here, on other people, it guarantees again.
-    there = replace(deployment, blobs=LocalBlobs(deployment.folder / "elsewhere"))
+    there = replace(deployment, blobs=Blobs(deployment.folder / "elsewhere"))
     there.upload("others", *people(60, 4, seed=5, first=1000))
     made = elsewhere.calibrations.calibrate("copy", 1, "others", default=True)
     calibration, facts = elsewhere.calibrations.load(made.id)

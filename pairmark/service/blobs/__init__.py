@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from pairmark.service.blobs.collect import collect, delete_unused, hold
-from pairmark.service.blobs.local import Blobs, LocalBlobs
+from pairmark.service.blobs.local import Blobs
 from pairmark.service.errors import InvalidInput
 from pairmark.service.settings import Settings
 
-__all__ = ["Blobs", "LocalBlobs", "collect", "delete_unused", "hold", "open_blobs"]
+__all__ = ["Blobs", "collect", "delete_unused", "hold", "open_blobs"]
 
 
 def open_blobs(settings: Settings) -> Blobs:
@@ -19,4 +19,4 @@ def open_blobs(settings: Settings) -> Blobs:
         return S3Blobs(address, cache=settings.home / "cache")
     if "://" in address:
         raise InvalidInput(f"PAIRMARK_ARTEFACTS is {address!r}; expected a folder or s3://bucket/prefix")
-    return LocalBlobs(Path(address))
+    return Blobs(Path(address))

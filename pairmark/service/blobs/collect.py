@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
@@ -27,20 +26,6 @@ from pairmark.service.errors import PairmarkError, StorageFailed
 
 GRACE_S = 3600.0
 """How long a blob may wait for the row that names it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Collected:
-    """What `collect` removed.
-
-    Attributes
-    ----------
-    unfinished : pieces of work that killed processes had begun.
-    blobs : keys of blobs that no row named.
-    """
-
-    unfinished: int
-    blobs: list[str]
 
 
 def hold(session: Session, blobs: Blobs, *keys: str) -> None:
@@ -69,20 +54,17 @@ def delete_unused(db: Database, blobs: Blobs, keys: Iterable[str]) -> list[str]:
     return unused
 
 
-def collect(db: Database, blobs: Blobs, *, grace_s: float = GRACE_S) -> Collected:
-    """Remove what killed processes left: half-made folders, and blobs that no row has named for ``grace_s``."""
-    unfinished = blobs.sweep()
+def collect(db: Database, blobs: Blobs, *, grace_s: float = GRACE_S) -> list[str]:
+    """Remove what killed processes left: half-made folders, and blobs that no row has named for ``grace_s``. Returns
+    the keys of those blobs."""
     deleted = delete_unused(db, blobs, [key for key, age in blobs.ages() if age >= grace_s])
-    _record(db, unfinished, deleted)
-    return Collected(unfinished=unfinished, blobs=deleted)
+    sweep_unfinished(db, blobs, deleted)
+    return deleted
 
 
-def sweep_unfinished(db: Database, blobs: Blobs) -> None:
-    """Remove only what killed processes left half-made: the first, cheap part of `collect`."""
-    _record(db, blobs.sweep(), [])
-
-
-def _record(db: Database, unfinished: int, deleted: list[str]) -> None:
+def sweep_unfinished(db: Database, blobs: Blobs, deleted: Sequence[str] = ()) -> None:
+    """Remove only what killed processes left half-made: the cheap part of `collect`."""
+    unfinished = blobs.sweep()
     if unfinished or deleted:
         with db.write() as session:
             facts = {"unfinished": unfinished, "blobs": len(deleted)}

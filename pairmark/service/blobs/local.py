@@ -12,9 +12,8 @@ import secrets
 import shutil
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from pairmark.models.core.artefact import file_sha256, fsync_path, make_folders
@@ -22,62 +21,6 @@ from pairmark.service.errors import CorruptArtefact, StorageFailed
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _KEY = re.compile(r"[0-9a-f]{64}")
-
-
-class Blobs(ABC):
-    """Immutable folders, each named by the sha256 of what it holds.
-
-    A blob is whole or absent: it appears by one rename (or, on S3, by its manifest, written last). A row that
-    names a blob is committed after the blob is on disk, in a session that called `hold`; blobs that no row
-    names are removed by `delete_unused` at once, or by `collect` when their writer died.
-    """
-
-    @abstractmethod
-    def workspace(self) -> AbstractContextManager[Path]:
-        """A temporary folder that `put_folder` takes without copying; gone when the block ends.
-
-        One left by a killed process is removed by `sweep`.
-        """
-
-    @abstractmethod
-    def put_folder(self, path: Path) -> str:
-        """Store a folder's files and return its key. The same content gives the same key and is stored once.
-
-        Parameters
-        ----------
-        path : a folder of plain files. Left as it is, unless it came from `workspace`: then it is moved.
-
-        Raises
-        ------
-        StorageFailed
-            When storage is full or refuses; nothing half-made is left.
-        """
-
-    @abstractmethod
-    def folder(self, key: str) -> Path:
-        """A local folder with the blob's files, every one checked against the key. Read only.
-
-        Raises
-        ------
-        CorruptArtefact
-            When the blob is missing or its bytes are not those that were stored.
-        """
-
-    @abstractmethod
-    def exists(self, key: str) -> bool:
-        """Whether a whole blob of that key is stored."""
-
-    @abstractmethod
-    def delete(self, key: str) -> None:
-        """Remove a blob, if it is there. Use `delete_unused`, which asks the database first."""
-
-    @abstractmethod
-    def ages(self) -> Iterator[tuple[str, float]]:
-        """Every stored key with the seconds since it was last put."""
-
-    @abstractmethod
-    def sweep(self) -> int:
-        """Remove what killed processes left half-made; returns how many. Never touches work under way."""
 
 
 def checked_key(key: str) -> str:
@@ -121,11 +64,15 @@ def storage_errors(doing: str) -> Iterator[None]:
 _Signature = tuple[tuple[str, int, int, int], ...]
 
 
-class LocalBlobs(Blobs):
-    """Blobs at ``root/blobs/ab/abcd...``, work under way at ``root/tmp``.
+class Blobs:
+    """Immutable folders, each named by the sha256 of what it holds, at ``root/blobs/ab/abcd...``.
 
-    Work under way is known by a lock on a file next to it, which the system lets go when its process dies,
-    however it dies: so what a killed process left can be distinguished from what a live one is writing.
+    A blob is whole or absent: it appears by one rename. A row that names a blob is committed after the blob is on disk,
+    in a session that called `hold`; blobs that no row names are removed by `delete_unused` at once, or by `collect`
+    when their writer died.
+
+    Work under way is at ``root/tmp``, each folder locked: the system unlocks it when its process dies, however it dies,
+    so what a killed process left can be distinguished from what a live one is writing.
     """
 
     def __init__(self, root: Path) -> None:
@@ -140,33 +87,61 @@ class LocalBlobs(Blobs):
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
-        name = secrets.token_hex(12)
-        lock = self._tmp / f"{name}.lock"
-        with storage_errors("starting to store"):
-            descriptor = _hold_lock(lock)
-        folder = self._tmp / name
-        try:
-            with storage_errors("writing temporary files"):
-                folder.mkdir()
+        """A temporary folder that `put_folder` takes without copying; gone when the block ends.
+
+        One left by a killed process is removed by `sweep`.
+        """
+        with storage_errors("writing temporary files"):
+            folder, descriptor = self._locked_folder()
+            try:
                 yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            lock.unlink(missing_ok=True)
-            os.close(descriptor)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(descriptor)
+
+    def _locked_folder(self) -> tuple[Path, int]:
+        folder = self._tmp / secrets.token_hex(12)
+        folder.mkdir()
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if folder.exists():
+            return folder, descriptor
+        # A sweep took it for abandoned before it was locked.
+        os.close(descriptor)
+        return self._locked_folder()
 
     def put_folder(self, path: Path) -> str:
+        """Store a folder's files and return its key. The same content gives the same key and is stored once.
+
+        Parameters
+        ----------
+        path : a folder of plain files. Left as it is, unless it came from `workspace`: then it is moved.
+
+        Raises
+        ------
+        StorageFailed
+            When storage is full or refuses; nothing half-made is left.
+        """
         path = path.absolute()
         if path.is_relative_to(self._tmp):
             return self._take(path)
         with self.workspace() as folder:
-            with storage_errors("storing"):
-                for name in listing(path):
-                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(path / name, folder / name)
+            for name in listing(path):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path / name, folder / name)
             return self._take(folder)
 
     def folder(self, key: str) -> Path:
-        """See `Blobs.folder`. Hashed once a process, and again when sizes or times change."""
+        """A local folder with the blob's files, read only; hashed once a process, and again when sizes or times change.
+
+        Raises
+        ------
+        CorruptArtefact
+            When the blob is missing or its bytes are not those that were stored.
+        """
+        return self._checked(key)
+
+    def _checked(self, key: str) -> Path:
         folder = self._path(key)
         signature = _signature(folder)
         if not signature:
@@ -190,9 +165,14 @@ class LocalBlobs(Blobs):
         return folder
 
     def exists(self, key: str) -> bool:
+        """Whether a whole blob of that key is stored."""
         return self._path(key).is_dir()
 
     def delete(self, key: str) -> None:
+        """Remove a blob, if it is there. Use `delete_unused`, which asks the database first."""
+        self._remove(key)
+
+    def _remove(self, key: str) -> None:
         with self._guard:
             self._verified.pop(key, None)
         with self.workspace() as bin_:
@@ -204,36 +184,33 @@ class LocalBlobs(Blobs):
             fsync_path(self._path(key).parent)
 
     def ages(self) -> Iterator[tuple[str, float]]:
+        """Every stored key with the seconds since it was last put."""
         now = time.time()
         for folder in sorted(self._blobs.glob("*/*")):
-            if re.fullmatch(r"[0-9a-f]{64}", folder.name):
+            if _KEY.fullmatch(folder.name):
                 try:
                     yield folder.name, now - folder.stat().st_mtime
                 except FileNotFoundError:
                     continue
 
     def sweep(self) -> int:
+        """Remove what killed processes left half-made; returns how many. Never touches work under way."""
         swept = 0
-        for lock in self._tmp.glob("*.lock"):
+        for path in self._tmp.iterdir():
             try:
-                descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
                 continue
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
-            else:
-                shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
-                lock.unlink(missing_ok=True)
+                shutil.rmtree(path, ignore_errors=True)
+                # Earlier versions locked a file beside the folder.
+                path.unlink(missing_ok=True)
                 swept += 1
+            except BlockingIOError:
+                pass
             finally:
                 os.close(descriptor)
-        for folder in self._tmp.iterdir():
-            # A lock is made before its folder and removed after it; a power cut can keep the folder alone.
-            if folder.suffix != ".lock" and not folder.with_suffix(".lock").exists():
-                shutil.rmtree(folder, ignore_errors=True)
-                swept += 1
         return swept
 
     def _path(self, key: str) -> Path:
@@ -249,40 +226,24 @@ class LocalBlobs(Blobs):
                 fsync_path(path)
             target.parent.mkdir(exist_ok=True)
             fsync_path(self._blobs)
-            if not self._touch(key):
+            if not self._is_whole(key):
+                self._remove(key)
                 try:
                     folder.rename(target)
                 except OSError as error:
                     if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                         raise
-                os.utime(target)
+            # Its age starts anew.
+            os.utime(target)
             fsync_path(target.parent)
         return key
 
-    def _touch(self, key: str) -> bool:
-        """Whether the blob is there, whole; its age starts anew. One whose bytes were changed makes way."""
+    def _is_whole(self, key: str) -> bool:
         try:
-            os.utime(self._path(key))
-            self.folder(key)
-        except FileNotFoundError:
-            return False
+            self._checked(key)
         except CorruptArtefact:
-            self.delete(key)
             return False
         return True
-
-
-def _hold_lock(path: Path) -> int:
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        # A sweep may have removed the file between the two steps; a lock on a removed file guards nothing.
-        try:
-            if os.fstat(descriptor).st_ino == path.stat().st_ino:
-                return descriptor
-        except FileNotFoundError:
-            pass
-        os.close(descriptor)
 
 
 def _signature(folder: Path) -> _Signature:

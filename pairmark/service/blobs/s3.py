@@ -6,11 +6,11 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pairmark.service.blobs.local import Blobs, LocalBlobs, checked_key, listing, listing_key, storage_errors
+from pairmark.service.blobs.local import Blobs, checked_key, listing, listing_key, storage_errors
 from pairmark.service.errors import CorruptArtefact, InvalidInput, StorageFailed
 
 CACHE_BYTES = 20 * 1024**3
@@ -40,19 +40,16 @@ class S3Blobs(Blobs):
             import boto3
         except ImportError as error:
             raise InvalidInput("storing on S3 needs boto3: pip install 'pairmark[s3]'") from error
+        super().__init__(cache)
         self._client: Any = boto3.client("s3")
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
-        self._cache = LocalBlobs(cache)
         self._cache_bytes = cache_bytes
         self._fetching = threading.Lock()
 
-    def workspace(self) -> AbstractContextManager[Path]:
-        return self._cache.workspace()
-
     def put_folder(self, path: Path) -> str:
-        key = self._cache.put_folder(path)
-        folder = self._cache.folder(key)
+        key = super().put_folder(path)
+        folder = self._checked(key)
         files = listing(folder)
         with _s3_errors("storing a blob"):
             if self._manifest(key) is None:
@@ -70,16 +67,12 @@ class S3Blobs(Blobs):
 
     def folder(self, key: str) -> Path:
         checked_key(key)
-        if self._cache.exists(key):
-            try:
-                return self._cache.folder(key)
-            except CorruptArtefact:
-                self._cache.delete(key)
-        with self._fetching:
-            if not self._cache.exists(key):
-                self._fetch(key)
-                self._shrink_cache()
-            return self._cache.folder(key)
+        if not self._is_whole(key):
+            with self._fetching:
+                if not self._is_whole(key):
+                    self._fetch(key)
+                    self._shrink_cache()
+        return self._checked(key)
 
     def exists(self, key: str) -> bool:
         with _s3_errors("looking for a blob"):
@@ -93,7 +86,7 @@ class S3Blobs(Blobs):
             for page in self._pages(f"{self._prefix}{key}/"):
                 for entry in page.get("Contents", []):
                     self._client.delete_object(Bucket=self._bucket, Key=entry["Key"])
-        self._cache.delete(key)
+        self._remove(key)
 
     def ages(self) -> Iterator[tuple[str, float]]:
         """See `Blobs.ages`. Blobs whose upload or deletion was cut short are among them."""
@@ -106,9 +99,6 @@ class S3Blobs(Blobs):
                         age = time.time() - entry["LastModified"].timestamp()
                         ages[name] = min(age, ages.get(name, age))
         yield from sorted(ages.items())
-
-    def sweep(self) -> int:
-        return self._cache.sweep()
 
     def _object(self, key: str, name: str | None = None) -> str:
         return f"{self._prefix}{key}.json" if name is None else f"{self._prefix}{key}/{name}"
@@ -152,22 +142,19 @@ class S3Blobs(Blobs):
                         f"blob {key[:12]} was changed on S3 (sha256 differs): restore it from a backup",
                         blob=key,
                     )
-                self._cache.put_folder(folder)
+                self._take(folder)
 
     def _shrink_cache(self) -> None:
-        entries = []
-        for key, age in self._cache.ages():
-            folder = self._cache.folder(key) if self._cache.exists(key) else None
-            if folder is not None:
-                entries.append(
-                    (age, key, sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))
-                )
-        excess = sum(size for _, _, size in entries) - self._cache_bytes
-        for age, key, size in sorted(entries, reverse=True):
+        sizes = {
+            (age, key): sum(path.stat().st_size for path in self._path(key).rglob("*") if path.is_file())
+            for key, age in super().ages()
+        }
+        excess = sum(sizes.values()) - self._cache_bytes
+        for age, key in sorted(sizes, reverse=True):
             if excess <= 0 or age < _IN_USE_S:
                 return
-            self._cache.delete(key)
-            excess -= size
+            self._remove(key)
+            excess -= sizes[age, key]
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from sqlalchemy import MetaData, exists, inspect, select, update
 from pairmark import migrations
 from pairmark.models.core.artefact import file_sha256
 from pairmark.service.audit.log import record
-from pairmark.service.blobs import Blobs, LocalBlobs
+from pairmark.service.blobs import Blobs
 from pairmark.service.blobs.local import storage_errors
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput
@@ -170,7 +170,7 @@ def _refuse_data(db: Database, blobs: Blobs, manifest: BackupManifest) -> None:
                         "PAIRMARK_DATABASE_URL, or another PAIRMARK_HOME"
                     )
     if {key for key, _ in blobs.ages()} - manifest.blobs.keys():
-        place = blobs.root if isinstance(blobs, LocalBlobs) else "PAIRMARK_ARTEFACTS"
+        place = blobs.root if isinstance(blobs, Blobs) else "PAIRMARK_ARTEFACTS"
         raise Conflict(
             f"the artefact store holds data already ({place}); restore into an empty one: another "
             "PAIRMARK_ARTEFACTS, or another PAIRMARK_HOME"
