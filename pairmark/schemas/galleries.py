@@ -74,8 +74,6 @@ class RowError(Answer):
 class ImportOptions(BaseModel):
     """How a bulk body becomes items."""
 
-    prefix: str = Field("", max_length=256, description="raw float32: the prefix of all ids")
-    first: int = Field(0, ge=0, lt=2**53, description="raw float32: the number in the first row's id")
     id: str = Field("id", max_length=256, description="CSV, Parquet: column of ids")
     subject: str = Field("subject", max_length=256, description="CSV, Parquet: column of subjects")
     metadata: str | None = Field(

@@ -150,9 +150,8 @@ async def upsert_items(call: Call, gallery: Name) -> Answer:
     valid, the answer is 422 with the same list. If an id occurs twice in one request, only the first item counts.
 
     Bulk bodies: `application/x-npz` with the arrays `ids`, `vectors` and optionally `subjects` and `metadata` (JSON
-    texts); `application/octet-stream` with float32 rows, whose ids are `prefix` and a number; CSV and Parquet with a
-    column of ids, optionally a column of subjects, and one column per number (Parquet: or one list column). A gallery
-    of records takes JSON, CSV and Parquet with the columns of its model.
+    texts); CSV and Parquet with a column of ids, optionally a column of subjects, and one column per number (Parquet:
+    or one list column). A gallery of records takes JSON, CSV and Parquet with the columns of its model.
     """
     services, query = call.services, call.query
     kind = KINDS.get(media_type(call.fields).decode("latin-1"))

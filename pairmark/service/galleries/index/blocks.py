@@ -26,7 +26,7 @@ from pairmark.service.galleries.items.metadata import Columns, metadata_columns,
 from pairmark.service.galleries.items.rows import StoredRows
 from pairmark.service.galleries.repository import GalleryState
 
-FORMAT = 1
+FORMAT = 2
 FACTS = "block.json"
 
 

@@ -1,4 +1,4 @@
-"""Bulk bodies as batches of checked rows: JSON, npz, raw float32, CSV, Parquet. Memory stays flat in all but JSON.
+"""Bulk bodies as batches of checked rows: JSON, npz, CSV, Parquet. Memory stays flat in all but JSON.
 
 One rule for all forms: rows that can be stored are stored, the others are reported with their 0-based place and
 why. What is wrong with the body as a whole (a damaged file, a matrix of another width) refuses all of it.
@@ -51,7 +51,6 @@ BATCH_ROWS = 16_384
 KINDS = {
     "application/json": "json",
     "application/x-npz": "npz",
-    "application/octet-stream": "raw",
     "text/csv": "csv",
     "application/vnd.apache.parquet": "parquet",
     "application/x-parquet": "parquet",
@@ -126,7 +125,7 @@ def file_batches(
 
     Parameters
     ----------
-    kind : ``npz``, ``raw``, ``csv`` or ``parquet``.
+    kind : ``npz``, ``csv`` or ``parquet``.
     scratch : an empty folder for what is unpacked.
     """
     checks = RowChecks(form, errors)
@@ -136,10 +135,8 @@ def file_batches(
         raise InvalidInput(
             "the body holds vectors, and the gallery records: expected JSON, CSV or Parquet", field="body"
         )
-    elif kind == "npz":
-        yield from _npz(path, scratch, form.width, checks, limits)
     else:
-        yield from _raw(path, form.width, checks, options, limits)
+        yield from _npz(path, scratch, form.width, checks, limits)
 
 
 def _npz(path: Path, scratch: Path, dimension: int, checks: RowChecks, limits: FileLimits) -> Iterator[Rows]:
@@ -208,27 +205,6 @@ def _check_matrix(vectors: NDArray[Any], n: int, dimension: int, limits: FileLim
 def _check_rows(n: int, limits: FileLimits) -> None:
     if n > limits.rows:
         raise limits.exceeded("rows", f"the body has {n} rows", "rows")
-
-
-def _raw(
-    path: Path, dimension: int, checks: RowChecks, options: ImportOptions, limits: FileLimits
-) -> Iterator[Rows]:
-    size = path.stat().st_size
-    if not size or size % (4 * dimension):
-        raise InvalidInput(
-            f"the body has {size} bytes, not a whole number of rows of {dimension} float32 "
-            f"({4 * dimension} bytes each)",
-            field="body",
-            expected_dimension=dimension,
-        )
-    n = size // (4 * dimension)
-    _check_rows(n, limits)
-    vectors = np.memmap(path, dtype="<f4", mode="r", shape=(n, dimension))
-    step = min(BATCH_ROWS, max(1, _ARRAY_CELLS // dimension))
-    for start in range(0, n, step):
-        stop = min(start + step, n)
-        ids: list[Any] = [f"{options.prefix}{options.first + row}" for row in range(start, stop)]
-        yield checks.rows(start, ids, _float32(vectors[start:stop]), None, None)
 
 
 def _table(
@@ -415,10 +391,6 @@ def confined_batches(
     has_left: Gone,
 ) -> Generator[Rows, None, None]:
     """Batches as `file_batches` makes them, read by a process of its own; `CallerGone` when the client has left."""
-    if kind == "raw":
-        # Such a body is as large as what it holds.
-        yield from file_batches(kind, path, scratch, form, errors, options, limits)
-        return
     task = {
         "function": "items",
         "kind": kind,

@@ -20,7 +20,7 @@ from pairmark.models.core.missing import is_placeholder, label_of
 from pairmark.models.records.schema import RecordError, Records, Schema, is_plain
 from pairmark.schemas.vectors import UNSEEN
 from pairmark.service.errors import InvalidInput, UnknownItem
-from pairmark.service.galleries.items.metadata import MAX_FIELDS, checked_column, checked_metadata, fields_of
+from pairmark.service.galleries.items.metadata import MAX_FIELDS, checked_metadata, fields_of
 
 Matrix = Any
 """(n, d): float32, or the cells of records."""
@@ -363,11 +363,7 @@ class RowChecks:
         vectors : (n, d) float32 of the right width, or cells.
         bad : what is wrong with a row already, where something is.
         """
-        if bad is None or not any(bad):
-            whole = self._whole(start, ids, vectors, subjects, metadata)
-            if whole is not None:
-                return whole
-        finite = _are_finite(vectors)
+        finite = _are_finite(vectors).tolist()
         positions: list[int] = []
         names: list[str] = []
         row_subjects: list[str | None] = []
@@ -408,33 +404,6 @@ class RowChecks:
             form=self._form,
         )
 
-    def _whole(
-        self, start: int, ids: list[Any], vectors: Any, subjects: list[Any] | None, metadata: list[Any] | None
-    ) -> Rows | None:
-        """The rows where all of them are plain and good, as nearly all bulk rows are; None: look at each."""
-        named = [subject for subject in subjects or () if subject is not None]
-        if not _plain(ids) or not _plain(named) or any(map(_changes, set(named))):
-            return None
-        no_metadata: list[str | None] = [None] * len(ids)
-        metadata_texts = no_metadata if metadata is None else checked_column(metadata)
-        if metadata_texts is None:
-            return None
-        if len(set(ids)) < len(ids) or not self._row_of_id.keys().isdisjoint(ids):
-            return None
-        good_vectors = _contiguous(vectors)
-        if not _are_finite(good_vectors).all():
-            return None
-        places = range(start, start + len(ids))
-        self._row_of_id.update(zip(ids, places, strict=True))
-        return Rows(
-            ids=list(ids),
-            subjects=[None] * len(ids) if subjects is None else list(subjects),
-            vectors=good_vectors,
-            metadata=metadata_texts,
-            places=list(places),
-            form=self._form,
-        )
-
 
 def _are_finite(vectors: Matrix) -> NDArray[np.bool_]:
     if vectors.dtype == object:
@@ -446,24 +415,18 @@ def _contiguous(vectors: Matrix) -> Matrix:
     return np.ascontiguousarray(vectors, dtype=object if vectors.dtype == object else np.float32)
 
 
-def _plain(texts: list[Any]) -> bool:
-    """Whether `id_text` would return each of these as it is; some that it would return are not seen here."""
-    if not all(type(text) is str for text in texts):
-        return False
-    joined = "".join(texts)
-    lengths = [len(text) for text in texts]
-    return (
-        joined.isascii()
-        and joined.isprintable()
-        and min(lengths, default=1) > 0
-        and max(lengths, default=1) <= MAX_ID_BYTES
-        and not ("." in joined and _RELATIVE.search("\n".join(texts)))
-    )
-
-
 def id_text(value: Any, field: str) -> str:
     """An id or subject as it is stored: 1 to 512 bytes of UTF-8 in Unicode's NFC, without control characters,
     characters that set the direction of text, and segments `.` and `..`; whole numbers become text."""
+    # Nearly all are such, and no rule can touch them.
+    if (
+        type(value) is str
+        and value.isascii()
+        and value.isprintable()
+        and 0 < len(value) <= MAX_ID_BYTES
+        and "." not in value
+    ):
+        return value
     if type(value) is not str:
         if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_)):
             return str(int(value))
@@ -493,11 +456,6 @@ def id_text(value: Any, field: str) -> str:
             field=field,
         )
     return text
-
-
-def _changes(subject: str) -> bool:
-    """Whether `subject_text` would change or refuse a plain text."""
-    return subject != subject.strip() or is_placeholder(subject)
 
 
 def subject_text(value: Any, field: str) -> str:
