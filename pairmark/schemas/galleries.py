@@ -379,8 +379,7 @@ class GalleryCalibrationRequest(ProbesRequest):
     keep_probes: bool = Field(
         True,
         description="keep the probes' vectors (never shown; erased with their subject), so that thresholds follow "
-        "every write "
-        "and erasure. Without them, `fpir` is refused once more than a tenth of the gallery has changed",
+        "every write and erasure. Without them, nothing is guaranteed from the first change of the gallery on",
     )
 
 
@@ -409,8 +408,8 @@ class GalleryCalibrationOut(Answer):
     )
     probes_kept: bool = Field(description="whether thresholds follow writes and erasures", examples=[True])
     stale: bool = Field(
-        description="whether to calibrate again: it belongs to another version, or its probes were not kept and more "
-        "than a tenth of the gallery has changed"
+        description="whether to calibrate again: it belongs to another version, or its probes were not kept and the "
+        "gallery has changed"
     )
     warnings: list[str] = Field(description="what to look at before relying on it")
     created_at: str = Field(description="when it was created", examples=["2026-01-31T12:00:00.000Z"])

@@ -58,7 +58,7 @@ def write(url: str, settings: Settings, estimator: MetricSimilarity, turn: int, 
 
 def main(url: str, home: str, rounds: int) -> None:
     """Run the rounds and print what was acknowledged beside what is there."""
-    live_module.TAIL_ROWS, live_module.BLOCK_ROWS = 20, 200
+    live_module.MEMTABLE_ROWS, live_module.SEGMENT_ROWS = 20, 200
     settings = Settings(home=Path(home), database_url=url)
     rng = np.random.default_rng(0)
     estimator = MetricSimilarity().fit(rng.normal(size=(40, WIDTH)), np.repeat(np.arange(8), 5))

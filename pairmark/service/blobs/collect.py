@@ -77,7 +77,7 @@ logger = logging.getLogger("pairmark.backup")
 
 @contextmanager
 def hold_all(db: Database) -> Iterator[None]:
-    """Until the block ends, no blob is deleted, by whatever process; those that lose their rows go at a later tidying.
+    """Until the block ends, no process deletes a blob; those that lose their rows go with a later `collect`.
 
     The hold is renewed while the block runs, and ends within a minute when this process is killed.
     """

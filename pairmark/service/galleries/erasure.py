@@ -16,7 +16,7 @@ from pairmark.service.audit.log import recovered
 from pairmark.service.blobs.local import storage_errors
 from pairmark.service.db import Database
 from pairmark.service.galleries import repository
-from pairmark.service.galleries.index.blocks import GalleryDisk
+from pairmark.service.galleries.index.segments import GalleryDisk
 from pairmark.service.names import beside
 from pairmark.service.processes import is_alive
 from pairmark.service.runtime.catalogue import CatalogueView
@@ -81,7 +81,7 @@ def database_duties(
     Parameters
     ----------
     removed : items and probes. unfinished : why files of the index hold some still; None where none do.
-    log_empty : whether the database's log holds nothing of them any more. clustered : Dask workers search blocks too.
+    log_empty : whether the database's log holds nothing of them any more. clustered : Dask workers search segments too.
     """
     complete = log_empty and unfinished is None
     pending = [
@@ -93,7 +93,9 @@ def database_duties(
             "there"
         )
     if clustered:
-        pending.append("Dask workers mask it at their next search, and let go of its block within 15 seconds")
+        pending.append(
+            "Dask workers mask it at their next search, and let go of its segment within 15 seconds"
+        )
     if not sqlite:
         complete = not removed
         pending.append(

@@ -42,7 +42,12 @@ from pairmark.service.galleries import repository
 from pairmark.service.galleries.calibration import probe_repository
 from pairmark.service.galleries.calibration.kept_probes import erase_probes
 from pairmark.service.galleries.erasure import database_duties, keeping_rows, remove_rows, sweep, workspace
-from pairmark.service.galleries.index.live_gallery import BLOCK_ROWS, TAIL_ROWS, LiveGallery, OpenGalleries
+from pairmark.service.galleries.index.live_gallery import (
+    MEMTABLE_ROWS,
+    SEGMENT_ROWS,
+    LiveGallery,
+    OpenGalleries,
+)
 from pairmark.service.galleries.items import item_repository
 from pairmark.service.galleries.items.rows import (
     ItemForm,
@@ -197,7 +202,7 @@ class Galleries:
                 before = {} if state is None else {"model": f"{state.model}:{state.version}", **before}
             repository.remove_gallery(session, row.id)
             record(session, self.database.now(session), "gallery.delete", f"gallery:{name}", before=before)
-        self.views.forget(row.key)
+        self.views.evict(row.key)
         try:
             self.views.disk(row).drop()
             remove_rows(self.database, row.id)
@@ -226,7 +231,7 @@ class Galleries:
                 errors.warn_of(rows)
                 if version is not None:
                     self._index_meanwhile(state, version)
-        if version is not None and n_stored > TAIL_ROWS:
+        if version is not None and n_stored > MEMTABLE_ROWS:
             self._index_meanwhile(self.state(name), version, at_once=True)
         if not n_stored and errors.count:
             first = errors.items[0]
@@ -266,11 +271,11 @@ class Galleries:
             return
         live = self.views.live(state, version.estimator)
         # Few rows are the next search's own affair.
-        if at_once and live.pending(state.seq) > TAIL_ROWS:
+        if at_once and live.pending(state.seq) > MEMTABLE_ROWS:
             self.views.in_background(live, lambda: self._follow(live, state, version))
-        elif live.pending(state.seq) >= BLOCK_ROWS:
-            # Not tidied either: a request that waits for the last rows would wait for that too.
-            self.views.in_background(live, live.fill, tidy=False)
+        elif live.pending(state.seq) >= SEGMENT_ROWS:
+            # Not compacted either: a request that waits for the last rows would wait for that too.
+            self.views.in_background(live, live.flush, compact=False)
 
     def _follow(self, live: LiveGallery, state: GalleryState, version: LoadedVersion) -> None:
         live.view(state.seq)
@@ -336,10 +341,10 @@ class Galleries:
         # search.
         unfinished = None
         try:
-            blocks = self.views.disk(state).drop_holders(ids or ([] if id is None else spellings(id)))
+            segments = self.views.disk(state).drop_holders(ids or ([] if id is None else spellings(id)))
         except OSError as error:
             # The rows are gone for good, which the receipt has to say.
-            blocks, unfinished = 0, error.strerror or type(error).__name__
+            segments, unfinished = 0, error.strerror or type(error).__name__
         log_empty = self.database.truncate_log()
         for live in self.views.of(state.key):
             self.views.in_background(live, partial(live.view, state.seq + 1))
@@ -358,7 +363,7 @@ class Galleries:
             subject=subject,
             items=len(ids),
             probes=probes,
-            index_blocks=blocks,
+            index_blocks=segments,
             database="sqlite" if self.database.is_sqlite else "postgresql",
             database_complete=complete,
             pending=pending,

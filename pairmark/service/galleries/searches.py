@@ -21,7 +21,6 @@ from pairmark.service.decision_codes import DECISIONS, DecisionCode
 from pairmark.service.errors import InvalidInput, TooLarge, UnknownItem
 from pairmark.service.galleries.calibration.thresholds import MAX_TEMPLATES, Thresholds
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.index.blocks import IndexBlock
 from pairmark.service.galleries.index.gallery_view import (
     GalleryView,
     ItemHit,
@@ -31,6 +30,7 @@ from pairmark.service.galleries.index.gallery_view import (
     owner_of,
     scores_candidates,
 )
+from pairmark.service.galleries.index.segments import Segment
 from pairmark.service.galleries.items import item_repository
 from pairmark.service.galleries.items.metadata import parse_filter
 from pairmark.service.galleries.items.rows import Matrix, StoredRows, checked_id, form_of, refuse_wholes
@@ -131,7 +131,7 @@ class Searches:
         self._galleries = galleries
         self._thresholds = thresholds
         self._settings = settings
-        self._alike: WeakKeyDictionary[IndexBlock, tuple[RowRanges, NDArray[np.bool_] | None]] = (
+        self._alike: WeakKeyDictionary[Segment, tuple[RowRanges, NDArray[np.bool_] | None]] = (
             WeakKeyDictionary()
         )
         self.served_by: dict[str, str] = {}
@@ -220,7 +220,7 @@ class Searches:
                 like=like if n_unlike else None,
                 other_search=self._galleries.views.cluster_search(state, conditions, view.seq),
             )
-        self._galleries.views.tidy_later(live)
+        self._galleries.views.compact_later(live)
         unlike = np.empty(0, dtype=np.bool_) if like is None or ranges is None else ranges.unlike(queries)
         if like is not None and looked_at is not None:
             looked_at.append((queries, unlike if unlike.size else None))
@@ -242,18 +242,18 @@ class Searches:
         present_facts = {name: fact for name, fact in facts.items() if fact is not None}
         return to_json({"model": version.public, "results": results, **present_facts}), sum(map(len, hits))
 
-    def _like(self, ranges: RowRanges, block: IndexBlock) -> NDArray[np.bool_] | None:
-        """Which rows of a block are like those of the calibration; None: all. Looked at once a block."""
-        known = self._alike.get(block)
+    def _like(self, ranges: RowRanges, segment: Segment) -> NDArray[np.bool_] | None:
+        """Which rows of a segment are like those of the calibration; None: all. Looked at once a segment."""
+        known = self._alike.get(segment)
         if known is None or known[0] is not ranges:
-            vectors: Any = getattr(block.index, "vectors", ())
+            vectors: Any = getattr(segment.index, "vectors", ())
             flags = [
                 ranges.unlike(np.array(vectors[at : at + CHECKED_ROWS], dtype=np.float32))
                 for at in range(0, len(vectors), CHECKED_ROWS)
             ]
             known = ranges, None
             if any(part.size for part in flags):
-                sizes = [min(CHECKED_ROWS, len(block) - at * CHECKED_ROWS) for at in range(len(flags))]
+                sizes = [min(CHECKED_ROWS, len(segment) - at * CHECKED_ROWS) for at in range(len(flags))]
                 known = (
                     ranges,
                     ~np.concatenate(
@@ -263,7 +263,7 @@ class Searches:
                         ]
                     ),
                 )
-            self._alike[block] = known
+            self._alike[segment] = known
         return known[1]
 
     def _candidates(self, view: GalleryView, k: int) -> dict[str, int] | None:
@@ -347,7 +347,7 @@ def _count_unlike(view: GalleryView, like: Likeness) -> int:
     """How many items of a gallery are unlike those of the calibration."""
     n = 0
     for part in view.all_parts:
-        alike = like(part.block)
+        alike = like(part.segment)
         if alike is not None:
             n += int((~alike if part.alive is None else part.alive & ~alike).sum())
     return n
@@ -357,10 +357,10 @@ def _unlike_owners(view: GalleryView, like: Likeness) -> set[Owner]:
     """Whose such items are: a subject with one of them is unlike as a whole."""
     owners = set()
     for part in view.all_parts:
-        alike = like(part.block)
+        alike = like(part.segment)
         if alike is not None:
             rows = np.flatnonzero(~alike if part.alive is None else part.alive & ~alike).tolist()
-            owners |= {owner_of(part.block.subject(row), part.block.ids[row]) for row in rows}
+            owners |= {owner_of(part.segment.subject(row), part.segment.ids[row]) for row in rows}
     return owners
 
 

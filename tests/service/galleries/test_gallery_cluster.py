@@ -17,7 +17,7 @@ import pytest
 from pairmark.service.blobs import open_blobs
 from pairmark.service.db import Database
 from pairmark.service.galleries import Galleries
-from pairmark.service.galleries.index import cluster_search
+from pairmark.service.galleries.index import cluster as cluster_search
 from pairmark.service.galleries.index import live_gallery as live_module
 from pairmark.service.galleries.items.metadata import parse_filter
 from pairmark.service.galleries.items.rows import RowErrors
@@ -89,8 +89,8 @@ def world(
 
 @pytest.fixture
 def galleries(world: tuple[Deployment, Cluster], monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
-    monkeypatch.setattr(live_module, "BLOCK_ROWS", 100)
-    monkeypatch.setattr(live_module, "TAIL_ROWS", 30)
+    monkeypatch.setattr(live_module, "SEGMENT_ROWS", 100)
+    monkeypatch.setattr(live_module, "MEMTABLE_ROWS", 30)
     monkeypatch.setattr(cluster_search, "LEAST_ROWS", 1)
     deployment, cluster = world
     made = Galleries(

@@ -29,8 +29,8 @@ class Killed(BaseException):
 
 @pytest.fixture
 def galleries(settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
-    monkeypatch.setattr(live_module, "BLOCK_ROWS", 50)
-    monkeypatch.setattr(live_module, "TAIL_ROWS", 5)
+    monkeypatch.setattr(live_module, "SEGMENT_ROWS", 50)
+    monkeypatch.setattr(live_module, "MEMTABLE_ROWS", 5)
     add_model(database, 1)
     made = Galleries(database, settings)
     yield made
@@ -88,9 +88,9 @@ def test_nothing_of_an_erased_subject_is_left(
     # The view lets go of it, makes its blocks anew, and they hold nothing either.
     view = live.view(galleries.state("g").seq)
     assert all(hit.id != "id-of-anna" for hit in view.search(secret[None], 200)[0])
-    while live.tidy():
+    while live.compact():
         pass
-    assert not live.untidy()
+    assert not live.needs_compaction()
     assert holds(settings.home, *needles) == []
     assert len(live.view(0).search(secret[None], 500)[0]) == (120 if in_tail else 150)
 

@@ -47,8 +47,8 @@ def model() -> FellegiSunter:
 
 @pytest.fixture
 def galleries(settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
-    monkeypatch.setattr(live_module, "BLOCK_ROWS", 64)
-    monkeypatch.setattr(live_module, "TAIL_ROWS", 16)
+    monkeypatch.setattr(live_module, "SEGMENT_ROWS", 64)
+    monkeypatch.setattr(live_module, "MEMTABLE_ROWS", 16)
     add_model(database, 1, 2)
     made = Galleries(database, settings)
     yield made

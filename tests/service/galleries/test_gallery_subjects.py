@@ -29,8 +29,8 @@ ESTIMATORS: dict[str, Any] = {
 
 @pytest.fixture
 def galleries(settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
-    monkeypatch.setattr(live_module, "BLOCK_ROWS", 12)
-    monkeypatch.setattr(live_module, "TAIL_ROWS", 5)
+    monkeypatch.setattr(live_module, "SEGMENT_ROWS", 12)
+    monkeypatch.setattr(live_module, "MEMTABLE_ROWS", 5)
     monkeypatch.setattr(gallery_view, "TOUCHED", 3)
     add_model(database, 1, 2)
     made = Galleries(database, settings)
@@ -66,7 +66,7 @@ def test_every_interleaving_gives_what_scoring_everybody_gives(galleries: Galler
     truth: dict[str, Any] = {}
     for _ in range(25):
         step = random.choice(
-            ["upsert", "upsert", "erase", "subject", "tidy", "restart"], p=[0.3, 0.2, 0.2, 0.1, 0.1, 0.1]
+            ["upsert", "upsert", "erase", "subject", "compact", "restart"], p=[0.3, 0.2, 0.2, 0.1, 0.1, 0.1]
         )
         if step == "upsert":
             new = {
@@ -87,8 +87,8 @@ def test_every_interleaving_gives_what_scoring_everybody_gives(galleries: Galler
             whose = str(random.choice(["a", "b"]))
             galleries.erase("g", NOTHING, subject=whose)
             truth = {name: item for name, item in truth.items() if item[1] != whose}
-        elif step == "tidy":
-            while live.tidy():
+        elif step == "compact":
+            while live.compact():
                 pass
         elif step == "restart":
             live = LiveGallery(galleries.database, galleries.views.disk(state), state, estimator)

@@ -48,8 +48,8 @@ def estimators() -> dict[str, Any]:
 
 @pytest.fixture
 def galleries(settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
-    monkeypatch.setattr(live_module, "BLOCK_ROWS", 12)
-    monkeypatch.setattr(live_module, "TAIL_ROWS", 5)
+    monkeypatch.setattr(live_module, "SEGMENT_ROWS", 12)
+    monkeypatch.setattr(live_module, "MEMTABLE_ROWS", 5)
     monkeypatch.setattr(gallery_view, "TOUCHED", 6)
     add_model(database, 1)
     made = Galleries(database, settings)

@@ -38,9 +38,9 @@ def estimators() -> dict[str, Any]:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks so small that a few writes make several."""
-    monkeypatch.setattr(live_module, "BLOCK_ROWS", 12)
-    monkeypatch.setattr(live_module, "TAIL_ROWS", 5)
+    """Segments so small that a few writes make several."""
+    monkeypatch.setattr(live_module, "SEGMENT_ROWS", 12)
+    monkeypatch.setattr(live_module, "MEMTABLE_ROWS", 5)
 
 
 @pytest.fixture
@@ -77,8 +77,8 @@ STEPS = st.lists(
         st.tuples(st.just("erase"), st.sampled_from(IDS)),
         st.tuples(st.just("subject"), st.sampled_from(["a", "b", "c"])),
         st.tuples(st.just("look"), st.integers(0, 1)),
-        st.tuples(st.just("tidy"), st.integers(0, 1)),
-        st.tuples(st.just("fill"), st.integers(0, 1)),
+        st.tuples(st.just("compact"), st.integers(0, 1)),
+        st.tuples(st.just("flush"), st.integers(0, 1)),
         st.tuples(st.just("restart"), st.integers(0, 1)),
     ),
     min_size=4,
@@ -142,10 +142,10 @@ def test_every_interleaving_gives_what_brute_force_gives(
                 pair[argument] = LiveGallery(
                     galleries.database, galleries.views.disk(state), state, estimator
                 )
-            elif what == "fill":
-                pair[argument].fill()
-            elif what == "tidy":
-                while pair[argument].tidy():
+            elif what == "flush":
+                pair[argument].flush()
+            elif what == "compact":
+                while pair[argument].compact():
                     pass
             else:
                 view = pair[argument].view(galleries.state(name).seq)
@@ -158,7 +158,7 @@ def test_every_interleaving_gives_what_brute_force_gives(
                         estimator, truth, query, k, by_subject=by_subject
                     )
         for other in pair:
-            while other.tidy():
+            while other.compact():
                 pass
         galleries.delete(name)
         assert not galleries.views.disk(state).path.exists()
@@ -210,7 +210,7 @@ def test_filters_choose_before_ranking(galleries: Galleries, estimators: dict[st
             parse_filter(wrong, state.fields)
 
 
-def test_blocks_are_merged_and_survive_damage(
+def test_segments_are_merged_and_survive_damage(
     galleries: Galleries, estimators: dict[str, Any], small: None
 ) -> None:
     rng = np.random.default_rng(2)
@@ -224,20 +224,20 @@ def test_blocks_are_merged_and_survive_damage(
         galleries.write("g", [rows(new)], RowErrors(), None)
         truth.update(new)
         live.view(galleries.state("g").seq)
-        while live.tidy():
+        while live.compact():
             pass
-    folders = [path for path in live.blocks.path.iterdir() if not path.name.startswith(".")]
+    folders = [path for path in live.segments.path.iterdir() if not path.name.startswith(".")]
     assert 0 < len(folders) <= 10
-    damaged: list[Path] = [folders[0] / "block.json", folders[-1] / "index" / "manifest.json"]
+    damaged: list[Path] = [folders[0] / "segment.json", folders[-1] / "index" / "manifest.json"]
     damaged[0].write_text("{")
     if damaged[1].exists():
         damaged[1].write_text("{}")
-    (live.blocks.path / ".part-left").mkdir()
+    (live.segments.path / ".part-left").mkdir()
     fresh = LiveGallery(galleries.database, galleries.views.disk(state), state, estimator)
     query = rng.normal(size=WIDTH).astype(np.float32)
     hits = fresh.view(galleries.state("g").seq).search(query[None], 60)[0]
     assert [(hit.id, hit.subject, hit.score) for hit in hits] == brute(estimator, truth, query, 60)
-    assert not list(live.blocks.path.glob(".part-*"))
+    assert not list(live.segments.path.glob(".part-*"))
 
 
 def test_a_gallery_moves_to_another_version_while_the_first_serves(

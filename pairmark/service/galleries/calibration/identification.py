@@ -35,12 +35,10 @@ from pairmark.service.galleries.calibration import probe_repository
 from pairmark.service.galleries.calibration.kept_probes import KeptProbes, score_columns
 from pairmark.service.galleries.calibration.thresholds import (
     MAX_KEPT_BYTES,
-    ProbeUpdate,
-    SubjectProbeUpdate,
     calibration_of,
+    updated,
 )
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.index.gallery_view import GalleryView
 from pairmark.service.galleries.items import item_repository
 from pairmark.service.galleries.items.rows import (
     ItemForm,
@@ -240,13 +238,14 @@ class Identification:
             )
         aggregation = None if request.aggregation is None else version.aggregation(request.aggregation)
         view = self._galleries.views.live(state, version.estimator).view(state.seq)
-        probe_set = self._searched(state, version, probes, aggregation, view)
+        unsearched = KeptProbes.unsearched(probes.subjects, probes.vectors, aggregation)
+        probe_set = updated(self._galleries, state, version, unsearched, view)
         calibration = probe_set.calibration
         keeps = request.keep_probes and sum(map(len, probes.bodies)) <= MAX_KEPT_BYTES
         if request.keep_probes and not keeps:
             warnings.append(
-                f"the probes take more than {MAX_KEPT_BYTES >> 20} MiB and are not kept: the threshold does not follow "
-                "the gallery, and is refused once more than a tenth of it has changed"
+                f"the probes take more than {MAX_KEPT_BYTES >> 20} MiB and are not kept: nothing is guaranteed "
+                "from the first change of the gallery on"
             )
 
         def make(session: Session) -> GalleryCalibrationRow:
@@ -280,19 +279,6 @@ class Identification:
         if row is None:
             raise UnknownCalibration(f"gallery {name!r} has no calibration {id[:64]!r}", field="calibration")
         return calibration_out(state, row)
-
-    def _searched(
-        self,
-        state: GalleryState,
-        version: LoadedVersion,
-        probes: Probes,
-        aggregation: str | None,
-        view: GalleryView,
-    ) -> KeptProbes:
-        """The probes with their scores in a view of the gallery."""
-        fresh = KeptProbes.unsearched(probes.subjects, probes.vectors, aggregation)
-        way = ProbeUpdate if aggregation is None else SubjectProbeUpdate
-        return way(self._galleries, state, version, fresh, view).run()
 
     def _store(
         self, state: GalleryState, make: Callable[[Session], GalleryCalibrationRow], ending: Ending | None

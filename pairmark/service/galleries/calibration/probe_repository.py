@@ -24,6 +24,19 @@ class CalibrationHead:
     keeps_probes: bool
 
 
+_HEAD = select(
+    GalleryCalibrationRow.id,
+    GalleryCalibrationRow.seq,
+    GalleryCalibrationRow.revision,
+    GalleryCalibrationRow.kept.is_not(None),
+)
+
+
+def head_of(session: Session, id: str) -> CalibrationHead | None:
+    row = session.execute(_HEAD.where(GalleryCalibrationRow.id == id)).first()
+    return None if row is None else CalibrationHead(*row)
+
+
 def newest_head(
     session: Session, state: GalleryState, aggregation: str | None = None
 ) -> CalibrationHead | None:
@@ -31,9 +44,8 @@ def newest_head(
     subjects by an aggregation."""
     table = GalleryCalibrationRow
     newest = (
-        select(table.id, table.seq, table.revision, table.kept.is_not(None))
-        .where(table.gallery_id == state.id, table.model_id == state.model_id, table.version == state.version)
-        .where(table.aggregation.is_not_distinct_from(aggregation))
+        _HEAD.where(table.gallery_id == state.id, table.model_id == state.model_id)
+        .where(table.version == state.version, table.aggregation.is_not_distinct_from(aggregation))
         .order_by(table.created_at.desc(), table.id)
     )
     row = session.execute(newest.limit(1)).first()
@@ -44,12 +56,6 @@ def find_calibration(session: Session, gallery_id: int, id: str) -> GalleryCalib
     askable = id.isascii() and id.isalnum() and len(id) <= 32
     row = session.get(GalleryCalibrationRow, id) if askable else None
     return row if row is not None and row.gallery_id == gallery_id else None
-
-
-def revision_of(session: Session, calibration_id: str) -> int | None:
-    """How often probes of a calibration were erased; None: it keeps none."""
-    table = GalleryCalibrationRow
-    return session.scalar(select(table.revision).where(table.id == calibration_id, table.kept.is_not(None)))
 
 
 def add_probes(
@@ -104,12 +110,6 @@ def subjects_of(session: Session, calibration_id: str) -> list[str]:
     probe = GalleryProbe
     subjects = select(probe.subject).where(probe.calibration_id == calibration_id).order_by(probe.place)
     return list(session.scalars(subjects))
-
-
-def subjects(session: Session, gallery_id: int) -> list[str]:
-    """Different subjects of the probes that a gallery's calibrations keep."""
-    probe = GalleryProbe
-    return list(session.scalars(select(probe.subject).where(probe.gallery_id == gallery_id).distinct()))
 
 
 def remove_probes(session: Session, calibration_id: str, subject: str) -> int:

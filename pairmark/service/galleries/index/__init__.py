@@ -1,1 +1,1 @@
-"""The index of a gallery: blocks, the view of one moment, and exact search in it."""
+"""The index of a gallery: segments, the view of one moment, and exact search in it."""

@@ -16,7 +16,7 @@ from pairmark.models.core.arrays import Bool, Float32
 from pairmark.models.core.search.index import SearchLimits, merge_top_k
 from pairmark.models.core.subjects import SampleSets, SubjectIndex
 from pairmark.service.errors import SearchTooLong, TooLarge
-from pairmark.service.galleries.index.blocks import IndexBlock, make_block
+from pairmark.service.galleries.index.segments import Segment, make_segment
 from pairmark.service.galleries.items.metadata import Filter, choose
 from pairmark.service.galleries.items.rows import Matrix, StoredRows
 from pairmark.service.runtime.vectors import check_finite
@@ -34,25 +34,27 @@ def owner_of(subject: str | None, id: str) -> Owner:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Part:
-    """A block and which of its rows are current (None: all), up to the write with number ``as_of``."""
+    """A segment and which of its rows are current (None: all), up to the write with number ``as_of``."""
 
-    block: IndexBlock
+    segment: Segment
     as_of: int
     alive: Bool | None = None
 
     @property
     def n_alive(self) -> int:
-        return len(self.block) if self.alive is None else int(np.count_nonzero(self.alive))
+        return len(self.segment) if self.alive is None else int(np.count_nonzero(self.alive))
 
     def without(self, rows: NDArray[np.int64]) -> Part:
-        alive = np.ones(len(self.block), dtype=np.bool_) if self.alive is None else self.alive.copy()
+        if not rows.size or (self.alive is not None and not self.alive[rows].any()):
+            return self
+        alive = np.ones(len(self.segment), dtype=np.bool_) if self.alive is None else self.alive.copy()
         alive[rows] = False
-        return Part(self.block, self.as_of, alive)
+        return Part(self.segment, self.as_of, alive)
 
 
 @dataclass(frozen=True, slots=True)
-class TailItem:
-    """An item too young for a block."""
+class MemtableItem:
+    """An item too young for a segment."""
 
     seq: int
     subject: str | None
@@ -70,64 +72,69 @@ class ItemHit:
 
 
 MaskedParts = Sequence[tuple[Part, Bool | None]]
-MaskedBlocks = Sequence[tuple[IndexBlock, Bool | None]]
+MaskedSegments = Sequence[tuple[Segment, Bool | None]]
 """Each with which of its rows may be found; None: all."""
 Search = Callable[[Matrix, int], list[list[ItemHit]]]
-Likeness = Callable[[IndexBlock], Bool | None]
-"""Which rows of a block are like those of the calibration; None: all."""
+Likeness = Callable[[Segment], Bool | None]
+"""Which rows of a segment are like those of the calibration; None: all."""
 OtherSearch = Callable[
     [MaskedParts, Matrix, int, np.float32 | None, float | None], tuple[list[list[ItemHit]], MaskedParts]
 ]
-"""Blocks with masks, queries, k, the score to beat and a deadline -> the best of those that it searched (nothing, where
-it searched none), and the blocks that are left."""
+"""Segments with masks, queries, k, the score to beat and a deadline -> the best of those that it searched (nothing,
+where it searched none), and the segments that are left."""
 
 
 class GalleryView:
-    """Blocks and a small tail: everything that was written up to ``seq``. Never changes."""
+    """Segments and a memtable: everything that was written up to ``seq``. Never changes."""
 
     def __init__(
-        self, estimator: Any, seq: int, parts: tuple[Part, ...], tail: dict[str, TailItem], n_features: int
+        self,
+        estimator: Any,
+        seq: int,
+        parts: tuple[Part, ...],
+        memtable: dict[str, MemtableItem],
+        n_features: int,
     ) -> None:
         self.estimator = estimator
         self.seq = seq
         self.parts = parts
-        self._tail = tail
+        self.memtable = memtable
         self._n_features = n_features
 
     @cached_property
     def all_parts(self) -> tuple[Part, ...]:
-        """The blocks, and the tail as one."""
-        if not self._tail:
+        """The segments, and the memtable as one."""
+        if not self.memtable:
             return self.parts
         rows = StoredRows(
-            seqs=np.array([item.seq for item in self._tail.values()], dtype=np.int64),
-            ids=list(self._tail),
-            subjects=[item.subject for item in self._tail.values()],
-            vectors=np.stack([item.vector for item in self._tail.values()]),
-            metadata=[item.metadata for item in self._tail.values()],
+            seqs=np.array([item.seq for item in self.memtable.values()], dtype=np.int64),
+            ids=list(self.memtable),
+            subjects=[item.subject for item in self.memtable.values()],
+            vectors=np.stack([item.vector for item in self.memtable.values()]),
+            metadata=[item.metadata for item in self.memtable.values()],
         )
-        block = make_block(self.estimator, [rows], self._n_features, low=-1, high=-1, as_of=self.seq)
-        return (*self.parts, Part(block, self.seq))
+        segment = make_segment(self.estimator, [rows], self._n_features, low=-1, high=-1, as_of=self.seq)
+        return (*self.parts, Part(segment, self.seq))
 
     @cached_property
     def n_items(self) -> int:
-        return sum(part.n_alive for part in self.parts) + len(self._tail)
+        return sum(part.n_alive for part in self.parts) + len(self.memtable)
 
     def holds(self, seqs: NDArray[np.int64]) -> Bool:
         """Which of the rows that were written under these numbers can still be found."""
         present = np.zeros(seqs.shape, dtype=np.bool_)
         for part in self.all_parts:
-            block = part.block
-            if not len(block):
+            segment = part.segment
+            if not len(segment):
                 continue
-            at = np.minimum(np.searchsorted(block.seqs, seqs), len(block) - 1)
-            here = block.seqs[at] == seqs
-            present |= here if part.alive is None else here & part.alive[block.order[at]]
+            at = np.minimum(np.searchsorted(segment.seqs, seqs), len(segment) - 1)
+            here = segment.seqs[at] == seqs
+            present |= here if part.alive is None else here & part.alive[segment.order[at]]
         return present
 
-    def tail_keys(self) -> set[Owner]:
-        """Whose the items of the tail are."""
-        return {owner_of(item.subject, name) for name, item in self._tail.items()}
+    def memtable_owners(self) -> set[Owner]:
+        """Whose the items of the memtable are."""
+        return {owner_of(item.subject, name) for name, item in self.memtable.items()}
 
     def search(
         self,
@@ -150,9 +157,9 @@ class GalleryView:
         above : only scores strictly above it.
         by_subject : one item a subject; items without one stand for themselves.
         deadline : monotonic time after which it is given up.
-        other_search : who searches some of the blocks instead; it must be None with ``after``.
+        other_search : who searches some of the segments instead; it must be None with ``after``.
         after : only items that were written under a greater sequence number.
-        like : which rows of a block may be found; None: all.
+        like : which rows of a segment may be found; None: all.
         """
         masks = [self._mask(part, conditions, after, like) for part in self.all_parts]
         parts_to_search = [
@@ -161,7 +168,8 @@ class GalleryView:
             if mask is None or mask.any()
         ]
         n = sum(
-            len(part.block) if mask is None else int(np.count_nonzero(mask)) for part, mask in parts_to_search
+            len(part.segment) if mask is None else int(np.count_nonzero(mask))
+            for part, mask in parts_to_search
         )
         if not n:
             return [[] for _ in queries]
@@ -172,8 +180,8 @@ class GalleryView:
                 if other_search is None
                 else other_search(parts_to_search, batch, k, above, deadline)
             )
-            blocks = [(part.block, mask) for part, mask in remaining]
-            local_hits = best_of_blocks(self.estimator, batch, k, blocks, above, deadline)
+            segments = [(part.segment, mask) for part, mask in remaining]
+            local_hits = best_of_segments(self.estimator, batch, k, segments, above, deadline)
             if not hits:
                 return local_hits
             pairs = zip(hits, local_hits, strict=True)
@@ -189,15 +197,15 @@ class GalleryView:
         return hits
 
     def _mask(self, part: Part, conditions: Filter, after: int, like: Likeness | None) -> Bool | None:
-        block = part.block
-        if not len(block) or block.seqs[-1] <= after:
-            return np.zeros(len(block), dtype=np.bool_)
-        mask = choose(block.columns, len(block), conditions)
-        if block.seqs[0] <= after:
-            young = np.zeros(len(block), dtype=np.bool_)
-            young[block.order[np.searchsorted(block.seqs, after, side="right") :]] = True
+        segment = part.segment
+        if not len(segment) or segment.seqs[-1] <= after:
+            return np.zeros(len(segment), dtype=np.bool_)
+        mask = choose(segment.columns, len(segment), conditions)
+        if segment.seqs[0] <= after:
+            young = np.zeros(len(segment), dtype=np.bool_)
+            young[segment.order[np.searchsorted(segment.seqs, after, side="right") :]] = True
             mask = young if mask is None else mask & young
-        alike = None if like is None else like(block)
+        alike = None if like is None else like(segment)
         if alike is not None:
             mask = alike if mask is None else mask & alike
         if part.alive is None:
@@ -220,26 +228,26 @@ def _best_subjects(best: Search, query: Matrix, k: int, n: int) -> list[ItemHit]
         n_wanted = min(4 * n_wanted, n)
 
 
-def best_of_blocks(
+def best_of_segments(
     estimator: Any,
     queries: Matrix,
     k: int,
-    blocks: MaskedBlocks,
+    segments: MaskedSegments,
     above: np.float32 | None,
     deadline: float | None,
 ) -> list[list[ItemHit]]:
-    """The k best rows of some blocks together, of each query: best first, ties by id. Masks say which rows may be
+    """The k best rows of some segments together, of each query: best first, ties by id. Masks say which rows may be
     found; None: all. Of many records, a model that compares cells scores the candidates of each query only."""
     n_candidates = scores_candidates(estimator)
-    n = sum(len(block) if mask is None else int(np.count_nonzero(mask)) for block, mask in blocks)
+    n = sum(len(segment) if mask is None else int(np.count_nonzero(mask)) for segment, mask in segments)
     if n_candidates and n > estimator.max_scored:
         hits = []
         for at in range(len(queries)):
             query = queries[at : at + 1]
-            candidate_blocks = candidates_of(estimator, query, max(n_candidates, k), blocks)
-            hits += _best_of_rows(estimator, query, k, candidate_blocks, above, deadline)
+            candidate_segments = candidates_of(estimator, query, max(n_candidates, k), segments)
+            hits += _best_of_rows(estimator, query, k, candidate_segments, above, deadline)
         return hits
-    return _best_of_rows(estimator, queries, k, blocks, above, deadline)
+    return _best_of_rows(estimator, queries, k, segments, above, deadline)
 
 
 def scores_candidates(estimator: Any) -> int:
@@ -248,37 +256,37 @@ def scores_candidates(estimator: Any) -> int:
 
 
 def candidates_of(
-    estimator: Any, query: Matrix, n: int, blocks: MaskedBlocks
-) -> list[tuple[IndexBlock, Bool | None]]:
-    """The blocks that hold candidates for one record, each with a mask of them: the ``n`` that share most with it,
+    estimator: Any, query: Matrix, n: int, segments: MaskedSegments
+) -> list[tuple[Segment, Bool | None]]:
+    """The segments that hold candidates for one record, each with a mask of them: the ``n`` that share most with it,
     ties by id."""
-    indices, masks = [block.index for block, _ in blocks], [mask for _, mask in blocks]
+    indices, masks = [segment.index for segment, _ in segments], [mask for _, mask in segments]
     merged = merge_top_k(
-        estimator.candidates(query, n, indices, masks), n, [block.ids for block, _ in blocks]
+        estimator.candidates(query, n, indices, masks), n, [segment.ids for segment, _ in segments]
     )
-    candidate_blocks: list[tuple[IndexBlock, Bool | None]] = []
-    for at, (block, _) in enumerate(blocks):
+    candidate_segments: list[tuple[Segment, Bool | None]] = []
+    for at, (segment, _) in enumerate(segments):
         rows = merged.row[0][merged.part[0] == at]
         if rows.size:
-            mask = np.zeros(len(block), dtype=np.bool_)
+            mask = np.zeros(len(segment), dtype=np.bool_)
             mask[rows] = True
-            candidate_blocks.append((block, mask))
-    return candidate_blocks
+            candidate_segments.append((segment, mask))
+    return candidate_segments
 
 
 def _best_of_rows(
     estimator: Any,
     queries: Matrix,
     k: int,
-    blocks: MaskedBlocks,
+    segments: MaskedSegments,
     above: np.float32 | None,
     deadline: float | None,
 ) -> list[list[ItemHit]]:
-    if not blocks:
+    if not segments:
         return [[] for _ in queries]
     results = []
     best_scores = np.empty((len(queries), 0), dtype=np.float32)
-    for block, mask in blocks:
+    for segment, mask in segments:
         if deadline is not None and time.monotonic() > deadline:
             raise SearchTooLong("the search took longer than a request may; send fewer queries at a time")
         floor = above
@@ -286,14 +294,14 @@ def _best_of_rows(
             # What is below every query's k-th best so far cannot be among the best; what equals it may, by its id.
             k_th_best = np.nextafter(best_scores[:, :k].min(), np.float32(-np.inf), dtype=np.float32)
             floor = k_th_best if floor is None else max(floor, k_th_best)
-        rows, scores = estimator.top_k(queries, block.index, k, allowed=mask, above=floor)
+        rows, scores = estimator.top_k(queries, segment.index, k, allowed=mask, above=floor)
         check_finite(np.where(rows < 0, 0, scores), noun="query", what="score", field="queries")
         results.append((rows, scores))
         best_scores = -np.sort(-np.concatenate([best_scores, scores], axis=1), axis=1)[:, :k]
-    merged = merge_top_k(results, k, [block.ids for block, _ in blocks])
+    merged = merge_top_k(results, k, [segment.ids for segment, _ in segments])
     return [
         [
-            ItemHit(blocks[at][0].ids[row], blocks[at][0].subject(row), score)
+            ItemHit(segments[at][0].ids[row], segments[at][0].subject(row), score)
             for at, row, score in zip(parts, rows, scores, strict=True)
             if at >= 0
         ]
@@ -356,7 +364,7 @@ class SubjectTemplates:
 def templates_of(
     estimator: Any, aggregation: str, parts: Iterable[Part], n: int, owners: set[Owner] | None = None
 ) -> SubjectTemplates:
-    """Subjects of some blocks' live rows; of some ``owners`` only."""
+    """Subjects of some segments' live rows; of some ``owners`` only."""
     if n > MAX_ITEMS:
         raise TooLarge(
             f"the gallery has {n} items; subjects of at most {MAX_ITEMS} are searched as wholes",
@@ -365,24 +373,24 @@ def templates_of(
     keys: dict[Owner, int] = {}
     codes, vectors = [], []
     for part in parts:
-        block = part.block
-        if not len(block):
+        segment = part.segment
+        if not len(segment):
             continue
-        rows = np.arange(len(block)) if part.alive is None else np.flatnonzero(part.alive)
-        of_names = [("subject", block.names[at]) for at in range(len(block.names))]
+        rows = np.arange(len(segment)) if part.alive is None else np.flatnonzero(part.alive)
+        of_names = [("subject", segment.names[at]) for at in range(len(segment.names))]
         if owners is not None:
             is_wanted = np.array([key in owners for key in of_names] + [True], dtype=np.bool_)
             # The last place is that of code -1: items that stand for themselves are looked up one by one.
-            rows = rows[is_wanted[block.subjects[rows]]]
-            rows = np.array([row for row in rows.tolist() if _key(block, row) in owners], dtype=np.intp)
-        own = np.asarray(block.subjects)[rows]
+            rows = rows[is_wanted[segment.subjects[rows]]]
+            rows = np.array([row for row in rows.tolist() if _key(segment, row) in owners], dtype=np.intp)
+        own = np.asarray(segment.subjects)[rows]
         code = np.empty(rows.size, dtype=np.int64)
         place = np.array([keys.setdefault(key, len(keys)) for key in of_names], dtype=np.int64)
         code[own >= 0] = place[own[own >= 0]]
         for at in np.flatnonzero(own < 0).tolist():
-            code[at] = keys.setdefault(("item", block.ids[int(rows[at])]), len(keys))
+            code[at] = keys.setdefault(("item", segment.ids[int(rows[at])]), len(keys))
         codes.append(code)
-        vectors.append(np.asarray(block.index.vectors[rows], dtype=np.float32))
+        vectors.append(np.asarray(segment.index.vectors[rows], dtype=np.float32))
     code = np.concatenate(codes) if codes else np.empty(0, dtype=np.int64)
     if not code.size:
         return SubjectTemplates(estimator=estimator, keys=[], counts=np.empty(0, dtype=np.int64), index=None)
@@ -407,8 +415,8 @@ def templates_of(
     )
 
 
-def _key(block: IndexBlock, row: int) -> Owner:
-    return owner_of(block.subject(row), block.ids[row])
+def _key(segment: Segment, row: int) -> Owner:
+    return owner_of(segment.subject(row), segment.ids[row])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -450,8 +458,8 @@ class SubjectViews:
             if base is None or touched is None:
                 base = templates_of(view.estimator, aggregation, view.parts, view.n_items)
                 self._bases[aggregation] = (view.parts, base)
-                # Of blocks as they are; what waits in the tail is touched, however much that is.
-                touched = view.tail_keys()
+                # Of segments as they are; what waits in the memtable is touched, however much that is.
+                touched = view.memtable_owners()
             fresh = templates_of(
                 view.estimator, aggregation, view.all_parts if touched else (), view.n_items, touched
             )
@@ -461,18 +469,18 @@ class SubjectViews:
 
 
 def _touched(parts: tuple[Part, ...], n_subjects: int, view: GalleryView) -> set[Owner] | None:
-    """Subjects that differ from a base made of these parts; None: of too many, or of other blocks."""
+    """Subjects that differ from a base made of these parts; None: of too many, or of other segments."""
     if len(parts) != len(view.parts):
         return None
-    touched = view.tail_keys()
+    touched = view.memtable_owners()
     limit = max(TOUCHED, n_subjects // 8)
     for old, new in zip(parts, view.parts, strict=True):
-        if old.block is not new.block:
+        if old.segment is not new.segment:
             return None
         if old.alive is not new.alive and new.alive is not None:
-            before = np.ones(len(old.block), dtype=np.bool_) if old.alive is None else old.alive
+            before = np.ones(len(old.segment), dtype=np.bool_) if old.alive is None else old.alive
             removed_rows = np.flatnonzero(before & ~new.alive)
             if removed_rows.size > limit:
                 return None
-            touched.update(_key(new.block, row) for row in removed_rows.tolist())
+            touched.update(_key(new.segment, row) for row in removed_rows.tolist())
     return touched if len(touched) <= limit or not n_subjects else None

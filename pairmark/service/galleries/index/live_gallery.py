@@ -1,11 +1,17 @@
-"""A gallery as one process searches it: caught up with the database before every search.
+"""A gallery as one process searches it: a log-structured merge tree over the rows in the database.
 
-The rows in the database are the truth. Whoever needs a block makes it under the gallery's lock and keeps it in a
-folder; the machine's other processes map the same files. What is too young for a block waits in a small tail.
+The rows are the truth, and a write is over once they are committed under the gallery's next sequence numbers. A view is
+made of *segments* (immutable, mapped from a folder that all processes of the machine share), masks of their rows that
+were replaced or erased since, and a *memtable* of the rows that are too young for a segment.
+
+- Read path: `LiveGallery.view` brings the view up to a sequence number, then the view is searched. Few new rows go to
+  the memtable (`_follow`); else segments are opened, or made of the rows (`_load`).
+- Recovery: `_load` of a process that has no view. What is damaged is removed, what is missing is made from the rows.
+- Compaction: `compact` merges small segments and makes anew those that lost many rows or their folder.
 
 Two locks, always taken in this order: the object's own (threads of this process that need a newer view), and the
-disk's (threads and processes of this machine that make or remove blocks). Searches take neither: a view never changes,
-and a new one replaces it by one assignment.
+disk's (threads and processes of this machine that make or remove segments). Searches take neither: a view never
+changes, and a new one replaces it by one assignment.
 """
 
 from __future__ import annotations
@@ -24,16 +30,15 @@ from pairmark.service.caches import BoundedCache
 from pairmark.service.db import Database
 from pairmark.service.errors import UnknownGallery
 from pairmark.service.galleries import repository
-from pairmark.service.galleries.index.blocks import GalleryDisk, IndexBlock, make_block, remove
-from pairmark.service.galleries.index.cluster_search import ClusterSearch
+from pairmark.service.galleries.index.cluster import ClusterSearch, prefix_of
 from pairmark.service.galleries.index.gallery_view import (
     GalleryView,
+    MemtableItem,
     OtherSearch,
     Part,
     SubjectViews,
-    TailItem,
 )
-from pairmark.service.galleries.index.worker_blocks import prefix_of
+from pairmark.service.galleries.index.segments import GalleryDisk, Segment, make_segment
 from pairmark.service.galleries.items import item_repository
 from pairmark.service.galleries.items.item_repository import Removal
 from pairmark.service.galleries.items.metadata import Filter
@@ -44,12 +49,12 @@ from pairmark.service.tables import GalleryRow
 
 log = logging.getLogger(__name__)
 
-BLOCK_ROWS = 131_072
-"""Rows of a full block; the largest."""
-TAIL_ROWS = 2_048
-"""Items that may wait for a block."""
+SEGMENT_ROWS = 131_072
+"""Rows of a full segment; the largest."""
+MEMTABLE_ROWS = 2_048
+"""Items that may wait for a segment."""
 DEAD_SHARE = 0.25
-"""A block with more dead rows than this is made anew."""
+"""A segment with more dead rows than this is made anew."""
 
 
 class LiveGallery:
@@ -66,88 +71,96 @@ class LiveGallery:
         self._lock = threading.Lock()
         self._view: GalleryView | None = None
         self._parts: list[Part] = []
-        self._tail: dict[str, TailItem] = {}
-        self._seq = 0
-        self.blocks = disk.blocks(state.model_id, state.version)
+        self.segments = disk.segments(state.model_id, state.version)
         self.subjects = SubjectViews()
 
-    def at_hand(self, seq: int) -> GalleryView | None:
+    # ------------------------------------------------------------ reading
+
+    def cached(self, seq: int) -> GalleryView | None:
         """The view, if it holds everything up to ``seq``."""
         view = self._view
         return view if view is not None and view.seq >= seq else None
 
     def view(self, seq: int) -> GalleryView:
         """A view that holds everything up to ``seq`` at least. `UnknownGallery` when it was deleted meanwhile."""
-        view = self.at_hand(seq)
+        view = self.cached(seq)
         if view is not None:
             return view
         with self._lock:
-            view = self.at_hand(seq)
+            view = self.cached(seq)
             if view is None:
-                self._catch_up(seq)
-                view = self._view = self._new_view()
+                view = self._follow() or self._loaded()
         return view
 
-    def block_names(self) -> set[str]:
-        """What a cluster's workers call the blocks that there are."""
-        prefix = prefix_of(*self.key)
-        return {f"{prefix}{part.block.low}-{part.block.high}-{part.block.as_of}" for part in self._parts}
+    def _follow(self) -> GalleryView | None:
+        """Take newer rows into the memtable; None: they are too many, or the view is too old to learn what was
+        removed."""
+        view = self._view
+        if view is None:
+            return None
+        with self._db.read(one_moment=True) as session:
+            state = self._state(session)
+            if state.floor > view.seq or len(view.memtable) + state.seq - view.seq > MEMTABLE_ROWS:
+                return None
+            # What was loaded since, without a view, is opened again when it is needed.
+            self._parts, memtable = list(view.parts), dict(view.memtable)
+            erased_ids = self._apply(item_repository.removals(session, self.id, view.seq), memtable)
+            self._fill(session, state, memtable, view.seq)
+        self._parts = [replace(part, as_of=state.seq) for part in self._parts]
+        self._view = self._new_view(state.seq, memtable)
+        self._drop_files(erased_ids)
+        return self._view
 
-    def pending(self, seq: int) -> int:
-        """At most how many rows are neither in a view nor in a block."""
-        parts = self._parts
-        return seq - max(self._seq, parts[-1].block.high if parts else 0)
-
-    def fill(self) -> None:
-        """Make blocks of what waits, full ones only: while rows pour in, smaller ones would all be made again."""
-        while True:
-            with self._lock:
-                if self._sync_once(BLOCK_ROWS):
-                    return
-
-    # ------------------------------------------------------------ catching up
-
-    def _new_view(self) -> GalleryView:
-        return GalleryView(self._estimator, self._seq, tuple(self._parts), dict(self._tail), self._dimension)
-
-    def _catch_up(self, seq: int) -> None:
-        # Few new rows go to the tail, without the disk's lock. How many there are is only known with the state that is
-        # read, and removals before `floor` are forgotten: then, blocks have to be made or read anew.
-        if self._view is not None and len(self._tail) + seq - self._seq <= TAIL_ROWS:
-            erased_ids: list[str] | None = None
-            with self._db.read(one_moment=True) as session:
-                state = self._state(session)
-                if state.floor <= self._seq and len(self._tail) + state.seq - self._seq <= TAIL_ROWS:
-                    erased_ids = self._refresh(session, state)
-                    self._fill_tail(session, state)
-            if erased_ids is not None:
-                self._purge(erased_ids)
-                return
-        # In steps, each under the lock for one block at most: an erasure waits for no more than that.
-        while not self._sync_once():
+    def _loaded(self) -> GalleryView:
+        # In steps, each under the disk's lock for one segment at most: an erasure waits for no more than that.
+        while not self._load():
             pass
+        assert self._view is not None
+        return self._view
 
-    def _sync_once(self, smallest: int | None = None) -> bool:
-        """Open what others made, or make one block; says whether that was all. With ``smallest``, no block of fewer
-        rows is made at the end, and what is too young for one is left unseen."""
+    def _load(self, least_rows: int | None = None) -> bool:
+        """Open the segments that there are, or make one that is missing; says whether none is missing now, and there
+        is a new view.
+
+        Parameters
+        ----------
+        least_rows : from so many young rows on, they get a segment; if given, fewer are left out, and there is no view.
+        """
         with self._disk.lock():
-            self._adopt()
+            opened = {id(part.segment): part for part in self._parts}
+            segments = self.segments.disjoint(self._estimator, [part.segment for part in self._parts])
+            self._parts = [opened.get(id(segment), Part(segment, segment.as_of)) for segment in segments]
             # Removals, rows and the state's number are of one moment: a row replaced meanwhile is neither lost nor
             # twice there.
             with self._db.read(one_moment=True) as session:
                 state = self._state(session)
-                if state.floor > self._since(state):
-                    self._forget()
-                erased_ids = self._refresh(session, state)
-                gap = self._gap(session, state, TAIL_ROWS + 1 if smallest is None else smallest)
+                since = min([part.as_of for part in self._parts], default=state.seq)
+                if since < state.floor:
+                    # What was removed is no longer listed, so that these can only be made anew.
+                    for part in self._parts:
+                        part.segment.remove()
+                    self._parts = []
+                memtable: dict[str, MemtableItem] = {}
+                erased_ids = self._apply(item_repository.removals(session, self.id, since), memtable)
+                self._parts = [replace(part, as_of=state.seq) for part in self._parts]
+                gap = self._gap(session, state, MEMTABLE_ROWS + 1 if least_rows is None else least_rows)
                 if gap is not None:
-                    block = self._new_block(session, state, *gap, BLOCK_ROWS)
-                    self._insert(self._keep(block))
-                elif smallest is None:
-                    self._fill_tail(session, state)
-        # Files of the erased go only now: dropping them takes the lock itself.
-        self._purge(erased_ids)
+                    segment = self._written(self._new_segment(session, state, *gap, SEGMENT_ROWS))
+                    parts = [*self._parts, Part(segment, segment.as_of)]
+                    self._parts = sorted(parts, key=lambda part: part.segment.low)
+                elif least_rows is None:
+                    self._fill(session, state, memtable, self._parts[-1].segment.high if self._parts else 0)
+                    self._view = self._new_view(state.seq, memtable)
+        self._drop_files(erased_ids)
         return gap is None
+
+    def _new_view(self, seq: int, memtable: dict[str, MemtableItem]) -> GalleryView:
+        return GalleryView(self._estimator, seq, tuple(self._parts), memtable, self._dimension)
+
+    def _drop_files(self, erased_ids: list[str]) -> None:
+        # Not before the disk's lock is free: this takes it.
+        if erased_ids:
+            self._disk.drop_holders(erased_ids)
 
     def _state(self, session: Any) -> GalleryState:
         state = repository.state_by_id(session, self.id)
@@ -155,39 +168,7 @@ class LiveGallery:
             raise UnknownGallery("the gallery was deleted")
         return state
 
-    def _since(self, state: GalleryState) -> int:
-        """After which number removals are to be applied."""
-        applied = [part.as_of for part in self._parts]
-        return min(applied, default=state.seq) if self._view is None else min([self._seq, *applied])
-
-    def _refresh(self, session: Any, state: GalleryState) -> list[str]:
-        """Apply what was removed up to the state; returns the ids of what was erased."""
-        erased_ids = self._apply(item_repository.removals(session, self.id, self._since(state)))
-        self._parts = [replace(part, as_of=max(part.as_of, state.seq)) for part in self._parts]
-        return erased_ids
-
-    def _forget(self) -> None:
-        for part in self._parts:
-            if part.block.folder is not None:
-                remove(part.block.folder)
-        self._view, self._parts, self._tail, self._seq = None, [], {}, 0
-
-    def _adopt(self) -> None:
-        """Take blocks that others made and that lie between those here."""
-        open_folders = {part.block.folder for part in self._parts}
-        for block in self.blocks.disjoint_blocks(self._estimator):
-            fits = all(block.high <= part.block.low or block.low >= part.block.high for part in self._parts)
-            if block.folder not in open_folders and fits:
-                self._insert(block)
-        last_block_end = self._parts[-1].block.high if self._parts else 0
-        for name in [name for name, item in self._tail.items() if item.seq <= last_block_end]:
-            del self._tail[name]
-
-    def _insert(self, block: IndexBlock) -> None:
-        self._parts.append(Part(block, block.as_of))
-        self._parts.sort(key=lambda part: part.block.low)
-
-    def _apply(self, removals: list[Removal]) -> list[str]:
+    def _apply(self, removals: list[Removal], memtable: dict[str, MemtableItem]) -> list[str]:
         """Mask what was replaced or deleted; returns the ids of what was erased, as far as they are known here."""
         if not removals:
             return []
@@ -200,47 +181,58 @@ class LiveGallery:
                     erased_seqs.add(removal.removed)
         erased_array = np.array(sorted(erased_seqs), dtype=np.int64)
         erased_ids: set[str] = set()
-        for at, part in enumerate(self._parts):
-            erased_ids.update(part.block.ids[int(row)] for row in part.block.rows_of(erased_array))
-            rows = part.block.rows_of(removed_seqs)
-            if rows.size and (part.alive is None or part.alive[rows].any()):
-                self._parts[at] = part.without(rows)
+        parts = []
+        for part in self._parts:
+            erased_ids.update(part.segment.ids[int(row)] for row in part.segment.rows_of(erased_array))
+            parts.append(part.without(part.segment.rows_of(removed_seqs)))
+        self._parts = parts
         removed_set = set(removed_seqs.tolist())
-        for name in [name for name, item in self._tail.items() if item.seq in removed_set]:
-            if self._tail[name].seq in erased_seqs:
+        for name in [name for name, item in memtable.items() if item.seq in removed_set]:
+            if memtable.pop(name).seq in erased_seqs:
                 erased_ids.add(name)
-            del self._tail[name]
         return sorted(erased_ids)
 
-    def _purge(self, erased_ids: list[str]) -> None:
-        if erased_ids:
-            self._disk.drop_holders(erased_ids)
-
-    def _gap(self, session: Any, state: GalleryState, smallest: int) -> tuple[int, int] | None:
-        """The first range that needs a block; the last one does from so many rows on."""
+    def _gap(self, session: Any, state: GalleryState, least_rows: int) -> tuple[int, int] | None:
+        """The first range that needs a segment; the last one does from so many rows on."""
         at = 0
         for part in self._parts:
-            if part.block.low > at:
-                return at, part.block.low
-            at = part.block.high
+            if part.segment.low > at:
+                return at, part.segment.low
+            at = part.segment.high
         n = state.seq - at
-        if n >= smallest:
+        if n >= least_rows:
             n = item_repository.count_range(session, self.id, at, state.seq)
-        return (at, state.seq) if n >= smallest else None
+        return (at, state.seq) if n >= least_rows else None
 
-    def _fill_tail(self, session: Any, state: GalleryState) -> None:
-        low = max(self._seq, self._parts[-1].block.high if self._parts else 0)
+    def _fill(self, session: Any, state: GalleryState, memtable: dict[str, MemtableItem], low: int) -> None:
         for rows in item_repository.read_range(session, state, self._form, low, state.seq):
             for at, name in enumerate(rows.ids):
-                self._tail[name] = TailItem(
+                memtable[name] = MemtableItem(
                     int(rows.seqs[at]), rows.subjects[at], rows.vectors[at], rows.metadata[at]
                 )
-        self._seq = state.seq
 
-    # ------------------------------------------------------------ making blocks
+    # ------------------------------------------------------------ segments
 
-    def _new_block(self, session: Any, state: GalleryState, low: int, high: int, limit: int) -> IndexBlock:
-        """A block of the first ``limit`` rows in (low, high], in memory."""
+    def segment_names(self) -> set[str]:
+        """What a cluster's workers call the segments that there are."""
+        prefix = prefix_of(*self.key)
+        segments = [part.segment for part in self._parts]
+        return {f"{prefix}{one.low}-{one.high}-{one.as_of}" for one in segments}
+
+    def pending(self, seq: int) -> int:
+        """At most how many rows are neither in a view nor in a segment."""
+        parts, view = self._parts, self._view
+        return seq - max(0 if view is None else view.seq, parts[-1].segment.high if parts else 0)
+
+    def flush(self) -> None:
+        """Make segments of what waits, full ones only: while rows pour in, smaller ones would all be made again."""
+        while True:
+            with self._lock:
+                if self._load(SEGMENT_ROWS):
+                    return
+
+    def _new_segment(self, session: Any, state: GalleryState, low: int, high: int, limit: int) -> Segment:
+        """A segment of the first ``limit`` rows in (low, high], in memory."""
         parts: list[StoredRows] = []
         n = 0
         for rows in item_repository.read_range(session, state, self._form, low, high):
@@ -249,86 +241,64 @@ class LiveGallery:
             if n >= limit:
                 high = int(rows.seqs[-1])
                 break
-        return make_block(self._estimator, parts, self._dimension, low=low, high=high, as_of=state.seq)
+        return make_segment(self._estimator, parts, self._dimension, low=low, high=high, as_of=state.seq)
 
-    def _keep(self, block: IndexBlock) -> IndexBlock:
-        if not len(block):
-            return block
+    def _written(self, segment: Segment) -> Segment:
+        """The segment, mapped from where it was written; in memory where it cannot be, or has no rows."""
+        if not len(segment):
+            return segment
         try:
-            return self.blocks.keep(block, self._estimator)
+            return self.segments.write(segment, self._estimator)
         except (OSError, ValueError) as error:
-            log.warning("a gallery's block could not be kept; it stays in memory", exc_info=error)
-            return block
+            log.warning("a gallery's segment could not be written; it stays in memory", exc_info=error)
+            return segment
 
-    # ------------------------------------------------------------ tidying
+    # ------------------------------------------------------------ compaction
 
-    def untidy(self) -> bool:
-        """Whether blocks want to be merged, made anew or kept."""
-        return self._group() is not None
+    def needs_compaction(self) -> bool:
+        """Whether segments want to be merged, made anew or written."""
+        return self._group(self._parts) is not None
 
-    def tidy(self) -> bool:
-        """Merge small blocks, and make anew those that lost their folder or many rows; searches go on meanwhile. Says
+    def compact(self) -> bool:
+        """Merge small segments, and make anew those that lost their folder or many rows; searches go on meanwhile. Says
         whether something was done."""
-        with self._lock:
-            group = self._group()
+        group = self._group(self._parts)
         if group is None:
             return False
-        # 1. Under the disk's lock alone, so that searches go on: take what another process merged, or merge.
-        low, high = group[0].block.low, group[-1].block.high
-        own_folders = {part.block.folder for part in self._parts}
-        merged: IndexBlock | None = None
-        misfit = False
+        # 1. Under the disk's lock alone, so that searches go on: make one segment of the group's rows, unless another
+        # process did, and remove those that it replaces.
+        low, high = group[0].low, group[-1].high
         with self._disk.lock():
-            for block in self.blocks.disjoint_blocks(self._estimator):
-                if block.folder in own_folders or block.high <= low or block.low >= high:
-                    continue
-                if (block.low, block.high) != (low, high):
-                    # Another process cut the gallery up otherwise. Its files are as good as these: they are opened.
-                    misfit = True
-                merged = block
-            if merged is None and not misfit:
+            opened = [part.segment for part in self._parts]
+            if all(segment in opened for segment in self.segments.disjoint(self._estimator, opened)):
                 with self._db.read(one_moment=True) as session:
-                    state = self._state(session)
-                    merged = self._new_block(session, state, low, high, 2**62)
-                merged = self._keep(merged)
-                if merged.is_on_disk:
-                    for part in group:
-                        if part.block.folder is not None:
-                            remove(part.block.folder)
-        # 2. Under the own lock: put the block in the group's place, unless a search changed the parts meanwhile.
+                    merged = self._new_segment(session, self._state(session), low, high, 2**62)
+                if not self._written(merged).is_on_disk:
+                    return False
+                for segment in group:
+                    segment.remove()
+        # 2. Under the own lock: open what there is now.
         with self._lock:
-            if misfit or merged is None:
-                self._parts, self._tail, self._seq = [], {}, 0
-                self._view, seq = None, self._view.seq if self._view is not None else 0
-                self._catch_up(seq)
-                self._view = self._new_view()
-                return True
-            open_blocks = {id(part.block) for part in self._parts}
-            if self._view is None or not all(id(part.block) in open_blocks for part in group):
-                return False
-            neighbours = [part for part in self._parts if not low <= part.block.low < high]
-            self._parts = sorted([*neighbours, Part(merged, merged.as_of)], key=lambda part: part.block.low)
-            # The block may be newer than the view: both are brought to one moment.
-            self._catch_up(max(merged.as_of, self._seq))
-            self._view = self._new_view()
+            self._parts = [part for part in self._parts if part.segment not in group]
+            self._loaded()
         return True
 
-    def _group(self) -> list[Part] | None:
-        """Neighbouring parts to make into one block."""
-        parts = self._parts
+    @staticmethod
+    def _group(parts: list[Part]) -> list[Segment] | None:
+        """Neighboring segments to make into one."""
         for part in parts:
-            if not part.block.is_on_disk or part.n_alive < (1 - DEAD_SHARE) * len(part.block):
-                return [part]
-        # As a binary counter: a block is merged with the one before while that is no larger, so that there are few
-        # blocks and each row is written a few times only.
+            if not part.segment.is_on_disk or part.n_alive < (1 - DEAD_SHARE) * len(part.segment):
+                return [part.segment]
+        # As a binary counter: a segment is merged with the one before while that is no larger, so that there are few
+        # segments and each row is written a few times only.
         total, first = 0, len(parts)
         for at in range(len(parts) - 1, -1, -1):
             size = parts[at].n_alive
-            if total and (size > 2 * total or size + total > BLOCK_ROWS):
+            if total and (size > 2 * total or size + total > SEGMENT_ROWS):
                 break
             total += size
             first = at
-        return parts[first:] if len(parts) - first >= 4 else None
+        return [part.segment for part in parts[first:]] if len(parts) - first >= 4 else None
 
 
 OPEN_GALLERIES = 64
@@ -365,20 +335,20 @@ class OpenGalleries:
         return self._live.get_or_make(key, lambda: LiveGallery(self._db, self.disk(state), state, estimator))
 
     def cluster_search(self, state: GalleryState, conditions: Filter, seq: int) -> OtherSearch | None:
-        """Who searches blocks of a view for this process, if anybody does: see `ClusterSearch.searching`."""
+        """Who searches segments of a view for this process, if anybody does: see `ClusterSearch.searching`."""
         return self._cluster.searching(state, conditions, seq)
 
-    def tidy_later(self, live: LiveGallery) -> None:
-        """Have blocks merged and kept in the background, if that is needed."""
-        if id(live) not in self._scheduled and live.untidy():
+    def compact_later(self, live: LiveGallery) -> None:
+        """Have segments compacted in the background, if that is needed."""
+        if id(live) not in self._scheduled and live.needs_compaction():
             self.in_background(live, lambda: None)
 
     def of(self, key: str) -> list[LiveGallery]:
         """The gallery's views, one a version, as far as there are any."""
         return [live for (gallery_key, *_), live in self._live.entries() if gallery_key == key]
 
-    def in_background(self, live: LiveGallery, work: Callable[[], Any], *, tidy: bool = True) -> None:
-        """Do some work on a view unless some is waiting already, then merge and keep its blocks."""
+    def in_background(self, live: LiveGallery, work: Callable[[], Any], *, compact: bool = True) -> None:
+        """Do some work on a view unless some is waiting already, then compact its segments."""
         with self._lock:
             if id(live) in self._scheduled:
                 return
@@ -390,9 +360,9 @@ class OpenGalleries:
                     # From here on, what is asked for needs another turn.
                     self._scheduled.discard(id(live))
                 work()
-                while tidy and not self._closing.is_set() and live.tidy():
+                while compact and not self._closing.is_set() and live.compact():
                     pass
-                self._cluster.settle(prefix_of(*live.key), live.block_names())
+                self._cluster.settle(prefix_of(*live.key), live.segment_names())
             except UnknownGallery:
                 pass
 
@@ -402,7 +372,7 @@ class OpenGalleries:
             # The process is ending.
             self._scheduled.discard(id(live))
 
-    def forget(self, key: str) -> None:
+    def evict(self, key: str) -> None:
         self._live.drop([version_key for version_key, _ in self._live.entries() if version_key[0] == key])
         self._cluster.settle(f"pairmark-{key}-")
 
@@ -414,7 +384,7 @@ class OpenGalleries:
             if state is None or key[1:] != (state.model_id, state.version):
                 self._live.drop([key])
                 self._cluster.settle(prefix_of(*key))
-            elif live.at_hand(0) is not None:
+            elif live.cached(0) is not None:
                 self.in_background(live, partial(live.view, state.seq))
 
 

@@ -165,7 +165,7 @@ def prune_removals(session: Session, state: GalleryState) -> None:
         return
     table = GalleryRemoval
     old = and_(table.gallery_id == state.id, table.seq <= oldest)
-    # What is forgotten is nothing where nothing was removed: blocks made before that are as good as ever.
+    # What is forgotten is nothing where nothing was removed: segments made before that are as good as ever.
     last = session.scalar(select(func.max(table.seq)).where(old))
     if last is not None:
         session.execute(delete(table).where(old))
@@ -305,13 +305,6 @@ def stamps(session: Session, gallery_id: int, subjects: Sequence[str]) -> dict[s
         )
         stamps_of.update((subject or "", (n, newest)) for subject, n, newest in session.execute(statement))
     return stamps_of
-
-
-def names(session: Session, gallery_id: int) -> Iterator[tuple[str, str | None]]:
-    item = GalleryItem
-    statement = select(item.id, item.subject).where(item.gallery_id == gallery_id)
-    for row in session.execute(statement.execution_options(yield_per=READ_ROWS)):
-        yield row.id, row.subject
 
 
 def count_subjects(session: Session, gallery_id: int) -> int:

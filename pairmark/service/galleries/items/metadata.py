@@ -88,16 +88,14 @@ def _check_field(name: Any) -> None:
 
 
 def _check_value(value: Any, name: str, of: str = "metadata") -> None:
-    field = f"{of}.{name[:60]}"
-    if value is None or isinstance(value, bool):
-        return
-    if isinstance(value, str):
-        if "\0" in value:
-            raise InvalidInput(f"{field} holds a zero character; expected plain text", field=field)
+    if value is None or isinstance(value, bool) or (isinstance(value, str) and "\0" not in value):
         return
     # NaN fails every comparison; whole numbers beyond 2**53 would not compare exactly.
     if isinstance(value, (int, float)) and -_LARGEST <= value <= _LARGEST:
         return
+    field = f"{of}.{name[:60]}"
+    if isinstance(value, str):
+        raise InvalidInput(f"{field} holds a zero character; expected plain text", field=field)
     if isinstance(value, (int, float)):
         raise InvalidInput(f"{field} is not a number within ±2**53; send larger ones as text", field=field)
     raise InvalidInput(

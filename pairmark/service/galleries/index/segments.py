@@ -1,7 +1,7 @@
-"""Blocks: immutable pieces of a gallery's index, each a range of sequence numbers, memory-mapped from a folder.
+"""Segments: immutable pieces of a gallery's index, each a range of sequence numbers, memory-mapped from a folder.
 
-Rows are sorted by id, so that an engine's ties by row are ties by id. A block is made from the rows in the database
-and is never changed: rows replaced or deleted since are masked until the block is made anew.
+Rows are sorted by id, so that an engine's ties by row are ties by id. A segment is made from the rows in the database
+and is never changed: rows replaced or deleted since are masked until compaction.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pairmark.service.galleries.items.rows import StoredRows
 from pairmark.service.galleries.repository import GalleryState
 
 FORMAT = 2
-FACTS = "block.json"
+FACTS = "segment.json"
 
 
 class Texts:
@@ -85,7 +85,7 @@ class Texts:
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class IndexBlock:
+class Segment:
     """The items of writes low + 1 to high, as far as they were current at write ``as_of``.
 
     Attributes
@@ -131,17 +131,22 @@ class IndexBlock:
         """Whether its folder is there (or nothing need be kept)."""
         return not len(self) or (self.folder is not None and self.folder.exists())
 
+    def remove(self) -> None:
+        """Remove its folder, if it has one."""
+        if self.folder is not None:
+            remove(self.folder)
 
-def make_block(
+
+def make_segment(
     estimator: Any, parts: Sequence[StoredRows], dimension: int, *, low: int, high: int, as_of: int
-) -> IndexBlock:
-    """A block in memory, of all parts' rows."""
+) -> Segment:
+    """A segment in memory, of all parts' rows."""
     rows = StoredRows.sorted(parts, dimension)
     order = np.argsort(rows.seqs).astype(np.int64, copy=False)
     names = sorted({subject for subject in rows.subjects if subject is not None})
     code_of: dict[str | None, int] = {subject: code for code, subject in enumerate(names)}
     code_of[None] = -1
-    return IndexBlock(
+    return Segment(
         low=low,
         high=high,
         as_of=as_of,
@@ -155,74 +160,71 @@ def make_block(
     )
 
 
-class BlockFolder:
-    """Where the blocks of one gallery and one model version are kept on this machine."""
+class SegmentFolder:
+    """Where the segments of one gallery and one model version are kept on this machine."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def keep(self, block: IndexBlock, estimator: Any) -> IndexBlock:
-        """Write a block and give it back memory-mapped. It appears by one rename, whole."""
+    def write(self, segment: Segment, estimator: Any) -> Segment:
+        """Write a segment, and give it back memory-mapped. It appears by one rename, whole."""
         make_folders(self.path)
         part = self.path / f".part-{secrets.token_hex(8)}"
         try:
             part.mkdir()
-            block.index.save(part / "index")
-            block.ids.write(part, "ids")
-            block.names.write(part, "names")
+            segment.index.save(part / "index")
+            segment.ids.write(part, "ids")
+            segment.names.write(part, "names")
             for name in ("subjects", "seqs", "order"):
-                np.save(part / f"{name}.npy", getattr(block, name), allow_pickle=False)
-            write_columns(block.columns, part / "columns")
+                np.save(part / f"{name}.npy", getattr(segment, name), allow_pickle=False)
+            write_columns(segment.columns, part / "columns")
             facts = {
                 "format": FORMAT,
-                "low": block.low,
-                "high": block.high,
-                "as_of": block.as_of,
-                "rows": len(block),
+                "low": segment.low,
+                "high": segment.high,
+                "as_of": segment.as_of,
+                "rows": len(segment),
             }
             (part / FACTS).write_text(json.dumps(facts))
             for file in [*part.rglob("*"), part]:
                 fsync_path(file)
-            path = self.path / f"{block.low}-{block.high}-{secrets.token_hex(8)}"
+            path = self.path / f"{segment.low}-{segment.high}-{secrets.token_hex(8)}"
             part.rename(path)
             fsync_path(self.path)
         except BaseException:
             shutil.rmtree(part, ignore_errors=True)
             raise
-        return open_block(path, estimator)
+        return open_segment(path, estimator)
 
-    def disjoint_blocks(self, estimator: Any) -> list[IndexBlock]:
-        """Blocks that cover disjoint ranges, in order; what is damaged or covered by another is removed.
+    def disjoint(self, estimator: Any, opened: Sequence[Segment]) -> list[Segment]:
+        """Segments of disjoint ranges, in order: those in the folder, and opened ones that are in none. Others are
+        removed: damaged ones, those of killed processes, and those that overlap with a larger one.
 
         The caller holds the gallery's lock, so nothing half-made belongs to anybody.
         """
-        blocks = []
+        at_folder = {segment.folder: segment for segment in opened}
+        segments = [segment for segment in opened if segment.folder is None]
         for path in _folders(self.path):
             try:
-                if path.name.startswith(".part-"):
-                    raise ArtefactError("left by a process that was killed")
-                blocks.append(open_block(path, estimator))
+                segments.append(at_folder.get(path) or open_segment(path, estimator))
             except (ArtefactError, OSError, ValueError, KeyError, TypeError):
                 remove(path)
-        blocks.sort(key=lambda block: (block.low, -block.high, -block.as_of))
-        disjoint: list[IndexBlock] = []
-        at = 0
-        for block in blocks:
-            if block.low >= at:
-                disjoint.append(block)
-                at = block.high
-            elif block.high <= at:
-                assert block.folder is not None
-                remove(block.folder)
+        segments.sort(key=lambda one: (one.low, -one.high, one.folder is None, -one.as_of))
+        disjoint: list[Segment] = []
+        for segment in segments:
+            if not disjoint or segment.low >= disjoint[-1].high:
+                disjoint.append(segment)
+            else:
+                segment.remove()
         return disjoint
 
     def drop_holders(self, ids: list[str]) -> int:
-        """Remove every block that holds one of these ids, alive or replaced; returns how many."""
+        """Remove every segment that holds one of these ids, alive or replaced; returns how many."""
         dropped = 0
         for path in _folders(self.path):
             try:
-                block_ids = Texts.read(path, "ids")
-                holds_one = any(block_ids.find(name) >= 0 for name in ids)
+                segment_ids = Texts.read(path, "ids")
+                holds_one = any(segment_ids.find(name) >= 0 for name in ids)
             except (OSError, ValueError):
                 holds_one = True
             if holds_one:
@@ -232,15 +234,15 @@ class BlockFolder:
 
 
 class GalleryDisk:
-    """Where all of one gallery's blocks are kept. ``path`` is named by the gallery's key: another database's galleries
-    have others."""
+    """Where all of one gallery's segments are kept. ``path`` is named by the gallery's key: another database's
+    galleries have others."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep out every other thread and process of this machine that makes or removes blocks of the gallery."""
+        """Keep out every other thread and process of this machine that makes or removes segments of the gallery."""
         self.path.mkdir(parents=True, exist_ok=True)
         number = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -249,22 +251,22 @@ class GalleryDisk:
         finally:
             os.close(number)
 
-    def blocks(self, model_id: str, version: int) -> BlockFolder:
-        return BlockFolder(self.path / f"{model_id}-{version}")
+    def segments(self, model_id: str, version: int) -> SegmentFolder:
+        return SegmentFolder(self.path / f"{model_id}-{version}")
 
     def drop_holders(self, ids: list[str]) -> int:
-        """Remove the blocks, of whatever version, that hold one of these ids, alive or replaced."""
+        """Remove the segments, of whatever version, that hold one of these ids, alive or replaced."""
         if not self.path.exists():
             return 0
         with self.lock():
-            return sum(BlockFolder(folder).drop_holders(ids) for folder in _folders(self.path))
+            return sum(SegmentFolder(folder).drop_holders(ids) for folder in _folders(self.path))
 
     def keep_only(self, state: GalleryState) -> int:
-        """Remove blocks of versions that do not serve the gallery; returns of how many."""
+        """Remove segments of versions that do not serve the gallery; returns of how many."""
         outdated = [
             folder
             for folder in _folders(self.path)
-            if folder != self.blocks(state.model_id, state.version).path
+            if folder != self.segments(state.model_id, state.version).path
         ]
         if outdated:
             with self.lock():
@@ -285,14 +287,16 @@ def _folders(path: Path) -> list[Path]:
         return []
 
 
-def open_block(path: Path, estimator: Any) -> IndexBlock:
-    """A kept block, memory-mapped.
+def open_segment(path: Path, estimator: Any) -> Segment:
+    """A kept segment, memory-mapped.
 
     Raises
     ------
     ArtefactError, OSError, ValueError, KeyError
         When it is not whole or is another model's.
     """
+    if path.name.startswith(".part-"):
+        raise ArtefactError("left by a process that was killed")
     facts = json.loads((path / FACTS).read_text())
     if facts["format"] != FORMAT:
         raise ArtefactError(f"{path.name} has another format")
@@ -300,7 +304,7 @@ def open_block(path: Path, estimator: Any) -> IndexBlock:
     def array(name: str) -> Any:
         return np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
 
-    block = IndexBlock(
+    segment = Segment(
         low=facts["low"],
         high=facts["high"],
         as_of=facts["as_of"],
@@ -313,16 +317,16 @@ def open_block(path: Path, estimator: Any) -> IndexBlock:
         index=estimator.open_index(path / "index"),
     )
     sizes = {
-        len(block),
-        len(block.index),
-        block.subjects.size,
-        block.seqs.size,
-        block.order.size,
+        len(segment),
+        len(segment.index),
+        segment.subjects.size,
+        segment.seqs.size,
+        segment.order.size,
         facts["rows"],
     }
     if len(sizes) != 1:
         raise ArtefactError(f"{path.name} is not whole")
-    return replace(block, folder=path)
+    return replace(segment, folder=path)
 
 
 def remove(path: Path) -> None:

@@ -1,0 +1,322 @@
+"""Searches a gallery's segments on a Dask cluster, and merges the workers' answers.
+
+Every segment is one task whose result stays with a worker; a search is one task a worker, over the segments that are
+there. Dask sees to the rest: segments of a worker that is lost are made again by another one, and segments that several
+processes ask for are the same task.
+
+A worker has the service's own settings in its environment (``PAIRMARK_DATABASE_URL``, ``PAIRMARK_ARTEFACTS``,
+``PAIRMARK_HOME``), so that nothing secret and no vectors of the gallery travel with a task. It maps a segment's files
+where it sees them and else makes the segment from the rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.core.arrays import Float32
+from pairmark.models.core.artefact import ArtefactError
+from pairmark.service.blobs import open_blobs
+from pairmark.service.cluster import connected
+from pairmark.service.db import Database, open_database
+from pairmark.service.errors import InvalidInput, SearchTooLong, UnknownGallery
+from pairmark.service.galleries import repository
+from pairmark.service.galleries.index.gallery_view import (
+    ItemHit,
+    MaskedParts,
+    OtherSearch,
+    Part,
+    best_of_segments,
+)
+from pairmark.service.galleries.index.segments import GalleryDisk, Segment, make_segment, open_segment
+from pairmark.service.galleries.items import item_repository
+from pairmark.service.galleries.items.metadata import Filter, choose
+from pairmark.service.galleries.items.rows import form_of
+from pairmark.service.galleries.repository import GalleryState
+from pairmark.service.settings import Settings
+from pairmark.service.store.store import ModelStore
+
+log = logging.getLogger(__name__)
+
+LEAST_ROWS = 262_144
+"""Galleries of fewer rows are searched here: asking costs some milliseconds."""
+PAUSE_S = 30.0
+"""After a cluster failed, how long searches are made here before it is asked again."""
+CONNECT_S = 3
+"""Seconds that a search waits for the scheduler to answer at all."""
+PATIENCE_S = 3600.0
+ESTIMATORS = 4
+"""Versions that one worker process keeps loaded."""
+_loading = threading.Lock()
+"""Each is loaded once."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """What a worker makes a segment from: the rows of a gallery written in (low, high], as they were at ``as_of`` or
+    later. ``folder`` : name of the segment's folder, where somebody keeps it."""
+
+    gallery_id: int
+    gallery: str
+    model_id: str
+    model: str
+    version: int
+    low: int
+    high: int
+    as_of: int
+    folder: str | None
+
+    @property
+    def key(self) -> str:
+        """What Dask calls it: the same segment for every process that asks."""
+        return f"{prefix_of(self.gallery, self.model_id, self.version)}{self.low}-{self.high}-{self.as_of}"
+
+
+def prefix_of(gallery: str, model_id: str, version: int) -> str:
+    """What the names of all segments of one gallery and version begin with."""
+    return f"pairmark-{gallery}-{model_id}-{version}-"
+
+
+def recipe_of(state: GalleryState, segment: Segment) -> Recipe:
+    return Recipe(
+        gallery_id=state.id,
+        gallery=state.key,
+        model_id=state.model_id,
+        model=state.model,
+        version=state.version,
+        low=segment.low,
+        high=segment.high,
+        as_of=segment.as_of,
+        folder=None if segment.folder is None else segment.folder.name,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentQuery:
+    """One search, as every segment is asked it."""
+
+    queries: Float32
+    k: int
+    conditions: Filter
+    above: np.float32 | None
+
+
+# ---------------------------------------------------------------- on a worker
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSegment:
+    """A segment in a worker's memory. Where Dask wants it elsewhere, it is made there: its vectors do not travel."""
+
+    recipe: Recipe
+    segment: Segment
+    estimator: Any
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open_or_make, (self.recipe,)
+
+
+@cache
+def _connections() -> tuple[Settings, Database, ModelStore]:
+    """What one worker process keeps open."""
+    settings = Settings()
+    database = open_database(settings)
+    return settings, database, ModelStore(database, open_blobs(settings), settings)
+
+
+@lru_cache(maxsize=ESTIMATORS)
+def _estimator(model_id: str, model: str, version: int) -> Any:
+    return _connections()[2].load(model, version)
+
+
+def open_or_make(recipe: Recipe) -> WorkerSegment:
+    """Open a segment where its files are seen, else make it from the rows."""
+    settings, database, _ = _connections()
+    with _loading:
+        estimator = _estimator(recipe.model_id, recipe.model, recipe.version)
+    if recipe.folder is not None:
+        disk = GalleryDisk(settings.home / "galleries" / recipe.gallery)
+        folder = disk.segments(recipe.model_id, recipe.version).path / recipe.folder
+        try:
+            return WorkerSegment(recipe, open_segment(folder, estimator), estimator)
+        except (ArtefactError, OSError, ValueError, KeyError):
+            pass
+    with database.read(one_moment=True) as session:
+        state = repository.state_by_id(session, recipe.gallery_id)
+        # Another database may have a gallery of that number.
+        if state is None or state.key != recipe.gallery:
+            raise UnknownGallery("the gallery is not in this worker's database")
+        form = form_of(estimator, state.dimension)
+        rows = list(item_repository.read_range(session, state, form, recipe.low, recipe.high))
+    segment = make_segment(
+        estimator, rows, state.dimension, low=recipe.low, high=recipe.high, as_of=state.seq
+    )
+    return WorkerSegment(recipe, segment, estimator)
+
+
+def search(
+    segments: list[WorkerSegment], dead_seqs: list[NDArray[np.int64]], query: SegmentQuery
+) -> tuple[list[list[ItemHit]], int]:
+    """The best rows of some segments together, of each query, and the newest sequence number whose rows one holds.
+
+    Parameters
+    ----------
+    dead_seqs : for each segment, the sequence numbers of rows that have been replaced or removed.
+    """
+    masked_segments = []
+    for segment, seqs in zip([held.segment for held in segments], dead_seqs, strict=True):
+        mask = choose(segment.columns, len(segment), query.conditions)
+        mask = np.ones(len(segment), dtype=np.bool_) if mask is None else mask
+        mask[segment.rows_of(seqs)] = False
+        if mask.any():
+            masked_segments.append((segment, mask))
+    hits = best_of_segments(segments[0].estimator, query.queries, query.k, masked_segments, query.above, None)
+    return hits, max(held.segment.as_of for held in segments)
+
+
+# ---------------------------------------------------------------- in the service
+
+
+class ClusterSearch:
+    """The cluster, as searches of one process ask it. Where ``dask_scheduler`` names none, nothing is spread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._address = settings.dask_scheduler
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._tasks: dict[str, Any] = {}
+        self._not_before = 0.0
+
+    def searching(self, state: GalleryState, conditions: Filter, seq: int) -> OtherSearch | None:
+        """Searches of one view there; None: here.
+
+        Parameters
+        ----------
+        conditions : the search's filter. seq : of the view; rows that were written or removed later do not count.
+        """
+        # Candidates for records are drawn from all segments together.
+        if self._address is None or state.columns is not None:
+            return None
+
+        def best(
+            masked_parts: MaskedParts,
+            queries: Float32,
+            k: int,
+            above: np.float32 | None,
+            deadline: float | None,
+        ) -> tuple[list[list[ItemHit]], MaskedParts]:
+            # The memtable is here only.
+            parts = [part for part, _ in masked_parts if part.segment.high > 0]
+            if time.monotonic() < self._not_before or sum(len(part.segment) for part in parts) < LEAST_ROWS:
+                return [], masked_parts
+            query = SegmentQuery(queries=queries, k=k, conditions=conditions, above=above)
+            try:
+                hits, searched = self._ask_workers(state, parts, query, seq, deadline)
+            except (SearchTooLong, InvalidInput):
+                raise
+            except Exception as error:
+                # Whatever is wrong over there, the segments are here too.
+                log.warning("the Dask cluster cannot search; searches go on here", exc_info=error)
+                self._not_before = time.monotonic() + PAUSE_S
+                self.close()
+                return [], masked_parts
+            return hits, [(part, mask) for part, mask in masked_parts if part not in searched]
+
+        return best
+
+    def _ask_workers(
+        self, state: GalleryState, parts: list[Part], query: SegmentQuery, seq: int, deadline: float | None
+    ) -> tuple[list[list[ItemHit]], list[Part]]:
+        """The best rows of each query, and the parts that they are the best of."""
+        client = self._connected()
+        recipes = [recipe_of(state, part.segment) for part in parts]
+        tasks = self._segments(client, recipes)
+        _wait(tasks, deadline)
+        where = client.who_has(tasks)
+        groups: dict[str | None, list[int]] = {}
+        for at, recipe in enumerate(recipes):
+            groups.setdefault(min(where.get(recipe.key) or (), default=None), []).append(at)
+        searches = [
+            client.submit(
+                search,
+                [tasks[at] for at in members],
+                [_dead_seqs(parts[at]) for at in members],
+                query,
+                workers=None if worker is None else [worker],
+                # A worker that is lost meanwhile must not hold up the answer.
+                allow_other_workers=worker is not None,
+                pure=False,
+            )
+            for worker, members in groups.items()
+        ]
+        try:
+            _wait(searches, deadline)
+            answers = client.gather(searches)
+        except BaseException:
+            client.cancel(searches)
+            raise
+        hits: list[list[ItemHit]] = [[] for _ in query.queries]
+        searched: list[Part] = []
+        for members, (worker_hits, as_of) in zip(groups.values(), answers, strict=True):
+            # A segment made from newer rows than the view's lacks what was replaced since: it is searched here.
+            if as_of <= seq:
+                searched += [parts[at] for at in members]
+                hits = [[*a, *b] for a, b in zip(hits, worker_hits, strict=True)]
+        return hits, searched
+
+    def _segments(self, client: Any, recipes: list[Recipe]) -> list[Any]:
+        with self._lock:
+            for recipe in recipes:
+                task = self._tasks.get(recipe.key)
+                if task is None or task.status in ("error", "cancelled", "lost"):
+                    self._tasks[recipe.key] = client.submit(open_or_make, recipe, key=recipe.key)
+            return [self._tasks[recipe.key] for recipe in recipes]
+
+    def settle(self, prefix: str, current: Collection[str] = ()) -> None:
+        """Have workers drop the segments with this prefix, but for the current ones: what was erased leaves their
+        memory too."""
+        with self._lock:
+            for key in [key for key in self._tasks if key.startswith(prefix) and key not in current]:
+                del self._tasks[key]
+
+    def _connected(self) -> Any:
+        with self._lock:
+            if self._client is None:
+                assert self._address is not None
+                self._client = connected(self._address, CONNECT_S)
+            return self._client
+
+    def close(self) -> None:
+        with self._lock:
+            client, self._client, self._tasks = self._client, None, {}
+        if client is not None:
+            client.close(timeout=2)
+
+
+def _dead_seqs(part: Part) -> NDArray[np.int64]:
+    """Sequence numbers of a part's rows that were replaced or removed."""
+    if part.alive is None:
+        return np.empty(0, dtype=np.int64)
+    return np.ascontiguousarray(part.segment.seqs[~part.alive[part.segment.order]])
+
+
+def _wait(futures: list[Any], deadline: float | None) -> None:
+    from distributed import wait
+
+    remaining = PATIENCE_S if deadline is None else deadline - time.monotonic()
+    try:
+        if remaining <= 0:
+            raise TimeoutError
+        wait(futures, timeout=remaining)
+    except TimeoutError:
+        raise SearchTooLong(
+            "the search took longer than a request may; send fewer queries at a time"
+        ) from None
