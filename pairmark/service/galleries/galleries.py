@@ -57,10 +57,10 @@ from pairmark.service.galleries.items.rows import (
     body_json,
     checked_id,
     form_of,
+    new_fields,
     same_columns,
     spellings,
     subject_spellings,
-    within_fields,
 )
 from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
@@ -226,8 +226,8 @@ class Galleries:
         n_stored = 0
         for rows in batches:
             if len(rows):
-                n_written, state = self._write(name, rows, errors)
-                n_stored += n_written
+                state = self._write(name, rows)
+                n_stored += len(rows)
                 errors.warn_of(rows)
                 if version is not None:
                     self._index_meanwhile(state, version)
@@ -245,7 +245,7 @@ class Galleries:
             {"upserted": n_stored, "errors": errors.items, "n_errors": errors.count}
         )
 
-    def _write(self, name: str, rows: Rows, errors: RowErrors) -> tuple[int, GalleryState]:
+    def _write(self, name: str, rows: Rows) -> GalleryState:
         with self.database.write() as session:
             state = _existing(name, partial(repository.locked, session))
             if not _holds(state, rows.form):
@@ -255,16 +255,14 @@ class Galleries:
                     f"gallery {name!r} has {state.items} items; at most {self._settings.max_gallery_items} are kept",
                     limit=self._settings.max_gallery_items,
                 )
-            rows, new_fields = within_fields(rows, state.fields, errors)
-            if len(rows):
-                now = self.database.now(session)
-                state = _without_other_spellings(session, state, rows, now)
-                item_repository.upsert(session, state, rows, now, new_fields)
-                record(session, now, "gallery.upsert", f"gallery:{name}", after={"items": len(rows)})
-                item_repository.prune_removals(session, state)
+            now = self.database.now(session)
+            state = _without_other_spellings(session, state, rows, now)
+            item_repository.upsert(session, state, rows, now, new_fields(rows, state.fields))
+            record(session, now, "gallery.upsert", f"gallery:{name}", after={"items": len(rows)})
+            item_repository.prune_removals(session, state)
             written_state = repository.state_by_id(session, state.id)
             assert written_state is not None
-        return len(rows), written_state
+        return written_state
 
     def _index_meanwhile(self, state: GalleryState, version: LoadedVersion, *, at_once: bool = False) -> None:
         if (version.entry.model_id, version.entry.version) != (state.model_id, state.version):

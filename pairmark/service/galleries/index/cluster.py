@@ -309,8 +309,9 @@ def _dead_seqs(part: Part) -> NDArray[np.int64]:
 
 
 def _wait(futures: list[Any], deadline: float | None) -> None:
-    from distributed import wait
+    import distributed
 
+    wait: Any = distributed.wait
     remaining = PATIENCE_S if deadline is None else deadline - time.monotonic()
     try:
         if remaining <= 0:

@@ -192,7 +192,8 @@ class MetadataColumn:
             # A few comparisons of whole columns cost less than looking every code up.
             if codes.size > _FEW:
                 return np.isin(self.codes, codes)
-            return np.logical_or.reduce([self.codes == code for code in codes])
+            mask: Bool = np.logical_or.reduce([self.codes == code for code in codes])
+            return mask
         table, first = self._table(condition.bounds[0][1])
         low, high = 0, len(table)
         for word, bound in condition.bounds:

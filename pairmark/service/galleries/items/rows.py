@@ -490,35 +490,13 @@ def subject_spellings(text: str) -> list[str]:
     return list(dict.fromkeys((*spellings(text), *spellings(label_of(text)))))
 
 
-def within_fields(rows: Rows, fields: Sequence[str], errors: RowErrors) -> tuple[Rows, list[str]]:
-    """The rows without those whose metadata would exceed the fields that a gallery may have, and the new fields."""
-    if not any(rows.metadata):
-        return rows, []
-    field_names = set(fields)
-    new = fields_of(rows.metadata) - field_names
-    if len(field_names) + len(new) <= MAX_FIELDS:
-        return rows, sorted(new)
-    new_fields: list[str] = []
-    positions = []
-    for at, text in enumerate(rows.metadata):
-        own = sorted(fields_of([text]) - field_names)
-        if len(field_names) + len(own) > MAX_FIELDS:
-            errors.add(
-                rows.places[at],
-                rows.ids[at],
-                f"metadata would bring field {own[0]!r}, and the gallery has {len(field_names)} fields already; "
-                f"at most {MAX_FIELDS} are kept",
-            )
-            continue
-        field_names.update(own)
-        new_fields += own
-        positions.append(at)
-    fitting = Rows(
-        ids=[rows.ids[at] for at in positions],
-        subjects=[rows.subjects[at] for at in positions],
-        vectors=np.ascontiguousarray(rows.vectors[positions]),
-        metadata=[rows.metadata[at] for at in positions],
-        places=[rows.places[at] for at in positions],
-        form=rows.form,
-    )
-    return fitting, new_fields
+def new_fields(rows: Rows, fields: Sequence[str]) -> list[str]:
+    """The metadata fields that rows bring to a gallery that has some."""
+    new = fields_of(text for text in rows.metadata if text) - set(fields)
+    if len(fields) + len(new) > MAX_FIELDS:
+        raise InvalidInput(
+            f"metadata would bring {len(new)} fields, and the gallery has {len(fields)} already; at most {MAX_FIELDS} "
+            "are kept",
+            field="metadata",
+        )
+    return sorted(new)
