@@ -228,10 +228,14 @@ class MatchOut(Answer):
     reason: str | None = Field(
         None,
         description="why it does not match whatever it scores: `unlike-calibration`, a row unlike those of the people "
-        "who calibrated; `too-little-to-compare`, of records",
+        "who calibrated; `too-little-to-compare`, records that lack cells, on either side, that no calibration pair "
+        "lacked, or more of them",
     )
     unlike: list[str] | None = Field(
         None, description="the rows that are: `left`, `right`, of subjects `left[2]`"
+    )
+    missing: list[str] | None = Field(
+        None, description="with `too-little-to-compare`: the missing columns, any of which may help"
     )
     decision: str | None = Field(None, description="with `fnr`: match, review or different")
 

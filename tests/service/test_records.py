@@ -255,6 +255,27 @@ class TestServing:
         assert fields["surname"]["left"] == left["surname"]
         assert fields["surname"]["right"] == stranger["surname"]
 
+    def test_records_that_lack_what_calibration_had_do_not_match(self, served: RunningServer) -> None:
+        left, right = record(OTHERS, 0), record(OTHERS, 1)
+        bare = {name: left[name] for name in ("given", "weight")}
+        url = "/match?fpr=0.2"
+        answer = served.http.post(
+            url, json={"model": "customers", "left": left, "right": [right, bare]}
+        ).json()
+        assert "reason" not in answer["matches"][0]
+        entry = answer["matches"][1]
+        assert (entry["match"], entry["reason"]) == (False, "too-little-to-compare")
+        assert "surname" in entry["missing"]
+        assert "given" not in entry["missing"]
+        raw = served.http.post(
+            url,
+            json={"model": "customers", "left": left, "right": [right, bare]},
+            headers={"Accept": "application/octet-stream"},
+        )
+        assert raw.content[1] == 4
+        assumed = {one["assumption"]: one["status"] for one in answer["operating_point"]["assumes"]}
+        assert assumed["missing-at-random"] == "unchecked"
+
     def test_missing_columns_are_missing_cells_and_ids_may_come_along(self, served: RunningServer) -> None:
         full = record(OTHERS, 0)
         part = {"given": full["given"], "surname": full["surname"], "rec": 17, "born": None}

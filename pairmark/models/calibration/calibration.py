@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -39,7 +39,7 @@ from pairmark.models.calibration.bounds import (
 )
 from pairmark.models.calibration.finite_sample import STEPS_PER_DECADE
 from pairmark.models.calibration.held_out import Arrays, HeldOutScores, pick_points
-from pairmark.models.calibration.inputs import CheckedRows, RowRanges
+from pairmark.models.calibration.inputs import CheckedRows, LackedCells, RowRanges
 from pairmark.models.calibration.operating_point import (
     ANSWERING,
     METHODS,
@@ -357,6 +357,18 @@ class Calibration:
             self.inputs = check.ranges
         return self
 
+    @property
+    def lacked(self) -> LackedCells | None:
+        """Which cells calibration pairs lacked; None where none can be missing, or where that was not kept."""
+        facts = self._held_out.facts.get("lacked")
+        return None if facts is None else LackedCells(**facts)
+
+    def with_cells(self, lacked: LackedCells | None) -> Self:
+        """This calibration, which knows from now on which cells its pairs lacked."""
+        if lacked is not None:
+            self._held_out.facts["lacked"] = asdict(lacked)
+        return self
+
     def check_protocol(self) -> None:
         """Refuse a protocol that was inferred where the units do not settle it: ids of photos would be samples of
         stated classes.
@@ -637,7 +649,7 @@ class Calibration:
             fpr=fpr,
             threshold=float(threshold),
             fpr_upper_bound=bound if method == "estimate" else min(bound, fpr),
-            assumes=assumptions(self.origin, rows_checked=self.inputs is not None),
+            assumes=assumptions(self.origin, rows_checked=self.inputs is not None, lacked=self.lacked),
             confidence=confidence,
             method=method,
             tpr=tpr,

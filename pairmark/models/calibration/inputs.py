@@ -214,6 +214,48 @@ def _rows_of(pairs: HeldOutPairs) -> tuple[Int64, NDArray[Any]]:
     return rows, np.asarray(pairs.units).T.ravel()[first]
 
 
+def cells_missing(rows: Any) -> Bool | None:
+    """(n, d) which cells of records are missing; None for rows without any such cell, and for vectors that have all."""
+    if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "Of":
+        return None
+    none: Any = None
+    is_missing: Bool = np.equal(rows, none).astype(np.bool_) if rows.dtype.kind == "O" else np.isnan(rows)
+    return is_missing if rows.dtype.kind == "O" or is_missing.any() else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LackedCells:
+    """Which columns negative calibration pairs lacked, on either side.
+
+    Attributes
+    ----------
+    columns : numbers of the columns that a pair lacked. most : the most columns that one pair lacked.
+    """
+
+    columns: list[int]
+    most: int
+
+    @classmethod
+    def of(cls, X: Any, pairs: HeldOutPairs) -> Self | None:
+        """Of the rows of calibration pairs; None where no cell can be missing."""
+        is_missing = cells_missing(X)
+        if is_missing is None:
+            return None
+        lacked = (is_missing[pairs.left] | is_missing[pairs.right])[~pairs.same]
+        return cls(columns=np.flatnonzero(lacked.any(axis=0)).tolist(), most=int(lacked.sum(axis=1).max()))
+
+    def beyond(self, left: Any, right: Any) -> Bool:
+        """(n_pairs, d) columns that a pair lacks and may not: no calibration pair lacked them, or so many."""
+        sides = [cells_missing(side) for side in (left, right)]
+        lacked = np.zeros((1, left.shape[1]), dtype=np.bool_)
+        for side in sides:
+            lacked = lacked if side is None else lacked | side
+        unknown = np.ones(lacked.shape[1], dtype=np.bool_)
+        unknown[self.columns] = False
+        too_many = lacked.sum(axis=1, keepdims=True) > self.most
+        return lacked & (unknown | too_many)
+
+
 OUTER = 0.2
 """The share of calibration people on each side of an edge."""
 TOLERATED = 0.45

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Literal
 
+from pairmark.models.calibration.inputs import LackedCells
 from pairmark.models.pairs.samples import PairSample
 
 Listing = Literal["all", "drawn", "random-people", "random-rows"]
@@ -99,16 +100,22 @@ def origin_of(
     return "random-rows" if listing == "random-rows" else "random" if listing == "random-people" else "drawn"
 
 
-def assumptions(origin: str, *, rows_checked: bool = False) -> list[dict[str, str]]:
+def assumptions(
+    origin: str, *, rows_checked: bool = False, lacked: LackedCells | None = None
+) -> list[dict[str, str]]:
     """What an operating point supposes, and whether that is checked, declared or neither.
 
-    ``rows_checked`` : whether rows that are unlike those of the calibration are told at a decision.
+    ``rows_checked`` : whether rows that are unlike those of the calibration are told at a decision. ``lacked`` : which
+    cells its pairs lacked; None: none can be missing. Where they lacked none, no pair that lacks one matches.
     """
     drawn: Status = "unchecked" if origin in _WANTING else "checked" if origin == "all" else "declared"
-    return [
-        {"assumption": "people-alike", "status": "checked" if rows_checked else "unchecked"},
-        {"assumption": "pairs-drawn", "status": drawn},
-    ]
+    statuses: dict[Assumption, Status] = {
+        "people-alike": "checked" if rows_checked else "unchecked",
+        "pairs-drawn": drawn,
+    }
+    if lacked is not None:
+        statuses["missing-at-random"] = "unchecked" if lacked.most else "checked"
+    return [{"assumption": name, "status": status} for name, status in statuses.items()]
 
 
 def guarantee_of(method: str | None, origin: str) -> Guarantee:
@@ -252,7 +259,7 @@ class OperatingPoint:
     meaning : the guarantee in words: what holds, for whom, and under which assumption.
     assumes : what it supposes, each an ``assumption`` and its ``status`` (``checked``, ``declared`` or ``unchecked``):
         ``people-alike``, that new people are like those who calibrated; ``pairs-drawn``, that pairs came about as
-        ``origin`` says; ``missing-at-random``, of records with missing cells.
+        ``origin`` says; ``missing-at-random``, of records: that cells are missing as among calibration pairs.
 
     Examples
     --------

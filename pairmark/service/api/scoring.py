@@ -33,7 +33,7 @@ from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.places import RequestWork
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.binary import parse_npz, parse_octets
-from pairmark.service.runtime.inputs import UNLIKE, UnlikePairs
+from pairmark.service.runtime.inputs import UnlikePairs
 from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
 from pairmark.service.runtime.points import ServedPoint, plain, without_threshold
@@ -80,7 +80,7 @@ class ScoredPairs:
 
     def codes(self, point: ServedPoint, *, raw: bool = False) -> Any:
         """What was decided of each pair, an array; see `ServedPoint.decided`."""
-        return point.decided(self.scores, None if self.unlike is None else self.unlike.pairs, raw=raw)
+        return point.decided(self.scores, None if self.unlike is None else self.unlike.codes, raw=raw)
 
 
 @router.post("/similarity", summary="Score pairs", response_model=ScoresOut, responses=content(OCTETS_TYPE))
@@ -342,7 +342,7 @@ def _match_answer(
     scored: ScoredPairs, point: ServedPoint, raw: bool, with_scores: bool
 ) -> tuple[int, Answer]:
     """How many match, and the answer."""
-    unlike = scored.unlike = UnlikePairs.of(point.inputs, scored.pairs)
+    unlike = scored.unlike = UnlikePairs.of(point.inputs, scored.pairs, point.lacked)
     if raw:
         codes = scored.codes(point, raw=True).tobytes()
         return codes.count(1), (codes, OCTETS, _point_headers(scored.model_json, point, with_scores))
@@ -357,8 +357,9 @@ def _match_answer(
             for entry, code in zip(entries, scored.codes(point).tolist(), strict=True):
                 entry["decision"] = DECISIONS[code]
         if unlike is not None:
+            assert scored.version is not None
             for pair in unlike.places:
-                entries[pair] |= {"reason": UNLIKE, "unlike": unlike.names(pair)}
+                entries[pair] |= unlike.told(pair, scored.version.columns)
         matches = to_json(entries)
     else:
         matches = (

@@ -316,7 +316,7 @@ class Searches:
                 SampleSets.of_rows(items.vectors, k), SampleSets.of_rows(probe, p), aggregation
             )
         unlike = _unlike_names(decision.inputs, probe, items)
-        code = int(decision.decided(score, np.array([bool(unlike)]))[0])
+        code = int(decision.decided(score, np.array([bool(unlike)], dtype=np.uint8))[0])
         if decisions is not None:
             decisions.append(
                 SeenDecision(0, items.ids[best], subject, float(score[0]), code, float(decision.threshold))

@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.inputs import RowRanges
+from pairmark.models.calibration.inputs import LackedCells, RowRanges
 from pairmark.models.calibration.likelihood_ratios import SystemWeights
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData, without_guarantee
 from pairmark.models.core.arrays import Float32
 from pairmark.schemas.models import Imported
 from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.promises import population_of, ways_from
-from pairmark.service.decision_codes import RAW_UNLIKE
 from pairmark.service.errors import InvalidInput, UnsupportedRate
 from pairmark.service.store.calibrations import SubjectClass
 
@@ -39,17 +38,20 @@ class ServedPoint:
     """At or below it a pair is different, and between the two to be reviewed; None where no `fnr` was asked for."""
     inputs: RowRanges | None = None
     """What rows must be like for a match; None where that was not kept."""
+    lacked: LackedCells | None = None
+    """Which cells a match may lack; None where none can be missing."""
     warnings: tuple[dict[str, str], ...] = ()
 
     def decided(
-        self, scores: Float32, unlike: NDArray[np.bool_] | None = None, *, raw: bool = False
+        self, scores: Float32, refused: NDArray[np.uint8] | None = None, *, raw: bool = False
     ) -> NDArray[np.uint8]:
-        """0: different, 1: match, 2: review. A pair with an ``unlike`` row never matches; ``raw`` : it is 3."""
+        """0: different, 1: match, 2: review. Pairs that are ``refused``, by its codes, never match; ``raw`` : they have
+        these codes."""
         codes = (scores > self.threshold).view(np.uint8)
         if self.lower is not None:
             codes[(scores > self.lower) & (codes == 0)] = 2
-        if unlike is not None:
-            codes[unlike] = RAW_UNLIKE if raw else 0 if self.lower is None else 2
+        if refused is not None:
+            codes[refused > 0] = refused[refused > 0] if raw else 0 if self.lower is None else 2
         return codes
 
     def match_list(self, scores: list[float]) -> list[bool]:
@@ -60,6 +62,8 @@ class ServedPoint:
     def moved(self, warning: dict[str, str]) -> ServedPoint:
         """The point after inputs have moved: it decides as before and guarantees nothing."""
         public = without_guarantee(self.public, warning["detail"].rstrip("."))
+        # That was checked, and is not so.
+        public["assumes"] = [one for one in public["assumes"] if one["assumption"] != "people-alike"]
         return replace(self, public=public, json=to_json(public), warnings=(warning,))
 
 
@@ -178,6 +182,7 @@ class OperatingPoints:
             rate=f"{fpr:g}",
             lower=None if point.fnr_threshold is None else np.float32(point.fnr_threshold),
             inputs=calibration.inputs,
+            lacked=calibration.lacked,
         )
         self._points.put(request, served_point)
         return served_point

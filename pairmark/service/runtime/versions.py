@@ -35,7 +35,7 @@ class LoadedVersion:
     feature_names, label_names, class_names : of the training data, where known.
     seconds_a_point : about how long one point takes to rank or classify.
     seconds_a_pair : how long a pair took in the last batch of more than `FEW`.
-    public, json : how answers name the version.
+    public, json : how answers name the version. columns : those of its records.
     """
 
     entry: VersionEntry
@@ -55,6 +55,7 @@ class LoadedVersion:
         self.json = to_json(self.public)
         schema = schema_of_model(self.estimator)
         self._takes_vectors = schema is None or is_plain(schema)
+        self.columns = [] if schema is None else [column.name for column in schema.fields]
 
     def seconds(self, n_pairs: int) -> float:
         """About how long so many pairs take to score."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sqlalchemy.exc import IntegrityError
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.inputs import CheckedRows
+from pairmark.models.calibration.inputs import CheckedRows, LackedCells
 from pairmark.models.calibration.likelihood_ratios import MAX_SYSTEMS, SystemWeights, halves
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
@@ -130,6 +130,7 @@ class Calibrations:
             blocks=pairs.blocks,
             population=pairs.population,
         ).with_inputs(CheckedRows.of(X, pairs))
+        calibration = calibration.with_cells(LackedCells.of(X, pairs))
         return self.register(
             calibration,
             name=f"{data.name}:{data.version}",

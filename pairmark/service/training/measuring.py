@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.inputs import CheckedRows
+from pairmark.models.calibration.inputs import CheckedRows, LackedCells
 from pairmark.models.core.arrays import Int64
 from pairmark.models.evaluation.comparison import (
     CONFIDENCE,
@@ -289,6 +289,7 @@ def calibrate(job: ScoredJob) -> CalibratedJob:
             blocks=pairs.blocks,
             population=pairs.population,
         ).with_inputs(CheckedRows.of(job.X, pairs, training=job.parts.learned, test=job.parts.test))
+        calibration = calibration.with_cells(LackedCells.of(job.X, pairs))
     return CalibratedJob(**vars(job), calibration=calibration)
 
 
