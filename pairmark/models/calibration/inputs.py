@@ -266,6 +266,8 @@ ALARM = 1e7
 """An alarm within n rows that are like calibration's has a chance of at most n over this."""
 FEWEST_PEOPLE = 20
 """Fewer people say too little of where a fifth of them are."""
+TOGETHER = 32
+"""So many rows are taken at once: products of more might leave the range of numbers."""
 
 
 class DriftTest:
@@ -292,13 +294,21 @@ class DriftTest:
         """Take rows, in order, none of them flagged; after an alarm nothing more."""
         q, p = np.array(ALTERNATIVES), TOLERATED
         hit, miss = q / p, (1 - q) / (1 - p)
-        for seen in self._ranges.statistics(rows) if self._enough else ():
+        statistics = self._ranges.statistics(rows) if self._enough else self._ranges.reference[:0]
+        for start in range(0, len(statistics), TOGETHER):
             if self.moved is not None:
                 return
-            self.n += 1
-            beyond = np.stack([seen < self._edges[0], seen > self._edges[1]])
-            self._sums = (self._sums + 1) * np.where(beyond[:, :, None], hit, miss)
-            if self._sums.mean() >= ALARM:
+            seen = statistics[start : start + TOGETHER]
+            beyond = np.stack([seen < self._edges[0], seen > self._edges[1]], axis=1)
+            # All rows at once: R_n = P_n (R_0 + sum of 1 / P_(j - 1) over j up to n), P the products of L.
+            factors = np.where(beyond[..., None], hit, miss)
+            products = np.cumprod(factors, axis=0)
+            sums = products * (self._sums + np.cumsum(factors / products, axis=0))
+            alarmed = np.flatnonzero(sums.mean(axis=(1, 2, 3)) >= ALARM)
+            last = alarmed[0] if alarmed.size else len(seen) - 1
+            self.n += int(last) + 1
+            self._sums = sums[last]
+            if alarmed.size:
                 side, statistic, _ = np.unravel_index(int(self._sums.argmax()), self._sums.shape)
                 low, high = np.exp(self._edges[:, statistic])
                 where, edge = ("below", low) if side == 0 else ("above", high)

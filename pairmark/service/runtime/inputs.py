@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.inputs import DriftTest, LackedCells, RowRanges
+from pairmark.models.calibration.inputs import TOGETHER, DriftTest, LackedCells, RowRanges
 from pairmark.service.decision_codes import RAW_TOO_LITTLE, RAW_UNLIKE
 from pairmark.service.runtime.vectors import VectorPairs
 from pairmark.service.runtime.versions import LoadedVersion
@@ -26,8 +26,6 @@ from pairmark.service.runtime.versions import LoadedVersion
 PICKED = 8
 WINDOW = 100
 OF_ONE_CLIENT = WINDOW // 10
-TOGETHER = 32
-"""So many rows are looked at together."""
 MOST_REMEMBERED = 1 << 14
 MAX_WATCHED = 256
 MAX_RATES = 16
@@ -132,8 +130,10 @@ class InputChecks:
         """Hold some of a request's rows against the calibration; ``flags`` : those that are unlike, which were told."""
         if watch.test.moved is not None or not isinstance(rows, np.ndarray) or rows.dtype != np.float32:
             return
-        places = np.arange(len(rows)) if flags is None else np.flatnonzero(~flags[: len(rows)])
-        for at in places[:: max(1, -(-len(places) // PICKED))].tolist():
+        places: Sequence[int] = (
+            range(len(rows)) if flags is None else np.flatnonzero(~flags[: len(rows)]).tolist()
+        )
+        for at in places[:: max(1, -(-len(places) // PICKED))]:
             watch.take(rows[at], client)
         if len(watch.pending) >= TOGETHER:
             taken, watch.pending = np.stack(watch.pending), []
