@@ -253,7 +253,8 @@ class LackedCells:
         unknown = np.ones(lacked.shape[1], dtype=np.bool_)
         unknown[self.columns] = False
         too_many = lacked.sum(axis=1, keepdims=True) > self.most
-        return lacked & (unknown | too_many)
+        beyond: Bool = lacked & (unknown | too_many)
+        return beyond
 
 
 OUTER = 0.2

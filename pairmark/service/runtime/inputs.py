@@ -205,7 +205,7 @@ class UnlikePairs:
             return {"reason": UNLIKE, "unlike": self.names(pair)}
         return {
             "reason": TOO_LITTLE,
-            "missing": [columns[place] for place in np.flatnonzero(self._beyond[pair])],
+            "missing": [columns[place] for place in np.flatnonzero(self._beyond[pair]).tolist()],
         }
 
     def names(self, pair: int) -> list[str]:
