@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pytest
 from scipy.sparse import coo_array
@@ -241,9 +242,21 @@ def test_the_command_writes_links_and_says_what_it_found(
     assert "an estimate, no bound" in said.out
     assert "finding candidates" in said.err
     assert out.read_bytes().startswith(b"PAR1")
+    connect = duckdb.connect
+
+    def showing(*words: Any, **options: Any) -> duckdb.DuckDBPyConnection:
+        """The database shows its own progress from the first moment on, as it does after two seconds."""
+        connection = connect(*words, **options)
+        connection.execute("SET progress_bar_time = 0")
+        return connection
+
+    monkeypatch.setattr(duckdb, "connect", showing)
     with pytest.raises(SystemExit):
         main(["link", str(file), "--json"])
-    summary = json.loads(capfd.readouterr().out)
+    # The statements that begin and end the showing are shown themselves; without the latter, hundreds are.
+    shown, brace, answer = capfd.readouterr().out.partition("{")
+    assert shown.count("100%") < 10
+    summary = json.loads(brace + answer)
     assert summary["links"] > 100
     assert summary["blocking"]["candidates_per_record"] > 0
 
