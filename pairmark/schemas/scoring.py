@@ -355,7 +355,7 @@ class OperatingPointOut(Answer):
     )
     aggregation: str | None = Field(
         None,
-        description="for subjects: how their samples are compared; `candidates`: of pairs among their rivals",
+        description="for subjects: how their samples are compared",
     )
 
 

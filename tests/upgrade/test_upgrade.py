@@ -25,7 +25,10 @@ from tests.serving import serving
 
 ARCHIVE = Path(__file__).parent / "acb9ee2f.tar.xz"
 REVISION = "0018"
-REFUSED: dict[str, str] = {"weather-auto": "pairmark train --learner label-ranking-auto"}
+REFUSED: dict[str, str] = {
+    "weather-auto": "pairmark train --learner label-ranking-auto",
+    "ghost": "pairmark train --learner ghost",
+}
 """Models whose format has changed since: the command that the refusal names, by model."""
 
 
