@@ -108,7 +108,7 @@ class ReviewOut(Answer):
         description="about how many more judgements bring the bound down, if they go on like this; null: none may"
     )
     exhausted: bool = Field(description="whether no more pairs can be drawn")
-    curve: list[tuple[int, float]] = Field(
+    curve: list[list[float]] = Field(
         description="judgements and the bound after them", examples=[[[60, 0.049], [180, 0.018]]]
     )
     statement: str = Field(

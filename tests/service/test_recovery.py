@@ -35,7 +35,6 @@ def test_a_job_queued_again_is_told_once(deployment, caplog):
 
 def test_what_killed_processes_left_in_storage_is_told(deployment, caplog):
     (deployment.blobs.root / "tmp" / "half").mkdir()
-    (deployment.blobs.root / "tmp" / "half.lock").touch()
     with caplog.at_level(logging.WARNING):
         Worker(deployment.settings).run(drain=True)
     assert said(caplog) == ["data of killed processes removed from storage"]

@@ -96,10 +96,15 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
         prepared = self._comparators.fit(records).prepare(records)
         self.u_ = self._random_shares(prepared)
         report(0.3, "finding candidates")
+        n_pairs = n * (n - 1) / 2
         left, right = candidate_pairs(self._comparators, prepared)
+        if not left.size:
+            # Tables of numbers have no words to share: what random pairs show has to do.
+            left, right = self._random_pairs(n)
+            n_pairs = float(left.size)
         levels, counts = count_patterns(self._levels_of(prepared, left, right))
         comparisons = self._comparisons()
-        m, self.prior_ = mixture.matches(comparisons, levels, counts, n * (n - 1) / 2, n)
+        m, self.prior_ = mixture.matches(comparisons, levels, counts, n_pairs, n)
         self._keep(comparisons, m)
 
     def _learn_pairs(self, left: Records, right: Records, same: Bool, weight: Float64) -> None:
@@ -163,15 +168,17 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
         return total.astype(np.float32)
 
     def _random_shares(self, prepared: Prepared) -> Float64:
-        random = np.random.default_rng(int(check_random_state(self.random_state).randint(2**31)))
-        n = prepared.n
-        if n * (n - 1) // 2 <= self.n_pairs:
-            left, right = (side.astype(np.int64) for side in np.triu_indices(n, 1))
-        else:
-            left = random.integers(0, n, self.n_pairs)
-            right = (left + random.integers(1, n, self.n_pairs)) % n
-        levels, counts = count_patterns(self._levels_of(prepared, left, right))
+        levels, counts = count_patterns(self._levels_of(prepared, *self._random_pairs(prepared.n)))
         return _shares(levels, counts)
+
+    def _random_pairs(self, n: int) -> tuple[Int64, Int64]:
+        """All pairs of n rows, or `n_pairs` of them."""
+        if n * (n - 1) // 2 <= self.n_pairs:
+            left, right = np.triu_indices(n, 1)
+            return left.astype(np.int64), right.astype(np.int64)
+        random = np.random.default_rng(int(check_random_state(self.random_state).randint(2**31)))
+        left = random.integers(0, n, self.n_pairs)
+        return left, (left + random.integers(1, n, self.n_pairs)) % n
 
     def _levels_of(self, prepared: Prepared, left: Int64, right: Int64) -> Iterator[NDArray[np.int8]]:
         levels = Levels(self._comparators)
