@@ -150,7 +150,7 @@ def test_training_shows_stages_and_promotes(pairmark: Pairmark, flowers: Path) -
     said = pairmark(*small("--dataset", "iris", "--model", "staged", "--protocol", "closed-set"))
     assert said.code == 0, said.err
     # The job is polled, so a short stage may go unseen.
-    assert "training 100 % done" in " ".join(said.err.split())
+    assert "training: 100 % done" in said.err
     assert "now staged@production: the first version" in said.out
     assert "AUC" in said.out
     assert "whitened cosine" in said.out
