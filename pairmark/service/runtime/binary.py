@@ -15,6 +15,9 @@ from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.vectors import Counts, Features, VectorPairs
 
 DTYPES = {"float32": "<f4", "float16": "<f2", "float64": "<f8"}
+_ENOUGH, _GLANCED, _SMALL, _WILD = 128, 2_048, 1e-20, 0.2
+"""Numbers by which float64 is told from float32, at least and at most; sizes beyond which, and shares from which, they
+are wild."""
 
 
 def parse_octets(
@@ -89,6 +92,15 @@ def _octet_rows(body: bytes | bytearray, dim: int, dtype: str) -> Float32:
             dim=dim,
         )
     rows = _writable(body, DTYPES[dtype]).reshape(-1, dim)
+    if dtype == "float32" and rows.size >= _ENOUGH and rows.size % 2 == 0:
+        # Of float64 every second half is the end of a fraction: any exponent as float32, or nothing.
+        low, high = np.abs(rows.ravel()[:_GLANCED]).reshape(-1, 2).T
+        is_wild = ~((low > _SMALL) & (low < 1 / _SMALL)) & (low != 0) & np.isfinite(low)
+        if is_wild.mean() > _WILD or (high.all() and not low.any()):
+            raise InvalidInput(
+                "the body does not look like float32 numbers but like float64; expected float32, or dtype=float64",
+                field="body",
+            )
     return rows
 
 

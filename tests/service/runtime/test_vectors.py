@@ -160,6 +160,10 @@ def test_raw_numbers_of_another_type_are_read_if_declared_and_refused_if_they_ma
             with pytest.raises(InvalidInput, match="pairs is 4; expected dtype=") as caught:
                 parse_octets(np.zeros(8 * 4, dtype=name).tobytes(), dim=4, n_left=None, pairs=4)
             assert caught.value.facts["field"] == "pairs"
+    for X in (np.tile(rows, (8, 1)), np.arange(1.0, 257).reshape(64, 4)):
+        with pytest.raises(InvalidInput, match="like float64; expected float32, or dtype=float64"):
+            parse_octets(X.tobytes(), dim=4, n_left=None)
+        parse_octets(X.astype("f4").tobytes(), dim=4, n_left=None)
     with pytest.raises(InvalidInput, match="beyond float32"):
         parse_octets(np.full((2, 4), 1e300).tobytes(), dim=4, n_left=None, dtype="float64")
 
