@@ -145,7 +145,7 @@ def test_a_review_of_what_is_kept(reviews: Reviews, database: Database, model_id
     assert done.bound <= 0.02
     assert done.wrong / 400 <= 3 / 400 <= done.bound
     assert done.judged < 400
-    assert done.curve[-1] == (done.judged, done.bound)
+    assert done.curve[-1] == [done.judged, done.bound]
     assert "of 400 matches are false" in done.statement
     assert reviews.statements_of_version("faces", 1) == [done.statement]
     assert not reviews.next(made.id, "ada", 1).items, "it is enough: nobody need judge more"
