@@ -242,7 +242,9 @@ class LackedCells:
         if is_missing is None:
             return None
         lacked = (is_missing[pairs.left] | is_missing[pairs.right])[~pairs.same]
-        return cls(columns=np.flatnonzero(lacked.any(axis=0)).tolist(), most=int(lacked.sum(axis=1).max()))
+        return cls(
+            columns=np.flatnonzero(lacked.any(axis=0)).tolist(), most=int(lacked.sum(axis=1).max(initial=0))
+        )
 
     def beyond(self, left: Any, right: Any) -> Bool:
         """(n_pairs, d) columns that a pair lacks and may not: no calibration pair lacked them, or so many."""

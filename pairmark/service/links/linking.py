@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,16 @@ from pairmark.service.links.tables import read_tables
 from pairmark.service.settings import Settings
 
 COLUMNS = ("left", "right", "score", "decision", "entity")
+
+
+@contextmanager
+def _connected(database: str = ":memory:", **config: Any) -> Iterator[Any]:
+    """DuckDB without its own progress bar, which would go to standard output, where answers go."""
+    import duckdb
+
+    with closing(duckdb.connect(database, config=config)) as connection:
+        connection.execute("SET enable_progress_bar = false")
+        yield connection
 
 
 def link_files(
@@ -35,10 +45,8 @@ def link_files(
     InvalidInput
         On tables that cannot be read or linked; what can be done is said.
     """
-    import duckdb
-
     limits = FileLimits.of(settings, sum(path.stat().st_size for path in files))
-    config: dict[str, Any] = {
+    config = {
         "memory_limit": f"{settings.link_memory_bytes}B",
         "temp_directory": str(scratch / "spill"),
         "autoinstall_known_extensions": "false",
@@ -46,9 +54,7 @@ def link_files(
     }
     if settings.job_threads is not None:
         config["threads"] = str(settings.job_threads)
-    with closing(duckdb.connect(str(scratch / "links.duckdb"), config=config)) as connection:
-        # Its own bar would go to standard output, where the answer goes.
-        connection.execute("SET enable_progress_bar = false")
+    with _connected(str(scratch / "links.duckdb"), **config) as connection:
         tables = read_tables(connection, files, scratch, limits, id_column=id_column, columns=columns)
         linking = Linking(connection, tables.fields, tables.n_rows, tables.n_left)
         try:
@@ -84,18 +90,17 @@ def link_files(
 
 def read_links(path: Path, sql: str = "SELECT * FROM links", *params: Any) -> list[tuple[Any, ...]]:
     """Rows of ``links``, which is what `link_files` wrote, with the ids as text."""
-    import duckdb
-
     source = "read_parquet(?)" if path.suffix == ".parquet" else "read_csv(?, all_varchar=true)"
-    with closing(duckdb.connect(config={"threads": "1"})) as connection:
-        return connection.execute(f"WITH links AS (FROM {source}) {sql}", [str(path), *params]).fetchall()
+    with _connected(threads="1") as connection:
+        rows: list[tuple[Any, ...]] = connection.execute(
+            f"WITH links AS (FROM {source}) {sql}", [str(path), *params]
+        ).fetchall()
+        return rows
 
 
 def write_csv(path: Path, out: Path) -> Path:
     """A Parquet file of links as CSV."""
-    import duckdb
-
-    with closing(duckdb.connect(config={"threads": "1"})) as connection:
+    with _connected(threads="1") as connection:
         target = str(out).replace("'", "''")
         connection.execute(f"COPY (FROM read_parquet(?)) TO '{target}' (FORMAT CSV)", [str(path)])
     return out
