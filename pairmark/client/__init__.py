@@ -28,7 +28,8 @@ Errors are one tree::
 """
 
 from pairmark.client.client import AsyncClient, Client
-from pairmark.client.errors import (
+from pairmark.client.endpoints import MatchResult
+from pairmark.client.transport import (
     Busy,
     ClientError,
     Conflict,
@@ -44,7 +45,6 @@ from pairmark.client.errors import (
     TooLarge,
     Unreachable,
 )
-from pairmark.client.scoring import MatchResult
 from pairmark.schemas.base import Answer
 
 __all__ = [

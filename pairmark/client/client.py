@@ -8,11 +8,8 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 import httpx
 
-from pairmark.client.calls import Blocking, Waiting, connection
-from pairmark.client.galleries import GalleryCalls
-from pairmark.client.models import ModelCalls
-from pairmark.client.reviews import ReviewCalls
-from pairmark.client.scoring import ScoringCalls
+from pairmark.client.endpoints import GalleryCalls, ModelCalls, ReviewCalls, ScoringCalls
+from pairmark.client.transport import Blocking, Waiting, connection
 
 P = ParamSpec("P")
 T = TypeVar("T")

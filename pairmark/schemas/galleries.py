@@ -10,9 +10,8 @@ from pydantic import (
     model_validator,
 )
 
-from pairmark.schemas.base import Answer, Body, Page, Rate, Request
+from pairmark.schemas.base import REFS_TEXT, Answer, Body, Page, Rate, Ref, Request, Side, Vectors
 from pairmark.schemas.scoring import Aggregation, PointParameters
-from pairmark.schemas.vectors import REFS_TEXT, Ref, Side, Vectors
 
 
 class GalleryRequest(Request):

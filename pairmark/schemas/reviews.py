@@ -10,8 +10,7 @@ from pydantic import (
     model_validator,
 )
 
-from pairmark.schemas.base import Answer, Moment, Page, Request
-from pairmark.schemas.vectors import Number, Ref, RefPair, StoredRef
+from pairmark.schemas.base import Answer, Moment, Number, Page, Ref, RefPair, Request, StoredRef
 
 Question = Literal["false-matches", "missed-matches"]
 MAX_LISTED = 200_000

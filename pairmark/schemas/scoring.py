@@ -9,20 +9,22 @@ from pydantic import (
     Field,
 )
 
-from pairmark.schemas.base import Answer, Body, Rate
-from pairmark.schemas.models import Guarantee, Imported
-from pairmark.schemas.vectors import (
+from pairmark.schemas.base import (
     EXPECTED,
     EXPECTED_SIDE,
     FAST,
     REFS_TEXT,
+    Answer,
+    Body,
     Dense,
     Number,
+    Rate,
     Record,
     RefPair,
     Side,
     Vectors,
 )
+from pairmark.schemas.models import Guarantee, Imported
 
 ORIGIN_TEXT = (
     "how the calibration pairs came about: `all` pairs of the units, `drawn` by Pairmark, listed at `random`, inside "

@@ -28,13 +28,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.service import db_metrics
-from pairmark.service.api import metrics, openapi, problems
+from pairmark.service.api import docs, metrics, problems
 from pairmark.service.api.guard import Guard
 from pairmark.service.api.problems import MethodNotAllowed, ProblemAnswer, UnknownAddress
 from pairmark.service.api.routers import ROUTERS, guarded_routes
 from pairmark.service.api.routing import PlainRoute
-from pairmark.service.api.services import Services
-from pairmark.service.api.upkeep import keep_galleries
+from pairmark.service.api.services import Services, keep_galleries
 from pairmark.service.console import pages as console
 from pairmark.service.console.ask import Refused
 from pairmark.service.console.frame import refused
@@ -107,7 +106,7 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
         if isinstance(route, PlainRoute) and "{" not in route.path
     }
     app.guard = partial(Guard, settings=settings, plain=plain)
-    app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]
+    app.openapi = partial(docs.document, app)  # type: ignore[method-assign]
     return app
 
 

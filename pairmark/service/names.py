@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from pairmark.schemas.keys import MAX_TENANT
+from pairmark.schemas.admin import MAX_TENANT
 from pairmark.service.errors import InvalidInput, PairmarkError
 
 MAX_NAME: Final = MAX_TENANT + 1 + 100

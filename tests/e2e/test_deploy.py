@@ -12,7 +12,8 @@ from prometheus_client import REGISTRY
 from typer.main import get_command
 
 import pairmark.service.app  # noqa: F401
-from pairmark.service.api.readings import Readings, deployment_text
+from pairmark.service.api.metrics import deployment_text
+from pairmark.service.api.services import Readings
 from pairmark.service.cli import app
 from pairmark.service.jobs.queue import QueueReading
 from pairmark.service.settings import Settings

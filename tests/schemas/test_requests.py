@@ -12,7 +12,7 @@ from pairmark.client import Client
 from pairmark.models.calibration.operating_point import Guarantee
 from pairmark.models.pairs.splits import CALIBRATION_FRACTION, TEST_FRACTION
 from pairmark.models.records.schema import RESERVED, FieldType
-from pairmark.schemas import datasets, models, vectors
+from pairmark.schemas import base, datasets, models
 from pairmark.schemas.datasets import DatasetRequest, ReadingRequest
 from pairmark.schemas.galleries import (
     GalleryCalibrationRequest,
@@ -74,4 +74,4 @@ def test_what_the_library_fixes_is_the_same_here() -> None:
     assert EvaluationRequest().test_fraction == TEST_FRACTION
     assert get_args(datasets.FieldType) == get_args(FieldType)
     assert get_args(models.Guarantee) == get_args(Guarantee)
-    assert vectors.RESERVED == RESERVED
+    assert base.RESERVED == RESERVED

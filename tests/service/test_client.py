@@ -27,8 +27,8 @@ from pairmark.client import (
     Problem,
     TimedOut,
     Unreachable,
-    encoding,
 )
+from pairmark.client.transport import RAW_FROM
 from tests.serving import RunningServer, Serve
 
 pytestmark = [
@@ -53,7 +53,7 @@ def test_scores_are_equal_however_they_travel(client: Client, digits: np.ndarray
     raw = client.similarity(left, right, model="digits")
     assert raw.dtype == np.float32
     assert raw.shape == (40,)
-    assert left.size + right.size >= encoding.RAW_FROM
+    assert left.size + right.size >= RAW_FROM
     as_json = client.similarity(left.tolist(), right.tolist(), model="digits")
     as_sparse = client.similarity(csr_array(left), csr_array(right), model="digits")
     np.testing.assert_array_equal(raw, as_json)

@@ -7,7 +7,7 @@ import time
 import pytest
 from sqlalchemy import select, text
 
-from pairmark.schemas.keys import Level
+from pairmark.schemas.admin import Level
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, UnknownKey
 from pairmark.service.keys import ActiveKey, Grants, Keys, active_keys, match_key

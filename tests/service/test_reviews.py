@@ -18,7 +18,7 @@ from pairmark.service.errors import InvalidInput, UnknownReview
 from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.reviews.reviews import Reviews
-from pairmark.service.runtime.vectors import VectorPairs
+from pairmark.service.runtime.bodies import VectorPairs
 from pairmark.service.store import repository as store_repository
 from pairmark.service.tables import DecisionCount, KeptDecision, ModelRow, ReviewItem, ReviewJudgement
 from tests.service.conftest import Deployment

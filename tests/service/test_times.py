@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pairmark.schemas.datasets import DatasetRequest
-from pairmark.service.api.report_page import report_page
+from pairmark.service.api.models import report_page
 from pairmark.service.errors import InvalidInput
 
 

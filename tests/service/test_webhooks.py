@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from pairmark.schemas.webhooks import NewWebhookOut, WebhookRequest
+from pairmark.schemas.admin import NewWebhookOut, WebhookRequest
 from pairmark.service.audit.log import record
 from pairmark.service.db import Database
 from pairmark.service.settings import Settings

@@ -13,7 +13,7 @@ import pytest
 from pairmark.service.datasets.arrays import Npz
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.binary import parse_npz
+from pairmark.service.runtime.bodies import parse_npz
 from pairmark.service.settings import Settings
 
 LIMITS = replace(FileLimits.of(Settings(), 0), rows=10_000, features=100)

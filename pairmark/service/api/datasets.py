@@ -13,10 +13,8 @@ from pydantic import Field, ValidationError
 
 from pairmark.schemas.datasets import DatasetOut, DatasetPage, DatasetRequest, InspectionOut, RowsOut
 from pairmark.schemas.models import LedgerOut
-from pairmark.service.api.leaving import while_connected
-from pairmark.service.api.query import Paging, QueryModel
-from pairmark.service.api.routing import UPLOAD, GuardedRoute, needs
-from pairmark.service.api.services import InServices, Services, check_may, names_of
+from pairmark.service.api.routing import UPLOAD, GuardedRoute, Paging, QueryModel, needs
+from pairmark.service.api.services import InServices, Services, check_may, names_of, while_connected
 from pairmark.service.errors import UnknownDataset
 
 router = APIRouter(tags=["datasets"], route_class=GuardedRoute)

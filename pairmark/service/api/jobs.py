@@ -13,10 +13,9 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
+from pairmark.schemas.admin import Scope
 from pairmark.schemas.jobs import JobOut, JobPage, JobRequest, JobState
-from pairmark.schemas.keys import Scope
-from pairmark.service.api.query import PageQuery
-from pairmark.service.api.routing import EVENT, LONG, GuardedRoute, content, needs
+from pairmark.service.api.routing import EVENT, LONG, GuardedRoute, PageQuery, content, needs
 from pairmark.service.api.services import InServices, Services, check_may, may, names_of
 from pairmark.service.errors import Forbidden, UnknownDataset, UnknownJob
 from pairmark.service.jobs.queue import EVENTS_A_READ, unknown_job

@@ -10,8 +10,7 @@ from fastapi.responses import FileResponse
 
 from pairmark.schemas.jobs import JobOut
 from pairmark.schemas.links import EntityPage, LinkPage, LinksOut, LinksPage, LinksRequest
-from pairmark.service.api.query import Paging
-from pairmark.service.api.routing import GuardedRoute, needs
+from pairmark.service.api.routing import GuardedRoute, Paging, needs
 from pairmark.service.api.services import InServices, Workspace, check_may, names_of
 from pairmark.service.errors import UnknownDataset
 from pairmark.service.links.linking import write_csv

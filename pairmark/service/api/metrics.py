@@ -1,12 +1,19 @@
-"""What Prometheus scrapes. With several serving processes, set ``PROMETHEUS_MULTIPROC_DIR`` to an empty folder
-before they start (`pairmark serve --workers` does): each scrape then adds them up."""
+"""What Prometheus scrapes, and whether the service is alive and ready. With several serving processes, set
+``PROMETHEUS_MULTIPROC_DIR`` to an empty folder before they start (`pairmark serve --workers` does): each scrape then
+adds them up.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable
-from typing import Any
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
+from fastapi import APIRouter, Request, Response
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     REGISTRY,
@@ -17,8 +24,15 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
+from prometheus_client.core import GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+from pydantic import BaseModel, Field
 
+from pairmark.service.api.routing import GuardedRoute, content, needs
+from pairmark.service.api.services import SHOWN, InServices, Readings
+from pairmark.service.errors import NotReady
+from pairmark.service.jobs.queue import START_ONE
 from pairmark.service.runtime.inputs import InputWatch
 
 # When a counter began is of no use to anybody here, and would be a line for each.
@@ -157,3 +171,112 @@ def _registry() -> CollectorRegistry:
 def exposition() -> tuple[bytes, str]:
     """The metrics that processes count, and their media type."""
     return generate_latest(_registry()), CONTENT_TYPE_LATEST
+
+
+@dataclass(frozen=True)
+class _Families(Collector):
+    readings: Readings | None
+    places: Mapping[str, Path]
+
+    def collect(self) -> Iterator[Metric]:
+        is_up = int(self.readings is not None)
+        yield _gauge("database_up", "1 when the database answered this scrape.", is_up)
+        free = {name: shutil.disk_usage(path).free for name, path in self.places.items() if path.exists()}
+        yield _gauges("disk_free_bytes", "Free space where data is kept.", "place", free)
+        if self.readings is not None:
+            yield from _of_database(self.readings)
+
+
+def deployment_text(readings: Readings | None, places: Mapping[str, Path]) -> bytes:
+    """The readings in the Prometheus text format; ``readings`` is None when the database did not answer in time."""
+    return generate_latest(_Families(readings, places))
+
+
+def _of_database(readings: Readings) -> Iterator[Metric]:
+    queue = readings.queue
+    yield _gauges("jobs", "Jobs by state.", "state", dict(sorted(queue.states.items())))
+    yield _gauge("workers", "Workers that are alive.", queue.workers)
+    text = "How long the first job has waited; 0 when none waits."
+    yield _gauge("queue_oldest_seconds", text, queue.oldest_s)
+    text = "Time from a job's first start to its end."
+    seconds = SummaryMetricFamily("pairmark_job_seconds", text, labels=["task", "state"])
+    for (task, state), (count, total) in sorted(queue.durations.items()):
+        seconds.add_metric([task, state], count_value=count, sum_value=total)
+    yield seconds
+    yield _gauge("gallery_items_all", "Items of all galleries.", readings.items)
+    yield _gauges("gallery_items", f"Items of the {SHOWN} largest galleries.", "gallery", readings.galleries)
+    text = "Age of the calibration that production answers by."
+    yield _gauges("calibration_age_seconds", text, "model", readings.calibration_ages)
+    if readings.last_backup is not None:
+        yield _gauge("last_backup_timestamp_seconds", "When the last backup was made.", readings.last_backup)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"pairmark_{name}", text, value=value)
+
+
+def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    gauges = GaugeMetricFamily(f"pairmark_{name}", text, labels=[label])
+    for value_of, value in values.items():
+        gauges.add_metric([value_of], value)
+    return gauges
+
+
+router = APIRouter(tags=["status"], route_class=GuardedRoute)
+
+
+log = logging.getLogger(__name__)
+
+
+class Alive(BaseModel):
+    """The process answers."""
+
+    status: Literal["alive"] = Field("alive", description="`alive`")
+
+
+class Ready(BaseModel):
+    """The service is ready."""
+
+    status: Literal["ready"] = Field("ready", description="`ready`")
+    workers: int = Field(description="number of workers that are alive and take queued jobs")
+    warnings: list[str] = Field(description="problems that need attention, although requests are answered")
+
+
+@router.get("/healthz", summary="Check liveness")
+@needs("open")
+async def healthz() -> Alive:
+    """The process is alive. Does not check the database."""
+    return Alive()
+
+
+@router.get("/readyz", summary="Check readiness")
+@needs("open")
+async def readyz(request: Request, services: InServices) -> Ready:
+    """Ready: kernels are compiled and the database answers. Answers within two seconds, with the reason if not."""
+    if request.app.state.closing.is_set():
+        raise NotReady("the service is stopping; it still answers the requests that arrive")
+    services.runtime.ready()
+    workers = await services.readiness.answer()
+    warnings = [] if workers else [f"no worker is alive: {START_ONE}"]
+    return Ready(workers=workers, warnings=warnings)
+
+
+@router.get(
+    "/metrics",
+    summary="Get metrics",
+    response_class=Response,
+    responses=content("text/plain", {"type": "string"}),
+)
+@needs("metrics")
+async def scrape(services: InServices) -> Response:
+    """Metrics in the Prometheus text format. If the database does not answer in time, its metrics are left out."""
+    try:
+        readings = await services.readings.answer()
+    except NotReady:
+        readings = None
+    publish_inputs(services.runtime.inputs.watches())
+    places = {"home": services.settings.home}
+    if "://" not in services.settings.resolved_artefacts:
+        places["artefacts"] = Path(services.settings.resolved_artefacts)
+    body, media_type = exposition()
+    return Response(body + deployment_text(readings, places), media_type=media_type)

@@ -1,46 +1,74 @@
-"""Models: versions, aliases, ROC, tree, calibrations, export and import."""
+"""Models: versions, aliases, ROC, tree, reports, calibrations, export and import; and the kinds of learners."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import re
 from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, File, Form, Header, Path, Query, Request, Response, UploadFile
-from fastapi.responses import HTMLResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from pydantic import BeforeValidator, Field
 
+from pairmark.models.calibration.promises import askable
+from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.drawing import MEDIA_TYPES, Format, draw_roc
-from pairmark.schemas.evidence import RocOut
+from pairmark.models.registry import LEARNERS
 from pairmark.schemas.models import (
     AliasChangePage,
     AliasOut,
     AliasRequest,
+    CalibrationDetail,
     CalibrationOut,
+    CalibrationPage,
     CalibrationRequest,
     ErrorsOut,
     EvaluationOut,
+    InputsOut,
     LeaderboardOut,
+    LearnerOut,
+    LearnerPage,
     MeasureRequest,
     ModelOut,
     ModelPage,
     Policy,
     ReportOut,
+    RocOut,
+    ScoresOptions,
+    ScoresRequest,
     VersionOut,
     VersionPage,
 )
-from pairmark.service.api.query import PageQuery, Paging, QueryModel
-from pairmark.service.api.report_page import report_page
-from pairmark.service.api.routing import LONG, UPLOAD, GuardedRoute, content, needs
+from pairmark.schemas.scoring import OperatingPointOut, PointOfVersionParameters
+from pairmark.service.api import metrics
+from pairmark.service.api.docs import with_code
+from pairmark.service.api.routing import (
+    BULK,
+    LONG,
+    UPLOAD,
+    GuardedRoute,
+    PageQuery,
+    Paging,
+    QueryModel,
+    content,
+    needs,
+)
 from pairmark.service.api.services import Caller, InServices, Services, Workspace, check_may, may, names_of
-from pairmark.service.errors import InvalidInput, UnknownDataset
+from pairmark.service.errors import InvalidInput, UnknownCalibration, UnknownDataset, UnknownLearner
 from pairmark.service.heldout.report import KEPT, ErrorKind
 from pairmark.service.names import MAX_NAME
+from pairmark.service.runtime.bodies import list_of, parse_lists, read_scores
 from pairmark.service.runtime.trees import tree_data
+from pairmark.service.runtime.versions import LoadedVersion
+from pairmark.service.store.calibrations import SubjectClass, unknown_calibration
 from pairmark.service.store.refs import MAX_VERSION, name_of
-from pairmark.service.store.versions import without_origin
+from pairmark.service.store.versions import calibration_without_origin, without_origin
+from pairmark.version import code_version
 
 router = APIRouter(tags=["models"], route_class=GuardedRoute)
 
@@ -416,3 +444,251 @@ def _revisions(if_match: str | None) -> frozenset[int] | Literal["*"] | None:
         return "*"
     tags = [re.fullmatch(r'"?([0-9]{1,9})"?', tag.strip()) for tag in if_match.split(",")]
     return frozenset(int(tag[1]) for tag in tags if tag is not None)
+
+
+class PointOfVersionQuery(QueryModel, PointOfVersionParameters):
+    """An operating point of a version, for single vectors or for subjects of several samples."""
+
+
+@router.get("/models/{name:name}/versions/{version}/operating-point", response_model=OperatingPointOut)
+@needs("scores")
+async def get_operating_point(
+    services: InServices, name: Name, version: Number, query: Annotated[PointOfVersionQuery, Query()]
+) -> JSONResponse:
+    """The operating point that `/match` uses at a false positive rate, without scoring a pair.
+
+    `left_samples` and `right_samples` request the operating point for subjects with that many samples. It is
+    calibrated on the first request.
+    """
+    out = await asyncio.to_thread(services.store.version, name, version)
+    calibration_id = query.calibration or out.calibration_id
+    if calibration_id is None or calibration_id not in {calibration.id for calibration in out.calibrations}:
+        what = (
+            "has no calibration" if calibration_id is None else f"has no calibration {calibration_id[:64]!r}"
+        )
+        raise UnknownCalibration(f"{name}:{version} {what}", field="calibration")
+    loaded_version = subjects = None
+    if query.left_samples is not None or query.right_samples is not None:
+        loaded_version = await services.runtime.version(name, version)
+        subjects = _subjects(query, loaded_version, services.settings.max_subject_samples)
+    point = await services.runtime.operating_point(
+        loaded_version,
+        query.fpr,
+        query.confidence,
+        query.method,
+        calibration_id,
+        fnr=query.fnr,
+        simultaneous=query.simultaneous,
+        subjects=subjects,
+    )
+    # As it is: of single vectors a point says nothing of samples.
+    return JSONResponse(point.public)
+
+
+def _subjects(query: PointOfVersionQuery, version: LoadedVersion, limit: int) -> SubjectClass | None:
+    """The class of subjects that is asked about; None for single vectors."""
+    k, p = query.left_samples or 1, query.right_samples or 1
+    for field, count in (("left_samples", k), ("right_samples", p)):
+        if count > limit:
+            raise InvalidInput(f"{field} is {count}; expected at most {limit}", field=field)
+    if k == p == 1:
+        return None
+    samples = max(k, p), min(k, p)
+    return SubjectClass(*samples, version.aggregation(query.aggregation, samples))
+
+
+@router.get(
+    "/models/{name:name}/versions/{version}/inputs", summary="Get inputs", response_model=InputsOut | None
+)
+@needs("scores")
+def get_inputs(services: InServices, name: Name, version: Number) -> dict[str, Any] | None:
+    """Rows compared with those of the calibration, over all serving processes; null before the first decision."""
+    calibration = services.store.version(name, version).calibration_id
+    metrics.publish_inputs(services.runtime.inputs.watches())
+    totals, moved = metrics.inputs(name, version), services.runtime.moved(calibration)
+    if totals is None and moved is None:
+        return None
+    counts = totals or {"rows": 0, "unlike": 0, "today": {"all": 0, "unlike": 0}, "decided": {}}
+    return counts | {"moved": None if moved is None else moved["detail"]}
+
+
+_FOLDER: Final = FilePath(__file__).parent / "templates"
+
+
+def report_page(report: ReportOut) -> tuple[str, str]:
+    """The page, which is a whole file of its own, and its content security policy."""
+    style = _style()
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    )
+    roc = None if report.roc is None else base64.b64encode(draw_roc(report.roc.model_dump(), "svg")).decode()
+    metrics = report.version.metrics
+    page = _template().render(
+        report=report,
+        version=report.version,
+        card=report.card,
+        metrics=metrics,
+        groups=metrics.get("groups"),
+        evidence=report.evidence,
+        roc=roc,
+        contents=_contents(report),
+        style=style,
+        policy=policy,
+        made_by=code_version(),
+    )
+    return page, policy
+
+
+def _contents(report: ReportOut) -> list[tuple[str, str]]:
+    with_evidence = report.evidence is not None
+    sections = [
+        ("version", "What this version is", True),
+        ("data", "The data behind it", True),
+        ("promise", "The promise", bool(report.promises)),
+        ("errors", "Error rates", report.roc is not None or "pair_disagreement" in report.version.metrics),
+        ("leaderboard", "Against simple alternatives", bool(report.leaderboard and report.leaderboard.items)),
+        ("groups", "Groups of people", True),
+        ("evidence", "Likelihood ratios", with_evidence),
+        ("identification", "Searching among enrolled people", with_evidence),
+        ("times", "By time between samples", with_evidence),
+        ("limits", "Limits", True),
+    ]
+    return [(at, words) for at, words, there in sections if there]
+
+
+@cache
+def _style() -> str:
+    return (_FOLDER / "report.css").read_text()
+
+
+@cache
+def _template() -> Any:
+    # Imported here: most processes never make a page.
+    import jinja2
+    from markupsafe import Markup
+
+    # The style stands in the page as it is: escaped, it would not have the digest that the policy names.
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(_FOLDER), autoescape=True)
+    environment.filters["raw"] = Markup
+    environment.filters["askable"] = askable
+    environment.filters["code"] = with_code
+    return environment.get_template("report.html")
+
+
+calibrations = APIRouter(tags=["calibrations"], route_class=GuardedRoute)
+
+
+Unit = int | str
+
+
+def _read_same(text: bytes, name: str) -> list[int | bool]:
+    labels: list[Any] = list_of(bool | int | str)(text, name)
+    for at, label in enumerate(labels):
+        if isinstance(label, str):
+            if label not in ("0", "1"):
+                raise InvalidInput(
+                    f"{name}[{at}] is {label[:50]!r}; expected 1 (same) or 0 (different)",
+                    field=f"{name}[{at}]",
+                )
+            labels[at] = int(label)
+    return labels
+
+
+_UNITS = list_of(Unit, optional=True)
+SCORES_LISTS = {
+    "scores": read_scores,
+    "same": _read_same,
+    "left_unit": _UNITS,
+    "right_unit": _UNITS,
+    "blocks": lambda text, name: "components" if text.strip() == b'"components"' else _UNITS(text, name),
+}
+
+
+@calibrations.post("/calibrations", status_code=201)
+@needs(
+    "train",
+    limits=BULK,
+    decode=partial(parse_lists, ScoresRequest, readers=SCORES_LISTS, options=ScoresOptions),
+)
+async def add_calibration(
+    http: Request, services: InServices, response: Response, request: ScoresRequest
+) -> CalibrationOut:
+    """Calibrate scores of another system. `POST /match?fpr=..&calibration=ID {"scores": [..]}` then decides."""
+    check_may(http, "train", request.name, unknown=UnknownCalibration)
+    calibration = await services.runtime.batch_place.run(
+        lambda: services.store.calibrations.add_scores(**dict(request))
+    )
+    response.headers["Location"] = f"/calibrations/{calibration.id}"
+    return calibration
+
+
+@calibrations.get("/calibrations")
+@needs("train")
+def list_calibrations(http: Request, services: InServices, query: Paging) -> CalibrationPage:
+    """Calibrations that the key may see, newest first."""
+    names = names_of(http).resources("train")
+    return services.store.calibrations.page(limit=query.limit, cursor=query.cursor, names=names)
+
+
+@calibrations.get("/calibrations/{calibration_id}")
+@needs("any")
+async def get_calibration(
+    http: Request,
+    services: InServices,
+    calibration_id: Annotated[str, Path(max_length=64)],
+) -> CalibrationDetail:
+    """A calibration with its curve: the rate and its bound at each threshold taken alone.
+
+    The key must be allowed to see the calibration's model. For scores of other systems it needs access to all models,
+    or `train` on the calibration's name.
+    """
+    calibration = await asyncio.to_thread(services.store.calibrations.detail, calibration_id)
+    grants = names_of(http)
+    if not grants.allows("train", calibration.model or calibration.name):
+        models = grants.resources("score", "train")
+        if (calibration.model or calibration.name) not in models or (
+            calibration.model is None and models.members is not None
+        ):
+            raise unknown_calibration(calibration_id)
+        calibration = calibration_without_origin(calibration)
+    return calibration
+
+
+learners = APIRouter(tags=["learners"], route_class=GuardedRoute)
+
+
+@cache
+def _listed() -> dict[str, LearnerOut]:
+    return {spec.kind: learner_out(spec) for spec in LEARNERS}
+
+
+def learner_out(spec: LearnerSpec) -> LearnerOut:
+    """A learner with the JSON Schema of its parameters."""
+    return LearnerOut(
+        kind=spec.kind,
+        title=spec.title,
+        capabilities=sorted(spec.capabilities),
+        needs=spec.needs,
+        accepts_sparse=spec.accepts_sparse,
+        takes_unlabelled=spec.takes_unlabelled,
+        ignores_unknown=spec.ignores_unknown,
+        params=spec.params.model_json_schema(),
+    )
+
+
+@learners.get("/learners")
+@needs("any")
+async def list_learners() -> LearnerPage:
+    """Every learner, with the JSON Schema of its parameters."""
+    return LearnerPage(items=list(_listed().values()))
+
+
+@learners.get("/learners/{kind}")
+@needs("any")
+async def get_learner(kind: str) -> LearnerOut:
+    """One learner, with the JSON Schema of its parameters."""
+    listed = _listed()
+    if kind not in listed:
+        raise UnknownLearner(f"there is no learner {kind[:100]!r}; known: {', '.join(listed)}")
+    return listed[kind]

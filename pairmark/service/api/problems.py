@@ -6,11 +6,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
@@ -287,19 +286,3 @@ def invalid_field(problems: Sequence[Any]) -> PairmarkError:
     if place == "query" and first["type"] == "extra_forbidden":
         return errors.InvalidInput(f"{field[:100]!r} is not a query parameter here", field=field[:100])
     return errors.InvalidInput(f"{field or place}: {message}"[:1000], field=field or str(place))
-
-
-_POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"
-
-
-def html_page(title: str, body: str, *, status: int = 200) -> HTMLResponse:
-    """A page beside the console, without scripts; ``body`` is HTML."""
-    return HTMLResponse(
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
-        'content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
-        f'<title>{escape(title)} · Pairmark</title><link rel="icon" href="/static/icon.svg" type="image/svg+xml">'
-        '<link rel="stylesheet" href="/static/console.css"></head><body><main class="alone"><a class="brand" href="/">'
-        f'<img src="/static/icon.svg" alt="" width="24" height="24"> Pairmark</a>{body}</main></body></html>',
-        headers={"content-security-policy": _POLICY},
-        status_code=status,
-    )

@@ -23,8 +23,7 @@ from pairmark.schemas.reviews import (
     ReviewPage,
     ReviewRequest,
 )
-from pairmark.service.api.query import Paging, QueryModel
-from pairmark.service.api.routing import BULK, GuardedRoute, needs
+from pairmark.service.api.routing import BULK, GuardedRoute, Paging, QueryModel, needs
 from pairmark.service.api.services import Caller, InServices, Services, check_may, may, names_of
 from pairmark.service.errors import Forbidden, UnknownGallery
 from pairmark.service.names import check_prefix

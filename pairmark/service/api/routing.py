@@ -8,32 +8,291 @@ limits. `GuardedRoute` is the route class of every router. A `PlainRoute` passes
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
+import math
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Final, TypeVar
+from urllib.parse import parse_qsl
 
 from fastapi import Body, Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from starlette.convertors import Convertor, register_url_convertor
+from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 
-from pairmark.schemas.keys import Level
+from pairmark.schemas.admin import Level
+from pairmark.schemas.models import DECIDED_RATES
 from pairmark.service.api.access import Access
-from pairmark.service.api.calls import JSON, Answer, Call, media_type
-from pairmark.service.api.decisions import HEADER, logged_decision
-from pairmark.service.api.problems import MethodNotAllowed, SlowBody, UnsupportedMediaType
-from pairmark.service.api.query import query_values, read_query
+from pairmark.service.api.problems import (
+    MethodNotAllowed,
+    NotAcceptable,
+    SlowBody,
+    UnsupportedMediaType,
+    invalid_field,
+)
 from pairmark.service.api.services import Services
 from pairmark.service.audit.actor import Actor, acting
-from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.names import NAME_PATTERN
+from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
+from pairmark.service.keys import ActiveKey
+from pairmark.service.names import EVERY_NAME, NAME_PATTERN, VisibleNames
+from pairmark.service.pagination import MAX_LIMIT
+from pairmark.service.runtime.bodies import check_structure
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from pairmark.service.shares import current_owner
+
+MAX_FIELDS: Final = 2048
+_CACHED_BYTES: Final = 512
+Q = TypeVar("Q", bound="QueryModel")
+
+
+class QueryModel(BaseModel):
+    """The query of an address. A parameter without a value counts as not given; an unknown one is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if value != ""}
+
+
+class PageQuery(QueryModel):
+    """One page of a list."""
+
+    limit: int = Field(50, ge=1, le=MAX_LIMIT, description="largest number of items in the answer")
+    cursor: str | None = Field(None, max_length=1000, description="`next_cursor` of the previous page")
+
+
+Paging = Annotated[PageQuery, Query()]
+
+
+def query_values(raw: bytes) -> dict[str, str]:
+    """The parameters of a query, or `InvalidInput`: each may be given once."""
+    try:
+        pairs = parse_qsl(
+            raw.decode(),
+            keep_blank_values=True,
+            strict_parsing=True,
+            errors="strict",
+            max_num_fields=MAX_FIELDS,
+        )
+    except ValueError:
+        raise InvalidInput(
+            f"the query is not of the form name=value&name=value, with at most {MAX_FIELDS} of them",
+            field="query",
+        ) from None
+    values: dict[str, str] = {}
+    for name, value in pairs:
+        if name in values:
+            raise InvalidInput(f"{name[:100]} is given twice; expected once", field=name[:100])
+        values[name] = value
+    return values
+
+
+def read_query(model: type[Q], raw: bytes) -> Q:
+    """The query as the model has it, or `InvalidInput` that names the parameter and what was expected."""
+    # Clients ask the same again and again, so what was read is kept.
+    read: Q = _read_query(model, raw) if len(raw) <= _CACHED_BYTES else _read_query.__wrapped__(model, raw)
+    return read
+
+
+@lru_cache(1024)
+def _read_query(model: Any, raw: bytes) -> Any:
+    try:
+        return model.model_validate(query_values(raw) if raw else {})
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False)
+        raise invalid_field(
+            [{**problem, "loc": ("query", *problem["loc"])} for problem in problems]
+        ) from None
+
+
+JSON: Final = b"application/json"
+OCTETS: Final = b"application/octet-stream"
+NPZ: Final = b"application/x-npz"
+_GIVEN: Final = frozenset({JSON, OCTETS, b"application/*", b"*/*", b""})
+
+Answer = tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]]
+"""Body, media type and further headers of an answer with status 200."""
+
+
+class Call(Request):
+    """A request to a plain route.
+
+    Attributes
+    ----------
+    services : of this process. query : what the route's query model read. fields : headers, by name in small letters.
+    whole : the body that was read.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, services: Services, query: Any) -> None:
+        super().__init__(scope, receive)
+        self.services, self.query = services, query
+        self.fields: dict[bytes, bytes] = scope["pairmark.fields"]
+        self.whole: bytes | bytearray = b""
+
+    @property
+    def key(self) -> ActiveKey | None:
+        """The key of who asks; None: who was admitted without one, and may do everything."""
+        key: ActiveKey | None = self.scope.get("pairmark.key")
+        return key
+
+    @property
+    def asker(self) -> str:
+        """Who asks: a key's id, else an address."""
+        return self.key.id if self.key is not None else str(self.client and self.client.host)
+
+    @property
+    def models(self) -> VisibleNames:
+        """The models that who asks may use here."""
+        key = self.key
+        return EVERY_NAME if key is None else key.grants.usable
+
+    def shows_scores(self, version: LoadedVersion | None) -> bool:
+        """Whether who asks may see scores of a version; a key with `decide` alone gets decisions only."""
+        key = self.key
+        if key is None or not key.allows("decide"):
+            return True
+        return key.allows("score", None if version is None else version.entry.name)
+
+    def check_listed(self, version: LoadedVersion | None, *rates: float | None, **fixed: bool) -> None:
+        """Refuse what would tell a key that may only decide more than decisions at the listed rates: a series of rates,
+        confidences, methods or costs brackets a score as closely as one likes.
+
+        Parameters
+        ----------
+        version : that decides. rates : those that are asked for.
+        fixed : by name, whether a parameter has the one value that such a key may use.
+        """
+        model = (
+            None if version is None else self.services.runtime.catalogue.view.models.get(version.entry.name)
+        )
+        may = DECIDED_RATES if model is None else model.rates
+        for rate in rates:
+            if rate is not None and not any(math.isclose(rate, listed) for listed in may):
+                listed = ", ".join(f"{listed:g}" for listed in may)
+                raise Forbidden(
+                    f"the key may only decide, at one of the rates {listed}; {rate:g} takes a key with score",
+                    scope="score",
+                )
+        for name, is_fixed in fixed.items():
+            if not is_fixed:
+                raise Forbidden(f"the key may only decide; {name} takes a key with score", scope="score")
+
+    async def read_body(self) -> bytes | bytearray:
+        """The whole body; of JSON, no more brackets than the largest batch has."""
+        message = await self.receive()
+        whole: bytes | bytearray = message.get("body", b"")
+        if message.get("more_body", False):
+            whole = bytearray(whole)
+            while message.get("more_body", False):
+                message = await self.receive()
+                whole += message.get("body", b"")
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        self.whole = whole
+        self.scope["pairmark.body_read"] = True
+        if media_type(self.fields) not in (OCTETS, NPZ):
+            check_structure(whole, self.services.settings.max_batch_pairs)
+        return whole
+
+
+def media_type(fields: Mapping[bytes, bytes]) -> bytes:
+    """The type of a body; without one it is JSON."""
+    kind = fields.get(b"content-type", JSON)
+    return kind if kind == JSON else kind.partition(b";")[0].strip().lower()
+
+
+def media(call: Call) -> tuple[bytes, bool]:
+    """Media type of the body, and whether raw bytes are wanted back; refuses what is neither read nor given."""
+    kind, accept = media_type(call.fields), call.fields.get(b"accept", b"*/*")
+    if kind not in (JSON, OCTETS, NPZ):
+        raise UnsupportedMediaType(
+            f"the body is {kind.decode('latin-1')[:100]!r}; expected Content-Type: application/json, "
+            "application/octet-stream or application/x-npz"
+        )
+    wanted = {media_range.partition(b";")[0].strip() for media_range in accept.lower().split(b",")}
+    if OCTETS in wanted and JSON not in wanted:
+        return kind, True
+    if wanted.isdisjoint(_GIVEN):
+        raise NotAcceptable(
+            f"Accept is {accept.decode('latin-1')[:100]!r}; this route answers with application/json or "
+            "application/octet-stream"
+        )
+    return kind, False
+
+
+def only_json(call: Call) -> None:
+    """Refuse anything but JSON in and JSON out."""
+    kind, raw = media(call)
+    if kind != JSON:
+        raise UnsupportedMediaType("this route reads application/json")
+    if raw:
+        raise NotAcceptable("this route answers with application/json")
+
+
+def model_header(model: bytes) -> tuple[bytes, bytes]:
+    """The version that answered, for raw answers. Names are ASCII, so its JSON can stand in a header as it is."""
+    return (b"x-pairmark-model", model)
+
+
+DECISION_HEADER: Final = b"pairmark-log-decision"
+LOGGED: Final = 1_000
+"""Most scores of one entry; the digest of the answer stands for the rest."""
+
+
+async def logged_decision(handler: Callable[..., Awaitable[Answer]], call: Call) -> Answer:
+    """Answer, once the decision is in the audit log: the answer names its entry in ``Pairmark-Decision-Id``."""
+    body, kind, extra = await handler(call, **call.path_params)
+    facts = {
+        "query": call.scope["query_string"].decode("latin-1")[:500],
+        "input_sha256": hashlib.sha256(call.whole).hexdigest(),
+        "answer_sha256": hashlib.sha256(body).hexdigest(),
+        **(_of_json(body) if kind == JSON else _of_headers(extra)),
+    }
+    resource = f"gallery:{call.path_params['gallery']}" if "gallery" in call.path_params else "match"
+    number = await asyncio.to_thread(call.services.audit.note, "decision", resource, facts)
+    return body, kind, (*extra, (b"pairmark-decision-id", b"%d" % number))
+
+
+def _of_json(body: bytes) -> dict[str, Any]:
+    answer = json.loads(body)
+    entries = answer.get("matches", answer.get("decisions"))
+    if entries is None and "results" in answer:
+        entries = [hit for hits in answer["results"] for hit in hits]
+    if entries is None:
+        entries = [answer]
+    # Who was found is not kept: ids of people must stay erasable.
+    decisions = [
+        {name: entry[name] for name in ("score", "match", "decision") if name in entry}
+        for entry in entries[:LOGGED]
+    ]
+    return {
+        "model": answer.get("model"),
+        "operating_point": answer.get("operating_point"),
+        "n": len(entries),
+        "decisions": decisions,
+    }
+
+
+def _of_headers(extra: tuple[tuple[bytes, bytes], ...]) -> dict[str, Any]:
+    answer = {name.decode().lower(): value.decode() for name, value in extra}
+    return {
+        "operating_point": {
+            "threshold": answer.get("x-pairmark-threshold"),
+            "calibration_id": answer.get("x-pairmark-calibration-id"),
+        },
+        "model": answer.get("x-pairmark-model"),
+    }
+
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 JSON_TYPE: Final = "application/json"
@@ -272,7 +531,9 @@ class PlainRoute(GuardedRoute):
         query = None if model is None else read_query(model, scope["query_string"])
         call = Call(scope, receive, services, query)
         async with asyncio.timeout(settings.request_timeout_s if self.needs.limits.timed else None):
-            logs = self.needs.decides and (settings.log_decisions or call.fields.get(HEADER) == b"true")
+            logs = self.needs.decides and (
+                settings.log_decisions or call.fields.get(DECISION_HEADER) == b"true"
+            )
             if not logs and not self.needs.of_items:
                 answer: Answer = await self.endpoint(call, **call.path_params)
                 return answer

@@ -1,31 +1,36 @@
-"""The services that handlers use: one object for each feature folder, made once per process."""
+"""The services that handlers use: one object for each feature folder, made once per process; and their upkeep."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
 from fastapi import Depends, Request
+from starlette.requests import ClientDisconnect
 
-from pairmark.schemas.keys import Level, Scope
+from pairmark.schemas.admin import Level, Scope
 from pairmark.service import db_metrics
-from pairmark.service.api.admission import Admission
+from pairmark.service.api.access import Admission
 from pairmark.service.api.rates import Rates
-from pairmark.service.api.readiness import TimedQuestion
-from pairmark.service.api.readings import SHOWN, Readings
 from pairmark.service.audit.log import AuditLog
 from pairmark.service.blobs import open_blobs
-from pairmark.service.blobs.collect import last_finished
+from pairmark.service.blobs.collect import last_finished, sweep_unfinished
+from pairmark.service.datasets.confined import CallerGone, Gone
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import open_database
-from pairmark.service.errors import Forbidden, PairmarkError, UnknownModel
+from pairmark.service.errors import Forbidden, NotReady, PairmarkError, UnknownModel
 from pairmark.service.galleries.calibration.identification import Identification
 from pairmark.service.galleries.calibration.thresholds import Thresholds
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.searches import Searches
+from pairmark.service.jobs.queue import QueueReading
 from pairmark.service.keys.keys import EVERYTHING, ActiveKey, Grants, Keys, Sessions
 from pairmark.service.links.links import Links
 from pairmark.service.names import check_prefix
@@ -38,6 +43,62 @@ from pairmark.service.store.store import ModelStore
 from pairmark.service.training.validation import TrainingQueue
 from pairmark.service.webhooks.webhooks import Webhooks
 
+LIMIT_S = 1.5
+T = TypeVar("T")
+
+
+class TimedQuestion(Generic[T]):
+    """Asks in a thread of its own: one question at a time, however many wait for its answer.
+
+    A frozen database blocks the thread that asks it for as long as it is frozen, and no other.
+    """
+
+    def __init__(self, ask: Callable[[], T]) -> None:
+        self._ask = ask
+        self._question: Future[T] | None = None
+
+    async def answer(self) -> T:
+        """The answer; `NotReady` when the database fails, or does not answer within `LIMIT_S`."""
+        if self._question is None or self._question.done():
+            self._question = Future()
+            threading.Thread(target=self._run, args=(self._question,), name="question", daemon=True).start()
+        question = self._question
+        try:
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(question)), LIMIT_S)
+        except TimeoutError as error:
+            raise NotReady(f"the database has not answered within {LIMIT_S:g} s") from error
+
+    def _run(self, question: Future[T]) -> None:
+        try:
+            question.set_result(self._ask())
+        except NotReady as error:
+            question.set_exception(error)
+        except Exception as error:
+            question.set_exception(
+                NotReady(f"the database does not answer as it should: {type(error).__name__}")
+            )
+
+
+async def while_connected(http: Request, work: Callable[[Gone], Awaitable[T]]) -> T:
+    """Await work that looks, now and then, whether the client has left; its body must have been read."""
+    leaving = threading.Event()
+
+    async def watch() -> None:
+        while (await http.receive())["type"] != "http.disconnect":
+            pass
+        leaving.set()
+
+    watching = asyncio.create_task(watch())
+    try:
+        return await work(leaving.is_set)
+    except CallerGone as error:
+        raise ClientDisconnect from error
+    finally:
+        # Also when this request is cancelled: the thread that works for it then has nobody to work for.
+        leaving.set()
+        watching.cancel()
+
+
 if TYPE_CHECKING:
     from pairmark.service.keys.openid import Provider
 
@@ -46,6 +107,28 @@ HANDLED_AT_ONCE = 8
 """Requests of one owner that handlers of the framework answer at once."""
 MAX_STREAMS = 50
 """Event streams of one owner in one process."""
+
+
+SHOWN = 100
+"""Most galleries, and most models, that have a series of their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Readings:
+    """One look at the database.
+
+    Attributes
+    ----------
+    galleries : items by name, of the `SHOWN` largest. items : of all together.
+    calibration_ages : seconds, by model, of what production answers by.
+    last_backup : seconds since the epoch, or None.
+    """
+
+    queue: QueueReading
+    galleries: dict[str, int] = field(default_factory=dict)
+    items: int = 0
+    calibration_ages: dict[str, float] = field(default_factory=dict)
+    last_backup: float | None = None
 
 
 class Services:
@@ -163,3 +246,29 @@ def workspace_of(services: InServices) -> Iterator[Path]:
 
 Workspace = Annotated[Path, Depends(workspace_of)]
 Caller = Annotated[str, Depends(caller_of)]
+
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 10.0
+"""How often a process looks at the galleries it has open."""
+
+
+async def keep_galleries(services: Services) -> None:
+    """Remove what killed processes left behind, then look after galleries until cancelled."""
+    galleries, swept = services.galleries, False
+    while True:
+        try:
+            if not swept:
+                await asyncio.to_thread(galleries.sweep)
+                await asyncio.to_thread(sweep_unfinished, services.database, services.blobs)
+                swept = True
+            await asyncio.to_thread(galleries.views.keep_up)
+            await asyncio.to_thread(services.thresholds.keep_up)
+        except NotReady:
+            log.info("the database is away; galleries are looked after later")
+        except PairmarkError as error:
+            log.warning("a gallery could not be looked after: %s", error.detail)
+        except Exception:
+            log.exception("looking after galleries failed; it is tried again")
+        await asyncio.sleep(EVERY_S)

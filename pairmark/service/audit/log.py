@@ -10,9 +10,8 @@ from typing import Any, Literal
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
-from pairmark.schemas.audit import AuditEntry, AuditPage
+from pairmark.schemas.admin import EVENTS, AuditEntry, AuditPage
 from pairmark.schemas.base import iso
-from pairmark.schemas.webhooks import EVENTS
 from pairmark.service.audit import repository
 from pairmark.service.audit.actor import current_actor
 from pairmark.service.db import Database

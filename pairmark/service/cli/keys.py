@@ -15,7 +15,7 @@ from pairmark.service.cli.connect import prepare_database, settings
 from pairmark.service.cli.options import Commands
 
 if TYPE_CHECKING:
-    from pairmark.schemas.keys import NewKey
+    from pairmark.schemas.admin import NewKey
     from pairmark.service.keys import Keys
     from pairmark.service.settings import Settings
 

@@ -13,10 +13,9 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
-from pairmark.schemas.keys import Scope
-from pairmark.service.api.docs import with_code
-from pairmark.service.api.guide import FOLDER as GUIDE
-from pairmark.service.api.query import QueryModel
+from pairmark.schemas.admin import Scope
+from pairmark.service.api.docs import GUIDE, with_code
+from pairmark.service.api.routing import QueryModel
 from pairmark.service.api.services import may
 from pairmark.service.console.ask import Refused
 from pairmark.version import VERSION

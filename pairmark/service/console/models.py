@@ -9,8 +9,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
-from pairmark.service.api.query import QueryModel
-from pairmark.service.api.routing import GuardedRoute, needs
+from pairmark.service.api.routing import GuardedRoute, QueryModel, needs
 from pairmark.service.console.ask import Api
 from pairmark.service.console.frame import CursorQuery, listing, page
 from pairmark.service.console.promises import promise

@@ -17,9 +17,8 @@ from pydantic import ConfigDict, Field
 from pairmark.service.api.access import COOKIE, from_elsewhere
 from pairmark.service.api.metrics import AUTH_FAILURES
 from pairmark.service.api.problems import UnknownAddress
-from pairmark.service.api.query import QueryModel
 from pairmark.service.api.rates import limit_of
-from pairmark.service.api.routing import GuardedRoute, needs
+from pairmark.service.api.routing import GuardedRoute, QueryModel, needs
 from pairmark.service.api.services import InServices, Services
 from pairmark.service.console.frame import page
 from pairmark.service.errors import Forbidden, NotReady, RateLimited

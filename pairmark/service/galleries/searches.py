@@ -15,8 +15,8 @@ from pydantic_core import to_json
 from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.calibration.operating_point import assumptions, without_guarantee
 from pairmark.models.core.subjects import SampleSets
+from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE
 from pairmark.schemas.galleries import SearchRequestFields, VerifyFields
-from pairmark.schemas.vectors import EXPECTED, EXPECTED_SIDE
 from pairmark.service.decision_codes import DECISIONS, DecisionCode
 from pairmark.service.errors import InvalidInput, TooLarge, UnknownItem
 from pairmark.service.galleries.calibration.thresholds import MAX_TEMPLATES, Thresholds
@@ -35,10 +35,9 @@ from pairmark.service.galleries.items import item_repository
 from pairmark.service.galleries.items.metadata import parse_filter
 from pairmark.service.galleries.items.rows import Matrix, StoredRows, checked_id, form_of, refuse_wholes
 from pairmark.service.galleries.repository import GalleryState
+from pairmark.service.runtime.bodies import SideRows, read_rows, read_side, split_request, to_rows
 from pairmark.service.runtime.inputs import UNLIKE
-from pairmark.service.runtime.parsing import read_rows, read_side, split_request
 from pairmark.service.runtime.points import ServedPoint, without_threshold
-from pairmark.service.runtime.vectors import SideRows, to_rows
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 

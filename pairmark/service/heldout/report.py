@@ -31,8 +31,8 @@ from pairmark.models.evaluation.pairs import (
     roc_lists,
 )
 from pairmark.models.pairs.splits import HeldOutPairs
-from pairmark.schemas.evidence import Evidence, OverlapOut, RocOut
 from pairmark.schemas.jobs import GroupRole
+from pairmark.schemas.models import Evidence, OverlapOut, RocOut
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.leaks import naming_features, naming_warning
 from pairmark.service.errors import CorruptArtefact, InvalidInput

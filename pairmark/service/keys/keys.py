@@ -13,8 +13,8 @@ from typing import Any, Final, get_args
 
 from sqlalchemy.orm import Session
 
+from pairmark.schemas.admin import MAX_DAYS, KeyOut, KeyPage, Level, NewKey, Scope
 from pairmark.schemas.base import iso
-from pairmark.schemas.keys import MAX_DAYS, KeyOut, KeyPage, Level, NewKey, Scope
 from pairmark.service.audit.log import record
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import Conflict, InvalidInput, UnknownKey

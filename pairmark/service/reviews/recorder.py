@@ -27,7 +27,7 @@ from pairmark.service.db import Database
 from pairmark.service.errors import PairmarkError
 from pairmark.service.reviews import repository
 from pairmark.service.reviews.repository import Deciding
-from pairmark.service.runtime.vectors import VectorPairs
+from pairmark.service.runtime.bodies import VectorPairs
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.inputs import TOGETHER, DriftTest, LackedCells, RowRanges
 from pairmark.service.decision_codes import RAW_TOO_LITTLE, RAW_UNLIKE
-from pairmark.service.runtime.vectors import VectorPairs
+from pairmark.service.runtime.bodies import VectorPairs
 from pairmark.service.runtime.versions import LoadedVersion
 
 PICKED = 8

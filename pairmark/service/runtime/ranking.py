@@ -12,11 +12,20 @@ from pydantic_core import to_json
 
 from pairmark.models.core.arrays import Float32
 from pairmark.models.registry import schema_of_model
+from pairmark.schemas.base import FLOAT32_MAX
 from pairmark.schemas.scoring import RankFields
-from pairmark.schemas.vectors import FLOAT32_MAX
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.parsing import raise_beyond, read_rows, split_request
-from pairmark.service.runtime.vectors import Features, RecordRows, SideRows, SparseRows, check_finite, to_rows
+from pairmark.service.runtime.bodies import (
+    Features,
+    RecordRows,
+    SideRows,
+    SparseRows,
+    check_finite,
+    raise_beyond,
+    read_rows,
+    split_request,
+    to_rows,
+)
 from pairmark.service.runtime.versions import LoadedVersion
 
 NAMES_TOLD = 50

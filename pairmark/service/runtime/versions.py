@@ -16,8 +16,8 @@ from pairmark.models.core.subjects import SampleSets
 from pairmark.models.records.schema import is_plain
 from pairmark.models.registry import schema_of_model
 from pairmark.service.errors import InvalidInput, ModelNotCapable
+from pairmark.service.runtime.bodies import Features, SideRows, VectorPairs, check_finite, to_rows
 from pairmark.service.runtime.catalogue import VersionEntry
-from pairmark.service.runtime.vectors import Features, SideRows, VectorPairs, check_finite, to_rows
 
 FEW, FEW_NUMBERS = 64, 1_000_000
 """So few pairs, of so few numbers, take no time worth a thread."""

@@ -25,13 +25,14 @@ from pairmark.models.pairs.samples import refuse_collapsed
 from pairmark.models.pairs.sampling import SubjectPairs, TooFewSamples, subject_pairs
 from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.models.registry import spec_of
-from pairmark.schemas.evidence import OverlapOut, RocOut
 from pairmark.schemas.jobs import GroupRole, ListOrigin, Protocol
 from pairmark.schemas.models import (
     CalibrationDetail,
     CalibrationOut,
     CalibrationPage,
     EvaluationOut,
+    OverlapOut,
+    RocOut,
     SeenOperatingPoint,
 )
 from pairmark.service.audit.log import record

@@ -8,14 +8,15 @@ from typing import Any
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.calibration.promises import askable
 from pairmark.models.evaluation.pairs import FPR_TARGETS
-from pairmark.schemas.evidence import Evidence, RocOut
 from pairmark.schemas.models import (
     ErrorsOut,
+    Evidence,
     HardPair,
     LeaderboardOut,
     ModelCard,
     PromisedRate,
     ReportOut,
+    RocOut,
     VersionOut,
 )
 from pairmark.service.errors import InvalidInput, ModelNotCapable, UnsupportedRate

@@ -12,7 +12,6 @@ from typing import Any, BinaryIO, Literal
 from sqlalchemy.orm import Session
 
 from pairmark.schemas.base import iso
-from pairmark.schemas.evidence import OverlapOut
 from pairmark.schemas.models import (
     LONGEST_REASON,
     AliasChangeOut,
@@ -21,6 +20,7 @@ from pairmark.schemas.models import (
     LedgerOut,
     ModelOut,
     ModelPage,
+    OverlapOut,
     Policy,
     VersionOut,
     VersionPage,

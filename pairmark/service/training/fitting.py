@@ -21,8 +21,8 @@ from pairmark.models.evaluation.rankings import split_rankings
 from pairmark.models.pairs.splits import HeldOutPairs, split_data, split_drawn, split_pairs
 from pairmark.models.records.encoder import RecordEncoder
 from pairmark.models.records.tables import declaration
-from pairmark.schemas.evidence import Evidence
 from pairmark.schemas.jobs import EvaluationRequest
+from pairmark.schemas.models import Evidence
 from pairmark.service.cluster import connected
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import refusals

@@ -28,7 +28,7 @@ from pairmark.models.evaluation.pairs import EvaluationReport, pair_report
 from pairmark.models.evaluation.rankings import kendall_tau, pair_disagreement, ranking_metrics
 from pairmark.models.metric.estimator import MetricSimilarity
 from pairmark.models.pairs.splits import HeldOutPairs
-from pairmark.schemas.evidence import Evidence
+from pairmark.schemas.models import Evidence
 from pairmark.service.errors import refusals
 from pairmark.service.heldout.pairs import in_blocks
 from pairmark.service.heldout.report import measure_evidence, rates_by_group

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client import Counter
 
-from pairmark.schemas.webhooks import (
+from pairmark.schemas.admin import (
     DeliveryOut,
     DeliveryPage,
     NewWebhookOut,

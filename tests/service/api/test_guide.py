@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pairmark.service.api import guide
+from pairmark.service.api import docs
 from pairmark.service.app import create_app
 from pairmark.service.inprocess import InProcessTransport
 from pairmark.service.settings import Settings
@@ -20,13 +20,13 @@ NewDatabase = Callable[..., str]
 def client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_database: NewDatabase
 ) -> Iterator[httpx.Client]:
-    monkeypatch.setattr(guide, "FOLDER", tmp_path / "guide")
-    guide._files.cache_clear()
+    monkeypatch.setattr(docs, "GUIDE", tmp_path / "guide")
+    docs._files.cache_clear()
     settings = Settings(home=tmp_path, database_url=new_database("sqlite"))
     transport = InProcessTransport(create_app(settings, warm=False))
     with httpx.Client(transport=transport, base_url="http://127.0.0.1", follow_redirects=True) as opened:
         yield opened
-    guide._files.cache_clear()
+    docs._files.cache_clear()
 
 
 def test_pages_are_served_and_nothing_beside_them(client: httpx.Client, tmp_path: Path) -> None:

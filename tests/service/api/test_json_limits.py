@@ -14,16 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pairmark.schemas.base import SparseVector
 from pairmark.schemas.models import ScoresOptions, ScoresRequest
-from pairmark.schemas.vectors import SparseVector
-from pairmark.service.api.calibrations import SCORES_LISTS
+from pairmark.service.api.models import SCORES_LISTS
 from pairmark.service.api.routers import guarded_routes
 from pairmark.service.api.routing import GuardedRoute
 from pairmark.service.app import create_app
 from pairmark.service.errors import InvalidInput, PairmarkError, TooLarge
-from pairmark.service.runtime.parsing import (
+from pairmark.service.runtime.bodies import (
     MAX_OBJECTS,
     PIECE,
+    SparseRow,
     check_structure,
     list_of,
     parse_features,
@@ -31,7 +32,6 @@ from pairmark.service.runtime.parsing import (
     parse_pairs,
     parse_scores,
 )
-from pairmark.service.runtime.vectors import SparseRow
 from pairmark.service.settings import Settings
 
 JSON_ROUTES = [

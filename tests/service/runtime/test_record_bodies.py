@@ -9,8 +9,7 @@ import pytest
 
 from pairmark import RecordSimilarity
 from pairmark.service.errors import InvalidInput
-from pairmark.service.runtime.parsing import parse_pairs
-from pairmark.service.runtime.vectors import RecordRows, to_rows
+from pairmark.service.runtime.bodies import RecordRows, parse_pairs, to_rows
 
 ANA = {"given": "ana", "born": None, "home": [52.1, 4.3], "member": True, "weight": 61.5}
 

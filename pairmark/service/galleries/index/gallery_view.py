@@ -19,7 +19,7 @@ from pairmark.service.errors import SearchTooLong, TooLarge
 from pairmark.service.galleries.index.segments import Segment, make_segment
 from pairmark.service.galleries.items.metadata import Filter, choose
 from pairmark.service.galleries.items.rows import Matrix, StoredRows
-from pairmark.service.runtime.vectors import check_finite
+from pairmark.service.runtime.bodies import check_finite
 
 Owner = tuple[str, str]
 """(``subject``, its name), or (``item``, its id) for an item without a subject, which stands for itself."""

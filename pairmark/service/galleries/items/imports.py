@@ -36,7 +36,7 @@ from pairmark.service.galleries.items.rows import (
     Rows,
     form_of_task,
 )
-from pairmark.service.runtime.parsing import NO_NUMBER
+from pairmark.service.runtime.bodies import NO_NUMBER
 
 if TYPE_CHECKING:
     import duckdb

@@ -18,7 +18,7 @@ from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.core.arrays import Bool, Float32
 from pairmark.models.core.missing import is_placeholder, label_of
 from pairmark.models.records.schema import RecordError, Records, Schema, is_plain
-from pairmark.schemas.vectors import UNSEEN
+from pairmark.schemas.base import UNSEEN
 from pairmark.service.errors import InvalidInput, UnknownItem
 from pairmark.service.galleries.items.metadata import MAX_FIELDS, checked_metadata, fields_of
 

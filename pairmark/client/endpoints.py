@@ -1,0 +1,792 @@
+"""The service's endpoints as calls: scores, galleries, datasets, jobs, models and reviews."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import json
+import os
+import uuid
+import warnings
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, cast
+
+import httpx
+from pydantic import BaseModel
+
+from pairmark.client.transport import (
+    HAS_NUMPY,
+    Busy,
+    Calls,
+    JobFailed,
+    Progress,
+    ProgressReader,
+    Side,
+    Unreachable,
+    Vectors,
+    array,
+    from_bytes,
+    json_of,
+    listed_rows,
+    npz,
+    path_part,
+    raw_pairs,
+    records_of,
+    unanswered,
+    without_none,
+)
+from pairmark.schemas.base import Answer
+from pairmark.schemas.datasets import DatasetOut, DatasetRequest, ReadingRequest
+from pairmark.schemas.galleries import GalleryOut, ItemOut, ReceiptOut, SearchOut, UpsertOut, VerifyOut
+from pairmark.schemas.jobs import JobOut, JobRequest
+from pairmark.schemas.links import LinkOut, LinksOut
+from pairmark.schemas.models import AliasOut, CalibrationOut, EvaluationOut, LearnerOut, ModelOut, VersionOut
+from pairmark.schemas.reviews import ReviewOut
+from pairmark.schemas.scoring import ClassesOut, ExplanationOut, ModelUsedOut, OperatingPointOut, RankingsOut
+
+if TYPE_CHECKING:
+    import httpx
+    import numpy as np
+    from numpy.typing import NDArray
+
+OCTETS = "application/octet-stream"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchResult:
+    """Decisions at a false positive rate.
+
+    Attributes
+    ----------
+    matches : (n,) bool, ``scores > threshold``.
+    scores : (n,) float32.
+    operating_point : the threshold and its promise.
+    model : the version that answered (None where the scores were given).
+    decisions : (n,) match, review or different, where a false negative rate was asked for too.
+    reasons : (n,) why a pair does not match whatever it scores, such as ``unlike-calibration``; else None.
+    warnings : what limits the whole answer, each with ``code`` and ``detail``.
+    """
+
+    matches: NDArray[np.bool_]
+    scores: NDArray[np.float32]
+    operating_point: OperatingPointOut
+    model: ModelUsedOut | None
+    decisions: list[str] | None = None
+    reasons: list[str | None] = field(default_factory=list)
+    warnings: list[dict[str, str]] = field(default_factory=list)
+
+
+class ScoringCalls(Calls):
+    """What models answer; arrays are lists where NumPy is not installed."""
+
+    async def similarity(
+        self, left: Side, right: Side, *, model: str | None = None, aggregation: str | None = None
+    ) -> NDArray[np.float32]:
+        """Scores of pairs, (n,) float32; higher is more similar. Sizes n:n, 1:n or n:1.
+
+        Parameters
+        ----------
+        left, right : vectors, or subjects of several samples ``{"samples": vectors}``.
+        aggregation : how subjects are compared: ``auto``, ``mean``, ``plda``, ``best`` or ``median``.
+        """
+        params = {"aggregation": aggregation}
+        raw = raw_pairs(left, right)
+        if raw is None:
+            body = {"model": model, "left": left, "right": right}
+            answer = await self._send("POST", "/similarity", body, params=params)
+            return cast("NDArray[np.float32]", array(answer["scores"], "float32"))
+        response = await self._send_raw("/similarity", raw, {**params, "model": model}, accept=OCTETS)
+        return cast("NDArray[np.float32]", from_bytes(response.content))
+
+    async def match(
+        self,
+        left: Side = None,
+        right: Side = None,
+        *,
+        fpr: float,
+        confidence: float | None = None,
+        method: str | None = None,
+        calibration: str | None = None,
+        model: str | None = None,
+        scores: Sequence[float] | NDArray[Any] | None = None,
+        fnr: float | None = None,
+        simultaneous: bool = False,
+        aggregation: str | None = None,
+        refs: Sequence[Sequence[str]] | None = None,
+    ) -> MatchResult:
+        """Same or different at a false positive rate; or decide on ``scores`` with a stored ``calibration``.
+
+        Subjects of several samples, ``{"samples": vectors}``, are decided as a whole, by a separate calibration.
+
+        With ``fnr``, a false negative rate, `MatchResult.decisions` says match, review or different. ``refs`` are your
+        names of both sides of each pair, kept for reviews if the model's policy says so.
+
+        Raises
+        ------
+        InsufficientCalibration
+            When the calibration data cannot support the rate; ``.facts`` holds ``smallest_fpr``.
+        """
+        params = {
+            "fpr": fpr,
+            "fnr": fnr,
+            "confidence": confidence,
+            "method": method,
+            "calibration": calibration,
+            "simultaneous": simultaneous or None,
+            "aggregation": aggregation,
+        }
+        raw = None if scores is not None or refs is not None else raw_pairs(left, right)
+        if raw is not None:
+            answer = json_of(await self._send_raw("/match", raw, {**params, "model": model}))
+        else:
+            pairs = {"model": model, "left": left, "right": right, "refs": refs}
+            body = pairs if scores is None else {"scores": scores}
+            answer = await self._send("POST", "/match", body, params=params)
+        matches = answer["matches"]
+        return MatchResult(
+            matches=array([entry["match"] for entry in matches], "bool"),
+            scores=array([entry["score"] for entry in matches], "float32"),
+            operating_point=OperatingPointOut.from_json(answer["operating_point"]),
+            model=None if answer.get("model") is None else ModelUsedOut.from_json(answer["model"]),
+            decisions=None if fnr is None else [entry["decision"] for entry in matches],
+            reasons=[entry.get("reason") for entry in matches],
+            warnings=answer.get("warnings", []),
+        )
+
+    async def _send_raw(
+        self,
+        path: str,
+        raw: tuple[bytes, dict[str, int]],
+        params: Mapping[str, Any],
+        *,
+        accept: str = "application/json",
+    ) -> httpx.Response:
+        content, shape = raw
+        headers = {"Content-Type": OCTETS, "Accept": accept}
+        query = without_none({**params, **shape})
+        return await self.request("POST", path, content=content, params=query, headers=headers)
+
+    async def explain(
+        self, left: Side, right: Side, *, model: str | None = None, aggregation: str | None = None
+    ) -> ExplanationOut:
+        """Why one pair, of vectors or of subjects, scores as it does."""
+        body, params = {"model": model, "left": left, "right": right}, {"aggregation": aggregation}
+        return ExplanationOut.from_json(await self._send("POST", "/explain", body, params=params))
+
+    async def rank_labels(
+        self,
+        features: Vectors | Mapping[str, float],
+        *,
+        model: str | None = None,
+        top: int | None = None,
+    ) -> RankingsOut:
+        """Labels of each point, best first.
+
+        Parameters
+        ----------
+        features : points by position, or by name (a mapping, or a list of them).
+        top : return only this many labels, best first.
+        """
+        rows = features if isinstance(features, Mapping) else listed_rows(features)
+        body = {"model": model, "features": rows, "top": top}
+        return RankingsOut.from_json(await self._send("POST", "/rank-labels", body))
+
+    async def classify(self, features: Vectors, *, model: str | None = None) -> ClassesOut:
+        """``labels`` and ``probabilities`` of each point."""
+        body = {"model": model, "features": features}
+        return ClassesOut.from_json(await self._send("POST", "/classify", body))
+
+    async def embed(self, features: Vectors, *, model: str | None = None) -> NDArray[np.float32]:
+        """The model's own vectors of each point, (n, n_components) float32."""
+        answer = await self._send("POST", "/embed", {"model": model, "features": features})
+        return cast("NDArray[np.float32]", array(answer["vectors"], "float32"))
+
+
+UPSERT_ROWS = 50_000
+"""Rows of an array sent at a time."""
+UPSERT_ITEMS = 5_000
+"""Items in JSON sent at a time."""
+
+
+class GalleryCalls(Calls):
+    """Enrolling, searching, erasing."""
+
+    async def search(self, /, gallery: str, queries: Vectors, *, k: int = 10, **options: Any) -> SearchOut:
+        """Search by vectors or records; options: ``filter``, ``group_by``, ``aggregation``, ``fpir``, ``fpr``, ``fnr``,
+        ``confidence``, ``refs``.
+
+        Returns
+        -------
+        ``model``, ``results`` (one list of ``{"id", "subject", "score"}`` a query, best first) and, with a rate,
+        ``operating_point``: then only matches are listed, and an empty list means "unknown".
+        """
+        path, body = f"/galleries/{path_part(gallery)}/search", {"queries": queries, "k": k, **options}
+        return SearchOut.from_json(await self._send("POST", path, body))
+
+    async def verify(
+        self, /, gallery: str, subject: str, probe: Side, *, fpr: float, **options: Any
+    ) -> VerifyOut:
+        """Whether a vector, or ``{"samples": vectors}``, is of a subject; ``options`` are ``aggregation``,
+        ``confidence``, ``method``, ``calibration`` and ``fnr``."""
+        path = f"/galleries/{path_part(gallery)}/subjects/{path_part(subject)}/verify"
+        params = {"fpr": fpr, **options}
+        return VerifyOut.from_json(await self._send("POST", path, {"probe": probe}, params=params))
+
+    async def upsert(
+        self,
+        gallery: str,
+        items: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        ids: Any = None,
+        vectors: Any = None,
+        subjects: Any = None,
+        model: str | None = None,
+        progress: Progress | None = None,
+    ) -> UpsertOut:
+        """Enrol items, or replace those of the same id.
+
+        Parameters
+        ----------
+        items : ``{"id", "vector", "subject"?, "metadata"?}`` each, the vector a record ``{"column": value}`` for a
+            model of records; or else arrays:
+        ids, vectors, subjects : (n,), (n, d), (n,); sent as npz, 50,000 rows at a time. ``vectors`` may be records: a
+            list of dicts, a pandas or polars frame, or an Arrow table.
+        model : creates the gallery first.
+        progress : called with (fraction sent, "enrolling").
+
+        Returns
+        -------
+        ``upserted``, ``n_errors``, and ``errors`` with the ``row`` of each item that was refused.
+        """
+        if (items is None) == (vectors is None):
+            raise ValueError("expected either items or the arrays ids and vectors")
+        if model is not None:
+            await self.put_gallery(gallery, model)
+        path = f"/galleries/{path_part(gallery)}/items"
+        totals: dict[str, Any] = {"upserted": 0, "errors": [], "n_errors": 0}
+        rows, size = _items(ids, vectors, subjects) if items is None else list(items), UPSERT_ITEMS
+        arrays = {} if rows is not None else _arrays(ids, vectors, subjects)
+        if rows is None:
+            rows, size = arrays["vectors"], UPSERT_ROWS
+        for start in range(0, max(len(rows), 1), size):
+            part = slice(start, start + size)
+            if arrays:
+                body = npz(**{name: values[part] for name, values in arrays.items()})
+                headers = {"Content-Type": "application/x-npz"}
+                answer = json_of(await self.request("PUT", path, content=body, headers=headers))
+            else:
+                answer = await self._send("PUT", path, {"items": rows[part]})
+            totals["upserted"] += answer["upserted"]
+            totals["n_errors"] += answer["n_errors"]
+            totals["errors"] += [{**error, "row": error["row"] + start} for error in answer["errors"]]
+            if progress is not None:
+                progress(min((start + size) / max(len(rows), 1), 1.0), "enrolling")
+        return UpsertOut.from_json(totals)
+
+    async def put_gallery(self, gallery: str, model: str | None = None) -> GalleryOut:
+        """Make a gallery for a model, or move it to another version."""
+        path = f"/galleries/{path_part(gallery)}"
+        return GalleryOut.from_json(await self._send("PUT", path, {"model": model}))
+
+    async def galleries(self, *, limit: int | None = None) -> list[GalleryOut]:
+        """Galleries by name."""
+        return [GalleryOut.from_json(gallery) async for gallery in self.pages("/galleries", limit=limit)]
+
+    async def gallery(self, gallery: str) -> GalleryOut:
+        """One gallery."""
+        return GalleryOut.from_json(await self._get(f"/galleries/{path_part(gallery)}"))
+
+    async def delete_gallery(self, gallery: str) -> None:
+        """Delete a gallery with everything in it."""
+        await self.request("DELETE", f"/galleries/{path_part(gallery)}", timeout=None)
+
+    async def items(
+        self, gallery: str, *, subject: str | None = None, limit: int | None = None
+    ) -> AsyncIterator[ItemOut]:
+        """A gallery's items by id, without their vectors."""
+        path = f"/galleries/{path_part(gallery)}/items"
+        async for entry in self.pages(path, limit=limit, subject=subject):
+            yield ItemOut.from_json(entry)
+
+    async def item(self, gallery: str, id: str) -> ItemOut:
+        """One item with its vector."""
+        return ItemOut.from_json(await self._get(f"/galleries/{path_part(gallery)}/items/{path_part(id)}"))
+
+    async def erase(self, gallery: str, *, id: str | None = None, subject: str | None = None) -> ReceiptOut:
+        """Erase an item, or everything of a subject; the receipt says what was removed."""
+        if (id is None) == (subject is None):
+            raise ValueError("expected either id or subject")
+        # In the body: an id in the path of a DELETE could be resolved to another address on the way.
+        path = f"/galleries/{path_part(gallery)}/erase"
+        return ReceiptOut.from_json(await self._send("POST", path, {"id": id, "subject": subject}))
+
+    async def calibrate_gallery(self, /, gallery: str, dataset: str | None = None, **options: Any) -> Answer:
+        """Calibrate searches with probes of people, some of whom are not enrolled: a dataset, or arrays ``vectors`` and
+        ``subjects``; further ``options`` are ``aggregation``, ``keep_probes`` and
+        ``random_state``."""
+        path, body = f"/galleries/{path_part(gallery)}/calibrations", {"dataset": dataset, **options}
+        return Answer.from_json(await self._send("POST", path, body, timeout=None))
+
+
+def _items(ids: Any, vectors: Any, subjects: Any) -> list[dict[str, Any]] | None:
+    """Items of an upsert of records; None for vectors, which travel as npz where there is NumPy."""
+    is_listed = isinstance(vectors, Sequence) and bool(vectors) and isinstance(vectors[0], Mapping)
+    records = vectors if is_listed or not HAS_NUMPY else records_of(vectors)
+    if records is None:
+        return None
+    whose = [None] * len(records) if subjects is None else list(subjects)
+    if ids is None or len(ids) != len(records) or len(whose) != len(records):
+        raise ValueError("expected as many ids, and subjects if there are any, as records")
+    return [
+        {"id": str(id), "vector": record} | ({} if subject is None else {"subject": str(subject)})
+        for id, record, subject in zip(ids, records, whose, strict=True)
+    ]
+
+
+def _arrays(ids: Any, vectors: Any, subjects: Any) -> dict[str, Any]:
+    """Rows, ids and subjects of an upsert, checked against each other."""
+    rows = array(vectors, "float32")
+    if rows.ndim != 2 or ids is None or len(ids) != len(rows):
+        raise ValueError("expected as many ids as rows of vectors, (n, d)")
+    arrays = {"ids": array(ids, "str"), "vectors": rows}
+    if subjects is not None:
+        arrays["subjects"] = array(["" if subject is None else subject for subject in subjects], "str")
+    return arrays
+
+
+ENDED = ("succeeded", "failed", "cancelled")
+_LOOK_S = 0.25
+_LOOKS_FOR_A_WORKER = 3
+File = str | os.PathLike[str]
+
+
+class ModelCalls(Calls):
+    """What is uploaded, learned, and promised."""
+
+    async def add_dataset(
+        self,
+        name: str,
+        file: File | IO[bytes] | None = None,
+        *,
+        X: Any = None,
+        y: Any = None,
+        identity: str | None = None,
+        classes: str | None = None,
+        label: str | None = None,
+        ranking: str | Sequence[str] | None = None,
+        group: str | None = None,
+        time: str | None = None,
+        id: str | None = None,
+        exclude: Sequence[str] = (),
+        header: bool = True,
+        format: str | None = None,
+        pairs: File | None = None,
+        unlabelled: bool = False,
+        columns: Mapping[str, str] | None = None,
+        right_file: File | None = None,
+        progress: Progress | None = None,
+    ) -> DatasetOut:
+        """Upload a CSV, Parquet, npz or svmlight file, or the arrays ``X`` (n, d) and ``y`` (n,).
+
+        Parameters
+        ----------
+        identity : column (in npz: array) of people or things that new ones will join: open-set.
+        classes : column of classes, where there will be these and no others: closed-set.
+        label : column of either, where you do not say which. With fewer than 30 values `train` then wants
+            ``evaluation={"protocol": ...}``. Arrays ``y`` are named ``"y"``: ``identity="y"``.
+        ranking : the ranking column, or the position columns.
+        time : column of when each row was taken, numbers or dates in ISO 8601.
+        group, id : column of groups that stay together; column of row ids, which ``pairs`` may refer to.
+        exclude : columns to leave out.
+        header : whether a CSV's first line holds column names.
+        format : csv, parquet, npz or svmlight; default by the file's extension.
+        unlabelled : take rows without labels, rankings or pairs.
+        pairs : a file of explicit pairs with columns left, right, same and perhaps weight, left_unit and right_unit.
+        columns : read the file as a table of records: from column to its type; what it does not name is inferred.
+        right_file : a second table of records, whose ids are the ``right`` of ``pairs``.
+        progress : called with (fraction sent, "uploading").
+        """
+        form = members_of(DatasetRequest, locals())
+        if (file is None) == (X is None):
+            raise ValueError("expected either a file or the arrays X (and y)")
+        if file is None:
+            # Who sends X alone has said so.
+            form["unlabelled"] = unlabelled or (y is None and not pairs)
+            form["format"] = format or "npz"
+            file = io.BytesIO(npz(X=array(X, None), y=None if y is None else array(y, None)))
+            file.name = f"{name}.npz"
+        answer = await self._upload(
+            "/datasets", form, progress, file=file, pairs=pairs, right_file=right_file
+        )
+        return DatasetOut.from_json(answer)
+
+    async def inspect_dataset(
+        self,
+        /,
+        file: File,
+        *,
+        pairs: File | None = None,
+        right_file: File | None = None,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> Answer:
+        """What would be read of a file, without keeping it: columns and roles (inferred where not named), rows,
+        identities, and the smallest false positive rate that they could promise; ``options`` are those of
+        `add_dataset`."""
+        form = members_of(ReadingRequest, options)
+        return Answer.from_json(
+            await self._upload(
+                "/datasets/inspect", form, progress, file=file, pairs=pairs, right_file=right_file
+            )
+        )
+
+    async def _upload(
+        self, path: str, form: Mapping[str, Any], progress: Progress | None, **files: File | IO[bytes] | None
+    ) -> dict[str, Any]:
+        with contextlib.ExitStack() as stack:
+            parts: dict[str, tuple[str, Any]] = {}
+            for field, file in without_none(files).items():
+                stream = (
+                    stack.enter_context(Path(file).open("rb"))
+                    if isinstance(file, (str, os.PathLike))
+                    else file
+                )
+                parts[field] = Path(str(getattr(stream, "name", field))).name, stream
+            if progress is not None:
+                name, stream = parts["file"]
+                parts["file"] = name, ProgressReader(stream, progress)
+            return json_of(await self.request("POST", path, data=form_fields(form), files=parts))
+
+    async def datasets(self, *, limit: int | None = None) -> list[DatasetOut]:
+        """Datasets, newest first."""
+        return [DatasetOut.from_json(dataset) async for dataset in self.pages("/datasets", limit=limit)]
+
+    async def dataset(self, ref: str) -> DatasetOut:
+        """One dataset: ``name`` or ``name:version``."""
+        return DatasetOut.from_json(await self._get(f"/datasets/{path_part(ref)}"))
+
+    async def delete_dataset(self, ref: str) -> None:
+        """Delete a dataset that no waiting or running job uses."""
+        await self.request("DELETE", f"/datasets/{path_part(ref)}")
+
+    async def train(
+        self,
+        learner: str | None = None,
+        dataset: str | None = None,
+        model: str | None = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        evaluation: Mapping[str, Any] | None = None,
+        unlabelled: str | None = None,
+        promote: bool | str | None = None,
+        budget_seconds: float | None = None,
+        wait: bool = True,
+        progress: Progress | None = None,
+        idempotency_key: str | None = None,
+    ) -> JobOut:
+        """Submit a training job and, unless asked otherwise, wait for it.
+
+        Parameters
+        ----------
+        learner : kind; by default the service chooses by what the dataset holds.
+        dataset, model : reference of the data; name to register the version under.
+        evaluation : what is held out and how it is measured, as POST /jobs takes it.
+        promote : ``"if-better"`` (default), True, False or an alias.
+        budget_seconds : about how long learners that race candidates may search.
+        progress : called with (share done, stage).
+
+        Returns
+        -------
+        The job: succeeded when waited for, as submitted otherwise.
+
+        Raises
+        ------
+        JobFailed
+            When the job that was waited for failed or was cancelled.
+        """
+        body = members_of(JobRequest, locals())
+        if dataset is None or model is None:
+            raise TypeError("train() takes a dataset and a model: train(dataset=..., model=...)")
+        # With a key, an answer that was lost on the way can be asked for again without training twice.
+        headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+        job = JobOut.from_json(await self._send("POST", "/jobs", body, headers=headers))
+        return await self.wait(job.id, progress=progress) if wait else job
+
+    async def wait(
+        self, job_id: str, *, progress: Progress | None = None, waiting: Callable[[str], object] | None = None
+    ) -> JobOut:
+        """Ask for a job until it has ended; raises `JobFailed` unless it succeeded.
+
+        Parameters
+        ----------
+        waiting : called within two seconds with what a queued job waits for, such as a worker; default
+            `warnings.warn`.
+        """
+        failures = 0
+        for look in itertools.count():
+            try:
+                job, failures = await self.job(job_id), 0
+            except (Busy, Unreachable):
+                # A service that starts again takes some seconds.
+                failures += 1
+                if failures > self.retries * 5:
+                    raise
+            else:
+                if job.state in ENDED:
+                    break
+                if look == _LOOKS_FOR_A_WORKER and job.state == "queued" and job.message:
+                    (waiting or warnings.warn)(f"job {job_id}: {job.message}")
+                if progress is not None:
+                    progress(job.progress, job.stage)
+            await self._http.sleep(_LOOK_S * (1 + failures))
+        if job.state != "succeeded":
+            raise JobFailed(job.json)
+        if progress is not None:
+            progress(1.0, "done")
+        return job
+
+    async def job(self, job_id: str) -> JobOut:
+        """One job."""
+        return JobOut.from_json(await self._get(f"/jobs/{path_part(job_id)}"))
+
+    async def jobs(self, *, limit: int | None = None) -> list[JobOut]:
+        """Jobs, newest first."""
+        return [JobOut.from_json(job) async for job in self.pages("/jobs", limit=limit)]
+
+    async def cancel(self, job_id: str) -> JobOut:
+        """Cancel a job."""
+        return JobOut.from_json(json_of(await self.request("POST", f"/jobs/{path_part(job_id)}/cancel")))
+
+    async def link(
+        self,
+        left: str,
+        right: str | None = None,
+        *,
+        false_links: float | None = None,
+        wait: bool = True,
+        progress: Progress | None = None,
+    ) -> LinksOut:
+        """Find the duplicates of a dataset of records, or link two, and say what was found.
+
+        Parameters
+        ----------
+        false_links : the share of the links that may be false, by the fitted model's own estimate.
+        wait : False returns at once.
+        """
+        body = {"left": left, "right": right, "false_links": false_links}
+        job = JobOut.from_json(await self._send("POST", "/links", body))
+        if wait:
+            await self.wait(job.id, progress=progress)
+        return LinksOut.from_json(await self._get(f"/links/{job.id}"))
+
+    async def links(self, links: str, *, limit: int | None = None) -> AsyncIterator[LinkOut]:
+        """Linked pairs of records: ``left, right, score, decision, entity``."""
+        async for pair in self.pages(f"/links/{path_part(links)}/links", limit=limit):
+            yield LinkOut.from_json(pair)
+
+    async def learners(self) -> list[LearnerOut]:
+        """Learner kinds with capabilities and the JSON Schema of their parameters."""
+        return [LearnerOut.from_json(entry) for entry in (await self._get("/learners"))["items"]]
+
+    async def models(self, *, limit: int | None = None) -> list[ModelOut]:
+        """Models with their aliases."""
+        return [ModelOut.from_json(model) async for model in self.pages("/models", limit=limit)]
+
+    async def model(self, name: str) -> ModelOut:
+        """One model."""
+        return ModelOut.from_json(await self._get(f"/models/{path_part(name)}"))
+
+    async def version(self, name: str, version: int) -> VersionOut:
+        """One version: kind, params, metrics with intervals, lineage."""
+        return VersionOut.from_json(await self._get(version_path(name, version)))
+
+    async def report(self, name: str, version: int) -> Answer:
+        """Everything that is known of a version: promise, error rates, groups, evidence, limits and a model card."""
+        return Answer.from_json(await self._get(f"{version_path(name, version)}/report"))
+
+    async def report_page(self, name: str, version: int) -> str:
+        """The report as one HTML page, which asks nothing from elsewhere."""
+        params = {"format": "html"}
+        answer = await self.request("GET", f"{version_path(name, version)}/report", params=params)
+        return answer.text
+
+    async def promote(
+        self,
+        name: str,
+        version: int,
+        alias: str = "production",
+        *,
+        if_match: str | None = None,
+        reason: str | None = None,
+    ) -> AliasOut:
+        """Move an alias to a version.
+
+        Parameters
+        ----------
+        if_match : the alias's ETag, to move it only if nobody else did.
+        reason : why it moves, at most 500 characters; kept in the alias's history and the audit log.
+        """
+        path = f"/models/{path_part(name)}/aliases/{path_part(alias)}"
+        headers = without_none({"If-Match": if_match})
+        body = {"version": version, "reason": reason}
+        return AliasOut.from_json(await self._send("PUT", path, body, headers=headers))
+
+    async def set_policy(self, /, name: str, **policy: Any) -> Answer:
+        """Set what a model may promise and what is kept of its decisions; what is left out stays as it is.
+
+        Parameters
+        ----------
+        allow_asymptotic : whether ``method="auto"`` may answer by bootstrap (asymptotic); None: the server's setting.
+        rates : false positive rates at which keys with ``decide`` alone are answered; None: .1, .03, .01 ... .0001.
+        reviews : ``{"share", "per_hour", "days", "sides"}``, all optional: which decisions are kept for
+            reviews; None: none.
+        """
+        # Here None says something.
+        answer = await self.request("PUT", f"/models/{path_part(name)}/policy", json=policy)
+        return Answer.from_json(json_of(answer))
+
+    async def calibrate(self, /, name: str, version: int, dataset: str, **options: Any) -> CalibrationOut:
+        """Calibrate a version on another dataset; ``options`` are ``protocol``, ``n_pairs``, ``groups``,
+        ``listing``, ``random_state`` and ``default``, which makes it the one that answers from now on."""
+        path, body = f"{version_path(name, version)}/calibrations", {"dataset": dataset, **options}
+        return CalibrationOut.from_json(await self._send("POST", path, body, timeout=None))
+
+    async def calibrate_scores(self, /, name: str, scores: Any, same: Any, **options: Any) -> CalibrationOut:
+        """Calibrate scores of another system; decide further ones with `match(scores=.., calibration=answer["id"])`.
+
+        ``left_unit`` and ``right_unit`` are the identity (open-set) or the sample (closed-set) on each side;
+        ``protocol`` says which, where no same pair has one unit twice. Without units nothing is guaranteed, unless
+        pairs are declared ``independent``, or a random sample of a ``population`` of so many pairs. ``listing``
+        (``all``, ``drawn``, ``random-people``, ``random-rows``) or ``blocks`` (``components``, or each pair's) say how
+        the pairs were listed; a list of unknown origin that is not all pairs guarantees nothing. With several scores a
+        pair, (n, n_systems), half of the units weigh the systems and the others calibrate.
+        """
+        body = {"name": name, "scores": scores, "same": same, **options}
+        return CalibrationOut.from_json(await self._send("POST", "/calibrations", body, timeout=None))
+
+    async def evaluate(self, /, name: str, version: int, dataset: str, **options: Any) -> EvaluationOut:
+        """Measure a version on another dataset: metrics, ROC, and what its thresholds do there; ``options`` are
+        ``protocol``, ``n_pairs``, ``groups`` and ``random_state``."""
+        path, body = f"{version_path(name, version)}/evaluations", {"dataset": dataset, **options}
+        return EvaluationOut.from_json(await self._send("POST", path, body, timeout=None))
+
+    async def export_version(self, name: str, version: int, file: File) -> None:
+        """Write a version with its calibration to one file, whole or not at all."""
+        target = Path(file)
+        part = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
+        try:
+            pieces = self._http.streamed(f"{version_path(name, version)}/export")
+            async with contextlib.aclosing(pieces):
+                with part.open("wb") as stream:
+                    async for piece in pieces:
+                        stream.write(piece)
+            part.replace(target)
+        except httpx.TransportError as error:
+            raise unanswered(self.url, error) from error
+        finally:
+            part.unlink(missing_ok=True)
+
+    async def import_version(
+        self, file: File, *, name: str | None = None, progress: Progress | None = None
+    ) -> VersionOut:
+        """Register a version from an exported file, under its own or another name."""
+        return VersionOut.from_json(await self._upload("/models", {"name": name}, progress, file=file))
+
+    async def delete_version(self, name: str, version: int) -> None:
+        """Delete a version that no alias holds."""
+        await self.request("DELETE", version_path(name, version))
+
+
+def version_path(name: str, version: int) -> str:
+    """The address of a version."""
+    return f"/models/{path_part(name)}/versions/{path_part(version)}"
+
+
+def members_of(request: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of these values, those of members that a request declares."""
+    return {member: value for member, value in values.items() if member in request.model_fields}
+
+
+def form_fields(members: Mapping[str, Any]) -> dict[str, str]:
+    """Members of a request as a form has them: lists by commas, objects as JSON; without None and empty lists."""
+    fields: dict[str, str | None] = {}
+    for name, value in members.items():
+        if isinstance(value, bool):
+            fields[name] = str(value).lower()
+        elif isinstance(value, Mapping):
+            fields[name] = json.dumps(dict(value))
+        elif value is not None and not isinstance(value, str):
+            fields[name] = ",".join(value) or None
+        else:
+            fields[name] = value
+    return without_none(fields)
+
+
+class ReviewCalls(Calls):
+    """Reviews of decisions, and outcomes from elsewhere."""
+
+    async def create_review(
+        self,
+        /,
+        *,
+        model: str | None = None,
+        gallery: str | None = None,
+        refs: Sequence[Sequence[str]] | None = None,
+        scores: Sequence[float] | None = None,
+        matches: Sequence[bool] | None = None,
+        version: int | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        **options: Any,
+    ) -> ReviewOut:
+        """Ask how many of a model's, a gallery's or a list's decisions are wrong; ``options`` are ``name``,
+        ``question``, ``at_most`` and ``confidence``."""
+        source = without_none(
+            {
+                "model": model,
+                "gallery": gallery,
+                "refs": refs,
+                "scores": scores,
+                "matches": matches,
+                "version": version,
+                "since": since,
+                "until": until,
+            }
+        )
+        return ReviewOut.from_json(await self._send("POST", "/reviews", {"source": source, **options}))
+
+    async def reviews(self, *, limit: int | None = None) -> AsyncIterator[ReviewOut]:
+        """Reviews, newest first."""
+        async for review in self.pages("/reviews", limit=limit):
+            yield ReviewOut.from_json(review)
+
+    async def review(self, review: str) -> ReviewOut:
+        """A review and what it has shown so far."""
+        return ReviewOut.from_json(await self._get(f"/reviews/{path_part(review)}"))
+
+    async def pairs_to_judge(self, review: str, n: int = 1, *, by: str | None = None) -> list[dict[str, Any]]:
+        """Pairs that are this reviewer's for ten minutes; none when all are drawn or with others."""
+        answer = await self._get(f"/reviews/{path_part(review)}/next", n=n, by=by)
+        items: list[dict[str, Any]] = answer["items"]
+        return items
+
+    async def judge(self, review: str, outcomes: Sequence[Mapping[str, Any]]) -> ReviewOut:
+        """Say of items whether they are the same: ``{"item", "same", "by"?}`` each; ``same`` None is "cannot tell"."""
+        return ReviewOut.from_json(
+            await self._send("POST", f"/reviews/{path_part(review)}/outcomes", {"outcomes": list(outcomes)})
+        )
+
+    async def report_outcomes(self, model: str, outcomes: Sequence[Mapping[str, Any]]) -> Answer:
+        """Tell what became of pairs: ``{"left", "right", "same"}`` each. They never bound anything."""
+        return Answer.from_json(
+            await self._send("POST", "/outcomes", {"model": model, "outcomes": list(outcomes)})
+        )
+
+    async def erase_refs(self, model: str, refs: Sequence[str]) -> Answer:
+        """Erase what is kept of decisions under these names."""
+        return Answer.from_json(
+            await self._send("POST", "/reviews/erase", {"model": model, "refs": list(refs)})
+        )

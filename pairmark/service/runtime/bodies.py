@@ -1,0 +1,1027 @@
+"""Bodies of vectors, records and scores, from JSON, octets and npz: bounded, checked, in a model's dimension.
+
+JSON is decoded by typed decoders, which stop at the first wrong element. A body is split into its members without
+reading them. What stands beside the vectors is validated by the pydantic model; each side is decoded by the one
+decoder that its first characters call for, so that no union is tried on a long body. Long sides are decoded in pieces,
+and other threads run in between.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, NoReturn, TypeVar
+
+import msgspec
+import numpy as np
+from msgspec import Meta, Raw
+from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
+from scipy.sparse import csr_array
+
+from pairmark.models.core.arrays import Float32
+from pairmark.models.core.artefact import npy_header
+from pairmark.models.core.subjects import common_samples
+from pairmark.models.records.schema import RESERVED, RecordError, Schema, is_plain
+from pairmark.models.registry import schema_of_model
+from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE, FLOAT32_MAX
+from pairmark.schemas.scoring import AskingBody, PairsFields
+from pairmark.service.datasets.limits import UNREADABLE_HEAD, checked_members, damage_refused
+from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.runtime.metrics import UNKNOWN_COLUMNS
+
+Counts = NDArray[np.int64]
+
+FEW = 16
+"""So many numbers are looked at one by one in less time than two passes over an array take to begin."""
+MAX_DENSE_BYTES = 1024 * 1024 * 1024
+"""Most memory that sparse vectors may unfold to, for learners that read dense rows only."""
+
+
+class SparseRow(msgspec.Struct, forbid_unknown_fields=True):
+    """A vector by its non-zero entries; ``indices`` are 0-based."""
+
+    indices: list[int]
+    values: list[float]
+
+
+@dataclass(slots=True)
+class SparseRows:
+    """Sparse vectors whose dimension is not known yet."""
+
+    rows: list[SparseRow]
+    single: bool
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(slots=True)
+class RecordRows:
+    """Records whose columns are not checked yet; ``single``: whether they came as one object."""
+
+    rows: list[Any]
+    single: bool
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+SideRows = Float32 | SparseRows | RecordRows
+
+
+@dataclass(slots=True)
+class VectorPairs:
+    """Two sides of vectors, and the model that a JSON body names. Dense sides are (n, d), finite float32.
+
+    Attributes
+    ----------
+    counts : where sides hold subjects of several samples, the number of samples of each subject of the left and the
+        right side; vectors lie subject after subject.
+    """
+
+    left: SideRows
+    right: SideRows
+    counts: tuple[Counts, Counts] | None = None
+    model: str | None = None
+    refs: list[list[str]] | None = None
+    """The caller's names of both sides of each pair."""
+    rows: tuple[Any, Any] | None = None
+    """Both sides as the model took them, where these are not as they were sent."""
+
+    @property
+    def n_pairs(self) -> int:
+        if self.counts is not None:
+            return max(self.counts[0].size, self.counts[1].size)
+        return max(len(self.left), len(self.right))
+
+    @property
+    def n_scored(self) -> int:
+        """How many pairs of samples that takes."""
+        if self.counts is None:
+            return self.n_pairs
+        left, right = self.counts
+        return int(np.sum(left * right)) if 1 in (left.size, right.size) else int(left @ right)
+
+    @property
+    def common_samples(self) -> tuple[int, int] | None:
+        """Numbers of samples of every pair, the larger first; None where pairs differ, and for plain vectors."""
+        return None if self.counts is None else common_samples(*self.counts)
+
+    @property
+    def broadcast(self) -> bool:
+        """Whether one of a side meets several of the other."""
+        sides = (self.left, self.right) if self.counts is None else self.counts
+        n_left, n_right = len(sides[0]), len(sides[1])
+        return n_left != n_right and 1 in (n_left, n_right)
+
+    def as_sent(self, place: int) -> dict[str, Any] | None:
+        """The two sides of a pair as they were sent; None for sparse vectors and subjects of several samples."""
+        sides = {}
+        for name, side in (("left", self.left), ("right", self.right)):
+            if self.counts is not None or isinstance(side, SparseRows):
+                return None
+            rows = side.rows if isinstance(side, RecordRows) else side
+            row = rows[place if len(rows) > 1 else 0]
+            sides[name] = row if isinstance(row, dict) else [float(number) for number in row]
+        return sides
+
+    def sample_class(self) -> tuple[int, int] | None:
+        """Numbers of samples of the two subjects of every pair, the larger first; None for plain vectors."""
+        if self.counts is None:
+            return None
+        a, b = np.broadcast_arrays(*self.counts)
+        larger, smaller = np.maximum(a, b), np.minimum(a, b)
+        differing = np.flatnonzero((larger != larger[0]) | (smaller != smaller[0]))
+        if differing.size:
+            at = int(differing[0])
+            raise InvalidInput(
+                f"pair 0 has {a[0]} and {b[0]} samples, and pair {at} {a[at]} and {b[at]}: a decision is calibrated "
+                "for fixed numbers of samples; send pairs with other numbers in a separate request",
+                field="left",
+                pair=at,
+            )
+        return int(larger[0]), int(smaller[0])
+
+    def check_sizes(self, max_pairs: int, max_samples: int = 100) -> None:
+        """Refuse sizes that make no pairs, or too many."""
+        counts = self.counts
+        what = "vectors" if counts is None else "subjects"
+        n_left, n_right = (len(self.left), len(self.right)) if counts is None else map(len, counts)
+        if n_left != n_right and 1 not in (n_left, n_right):
+            raise InvalidInput(
+                f"left has {n_left} {what} and right {n_right}; expected equal numbers, or a single one on one side",
+                field="right",
+            )
+        if counts is not None:
+            for name, side in zip(("left", "right"), counts, strict=True):
+                if side.max() > max_samples:
+                    at = int(np.argmax(side > max_samples))
+                    raise InvalidInput(
+                        f"{name}[{at}] has {side[at]} samples; expected at most {max_samples} "
+                        "(PAIRMARK_MAX_SUBJECT_SAMPLES)",
+                        field=f"{name}[{at}].samples",
+                        limit=max_samples,
+                    )
+            if self.n_scored > max_pairs:
+                raise TooLarge(
+                    f"the subjects make {self.n_scored} pairs of samples; at most {max_pairs} are taken at a time",
+                    limit=max_pairs,
+                )
+        n_pairs = max(n_left, n_right)
+        if self.refs is not None and len(self.refs) != n_pairs:
+            raise InvalidInput(
+                f"refs names {len(self.refs)} pairs; expected one [left, right] for each of the {n_pairs} pairs",
+                field="refs",
+            )
+        if n_pairs > max_pairs:
+            raise TooLarge(
+                f"the request has {n_pairs} pairs; at most {max_pairs} are taken at a time",
+                limit=max_pairs,
+            )
+
+
+@dataclass(slots=True)
+class Features:
+    """Points, and the model that a JSON body names. Dense ones are (n, d), finite float32."""
+
+    rows: SideRows
+    model: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def check_finite(values: Any, *, noun: str, what: str, field: str) -> None:
+    """Refuse results that are not finite, by row: ``noun`` is what a row is called (``pair``), ``what`` its value
+    (``score``), ``field`` where the vectors came in."""
+    if values.size <= FEW and all(map(math.isfinite, values.ravel().tolist())):
+        return
+    finite = np.isfinite(values)
+    if not finite.all():
+        at = int(np.argmin(finite.reshape(len(finite), -1).all(axis=1)))
+        raise InvalidInput(
+            f"the {what} of {noun} {at} is not finite: its vectors are too extreme for this model",
+            field=field,
+            **{noun: at},
+        )
+
+
+def to_rows(
+    side: SideRows,
+    name: str,
+    n_features: int,
+    *,
+    accepts_sparse: bool,
+    ignores_unknown: bool = False,
+    estimator: Any = None,
+) -> Any:
+    """Rows of the model's dimension: dense float32, CSR for a learner that reads it, or cells for one of records.
+
+    ``estimator`` : the model that records are meant for; None where none can be.
+
+    With ``ignores_unknown``, entries of sparse vectors in columns beyond the model's are dropped and counted.
+    """
+    schema = None if estimator is None else schema_of_model(estimator)
+    if isinstance(side, RecordRows):
+        return _record_rows(side, name, n_features, schema, estimator, dense=not accepts_sparse)
+    if schema is not None and not is_plain(schema):
+        raise InvalidInput(
+            f"{name} is a vector; the model takes records with the columns {_columns(schema)}", field=name
+        )
+    if isinstance(side, SparseRows):
+        if ignores_unknown:
+            side = _known_columns(side, n_features)
+        return _sparse_rows(side, name, n_features, accepts_sparse=accepts_sparse)
+    if side.shape[1] != n_features:
+        raise InvalidInput(
+            f"{name} has vectors of {side.shape[1]} numbers; the model expects {n_features}",
+            field=name,
+            expected_dimension=n_features,
+        )
+    return side
+
+
+def _record_rows(
+    side: RecordRows, name: str, n_features: int, schema: Schema | None, estimator: Any, *, dense: bool
+) -> Any:
+    """Cells of records, held against the model's columns; encoded for a learner that takes vectors."""
+    if schema is None:
+        raise InvalidInput(f"{name} is a record; expected a vector of {n_features} numbers", field=name)
+    try:
+        cells = schema.records(side.rows, name)
+    except RecordError as error:
+        first = error.problems[0]
+        at = name if side.single else f"{name}[{first['row'] - 1}]"
+        raise InvalidInput(
+            f"{at}: column {first['column']!r} {first['detail']}", field=f"{at}.{first['column']}"
+        ) from None
+    empty = schema.empty_rows(cells)
+    if empty.size:
+        at = name if side.single else f"{name}[{empty[0]}]"
+        raise InvalidInput(f"{at} {schema.no_cell}", field=at)
+    encoder = getattr(estimator, "encoder_", None)
+    if encoder is None:
+        return cells
+    rows = encoder.transform(cells)
+    return rows.toarray() if dense and not isinstance(rows, np.ndarray) else rows
+
+
+def _columns(schema: Schema) -> str:
+    names = [column.name for column in schema.fields]
+    return ", ".join(names[:20]) + ("" if len(names) <= 20 else f" and {len(names) - 20} more")
+
+
+def _known_columns(side: SparseRows, n_features: int) -> SparseRows:
+    """Without the entries of columns that the model never saw; rows that are wrong otherwise stay as they are."""
+    dropped = 0
+    rows = []
+    for row in side.rows:
+        unknown = sum(column >= n_features for column in row.indices)
+        if unknown and len(row.indices) == len(row.values) and len(set(row.indices)) == len(row.indices):
+            dropped += unknown
+            places = [at for at, column in enumerate(row.indices) if column < n_features]
+            row = SparseRow(
+                indices=[row.indices[at] for at in places], values=[row.values[at] for at in places]
+            )
+        rows.append(row)
+    if dropped:
+        UNKNOWN_COLUMNS.inc(dropped)
+    return SparseRows(rows, side.single)
+
+
+def _sparse_rows(side: SparseRows, name: str, n_features: int, *, accepts_sparse: bool) -> Any:
+    if not accepts_sparse and 4 * n_features * len(side) > MAX_DENSE_BYTES:
+        raise TooLarge(f"{name} unfolds to more than {MAX_DENSE_BYTES} bytes; send fewer vectors at a time")
+    counts = []
+    for index, row in enumerate(side.rows):
+        at = name if side.single else f"{name}[{index}]"
+        if len(row.indices) != len(row.values):
+            raise InvalidInput(
+                f"{at} has {len(row.indices)} indices and {len(row.values)} values; expected equal numbers",
+                field=at,
+            )
+        distinct: set[int] = set()
+        for place, column in enumerate(row.indices):
+            if not 0 <= column < n_features or column in distinct:
+                field = f"{at}.indices[{place}]"
+                problem = "occurs twice" if column in distinct else f"is not in 0 to {n_features - 1}"
+                raise InvalidInput(
+                    f"{field} {problem}; expected distinct columns of the model's {n_features}", field=field
+                )
+            distinct.add(column)
+        counts.append(len(row.indices))
+    flat = [value for row in side.rows for value in row.values]
+    values = np.array(flat, dtype=np.float32)
+    pointers = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    columns = np.array([column for row in side.rows for column in row.indices], dtype=np.int32)
+    matrix = csr_array((values, columns, pointers), shape=(len(side), n_features))
+    matrix.sort_indices()
+    return matrix if accepts_sparse else matrix.toarray()
+
+
+Form = TypeVar("Form", bound=BaseModel)
+Whole = TypeVar("Whole", bound=BaseModel)
+T = TypeVar("T")
+Reader = Callable[[bytes, str], Any]
+"""Reads the JSON of a member; takes its name for what it refuses."""
+
+MAX_OBJECTS: Final = 200_000
+"""Records, sparse vectors and subjects in one JSON body, at most."""
+MAX_OTHER_BYTES: Final = 1024 * 1024
+"""Of a body without its vectors, at most: names of pairs, a filter and the like."""
+PIECE: Final = 128 * 1024
+"""Bytes of a side that are decoded without a pause; it takes some 2 ms."""
+
+
+class SubjectRow(msgspec.Struct, forbid_unknown_fields=True):
+    """A subject; its samples are decoded as a side is."""
+
+    samples: Raw
+
+
+Row = Annotated[list[float], Meta(min_length=1)]
+Cell = bool | int | float | str | None | list[float]
+_members = msgspec.json.Decoder(dict[str, Raw])
+_row, _rows = msgspec.json.Decoder(Row), msgspec.json.Decoder(Annotated[list[Row], Meta(min_length=1)])
+_objects = msgspec.json.Decoder(list[Raw])
+_record, _cell = msgspec.json.Decoder(dict[str, Cell]), msgspec.json.Decoder(Cell)
+_sparse, _subject = msgspec.json.Decoder(SparseRow), msgspec.json.Decoder(SubjectRow)
+
+_LEAD = re.compile(rb"\s*(\{|\[\s*[\[{]?)?")
+_ROW_END, _NUMBER_END = re.compile(rb"\]\s*,"), re.compile(rb",")
+_ELEMENT_END, _QUOTE = re.compile(rb"[\]}]\s*,"), re.compile(rb'\\.|"', re.DOTALL)
+NO_NUMBER = re.compile(rb"(?<![\w\"])-?(?:NaN|Infinity)")
+_TOLD = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<at>.*)`)?$", re.DOTALL)
+_MISMATCH = re.compile(r"Expected `(?P<expected>.*)`, got `(?P<got>\w+)`")
+_KINDS = {"int": "a number", "float": "a number", "str": "a string", "bool": "a boolean", "array": "a list"}
+_KINDS |= {"object": "an object", "null": "null"}
+_EXPECTED = {
+    "float": "a finite number",
+    "int": "a whole number",
+    "array": "a list of numbers",
+    "object": "an object",
+}
+_SCORES_FIELD = re.compile(rb'"scores"\s*:')
+
+
+def check_structure(body: bytes | bytearray, max_pairs: int) -> None:
+    """Refuse what no request of that many pairs holds, by counting brackets, before a parser makes an object of each.
+
+    Raises
+    ------
+    TooLarge : more lists than vectors of ``max_pairs`` pairs, or more than `MAX_OBJECTS` objects.
+    """
+    n_objects = body.count(b"{")
+    if n_objects > MAX_OBJECTS:
+        raise TooLarge(
+            f"the body has {n_objects} objects; at most {MAX_OBJECTS} are taken at a time: send batches",
+            limit=MAX_OBJECTS,
+        )
+    n_lists, most = body.count(b"["), 2 * max_pairs + 2
+    if n_lists > most:
+        raise TooLarge(
+            f"the body has {n_lists} lists; {max_pairs} pairs have at most {most}: send batches, or "
+            "application/octet-stream",
+            limit=most,
+        )
+
+
+# ---------------------------------------------------------------- requests
+
+
+def split_request(
+    form: type[Form], body: bytes | bytearray, lists: Mapping[str, str | None]
+) -> tuple[Form, dict[str, bytes]]:
+    """What a request asks, and the JSON of each member that may be long.
+
+    Parameters
+    ----------
+    form : the members beside the long ones.
+    lists : of each member that may be long, what is expected there; None where it may be left out.
+
+    Raises
+    ------
+    InvalidInput : names the field and what was expected.
+    """
+    text = body if isinstance(body, bytes) else bytes(body[:])
+    members = _decoded(_members, text, "body")
+    texts = {}
+    for name, expected in lists.items():
+        if name in members:
+            texts[name] = bytes(members.pop(name))
+        elif expected is not None:
+            raise InvalidInput(f"{name} is missing; expected {expected}", field=name)
+    rest = msgspec.json.encode(members)
+    if len(rest) > MAX_OTHER_BYTES:
+        raise TooLarge(
+            f"the body has {len(rest)} bytes beside {', '.join(lists)}; at most {MAX_OTHER_BYTES} are taken",
+            limit=MAX_OTHER_BYTES,
+        )
+    try:
+        return form.model_validate_json(rest), texts
+    except ValidationError as error:
+        _raise_first(error)
+
+
+def parse_lists(
+    form: type[Whole],
+    body: bytes | bytearray,
+    readers: Mapping[str, Reader],
+    options: type[BaseModel] | None = None,
+) -> Whole:
+    """A request with long lists, which typed decoders read instead of the model.
+
+    Parameters
+    ----------
+    form : the whole request.
+    readers : of each list, what reads its JSON.
+    options : the members beside the lists, of which ``form`` is a subclass; not needed where no list must be there.
+    """
+    fields = form.model_fields
+    expected = {
+        name: fields[name].description or "a list" if fields[name].is_required() else None for name in readers
+    }
+    asked, texts = split_request(options or form, body, expected)
+    lists = {name: readers[name](text, name) for name, text in texts.items()}
+    return form.model_construct(**{**dict(asked), **lists})
+
+
+def list_of(kind: Any, *, optional: bool = False) -> Reader:
+    """A reader of a list of numbers or texts of that type, in pieces, so that other threads run in between."""
+    decoder = msgspec.json.Decoder(
+        list[kind] | None if optional else Annotated[list[kind], Meta(min_length=1)]
+    )
+
+    def read(text: bytes, name: str) -> list[Any] | None:
+        first, *others = _pieces(text, _NUMBER_END, 0)
+        values: list[Any] | None = _decoded(decoder, first, name)
+        for piece in others:
+            assert values is not None
+            found: list[Any] = _decoded(decoder, piece, name, len(values))
+            values += found
+        return values
+
+    return read
+
+
+def read_scores(text: bytes, name: str) -> NDArray[np.float64]:
+    """A number per pair, or a list per pair."""
+    return (_matrix if _lead(text) == b"[[" else _vector)(text, name, np.float64)
+
+
+def read_probes(text: bytes, name: str) -> Float32 | list[Any] | None:
+    """Vectors or records of probes, or null."""
+    if text.strip() == b"null":
+        return None
+    rows = read_rows(text, name)
+    if isinstance(rows, SparseRows):
+        raise InvalidInput(f"{name} holds sparse vectors; expected lists of numbers, or records", field=name)
+    return rows if isinstance(rows, np.ndarray) else rows.rows
+
+
+def parse_pairs(body: bytes | bytearray) -> VectorPairs:
+    """Pairs of any form, or `InvalidInput` that names the field and what was expected."""
+    request, texts = split_request(PairsFields, body, {"left": EXPECTED_SIDE, "right": EXPECTED_SIDE})
+    (a, of_a), (b, of_b) = (read_side(text, name) for name, text in texts.items())
+    counts = None
+    if of_a is not None or of_b is not None:
+        # Vectors beside subjects are subjects of one sample.
+        both = tuple(
+            np.ones(len(rows), dtype=np.int64) if of is None else of for rows, of in ((a, of_a), (b, of_b))
+        )
+        counts = None if both[0].max() == both[1].max() == 1 else (both[0], both[1])
+    return VectorPairs(a, b, counts, request.model, request.refs)
+
+
+def parse_features(body: bytes | bytearray) -> Features:
+    """Points, or `InvalidInput` that names the field and what was expected."""
+    request, texts = split_request(AskingBody, body, {"features": EXPECTED})
+    return Features(read_rows(texts["features"], "features"), request.model)
+
+
+class _ScoresFields(BaseModel, extra="forbid"):
+    """Nothing stands beside the scores."""
+
+
+def parse_scores(body: bytes | bytearray) -> NDArray[Any]:
+    """Read a JSON body of scores made elsewhere: (n,) float32, or (n, n_systems) float64."""
+    _, texts = split_request(_ScoresFields, body, {"scores": "a list of numbers"})
+    if _lead(texts["scores"]) == b"[[":
+        return _matrix(texts["scores"], "scores", np.float64)
+    return _vector(texts["scores"], "scores")
+
+
+def holds_scores(body: bytes | bytearray) -> bool:
+    """Whether a JSON body speaks of scores, not of vectors (a cheap look before the real parse)."""
+    # Finding plain bytes is far cheaper than an expression, and vectors have none of them.
+    return body.find(b'"scores"', 0, 4096) >= 0 and _SCORES_FIELD.search(body, 0, 4096) is not None
+
+
+# ---------------------------------------------------------------- sides
+
+
+def read_side(text: bytes, name: str) -> tuple[SideRows, Counts | None]:
+    """The vectors or records of a side and, where it holds subjects, how many samples each has."""
+    lead = _lead(text)
+    if lead == b"{" and "samples" in _names(text, name):
+        return _subjects([text], [name])
+    if lead == b"[{":
+        objects = _texts(text, name)
+        if "samples" in _names(objects[0], f"{name}[0]"):
+            return _subjects(objects, [f"{name}[{at}]" for at in range(len(objects))])
+        return _object_rows(objects, name), None
+    return read_rows(text, name), None
+
+
+def read_rows(text: bytes, name: str) -> SideRows:
+    """Vectors or records: one of them, or a list."""
+    lead = _lead(text)
+    if lead == b"{":
+        row = _object(text, name, _object_kind(text, name))
+        return (
+            SparseRows([row], single=True) if isinstance(row, SparseRow) else RecordRows([row], single=True)
+        )
+    if lead == b"[{":
+        return _object_rows(_texts(text, name), name)
+    if lead == b"[[":
+        return _matrix(text, name)
+    if lead == b"[":
+        return _vector(text, name).reshape(1, -1)
+    raise InvalidInput(f"{name} is {_kind(text)}; expected {EXPECTED}", field=name)
+
+
+def _subjects(texts: Sequence[bytes], names: Sequence[str]) -> tuple[SideRows, Counts]:
+    """All samples, subject after subject, and how many each has."""
+    dense: list[Float32] = []
+    objects: list[Any] = []
+    counts = []
+    width = 0
+    first: SideRows | None = None
+    for text, name in zip(texts, names, strict=True):
+        at = f"{name}.samples"
+        samples = bytes(_decoded(_subject, text, name).samples)
+        lead = _lead(samples)
+        if lead == b"[" and samples.strip(b"[] \t\r\n"):
+            raise InvalidInput(f"{at}[0] is no vector; expected a list of vectors", field=f"{at}[0]")
+        if lead not in (b"[[", b"[{"):
+            problem = "is empty" if samples.strip(b"[] \t\r\n") == b"" else f"is {_kind(samples)}"
+            raise InvalidInput(f"{at} {problem}; expected a list of vectors", field=at)
+        rows = read_rows(samples, at)
+        counts.append(len(rows))
+        first = rows if first is None else first
+        if type(rows) is not type(first):
+            raise InvalidInput(
+                f"{at} is not of the kind of the samples before it; expected one kind", field=at
+            )
+        if isinstance(rows, np.ndarray):
+            width = width or rows.shape[1]
+            if rows.shape[1] != width:
+                raise InvalidInput(
+                    f"{at}[0] has {rows.shape[1]} numbers and the first sample of its side {width}; expected "
+                    "vectors of the same length",
+                    field=f"{at}[0]",
+                )
+            dense.append(rows)
+        else:
+            objects += rows.rows
+    whole = np.array(counts, dtype=np.int64)
+    if dense:
+        return np.concatenate(dense), whole
+    return (SparseRows if isinstance(first, SparseRows) else RecordRows)(objects, single=False), whole
+
+
+def _vector(text: bytes, name: str, dtype: Any = np.float32) -> NDArray[Any]:
+    """(n,) finite numbers of a list of numbers."""
+    parts, n_before = [], 0
+    for piece in _pieces(text, _NUMBER_END, 0):
+        numbers = np.array(_decoded(_row, piece, name, n_before), dtype=np.float64)
+        parts.append(_finite(numbers, name, n_before, dtype))
+        n_before += len(numbers)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _matrix(text: bytes, name: str, dtype: Any = np.float32) -> NDArray[Any]:
+    """(n, d) finite numbers of a list of lists."""
+    parts, n_before, width = [], 0, 0
+    for piece in _pieces(text, _ROW_END, 1):
+        rows = _decoded(_rows, piece, name, n_before)
+        width = width or len(rows[0])
+        if set(map(len, rows)) != {width}:
+            at = next(index for index, row in enumerate(rows) if len(row) != width)
+            field = f"{name}[{n_before + at}]"
+            raise InvalidInput(
+                f"{field} has {len(rows[at])} numbers and {name}[0] has {width}; expected lists of the same length",
+                field=field,
+            )
+        numbers = np.array(rows, dtype=np.float64)
+        parts.append(_finite(numbers, name, n_before, dtype))
+        n_before += len(rows)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _finite(numbers: NDArray[np.float64], name: str, n_before: int, dtype: Any) -> NDArray[Any]:
+    beyond = np.abs(numbers) > FLOAT32_MAX
+    if beyond.any():
+        row, *column = np.argwhere(beyond)[0].tolist()
+        raise_beyond(name + "".join(f"[{place}]" for place in (row + n_before, *column)))
+    return numbers.astype(dtype)
+
+
+def raise_beyond(field: str) -> NoReturn:
+    """Refuse a number that float32 does not hold."""
+    raise InvalidInput(f"{field} is NaN, infinite or beyond float32; expected a finite number", field=field)
+
+
+def _pieces(text: bytes, end: re.Pattern[bytes], kept: int) -> Iterator[bytes]:
+    """A list as lists of about `PIECE` bytes, cut behind an element and in no text; ``kept``: bytes of the end that are
+    the element's."""
+    if len(text) <= 2 * PIECE or not _lead(text).startswith(b"["):
+        yield text
+        return
+    start, stop = text.index(b"[") + 1, text.rindex(b"]")
+    while stop - start > 2 * PIECE:
+        cut = end.search(text, start + PIECE, stop)
+        while cut is not None and _in_text(text[start : cut.start()]):
+            cut = end.search(text, cut.end(), stop)
+        if cut is None:
+            break
+        yield b"[%b]" % text[start : cut.start() + kept]
+        start = cut.end()
+    yield b"[%b]" % text[start:stop]
+
+
+def _in_text(piece: bytes) -> bool:
+    """Whether what begins outside of a text ends inside of one."""
+    if b"\\" not in piece:
+        return piece.count(b'"') % 2 == 1
+    return sum(mark[0] == b'"' for mark in _QUOTE.finditer(piece)) % 2 == 1
+
+
+# ---------------------------------------------------------------- objects
+
+
+def _object_rows(texts: Sequence[bytes], name: str) -> SideRows:
+    kind = _object_kind(texts[0], f"{name}[0]")
+    expected = "a record" if kind is _record else "a sparse vector"
+    rows = []
+    for at, text in enumerate(texts):
+        field = f"{name}[{at}]"
+        if _lead(text) != b"{":
+            raise InvalidInput(f"{field} is {_kind(text)}; expected {expected}, as {name}[0] is", field=field)
+        rows.append(_object(text, field, kind))
+    return (RecordRows if kind is _record else SparseRows)(rows, single=False)
+
+
+def _object_kind(text: bytes, name: str) -> msgspec.json.Decoder[Any]:
+    """The decoder of a sparse vector or, where nothing looks like one, of a record."""
+    names = _names(text, name)
+    if "samples" in names:
+        raise InvalidInput(
+            f"{name} is a subject of several samples, which compares with another (/similarity, /match, verify); "
+            "expected vectors: send the samples as a list of them",
+            field=name,
+        )
+    return _record if RESERVED.isdisjoint(names) else _sparse
+
+
+def _object(text: bytes, name: str, decoder: msgspec.json.Decoder[Any]) -> Any:
+    """A record or a sparse vector."""
+    if decoder is _sparse:
+        row: SparseRow = _decoded(_sparse, text, name)
+        for at, number in enumerate(row.values):
+            if not -FLOAT32_MAX <= number <= FLOAT32_MAX:
+                raise_beyond(f"{name}.values[{at}]")
+        return row
+    try:
+        record: dict[str, Any] = _record.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Which cell: msgspec names no key of a dictionary.
+        for column, cell in _names(text, name).items():
+            if _lead(cell) == b"{":
+                raise InvalidInput(
+                    f"{name}: column {column[:100]!r} is an object; expected a text, a number, true, false, null or a "
+                    "list of numbers",
+                    field=f"{name}.{column[:100]}",
+                ) from None
+            _decoded(_cell, cell, f"{name}.{column[:100]}")
+        raise
+    if not RESERVED.isdisjoint(record):
+        field = min(RESERVED & record.keys())
+        raise InvalidInput(
+            f"{name}.{field}: no column is called {' or '.join(sorted(RESERVED))}", field=f"{name}.{field}"
+        )
+    for column, cell in record.items():
+        numbers = cell if isinstance(cell, list) else [cell] if isinstance(cell, float | int) else ()
+        if any(not -FLOAT32_MAX <= number <= FLOAT32_MAX for number in numbers):
+            raise_beyond(f"{name}.{column[:100]}")
+    return record
+
+
+def _texts(text: bytes, name: str) -> list[bytes]:
+    return [bytes(raw) for raw in _decoded(_objects, text, name)]
+
+
+def _names(text: bytes, name: str) -> dict[str, bytes]:
+    return {key: bytes(raw) for key, raw in _decoded(_members, text, name).items()}
+
+
+def _lead(text: bytes) -> bytes:
+    """``{``, ``[{``, ``[[`` or ``[``: what a value begins with; nothing for a scalar."""
+    lead = _LEAD.match(text)
+    assert lead is not None
+    return (lead[1] or b"").translate(None, b" \t\r\n")
+
+
+def _kind(text: bytes) -> str:
+    first = text.lstrip()[:1]
+    names = {
+        b"{": "an object",
+        b"[": "a list",
+        b'"': "a string",
+        b"t": "a boolean",
+        b"f": "a boolean",
+        b"n": "null",
+    }
+    return names.get(first, "a number")
+
+
+# ---------------------------------------------------------------- what is wrong
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], text: bytes, name: str, n_before: int = 0) -> T:
+    """What the text holds; ``n_before``: elements of the list that earlier pieces hold."""
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError as error:
+        _raise_mismatch(str(error), name, n_before)
+    except RecursionError:
+        raise InvalidInput(f"{name} is nested too deeply", field=name) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if name == "body" and NO_NUMBER.search(text):
+            # Not JSON, though many write it: with a number too large in its place, the field is named.
+            _raise_at_no_number(text)
+        raise InvalidInput(f"the body is not JSON: {error}", field="body") from None
+
+
+def _raise_at_no_number(text: bytes) -> None:
+    marked = NO_NUMBER.sub(b"1e999", text, count=1000)
+    try:
+        members = _members.decode(marked)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    for name, raw in members.items():
+        if b"1e999" in bytes(raw):
+            if name == "scores":
+                _vector(bytes(raw), name)
+            else:
+                read_side(bytes(raw), name)
+
+
+def _raise_mismatch(told: str, name: str, n_before: int) -> NoReturn:
+    """`InvalidInput` of what the decoder says, in our words and with our name of the field."""
+    match = _TOLD.match(told)
+    assert match is not None
+    problem, at = match["problem"], match["at"] or ""
+    if n_before and (first := re.match(r"\[(\d+)\]", at)):
+        at = f"[{int(first[1]) + n_before}]{at[first.end() :]}"
+    field = f"{name}{at}"
+    if problem == "Number out of range":
+        raise_beyond(field)
+    if mismatch := _MISMATCH.match(problem):
+        expected = (
+            "a JSON object"
+            if name == "body"
+            else _EXPECTED.get(
+                mismatch["expected"], "a text, a number, true, false, null or a list of numbers"
+            )
+        )
+        place = "the body" if name == "body" else field
+        raise InvalidInput(
+            f"{place} is {_KINDS.get(mismatch['got'], mismatch['got'])}; expected {expected}", field=field
+        )
+    if "of length" in problem:
+        raise InvalidInput(f"{field} is empty; expected at least one number", field=field)
+    if missing := re.match(r"Object missing required field `(\w+)`", problem):
+        field = f"{field}.{missing[1]}"
+        raise InvalidInput(f"{field} is missing; expected a list of numbers", field=field)
+    if extra := re.match(r"Object contains unknown field `(.*)`", problem):
+        raise InvalidInput(f"{field} has the field {extra[1][:100]!r}, which is not read here", field=field)
+    raise InvalidInput(f"{field}: {problem}", field=field)
+
+
+def _raise_first(error: ValidationError) -> NoReturn:
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        message = "is not a field of this request"
+    raise InvalidInput(f"{field[:200] or 'body'}: {message}", field=field[:200] or "body") from error
+
+
+DTYPES = {"float32": "<f4", "float16": "<f2", "float64": "<f8"}
+_ENOUGH, _GLANCED, _SMALL, _WILD = 128, 2_048, 1e-20, 0.2
+"""Numbers by which float64 is told from float32, at least and at most; sizes beyond which, and shares from which, they
+are wild."""
+
+
+def parse_octets(
+    body: bytes | bytearray,
+    *,
+    dim: int,
+    n_left: int | None,
+    samples: tuple[int, int] = (1, 1),
+    pairs: int | None = None,
+    dtype: str = "float32",
+) -> VectorPairs:
+    """Read little-endian rows, all left ones and then all right ones.
+
+    Parameters
+    ----------
+    dim : numbers in a vector.
+    n_left : left vectors; None: half of all.
+    samples : how many rows each subject of the left and of the right side has.
+    pairs : how many pairs were sent; None: not said.
+    dtype : a key of `DTYPES`.
+    """
+    rows = _octet_rows(body, dim, dtype)
+    n_rows = rows.shape[0]
+    if n_left is None:
+        if n_rows % 2:
+            raise InvalidInput(
+                f"the body has {n_rows} rows, an odd number; expected equal numbers of left and right rows, or n_left=",
+                field="body",
+            )
+        n_left = n_rows // 2
+    if not 0 < n_left < n_rows:
+        raise InvalidInput(
+            f"n_left is {n_left} and the body has {n_rows} rows; expected 1 to {n_rows - 1}", field="n_left"
+        )
+    left, right = rows[:n_left], rows[n_left:]
+    counts = None
+    if samples != (1, 1):
+        counts = (_even_counts(len(left), samples[0], "left"), _even_counts(len(right), samples[1], "right"))
+    read = VectorPairs(_all_finite(left, "left"), _all_finite(right, "right"), counts)
+    if pairs is not None and read.n_pairs != pairs:
+        raise InvalidInput(
+            f"the body holds {read.n_pairs} pairs of {dim} {dtype}, and pairs is {pairs}; expected dtype= to name the "
+            f"type of its numbers ({', '.join(DTYPES)}), and dim= and n_left= its shape",
+            field="pairs",
+        )
+    return read
+
+
+def _even_counts(n_rows: int, each: int, side: str) -> Counts:
+    if n_rows % each:
+        raise InvalidInput(
+            f"the {side} side has {n_rows} rows, which is not a multiple of {each} samples per subject",
+            field=f"{side}_samples",
+        )
+    return np.full(n_rows // each, each, dtype=np.int64)
+
+
+def parse_rows(body: bytes | bytearray, *, dim: int, dtype: str = "float32") -> Features:
+    """Read little-endian rows of points, each of ``dim`` numbers."""
+    return Features(_all_finite(_octet_rows(body, dim, dtype), "features"))
+
+
+def _octet_rows(body: bytes | bytearray, dim: int, dtype: str) -> Float32:
+    row_bytes = np.dtype(DTYPES[dtype]).itemsize * dim
+    if not body:
+        raise InvalidInput(f"the body is empty; expected {dtype} rows", field="body")
+    if len(body) % row_bytes:
+        raise InvalidInput(
+            f"the body has {len(body)} bytes, which is not a whole number of rows of {dim} {dtype} "
+            f"({row_bytes} bytes each)",
+            field="body",
+            dim=dim,
+        )
+    rows = _writable(body, DTYPES[dtype]).reshape(-1, dim)
+    if dtype == "float32" and rows.size >= _ENOUGH and rows.size % 2 == 0:
+        # Of float64 every second half is the end of a fraction: any exponent as float32, or nothing.
+        low, high = np.abs(rows.ravel()[:_GLANCED]).reshape(-1, 2).T
+        is_wild = ~((low > _SMALL) & (low < 1 / _SMALL)) & (low != 0) & np.isfinite(low)
+        if is_wild.mean() > _WILD or (high.all() and not low.any()):
+            raise InvalidInput(
+                "the body does not look like float32 numbers but like float64; expected float32, or dtype=float64",
+                field="body",
+            )
+    return rows
+
+
+def _writable(body: bytes | bytearray, dtype: str) -> Float32:
+    # Kernels are compiled for writable arrays; a read-only one would compile them again.
+    buffer = bytearray(body) if isinstance(body, bytes) else body
+    with np.errstate(over="ignore"):
+        return np.frombuffer(buffer, dtype=dtype).astype(np.float32, copy=False)
+
+
+def parse_npz(body: bytes | bytearray, *, max_bytes: int) -> VectorPairs:
+    """Read an npz of arrays ``left`` and ``right``. Object arrays are refused and sizes bounded before unpacking.
+
+    With ``left_counts`` or ``right_counts``, rows of that side are samples, subject after subject, so many each.
+    """
+    arrays = _npz_members(body, ("left", "right"), max_bytes, ("left_counts", "right_counts"))
+    left, right = arrays["left"], arrays["right"]
+    if len(arrays) == 2:
+        return VectorPairs(left, right)
+    a, b = (_counts(arrays.get(f"{side}_counts"), len(arrays[side]), side) for side in ("left", "right"))
+    return VectorPairs(left, right, None if a.max() == b.max() == 1 else (a, b))
+
+
+def _counts(column: Float32 | None, n_rows: int, side: str) -> Counts:
+    if column is None:
+        return np.ones(n_rows, dtype=np.int64)
+    field = f"{side}_counts"
+    counts = column.reshape(-1).astype(np.int64)
+    if (counts != column.reshape(-1)).any() or counts.min() < 1:
+        raise InvalidInput(f"{field}: expected whole numbers, at least 1 for each subject", field=field)
+    if int(counts.sum()) != n_rows:
+        raise InvalidInput(
+            f"{field} adds up to {int(counts.sum())} samples and {side} has {n_rows} rows; expected the same number",
+            field=field,
+        )
+    return counts
+
+
+def parse_npz_rows(body: bytes | bytearray, *, max_bytes: int) -> Features:
+    """Read an npz of one array ``features``, as `parse_npz` reads two."""
+    return Features(_npz_members(body, ("features",), max_bytes)["features"])
+
+
+def _npz_members(
+    body: bytes | bytearray, names: tuple[str, ...], max_bytes: int, perhaps: tuple[str, ...] = ()
+) -> dict[str, Float32]:
+    array_names = " and ".join(map(repr, names))
+    if perhaps:
+        array_names += f" (and perhaps {' and '.join(map(repr, perhaps))})"
+    damage = damage_refused("the body is not a readable npz (a zip of .npy files)", "body")
+    with damage, zipfile.ZipFile(io.BytesIO(body)) as archive:
+        also = sum(f"{name}.npy" in archive.namelist() for name in perhaps)
+        infos = checked_members(archive, max_bytes * (len(names) + also))
+        members = {info.filename.removesuffix(".npy"): info for info in infos}
+        missing = [name for name in names if name not in members]
+        if missing:
+            raise InvalidInput(
+                f"the npz has no array {missing[0]!r}; expected {array_names}", field=missing[0]
+            )
+        extra = sorted(set(members) - set(names) - set(perhaps))
+        if extra:
+            raise InvalidInput(
+                f"the npz has an array {extra[0][:100]!r}; expected only {array_names}", field="body"
+            )
+        return {
+            name: _read_member(archive, members[name], name, max_bytes)
+            for name in (*names, *perhaps)
+            if name in members
+        }
+
+
+def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, max_bytes: int) -> Float32:
+    if info.file_size > max_bytes:
+        raise TooLarge(
+            f"{name} unpacks to {info.file_size} bytes; at most {max_bytes} are taken", limit=max_bytes
+        )
+    with archive.open(info) as stream:
+        # One byte more than the bound: a header that understates the size is caught here.
+        data = stream.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise TooLarge(f"{name} unpacks to more than {max_bytes} bytes", limit=max_bytes)
+    stream_ = io.BytesIO(data)
+    try:
+        shape, in_columns, dtype = npy_header(stream_)
+    except UNREADABLE_HEAD as error:
+        raise InvalidInput(f"{name} is not a readable .npy array", field=name) from error
+    if dtype.kind not in "fiu" or dtype.itemsize > 8:
+        raise InvalidInput(f"{name} has dtype {dtype}; expected float32 (or other plain numbers)", field=name)
+    if len(shape) not in (1, 2) or 0 in shape:
+        raise InvalidInput(
+            f"{name} has shape {tuple(shape)}; expected (n, d), or (d,) for one vector", field=name
+        )
+    # Python integers: a header cannot make this overflow.
+    n_bytes = math.prod(map(int, shape), start=dtype.itemsize)
+    n_available = len(data) - stream_.tell()
+    if n_available != n_bytes:
+        raise InvalidInput(
+            f"{name} holds {n_available} bytes where its header promises {n_bytes}", field=name
+        )
+    values = np.frombuffer(bytearray(data[stream_.tell() :]), dtype=dtype)
+    values = values.reshape(shape, order="F" if in_columns else "C")
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = np.ascontiguousarray(values, dtype=np.float32)
+    _all_finite(rows, name)
+    return rows.reshape(1, -1) if rows.ndim == 1 else rows
+
+
+def _all_finite(array: Float32, name: str) -> Float32:
+    if not np.isfinite(array).all():
+        at = np.argwhere(~np.isfinite(array))[0]
+        field = name + "".join(f"[{index}]" for index in at)
+        raise InvalidInput(
+            f"{field} is NaN, infinite or beyond float32; expected a finite number", field=field
+        )
+    return array
