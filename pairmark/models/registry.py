@@ -20,9 +20,9 @@ from pairmark.models.core.artefact import (
     write_artefact,
 )
 from pairmark.models.core.base import FILL, PairScorerMixin
-from pairmark.models.core.inner_state import current_params
 from pairmark.models.core.scaling import SCALING, ColumnScaling, from_pipeline
 from pairmark.models.core.spec import LearnerSpec, jsonable_params
+from pairmark.models.core.state import current_params
 from pairmark.models.records.encoder import RecordEncoder
 from pairmark.models.records.schema import Schema, sample_cells
 

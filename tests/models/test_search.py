@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pairmark.models import MetricSimilarity
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.core.search.index import merge_top_k
+from pairmark.models.core.search import merge_top_k
 
 X = np.random.default_rng(2).standard_normal((40, 3)).astype(np.float32)
 Y = np.repeat(np.arange(8), 5)

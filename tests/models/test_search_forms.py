@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairmark.models import MetricSimilarity
-from pairmark.models.core.search import forms as search_forms
+from pairmark.models.core import search as search_forms
 
 METRICS = ["cosine", "correlation", "dot", "euclidean", "sqeuclidean", "manhattan"]
 X = np.random.default_rng(4).standard_normal((60, 5)).astype(np.float32)

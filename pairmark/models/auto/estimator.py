@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
@@ -16,37 +16,35 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.auto.candidates import (
+from pairmark.models.auto.race import (
     CANDIDATES,
     DENSE_CELLS,
     FEW_NUMBERS,
+    RACE_SHARE,
     RACING,
     Candidate,
     CandidateName,
     Data,
-)
-from pairmark.models.auto.race import (
-    RACE_SHARE,
     Entry,
     IdentityTask,
     PairTask,
     Race,
     RaceTask,
+    SampleRule,
     leaderboard,
     raced_rows,
+    sample_rules,
     winner,
 )
-from pairmark.models.auto.sample_rules import SampleRule, sample_rules
-from pairmark.models.auto.state import SimilarityAutoState
 from pairmark.models.core.arrays import Bool, Float64, Int64
+from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
-from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of
-from pairmark.models.core.progress import as_part, report
-from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.core.search.index import Rows, SearchLimits, TopK
+from pairmark.models.core.progress import as_part, one_blas_thread, report
+from pairmark.models.core.scores import OF_SCORES, PairsOfRows, Samples, SampleSets, SubjectIndex
+from pairmark.models.core.search import Rows, SearchLimits, TopK
 from pairmark.models.core.spec import RandomState, document_parameters
-from pairmark.models.core.subjects import OF_SCORES, Samples, SampleSets, SubjectIndex
+from pairmark.models.core.state import DeclaredState, Fact, Inner, State, facts_model
 from pairmark.models.evaluation.validation import (
     REPEATS,
     judged_rates,
@@ -56,6 +54,56 @@ from pairmark.models.evaluation.validation import (
     validation_folds,
 )
 from pairmark.models.pairs.splits import some_pairs
+
+
+def _as_json(rules: list[SampleRule]) -> list[dict[str, Any]]:
+    return [rule.model_dump() for rule in rules]
+
+
+class SimilarityAutoState(DeclaredState):
+    """The winner, the race, and how samples of a subject are compared."""
+
+    model_: Annotated[PairScorerMixin, Inner(specs=RACING, prefix="winner-", fact="model")]
+    winner_: Annotated[str, Fact()]
+    leaderboard_: Annotated[list[dict[str, Any]], Fact()]
+    sample_rules_: Annotated[list[SampleRule], Fact(default=[], write=_as_json)]
+
+    def to_state(self) -> State:
+        """Fitted state as named arrays and JSON-able facts."""
+        arrays, meta = super().to_state()
+        if not meta["sample_rules"]:
+            # As versions without rules wrote it: their saved indices know the model by a digest of this.
+            del meta["sample_rules"]
+        return arrays, meta
+
+    @classmethod
+    def check_state(
+        cls, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """Check what a file holds; an `ArtefactError` names the fact, or the array and its row."""
+        super().check_state(params, meta, arrays)
+        declared: Any = cls
+        facts: Any = facts_model(declared).model_validate(meta)
+        raced = [entry.get("name") for entry in facts.leaderboard]
+        if facts.winner not in raced:
+            raise ArtefactError(
+                f"winner is {facts.winner!r}; expected a candidate of leaderboard: restore the artefact or train again"
+            )
+        ways = RACING[facts.model.kind].estimator(**facts.model.params).aggregations
+        sizes = [(np.inf, 1) if rule.samples is None else tuple(rule.samples) for rule in facts.sample_rules]
+        if sizes != sorted(set(sizes)) or any(not k > 1 or k < p for k, p in sizes):
+            raise ArtefactError(
+                "sample_rules is not in rising order of samples, the larger number first, each pair once, null last: "
+                "restore the artefact or train again"
+            )
+        for number, rule in enumerate(facts.sample_rules):
+            strange = [way for way in rule.mean_tpr if way not in ways]
+            if strange or rule.aggregation not in rule.mean_tpr:
+                raise ArtefactError(
+                    f"sample_rules.{number} names {(*strange, rule.aggregation)[0]!r}; expected one of "
+                    f"{', '.join(ways)}, with its mean_tpr: restore the artefact or train again"
+                )
+
 
 RACE_VERSION = 11
 """Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another kind."""
@@ -89,7 +137,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
     ----------
     model_ : the winner, fitted to all rows. winner_ : its name.
     leaderboard_ : list of dicts, best first; see `pairmark.models.auto.race.leaderboard`.
-    sample_rules_ : list of `pairmark.models.auto.sample_rules.SampleRule`: how subjects of several samples are
+    sample_rules_ : list of `pairmark.models.auto.race.SampleRule`: how subjects of several samples are
         compared, by number of samples. Empty where too few people have several: then exact PLDA, else the mean.
 
     Examples

@@ -11,18 +11,21 @@ clock is read. So the same data, budget and seed have the same winner on any mac
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
-from pairmark.models.auto.candidates import Candidate, Data, judging_cost
+from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.checkpoints import Checkpoints
 from pairmark.models.core.progress import as_part, note
+from pairmark.models.core.scores import OF_SCORES, SampleSets, scored
+from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.validation import (
     Fold,
     PairFold,
@@ -31,10 +34,182 @@ from pairmark.models.evaluation.validation import (
     resolved_tpr,
     shown_rates,
 )
+from pairmark.models.logistic import spec as logistic
+from pairmark.models.metric import spec as metric
+from pairmark.models.pairs.sampling import SubjectPairs, TooFewSamples, subject_pairs
+from pairmark.models.plda import spec as plda
 from pairmark.models.plda.choosing import SettingRates
+from pairmark.models.similarity import spec as similarity
 
-Float64 = NDArray[np.float64]
-Indices = NDArray[np.int64]
+CandidateName = Literal[
+    "cosine",
+    "plda",
+    "discriminant cosine",
+    "logistic",
+    "residual forest",
+    "raw forest",
+    "similarity forest",
+]
+RACING: Final[dict[str, LearnerSpec]] = {
+    spec.kind: spec
+    for spec in (
+        metric.METRIC,
+        plda.PLDA,
+        logistic.LOGISTIC,
+        similarity.FOREST,
+    )
+}
+"""Learners by kind."""
+_TREES_WIDTH = 2_048
+_LOGISTIC_WIDTH = 1_024
+FEW_NUMBERS, _MANY_TREES = 10_000, 200
+"""Rows times features of a small data set, and trees of its forests."""
+DENSE_CELLS = 50_000_000
+"""Sparse rows that fill at most so many numbers are taken as dense ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """What decides who takes part.
+
+    Attributes
+    ----------
+    n, d : rows and features. raced : rows that candidates are compared on, of listed pairs the
+        distinct ones. cells : numbers other than zero, of sparse rows. closed : whether classes are shared.
+        pairs : whether explicit pairs are learned from.
+    """
+
+    n: int
+    d: int
+    raced: int
+    cells: int
+    n_classes: int
+    closed: bool
+    sparse: bool
+    pairs: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One that races.
+
+    Attributes
+    ----------
+    cost : reference seconds of its race of eight folds: CPU seconds on one core of 2020, roughly, by a formula of the
+        data alone, the same on every machine. The budget is spent in them.
+    params : from the data, of the learner.
+    grid : parameters that are tried on the first folds, those of the learner's defaults first; see `Race`.
+    takes : whether it takes the data.
+    """
+
+    name: CandidateName
+    kind: str
+    params: Callable[[Data], dict[str, Any]] = field(repr=False, default=lambda data: {})
+    cost: Callable[[Data], float] = field(repr=False, default=lambda data: 0.0)
+    grid: tuple[dict[str, Any], ...] = ()
+    takes: Callable[[Data], bool] = field(repr=False, default=lambda data: True)
+
+    def build(self, data: Data, params: dict[str, Any], shared: dict[str, Any]) -> Any:
+        """The estimator, unfitted; of ``shared`` parameters it gets those it knows."""
+        spec = RACING[self.kind]
+        shared_params = {name: value for name, value in shared.items() if name in spec.params.model_fields}
+        return spec.estimator(
+            **{**spec.params().model_dump(), **shared_params, **self.params(data), **params}
+        )
+
+
+def _dense(data: Data) -> bool:
+    return not data.sparse
+
+
+def _grows_trees(data: Data) -> bool:
+    return not data.sparse and data.d <= _TREES_WIDTH and data.n >= 20
+
+
+def judging_cost(raced: int, width: float) -> float:
+    """CPU seconds in which eight folds' rows, each a quarter of those raced, meet each other by cosines.
+
+    ``width`` : numbers other than zero in a row.
+    """
+    return 2e-9 * (raced / 4) ** 2 * width
+
+
+def _plda_cost(data: Data) -> float:
+    """Of one of the two that share what they find out of settings."""
+    coordinates, judged = min(data.d, data.raced, 256), min(data.raced / 4, 800)
+    small = 4e-7 * coordinates**3 + 1.5e-5 * judged**2
+    return 0.1 + 0.5 * (small + data.raced * (8e-10 * min(data.d, 2_048) ** 2 + 6e-9 * coordinates**2))
+
+
+def _logistic_cost(data: Data) -> float:
+    width = data.cells / data.n
+    # Three settings on half of the folds, one on the others, and twice the work a pair.
+    return 0.6 + (0.05 if data.sparse else 0.004) * width + 4 * judging_cost(data.raced, width)
+
+
+def _trees_cost(data: Data, n_trees: int, n_pairs: int) -> float:
+    pairs = min(n_pairs, data.n if data.pairs else 0.28 * data.raced**2)
+    return float(5e-6 * n_trees * pairs * (1 + data.d**0.5 / 30))
+
+
+def _n_trees(data: Data, otherwise: int) -> int:
+    """Of little data, a forest of few trees is a lottery: between seeds, the mean TPR differs by .02."""
+    return _MANY_TREES if data.n * data.d <= FEW_NUMBERS else otherwise
+
+
+def _features_cost(data: Data) -> float:
+    return 2e-8 * data.d**3
+
+
+def _forest(data: Data) -> dict[str, Any]:
+    return {"n_estimators": _n_trees(data, 25), "n_pairs": 20_000, "pair_features": "discriminant"}
+
+
+CANDIDATES: Final[tuple[Candidate, ...]] = (
+    Candidate(name="cosine", kind="metric"),
+    Candidate(
+        name="plda",
+        kind="plda",
+        cost=_plda_cost,
+        takes=_dense,
+    ),
+    Candidate(
+        name="discriminant cosine",
+        kind="plda",
+        params=lambda data: {"scoring": "cosine"},
+        cost=_plda_cost,
+        takes=_dense,
+    ),
+    Candidate(
+        name="logistic",
+        kind="similarity-logistic",
+        cost=_logistic_cost,
+        grid=({"C": 30.0}, {"C": 1.0}, {"C": 300.0}),
+        takes=lambda data: data.sparse or data.d <= _LOGISTIC_WIDTH,
+    ),
+    Candidate(
+        name="residual forest",
+        kind="plda",
+        params=lambda data: {"residual_rounds": "auto"},
+        cost=lambda data: _plda_cost(data) + 1.0 + 0.02 * min(data.d, data.raced, 256),
+        takes=_dense,
+    ),
+    Candidate(
+        name="raw forest",
+        kind="similarity-forest",
+        params=lambda data: {"n_estimators": _n_trees(data, 50)},
+        cost=lambda data: _trees_cost(data, _n_trees(data, 50), 100_000),
+        takes=_grows_trees,
+    ),
+    Candidate(
+        name="similarity forest",
+        kind="similarity-forest",
+        params=_forest,
+        cost=lambda data: _trees_cost(data, _n_trees(data, 25), 20_000) + _features_cost(data),
+        takes=_grows_trees,
+    ),
+)
+
 
 NEGLIGIBLE = 0.01
 """Mean TPR that a simpler candidate may be behind: of few folds, a standard error is many times as much."""
@@ -99,7 +274,7 @@ class IdentityTask:
     """Rows with identities 0, 1, ..."""
 
     X: Any = field(repr=False)
-    codes: Indices = field(repr=False)
+    codes: Int64 = field(repr=False)
     folds: Sequence[Fold] = field(repr=False)
     data: Data
     _setting_rates: SettingRates = field(repr=False, default_factory=dict)
@@ -436,3 +611,149 @@ def leaderboard(
 
 def _standard_error(values: Float64) -> float:
     return float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else 0.0
+
+
+SIZES: Final = (2, 5, 10)
+"""Numbers of samples that ways are compared at, if `LEAST_PEOPLE` held-out people have one more."""
+LEAST_PEOPLE: Final = 15
+_PAIRS, _CELLS = 2_000, 50_000
+"""Most pairs of subjects of a fold and a number of samples, and about how many pairs of samples they make."""
+_FEWEST_PAIRS = 500
+
+Way = Literal["mean", "plda", "best", "median"]
+
+
+class SampleRule(BaseModel):
+    """What ``aggregation="auto"`` does for subjects of so many samples, and what folds say of each way.
+
+    Attributes
+    ----------
+    samples : of the two sides, the larger number first; None: of different numbers.
+    aggregation : the way chosen. mean_tpr : by way, over ``folds`` folds and the rates that they resolve.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+
+    samples: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2, max_length=2)] | None
+    aggregation: Way
+    mean_tpr: dict[Way, Annotated[float, Field(ge=0, le=1)]]
+    folds: Annotated[int, Field(ge=2)]
+
+
+class _SampleClass(NamedTuple):
+    """Subjects of k samples, or of 1 to k, against p."""
+
+    k: int
+    p: int
+    varies: bool = False
+
+    def draw(self, codes: Int64, seed: int) -> tuple[SubjectPairs, SampleSets]:
+        """Pairs of rows' subjects, and the numbers of their rows."""
+        n_pairs = max(_FEWEST_PAIRS, min(_PAIRS, _CELLS // (self.k * self.p)))
+        pairs = subject_pairs(codes, self.k, self.p, n_pairs=n_pairs, random_state=seed)
+        index, counts = pairs.index, pairs.counts
+        if self.varies:
+            n = counts.size // 2
+            sizes = np.random.default_rng(seed).integers(1, self.k + 1, n)
+            enrolled = index[: n * self.k].reshape(n, self.k)[np.arange(self.k) < sizes[:, None]]
+            index, counts = np.append(enrolled, index[n * self.k :]), np.append(sizes, counts[n:])
+        return pairs, SampleSets(rows=np.arange(codes.size), index=index, counts=counts)
+
+
+def sample_rules(
+    task: IdentityTask,
+    folds: Sequence[Fold],
+    build: Callable[[], Any],
+    at: tuple[float, ...],
+    seed: int,
+    n_jobs: int | None,
+) -> list[SampleRule]:
+    """Rules of a learner by number of samples, last for different numbers; none where too few people have several.
+
+    Parameters
+    ----------
+    folds : those of ``task`` to judge on; of shared classes nothing is compared.
+    build : makes the learner, unfitted.
+    at : false positive rates, falling, over those of which that a fold resolves the TPR is averaged.
+    """
+    classes = _classes(folds)
+    if not classes:
+        return []
+    ways: tuple[Way, ...] = build().aggregations
+    rates = np.stack(
+        Parallel(n_jobs=n_jobs, prefer="threads")(
+            delayed(_rates)(task, build(), fold, classes, at, [seed, number])
+            for number, fold in enumerate(folds)
+        )
+    )
+    rules = [_rule(cls, ways, rates[:, number]) for number, cls in enumerate(classes)]
+    return [rule for rule in rules if rule is not None]
+
+
+def _classes(folds: Sequence[Fold]) -> list[_SampleClass]:
+    """What enough people of a repeat have the samples for."""
+    own = [fold.test_codes for fold in folds if not fold.closed and fold.repeat == folds[0].repeat]
+    counts = np.concatenate([np.bincount(codes) for codes in own]) if own else np.empty(0, dtype=np.int64)
+
+    def suffices(n_samples: int) -> bool:
+        return bool(np.count_nonzero(counts >= n_samples) >= LEAST_PEOPLE)
+
+    sizes = [size for size in SIZES if suffices(size + 1)]
+    classes = [_SampleClass(k, p) for k in sizes for p in (1, k) if suffices(k + p)]
+    return [*classes, _SampleClass(sizes[-1], 1, varies=True)] if sizes else []
+
+
+def _rates(
+    task: IdentityTask,
+    estimator: Any,
+    fold: Fold,
+    classes: Sequence[_SampleClass],
+    at: tuple[float, ...],
+    seed: list[int],
+) -> Float64:
+    """Mean TPR of each class and way, (n_classes, n_ways); NaN where the fold has no pairs of both kinds."""
+    ways, rows = estimator.aggregations, task.X[fold.test]
+    rates = np.full((len(classes), len(ways)), np.nan)
+    try:
+        estimator.fit(task.X[fold.train], task.codes[fold.train])
+    except ValueError:
+        # Nothing to learn in this fold.
+        return rates
+    square = estimator.score_against(rows, rows)
+    for number, cls in enumerate(classes):
+        try:
+            pairs, sets = cls.draw(
+                fold.test_codes, int(np.random.default_rng([*seed, number]).integers(2**31))
+            )
+        except TooFewSamples:
+            continue
+        if not pairs.same.any() or pairs.same.all():
+            continue
+        for column, way in enumerate(ways):
+            if way in OF_SCORES:
+                scores = scored(lambda a, b: square[a, b], sets.take(pairs.left), sets.take(pairs.right), way)
+            else:
+                subjects = estimator._prepared_subjects(
+                    SampleSets(rows=rows, index=sets.index, counts=sets.counts), way
+                )
+                scores = estimator._subject_score(subjects.take(pairs.left), subjects.take(pairs.right), way)
+            tpr = resolved_tpr(scores[pairs.same], scores[~pairs.same], at)
+            rates[number, column] = float(fold_means(tpr))
+    return rates
+
+
+def _rule(cls: _SampleClass, ways: tuple[Way, ...], rates: Float64) -> SampleRule | None:
+    """The choice by rates, (n_folds, n_ways): the first way, unless another is ahead beyond chance."""
+    rates = rates[~np.isnan(rates).any(axis=1)]
+    if rates.shape[0] < 2:
+        return None
+    best = int(rates.mean(axis=0).argmax())
+    lead = rates[:, best] - rates[:, 0]
+    if lead.mean() <= lead.std(ddof=1) / np.sqrt(lead.size):
+        best = 0
+    return SampleRule(
+        samples=None if cls.varies else [cls.k, cls.p],
+        aggregation=ways[best],
+        mean_tpr=dict(zip(ways, rates.mean(axis=0).tolist(), strict=True)),
+        folds=rates.shape[0],
+    )

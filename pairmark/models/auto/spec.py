@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pairmark.models.auto.candidates import RACING
 from pairmark.models.auto.estimator import SimilarityAuto
+from pairmark.models.auto.race import RACING
 from pairmark.models.core.spec import LearnerSpec
 
 AUTO = LearnerSpec(

@@ -31,8 +31,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.blas import one_blas_thread
-from pairmark.models.core.schema import refuse, require
+from pairmark.models.core.progress import one_blas_thread
+from pairmark.models.core.state import refuse, require
 from pairmark.models.pairs.samples import PairSample, Side, pair_sample
 
 LrMethod = Literal["logistic", "pav", "own"]

@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.kernels.row_statistics import N_STATISTICS
-from pairmark.models.core.schema import Array, StoredState, check_arrays, refuse, require
+from pairmark.models.core.state import Array, StoredState, check_arrays, refuse, require
 
 _ROUNDING = 1e-9
 

@@ -20,7 +20,8 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, is_c
 from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core import subjects as subject_scores
+from pairmark.models.core import scores as subject_scores
+from pairmark.models.core import search
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.arrays import Float32 as Float32
 from pairmark.models.core.arrays import Matrix as Matrix
@@ -35,20 +36,21 @@ from pairmark.models.core.inputs import (
     identity_codes,
     row_numbers,
 )
-from pairmark.models.core.row_pairs import (
+from pairmark.models.core.scores import (
+    OF_SCORES,
     PairsOfRows,
+    Samples,
+    SampleSets,
+    SubjectIndex,
     auc_beside_means,
     identity_auc,
     identity_means,
     scored_rows,
 )
-from pairmark.models.core.schema import Stateful
-from pairmark.models.core.search import index as search
-from pairmark.models.core.search.forms import SearchForm, top_k_by_form
-from pairmark.models.core.search.index import GalleryIndex as GalleryIndex
-from pairmark.models.core.search.index import SearchLimits, TopK
+from pairmark.models.core.search import GalleryIndex as GalleryIndex
+from pairmark.models.core.search import SearchForm, SearchLimits, TopK, top_k_by_form
 from pairmark.models.core.spec import check_params
-from pairmark.models.core.subjects import OF_SCORES, Samples, SampleSets, SubjectIndex
+from pairmark.models.core.state import Stateful
 
 SCORE_BLOCK = 65_536
 """Pairs scored at a time when a query meets a whole gallery: bounds the memory of `score_against`."""

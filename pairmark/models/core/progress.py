@@ -1,4 +1,4 @@
-"""Progress of long fits, reported to a callback.
+"""Around a fit: its progress, reported to a callback, and one BLAS thread where digits or speed depend on their number.
 
 A learner calls `report` as parts of its work finish; the caller (a job, a command line) opens `listening`
 around the fit. Nobody listening costs nothing. A listener may raise to abandon the fit. A learner that chooses among
@@ -8,9 +8,12 @@ others calls `note` as each of them is judged.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import Any
+
+from threadpoolctl import ThreadpoolController
 
 Listener = Callable[[float, str], None]
 Reader = Callable[[str, dict[str, Any]], None]
@@ -62,3 +65,17 @@ def note(message: str, **facts: Any) -> None:
     reader = _reader.get()
     if reader is not None:
         reader(message, facts)
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """NumPy's and SciPy's BLAS. Looking through all that a process has loaded takes milliseconds."""
+    import scipy.linalg  # noqa: F401  (its BLAS is found below)
+
+    return ThreadpoolController().select(user_api="blas")
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Within it, BLAS works on one thread in this process."""
+    limited: AbstractContextManager[Any] = _libraries().limit(limits=1)
+    return limited

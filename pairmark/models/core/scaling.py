@@ -13,11 +13,11 @@ from scipy.sparse import csr_array, issparse
 from scipy.special import ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
+from pairmark.models.core import kernels as row_kernels
 from pairmark.models.core.arrays import Float32, Float64, Matrix
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.base import PairScorerMixin
-from pairmark.models.core.kernels import rows as row_kernels
-from pairmark.models.core.schema import Array, StoredState, refuse, require
+from pairmark.models.core.state import Array, StoredState, refuse, require
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline

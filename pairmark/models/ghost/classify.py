@@ -9,8 +9,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 
 from pairmark.models.core.arrays import Bool, Float64, Int64
-from pairmark.models.core.schema import Array
-from pairmark.models.core.state import StateRecord
+from pairmark.models.core.state import Array, StateRecord
 from pairmark.models.ghost.space import (
     Companions,
     GhostPoints,

@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 from pydantic import Field
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.schema import Array
-from pairmark.models.core.state import Fact
+from pairmark.models.core.state import Array, Fact
 from pairmark.models.ghost.kernels import graphs as graph_kernels
 
 MAX_POINTS = 5_000

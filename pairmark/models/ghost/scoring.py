@@ -11,10 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.arrays import Float32, Float64, Matrix
 from pairmark.models.core.base import EmbedderMixin, GalleryIndex, PairScorerMixin
-from pairmark.models.core.contributions import LISTED
-from pairmark.models.core.inputs import feature_names_of, one_of_equals
-from pairmark.models.core.search.forms import SearchForm
-from pairmark.models.core.search.index import Rows
+from pairmark.models.core.inputs import LISTED, feature_names_of, one_of_equals
+from pairmark.models.core.search import Rows, SearchForm
 from pairmark.models.ghost.classify import Weighing, distances
 from pairmark.models.ghost.graphs import Attachment
 from pairmark.models.ghost.kernels import energy as kernels

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.schema import Array, StoredState, require_offsets
+from pairmark.models.core.state import Array, StoredState, require_offsets
 from pairmark.models.ghost.graphs import (
     Attachment,
     Graph,

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64
-from pairmark.models.core.schema import Array, StoredState, refuse
-from pairmark.models.core.state import DeclaredState, Fact, StateRecord
+from pairmark.models.core.state import Array, DeclaredState, Fact, StateRecord, StoredState, refuse
 from pairmark.models.ghost.classify import GhostClasses, weighing_of
 from pairmark.models.ghost.graphs import MAX_POINTS, Graph
 from pairmark.models.ghost.scoring import GhostScores

@@ -15,9 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.inputs import checked_matrix
-from pairmark.models.core.schema import Array, StoredState, require
 from pairmark.models.core.spec import check_params
-from pairmark.models.core.state import DeclaredState, Fact
+from pairmark.models.core.state import Array, DeclaredState, Fact, StoredState, require
 from pairmark.models.evaluation.rankings import Positions, borda, copeland, kemeny, kendall_tau, positions_of
 from pairmark.models.label_ranking.rankings_data import (
     MAX_LABELS,

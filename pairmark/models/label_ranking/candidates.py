@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.schema import Array, StoredState, refuse
-from pairmark.models.core.state import StateRecord
+from pairmark.models.core.state import Array, StateRecord, StoredState, refuse
 from pairmark.models.evaluation.rankings import pairwise_shares
 from pairmark.models.label_ranking.pair_models import LogisticPairs, problems_of, square
 from pairmark.models.label_ranking.trees import GrowOptions, Trees, grow_trees, require_trees

@@ -11,8 +11,7 @@ from sklearn.base import clone
 
 from pairmark.models.core.arrays import Bool, Float32, Float64
 from pairmark.models.core.progress import report
-from pairmark.models.core.schema import Array, StoredState, refuse
-from pairmark.models.core.state import StateRecord
+from pairmark.models.core.state import Array, StateRecord, StoredState, refuse
 from pairmark.models.label_ranking.trees import GrowOptions, Trees, end_to_end, grow_trees, in_threads
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.missing import row_of_unranked
+from pairmark.models.core.inputs import row_of_unranked
 from pairmark.models.evaluation.rankings import Positions, mid_positions, pairwise_shares
 
 MAX_LABELS = 1_000

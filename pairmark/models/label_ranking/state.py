@@ -11,8 +11,7 @@ from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.artefact import OutdatedModel
-from pairmark.models.core.schema import Array, State, StoredState, refuse
-from pairmark.models.core.state import Fact, StateRecord
+from pairmark.models.core.state import Array, Fact, State, StateRecord, StoredState, refuse
 from pairmark.models.label_ranking.base import RankerBase
 from pairmark.models.label_ranking.candidates import CANDIDATE_CLASSES, Candidate
 from pairmark.models.label_ranking.pair_models import STORED, PairModels, UserPairs

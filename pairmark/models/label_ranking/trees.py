@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.progress import report
-from pairmark.models.core.schema import Array, StoredState, refuse, require, require_offsets
+from pairmark.models.core.state import Array, StoredState, refuse, require, require_offsets
 from pairmark.models.label_ranking.kernels import levels, reading
 from pairmark.models.label_ranking.rankings_data import TrainingRankings, completed_targets
 

@@ -15,11 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import GalleryIndex, PairScorerMixin
-from pairmark.models.core.blas import one_blas_thread
-from pairmark.models.core.contributions import by_feature
-from pairmark.models.core.inputs import csr_parts, feature_names_of, one_of_equals
-from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.core.search.index import Rows as RowNumbers
+from pairmark.models.core.inputs import by_feature, csr_parts, feature_names_of, one_of_equals
+from pairmark.models.core.progress import one_blas_thread
+from pairmark.models.core.scores import PairsOfRows
+from pairmark.models.core.search import Rows as RowNumbers
 from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.logistic.kernels import scoring as kernels
 from pairmark.models.logistic.learning import fit_weights

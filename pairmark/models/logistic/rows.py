@@ -10,8 +10,7 @@ from scipy import sparse
 
 from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.inputs import csr_parts
-from pairmark.models.core.schema import Array
-from pairmark.models.core.state import Fact
+from pairmark.models.core.state import Array, Fact
 from pairmark.models.logistic.kernels import scoring as kernels
 
 RowScale = Literal["unit", "standard"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from pairmark.models.core.arrays import Float64
-from pairmark.models.core.schema import Array, StoredState, require
-from pairmark.models.core.state import DeclaredState, StateRecord
+from pairmark.models.core.state import Array, DeclaredState, StateRecord, StoredState, require
 from pairmark.models.logistic.rows import RowPreparation
 
 _MOST_RARE = 1e3

@@ -15,20 +15,20 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.base import EmbedderMixin, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import csr_parts, one_of_equals
-from pairmark.models.core.kernels.rows import unit_rows
-from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.core.schema import Array, StoredState
-from pairmark.models.core.search.forms import (
+from pairmark.models.core.kernels import unit_rows
+from pairmark.models.core.scores import PairsOfRows
+from pairmark.models.core.search import (
     LENGTHS,
     Measure,
+    Rows,
     SearchForm,
     lengths,
     root_measure,
     same_measure,
+    sealed,
 )
-from pairmark.models.core.search.index import Rows, sealed
 from pairmark.models.core.spec import check_params, document_parameters
-from pairmark.models.core.state import DeclaredState
+from pairmark.models.core.state import Array, DeclaredState, StoredState
 from pairmark.models.metric import explain
 from pairmark.models.metric.kernels import distances as kernels
 from pairmark.models.metric.whitening import whitening_matrix, within_deviations

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from pairmark.models.core.arrays import Float32, Float64
-from pairmark.models.core.contributions import by_feature
-from pairmark.models.core.inputs import feature_names_of
+from pairmark.models.core.inputs import by_feature, feature_names_of
 
 
 def contributions(

@@ -15,9 +15,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.inputs import checked_same, checked_weight
-from pairmark.models.core.missing import like_labels, merged_labels, refuse_placeholders
-from pairmark.models.pairs.kernels.matching import greedy_matching
+from pairmark.models.core.inputs import (
+    checked_same,
+    checked_weight,
+    like_labels,
+    merged_labels,
+    refuse_placeholders,
+)
+from pairmark.models.pairs.kernels import greedy_matching
 from pairmark.models.pairs.splits import Protocol, codes_by_appearance, joined_groups, permutation_of
 
 _FIXED_POINT = float(2**60)

@@ -18,9 +18,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pairmark.models.core import kernels as row_kernels
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.kernels import rows as row_kernels
-from pairmark.models.core.missing import OPEN_SET_FROM
+from pairmark.models.core.inputs import OPEN_SET_FROM
 
 
 def codes_by_appearance(values: NDArray[Any]) -> tuple[Int64, Int64]:

@@ -12,16 +12,23 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from pairmark.models.core import kernels as row_kernels
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import EmbedderMixin, GalleryIndex, PairScorerMixin
-from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.inputs import one_of_equals
-from pairmark.models.core.kernels import rows as row_kernels
-from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.core.search.forms import LENGTHS, SearchForm, lengths, same_measure
-from pairmark.models.core.search.index import Rows, SearchLimits, TopK, sealed
+from pairmark.models.core.progress import one_blas_thread
+from pairmark.models.core.scores import OF_SCORES, PairsOfRows, SampleSets, SubjectIndex, sides_of
+from pairmark.models.core.search import (
+    LENGTHS,
+    Rows,
+    SearchForm,
+    SearchLimits,
+    TopK,
+    lengths,
+    same_measure,
+    sealed,
+)
 from pairmark.models.core.spec import RandomState, check_params, document_parameters
-from pairmark.models.core.subjects import OF_SCORES, SampleSets, SubjectIndex, sides_of
 from pairmark.models.core.two_covariance import pair_terms
 from pairmark.models.evaluation.validation import (
     Fold,

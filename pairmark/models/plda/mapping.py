@@ -8,11 +8,10 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
+from pairmark.models.core import kernels as row_kernels
 from pairmark.models.core.arrays import Float32, Float64
-from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.scaling import NormalMarginals
-from pairmark.models.core.schema import Array
-from pairmark.models.core.state import Fact, StateRecord
+from pairmark.models.core.state import Array, Fact, StateRecord
 from pairmark.models.core.two_covariance import orient
 
 Marginals = Literal["raw", "normal"]

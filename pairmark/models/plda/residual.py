@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.schema import Array
-from pairmark.models.core.state import Fact
+from pairmark.models.core.state import Array, Fact
 from pairmark.models.core.two_covariance import moments, pair_terms, shrunk_model
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.plda.kernels import residual as kernels

@@ -8,12 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from pairmark.models.core.arrays import Float64
-from pairmark.models.core.schema import (
-    Array,
-    StoredState,
-    refuse,
-)
-from pairmark.models.core.state import DeclaredState, Fact, StateRecord
+from pairmark.models.core.state import Array, DeclaredState, Fact, StateRecord, StoredState, refuse
 from pairmark.models.plda.mapping import MAX_COMPONENTS, LatentMap
 from pairmark.models.plda.residual import Residual
 

@@ -15,12 +15,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core import kernels
 from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.kernels import subjects as kernels
-from pairmark.models.core.search.forms import BLOCK, SearchForm, lengths, limit, look_through, same_measure
-from pairmark.models.core.search.index import SearchLimits, TopK, TopRows, padded
-from pairmark.models.core.search.kernels.scan import INNER, scan
-from pairmark.models.core.subjects import SampleSets
+from pairmark.models.core.kernels import INNER, scan
+from pairmark.models.core.scores import SampleSets
+from pairmark.models.core.search import (
+    BLOCK,
+    SearchForm,
+    SearchLimits,
+    TopK,
+    TopRows,
+    lengths,
+    limit,
+    look_through,
+    padded,
+    same_measure,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

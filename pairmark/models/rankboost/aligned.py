@@ -16,8 +16,7 @@ from pairmark.models.core import progress
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.base import EmbedderMixin, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
-from pairmark.models.core.search.forms import LENGTHS, SearchForm, lengths
-from pairmark.models.core.search.index import Rows, numbered, sealed
+from pairmark.models.core.search import LENGTHS, Rows, SearchForm, lengths, numbered, sealed
 from pairmark.models.core.spec import Seed, document_parameters
 from pairmark.models.rankboost import embedding, network
 from pairmark.models.rankboost.binning import parts, sparse_rows

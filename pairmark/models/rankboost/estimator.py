@@ -17,7 +17,7 @@ from pairmark.models.core import progress
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.base import EmbedderMixin, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
-from pairmark.models.core.search.index import Rows, numbered
+from pairmark.models.core.search import Rows, numbered
 from pairmark.models.core.spec import Seed, document_parameters
 from pairmark.models.rankboost import embedding
 from pairmark.models.rankboost.binning import bin_rows, sparse_rows

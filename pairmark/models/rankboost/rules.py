@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.schema import Array
+from pairmark.models.core.state import Array
 from pairmark.models.rankboost.binning import parts
 from pairmark.models.rankboost.kernels import scoring as scoring_kernels
 

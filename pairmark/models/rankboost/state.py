@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from pairmark.models.core.arrays import Float64, Int64
-from pairmark.models.core.schema import Array, StoredState, refuse, require
-from pairmark.models.core.state import DeclaredState, Fact, StateRecord
+from pairmark.models.core.state import Array, DeclaredState, Fact, StateRecord, StoredState, refuse, require
 from pairmark.models.rankboost.rules import Rules
 from pairmark.models.rankboost.svm import LinearRule
 

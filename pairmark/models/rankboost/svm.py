@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.schema import Array
+from pairmark.models.core.state import Array
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ from sklearn.utils import Tags
 from pairmark.models.core.arrays import Bool, Float32, Int64, Matrix
 from pairmark.models.core.base import SCORE_BLOCK, GalleryIndex, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
-from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.core.search.index import Rows, SearchLimits, TopK, TopRows, numbered, padded, sealed
+from pairmark.models.core.scores import PairsOfRows
+from pairmark.models.core.search import Rows, SearchLimits, TopK, TopRows, numbered, padded, sealed
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.records import neighbours
 from pairmark.models.records.comparators import Cells, Comparators, Prepared

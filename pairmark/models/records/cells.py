@@ -10,7 +10,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Literal, get_args
 
-from pairmark.models.core.missing import is_absent, is_placeholder
+from pairmark.models.core.inputs import is_absent, is_placeholder
 
 DateFormat = Literal[
     "YYYY-MM-DD",

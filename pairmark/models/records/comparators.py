@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.schema import Array, State, StoredState, require_offsets
+from pairmark.models.core.state import Array, State, StoredState, require_offsets
 from pairmark.models.records.kernels import numbers, tokens
 from pairmark.models.records.schema import STRINGS, RecordColumn, Records, Schema
 

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.core.schema import Array, State, StoredState, check_arrays, checked_model
+from pairmark.models.core.state import Array, State, StoredState, check_arrays, checked_model
 from pairmark.models.records.comparators import absent_cells, cell_text
 from pairmark.models.records.kernels import grams
 from pairmark.models.records.kernels.strings import FNV_PRIME, FNV_START

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, get_args
 
-from pairmark.models.core.missing import counted, is_absent, is_placeholder
+from pairmark.models.core.inputs import counted, is_absent, is_placeholder
 from pairmark.models.records.cells import (
     DATE_FORMATS,
     FALSE,

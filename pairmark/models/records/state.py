@@ -11,15 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.core.schema import (
-    Array,
-    Facts,
-    State,
-    Stateful,
-    StoredState,
-    check_arrays,
-    checked_model,
-)
+from pairmark.models.core.state import Array, Facts, State, Stateful, StoredState, check_arrays, checked_model
 from pairmark.models.records.comparators import Comparators, TextFacts, check_rarity, rarity_layout
 from pairmark.models.records.context import N_CONTEXT
 from pairmark.models.records.schema import Schema

@@ -14,8 +14,7 @@ from joblib import Parallel, delayed, effective_n_jobs
 from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.schema import Array
-from pairmark.models.core.state import Fact
+from pairmark.models.core.state import Array, Fact
 from pairmark.models.rsbl.kernels import spaces as kernels
 
 CODES: Final = {

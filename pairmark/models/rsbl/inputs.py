@@ -9,8 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.schema import Array
-from pairmark.models.core.state import Fact
+from pairmark.models.core.state import Array, Fact
 from pairmark.models.pairs.splits import distinct_rows, joined_identities
 from pairmark.models.rsbl.kernels import spaces as kernels
 

@@ -12,9 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.arrays import Float32, Matrix
 from pairmark.models.core.base import EmbedderMixin, GalleryIndex, PairScorerMixin
 from pairmark.models.core.inputs import checked_matrix, one_of_equals
-from pairmark.models.core.kernels.rows import unit_rows
-from pairmark.models.core.search.forms import LENGTHS, SearchForm, lengths, same_measure
-from pairmark.models.core.search.index import Rows, sealed
+from pairmark.models.core.kernels import unit_rows
+from pairmark.models.core.search import LENGTHS, Rows, SearchForm, lengths, same_measure, sealed
 from pairmark.models.rsbl.growth import Layer, walked
 from pairmark.models.rsbl.inputs import Inputs
 from pairmark.models.rsbl.kernels import spaces as kernels

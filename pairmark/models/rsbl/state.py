@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.schema import Array, StoredState, refuse
-from pairmark.models.core.state import DeclaredState, Fact, StateRecord
+from pairmark.models.core.state import Array, DeclaredState, Fact, StateRecord, StoredState, refuse
 from pairmark.models.rsbl.growth import Layer
 from pairmark.models.rsbl.inputs import MAX_VALUES, Inputs
 from pairmark.models.rsbl.scoring import RSBLScores

@@ -24,17 +24,279 @@ happens.
 
 from __future__ import annotations
 
-from typing import Any
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float32
-from pairmark.models.core.search.index import GalleryIndex, SearchLimits, TopK, TopRows, padded, sealed
+from pairmark.models.core.search import GalleryIndex, SearchLimits, TopK, TopRows, padded, sealed
 from pairmark.models.similarity.kernels import search as kernels
-from pairmark.models.similarity.search_arrays import BIN_HIGH, BIN_LOW, CODES, SAMPLE, SAMPLED, SearchTrees
-from pairmark.models.similarity.search_cuts import Cut, cut_for, program
-from pairmark.models.similarity.search_places import ItemPlaces
+
+CODES, BIN_LOW, BIN_HIGH, SAMPLE = "codes", "bin_low", "bin_high", "sample"
+SAMPLED = 160
+"""Items whose walks say which nodes to look at."""
+
+_EDGE_ROWS = 8_192
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchTrees:
+    """All trees of a forest end to end, what leads to a node before it; leaves are numbered after all nodes.
+
+    Attributes
+    ----------
+    nodes : (n_nodes, 4) int32: pair feature, threshold, low and high child; a float32 view of it is ``limits``.
+    roots, starts : (n_trees,) and (n_trees + 1,) int64.
+    leaf_values : (n_leaves,) float64; greatest : (n_nodes + n_leaves,) the greatest at or below.
+    """
+
+    nodes: NDArray[np.int32] = field(repr=False)
+    roots: NDArray[np.int64] = field(repr=False)
+    starts: NDArray[np.int64] = field(repr=False)
+    leaf_values: NDArray[np.float64] = field(repr=False)
+    greatest: NDArray[np.float64] = field(repr=False)
+    width: int
+    pair_map: int
+
+    @property
+    def walk(self) -> tuple[Any, ...]:
+        """What kernels that walk take first."""
+        return self.nodes, self.nodes.view(np.float32), self.roots
+
+
+def search_trees(
+    features: list[NDArray[np.int32]],
+    thresholds: list[Float32],
+    children: list[list[NDArray[Any]]],
+    values: list[NDArray[np.float64]],
+    *,
+    width: int,
+    pair_map: int,
+) -> SearchTrees:
+    """Lay trees out; children are nodes of the tree, or its node count + leaf."""
+    n_nodes = [feature.size for feature in features]
+    total, node_base, leaf_base = sum(n_nodes), 0, 0
+    roots, sides = [], []
+    for size, pair, leaves in zip(n_nodes, children, values, strict=True):
+        roots.append(node_base if size else total + leaf_base)
+        below = [child.astype(np.int64) for child in pair]
+        sides.append([child + np.where(child < size, node_base, total + leaf_base - size) for child in below])
+        node_base, leaf_base = node_base + size, leaf_base + leaves.size
+    low, high = (np.concatenate([side[at] for side in sides]).astype(np.int64) for at in (0, 1))
+    order, starts = kernels.parents_first(low, high, np.array(roots, dtype=np.int64), total)
+    place = np.arange(total + leaf_base)
+    place[order] = np.arange(total)
+    low, high = place[low[order]], place[high[order]]
+    leaf_values = np.concatenate(values).astype(np.float64)
+    greatest = np.empty(total + leaf_base)
+    kernels.greatest(low, high, leaf_values, greatest)
+    nodes = np.empty((total, 4), dtype=np.int32)
+    nodes[:, 0], nodes[:, 2], nodes[:, 3] = np.concatenate(features)[order], low, high
+    nodes.view(np.float32)[:, 1] = np.concatenate(thresholds)[order]
+    return SearchTrees(
+        nodes=nodes,
+        roots=place[np.array(roots, dtype=np.int64)],
+        starts=starts,
+        leaf_values=leaf_values,
+        greatest=greatest,
+        width=width,
+        pair_map=pair_map,
+    )
+
+
+def column_arrays(vectors: Float32) -> dict[str, NDArray[Any]]:
+    """A gallery as columns of byte codes, the values that each code stands for, and rows to sample from."""
+    n, d = vectors.shape
+    rng = np.random.default_rng(0)
+    looked_at = np.sort(rng.choice(n, min(n, _EDGE_ROWS), replace=False))
+    edges = np.full((d, 256), np.inf, dtype=np.float32)
+    sorted_columns = np.sort(vectors[looked_at].T, axis=1)
+    places = np.linspace(0, looked_at.size - 1, 256).astype(np.intp)
+    for feature, column in enumerate(sorted_columns):
+        distinct = column[np.diff(column, prepend=np.nan) != 0]
+        if distinct.size > 256:
+            values = column[places]
+            distinct = values[np.diff(values, prepend=np.nan) != 0]
+        edges[feature, : distinct.size - 1] = distinct[1:]
+    codes = np.zeros((-(-n // kernels.BLOCK), d, kernels.BLOCK), dtype=np.uint8)
+    low = np.full((d, 256), np.inf, dtype=np.float32)
+    high = np.full((d, 256), -np.inf, dtype=np.float32)
+    kernels.encode(sealed(vectors), edges, codes, low, high)
+    # Codes that no item has stand for the value before them, which keeps ranges of codes in one piece.
+    for code in range(256):
+        empty = low[:, code] > high[:, code]
+        before = high[:, code - 1] if code else np.min(np.where(low <= high, low, np.inf), axis=1)
+        low[empty, code], high[empty, code] = before[empty], before[empty]
+    return {
+        CODES: codes,
+        BIN_LOW: low,
+        BIN_HIGH: high,
+        SAMPLE: rng.choice(n, min(n, 4 * SAMPLED), replace=False),
+    }
+
+
+_PRICES: Final = np.geomspace(3e-6, 0.1, 31).tolist()
+"""Prices of a node, as shares of all that cuts can gain: a high one gives a cut of few nodes."""
+_MIN_VISITS = 2
+"""Sampled items that pass a node which a cut may look at: a single one says next to nothing."""
+
+
+@dataclass(kw_only=True)
+class Cut:
+    """Which nodes are looked at, and what the bytes of its programs mean: ``base + unit x total``.
+
+    Attributes
+    ----------
+    n_nodes : how many. order : of trees, in which walked items are given up early.
+    """
+
+    expanded: NDArray[np.uint8]
+    n_nodes: int
+    order: NDArray[np.int64]
+    base: float = 0.0
+    unit: float = 1.0
+
+
+def cut_for(trees: SearchTrees, query: Float32, rows: Float32, n_nodes: int) -> Cut:
+    """The largest cut of at most about ``n_nodes`` a tree, by bisection over prices.
+
+    Parameters
+    ----------
+    rows : (n, d) sampled items, which are walked down all trees with the query.
+    """
+    n_trees = trees.roots.size
+    values = np.empty((len(rows), n_trees))
+    visits = np.zeros((trees.nodes.shape[0], 2), dtype=np.int32)
+    kernels.visit(
+        *trees.walk, trees.width, trees.pair_map, query, rows, values, trees.leaf_values, visits,
+    )  # fmt: skip
+    node_numbers, children, child_visits, bounds = kernels.often_visited(
+        trees.nodes, visits, _MIN_VISITS, trees.greatest
+    )
+    # What bounds by roots alone exceed the items' leaves by, summed over items: what prices are shares of.
+    excess = trees.greatest[trees.roots] - values
+    slack = max(float(excess.mean()) if excess.size else 0.0, 1e-9) * max(len(rows), 1)
+    in_cut = np.empty(node_numbers.size, dtype=np.uint8)
+    expanded = np.zeros(trees.nodes.shape[0], dtype=np.uint8)
+
+    def nodes_at(price: float) -> int:
+        kernels.choose(children, child_visits, bounds, price * slack, in_cut)
+        expanded[:] = 0
+        return int(kernels.cut_of(node_numbers, children, in_cut, trees.roots, expanded))
+
+    # Nodes only grow in number as they get cheaper.
+    at = bisect_left(
+        _PRICES, True, hi=len(_PRICES) - 1, key=lambda price: nodes_at(price) <= n_nodes * n_trees
+    )
+    n = nodes_at(_PRICES[at])
+    return Cut(expanded=expanded, n_nodes=n, order=np.argsort(-excess.sum(axis=0), kind="stable"))
+
+
+def program(
+    trees: SearchTrees, cut: Cut, query: Float32, low: Float32, high: Float32
+) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
+    """A cut as programs for a query, over bins from ``low`` to ``high``; says in the cut what their bytes mean."""
+    n_trees = trees.roots.size
+    cut.unit = _unit(trees, cut.expanded)
+    base = np.empty(n_trees)
+    steps = np.empty((cut.n_nodes, kernels.STEP_FIELDS), dtype=np.int16)
+    ends = np.empty(n_trees, dtype=np.int64)
+    n_written = kernels.compile_cut(
+        *trees.walk, trees.starts, trees.width, trees.pair_map, query, low, high, cut.expanded, trees.greatest,
+        cut.unit, base, steps, ends,
+    )  # fmt: skip
+    cut.base = float(base.sum())
+    return steps[:n_written], ends
+
+
+def _unit(trees: SearchTrees, expanded: NDArray[np.uint8]) -> float:
+    """What a byte's step is worth, so that every tree's bounds fit a byte and their sum 16 bits."""
+    inside = np.flatnonzero(expanded)
+    if not inside.size:
+        return 1.0
+    # How far the bounds of a tree lie apart: from its greatest leaf down to the least bound below a node of the cut.
+    below = trees.greatest[trees.nodes[inside, 2:]].min(axis=1)
+    tree = np.searchsorted(trees.starts, inside, side="right") - 1
+    lowest = trees.greatest[trees.roots].copy()
+    np.minimum.at(lowest, tree, below)
+    # One unit for all trees, by the widest: no total of bounds then exceeds 65,535.
+    width = float((trees.greatest[trees.roots] - lowest).max())
+    return max(width, 1e-300) / (min(255, 65_535 // trees.roots.size) - 1)
+
+
+_TOTALS = 65_536
+"""How many values a total, of 16 bits, can have."""
+
+
+class ItemPlaces:
+    """Items by their places in columns of byte codes: all of the gallery's, or those that were laid side by side.
+
+    An item waits until it is scored or given up. Blocks in which nothing waits are not looked at any more.
+
+    Attributes
+    ----------
+    totals : (n_places,) upper bounds of items' sums, in a cut's units.
+    """
+
+    def __init__(self, codes: NDArray[np.uint8], n: int, allowed: NDArray[np.bool_] | None) -> None:
+        self._codes = self._columns = codes
+        # The gallery's row at each place; None: they are the same.
+        self._rows: NDArray[np.int64] | None = None
+        n_places = codes.shape[0] * kernels.BLOCK
+        self.totals = np.zeros(n_places, dtype=np.uint16)
+        # The last block may be longer than the gallery: nothing waits there.
+        self._waiting = np.zeros(n_places, dtype=np.bool_)
+        self._waiting[:n] = True if allowed is None else allowed
+        self._blocks = np.arange(codes.shape[0], dtype=np.int64)
+        if allowed is not None:
+            self._blocks = self._blocks[np.logical_or.reduceat(allowed, self._blocks * kernels.BLOCK)]
+
+    def rows(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Rows of the gallery."""
+        return places if self._rows is None else self._rows[places]
+
+    def bound(self, steps: NDArray[np.int16], ends: NDArray[np.int64]) -> None:
+        """Bound every item by the programs of a cut."""
+        kernels.evaluate(steps, ends, self._columns, self._blocks, self.totals)
+
+    def reaching(self, least_total: int) -> NDArray[np.int64]:
+        """Places of items that wait and whose bound is no less."""
+        places: NDArray[np.int64] = kernels.reaching(self.totals, self._waiting, self._blocks, least_total)
+        return places
+
+    def promising(self, n_wanted: int, n_most: int) -> NDArray[np.int64]:
+        """About ``n_wanted`` places of the best bounds that wait, at most ``n_most``."""
+        counts = np.zeros(_TOTALS, dtype=np.int64)
+        kernels.histogram(self.totals, self._waiting, self._blocks, counts)
+        # Items by totals of at least 65,535, 65,534 and so on: the first that as many reach as wanted is the least.
+        from_above = np.cumsum(counts[::-1])
+        if not from_above[-1]:
+            return np.empty(0, dtype=np.int64)
+        least = _TOTALS - 1 - int(np.searchsorted(from_above, min(n_wanted, from_above[-1])))
+        places = self.reaching(least)
+        # Many may tie at the least total.
+        best_first = np.argsort(-self.totals[places].astype(np.int32), kind="stable")
+        return np.sort(places[best_first[:n_most]])
+
+    def settle(self, places: NDArray[np.int64]) -> None:
+        """These are scored: they wait no longer."""
+        self._waiting[places] = False
+
+    def lay_apart(self, places: NDArray[np.int64], features: NDArray[np.int64]) -> None:
+        """Give up all items but these, which wait, and lay their columns of some features side by side."""
+        rows = self.rows(places)
+        n_blocks = -(-rows.size // kernels.BLOCK)
+        self._columns = np.zeros((n_blocks, self._codes.shape[1], kernels.BLOCK), dtype=np.uint8)
+        kernels.gather(self._codes, rows, features, self._columns)
+        self._rows = rows
+        self._blocks = np.arange(n_blocks, dtype=np.int64)
+        self.totals = np.zeros(n_blocks * kernels.BLOCK, dtype=np.uint16)
+        self._waiting = np.zeros(self.totals.size, dtype=np.bool_)
+        self._waiting[: rows.size] = True
+
 
 SMALLEST = 8_192
 """Galleries of fewer rows are scored outright, which takes milliseconds."""

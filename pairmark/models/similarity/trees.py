@@ -1,18 +1,50 @@
-"""Similarity trees as data."""
+"""Fitted trees: what they hold, as files hold and check them, and packed for scoring.
+
+Files hold all trees end to end, checked so that every walk ends in a leaf of its own tree.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float32, Float64, Int32, Int64
+from pairmark.models.core.state import (
+    Array,
+    DeclaredState,
+    Fact,
+    StateRecord,
+    StoredState,
+    refuse,
+    require,
+    require_offsets,
+)
 from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity.kernels import layout
+from pairmark.models.similarity.kernels import scoring as scoring_kernels
+from pairmark.models.similarity.kernels.layout import (
+    CELL_DEPTH,
+    CELL_DIFFERENT,
+    CELL_LEFT,
+    CELL_NODE,
+    CELL_POSITION,
+    CELL_RIGHT,
+    CELL_SAME,
+)
+from pairmark.models.similarity.pair_features.maps import (
+    NAMES,
+    CoordinateMap,
+    Forms,
+    LearnedFeatures,
+    PairFeatures,
+    Scaling,
+)
+from pairmark.models.similarity.search import SearchTrees, search_trees
 
 PAIR_MAPS: dict[str, int] = {
     "diff-sum": layout.DIFF_SUM,
@@ -156,3 +188,379 @@ def parted_trees(arrays: Mapping[str, NDArray[Any]]) -> list[Tree]:
         )
         for its_nodes, its_cells in zip(nodes, cells, strict=True)
     ]
+
+
+class RowPairs(NamedTuple):
+    """Pairs to score.
+
+    Attributes
+    ----------
+    left, right : (n, d) float32.
+    learned : learned columns of either side's rows, or None. forms : see `maps.LearnedFeatures`, or None.
+    """
+
+    left: Float32
+    right: Float32
+    learned: tuple[Float32, Float32] | None = None
+    forms: Float32 | None = None
+
+
+_FEATURE_BITS, _PLACE_BITS = 10, 16
+"""Bits of a node's word that number a pair feature and a place. What more features take, places lack: they are equal
+more often, which is slower, never wrong."""
+
+
+class Nodes(NamedTuple):
+    """Nodes of one word each, see `scoring_kernels.score_pairs`.
+
+    Attributes
+    ----------
+    words : (n_nodes,) uint64. thresholds : (n_nodes,) float32. lows, scales : (features,) float32.
+    feature_bits : of a word. top : the last place.
+    """
+
+    words: NDArray[np.uint64]
+    thresholds: Float32
+    lows: Float32
+    scales: Float32
+    feature_bits: int
+    top: int
+
+    def spanning(self, n_features: int) -> Nodes:
+        """The same with entries for so many features: none is tested beyond those there are."""
+        if n_features <= self.lows.size:
+            return self
+        padding = np.zeros(n_features - self.lows.size, dtype=np.float32)
+        return self._replace(lows=np.append(self.lows, padding), scales=np.append(self.scales, padding))
+
+
+def packed_nodes(
+    node_features: list[Int32],
+    node_thresholds: list[Float32],
+    children: list[list[NDArray[np.uint64]]],
+) -> Nodes:
+    """The nodes as words, tree by tree.
+
+    The steps of a feature's places span all but the outermost thousandths of its thresholds: where many values fall
+    on one step scoring is slower, never wrong.
+
+    Raises
+    ------
+    ValueError
+        Where a tree or the number of features is too large for a word.
+    """
+    features = np.concatenate(node_features)
+    last = max((int(side.max(initial=0)) for pair in children for side in pair), default=0)
+    n_features = int(features.max(initial=-1)) + 1
+    feature_bits = max(_FEATURE_BITS, (n_features - 1).bit_length())
+    place_bits = min(_PLACE_BITS, 64 - 2 * scoring_kernels.CHILD_BITS - feature_bits)
+    if last >> scoring_kernels.CHILD_BITS or place_bits < 1:
+        raise ValueError(
+            f"a tree has {last:,} nodes and leaves, and tests {n_features:,} pair features; expected at most "
+            f"{1 << scoring_kernels.CHILD_BITS:,} and 33,554,432: lower max_depth or leaf_depth"
+        )
+    top = (1 << place_bits) - 1
+    thresholds = np.concatenate(node_thresholds).astype(np.float32) + np.float32(0.0)
+    order = np.argsort(features, kind="stable")
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(features, minlength=n_features))])
+    lows, scales = np.zeros(n_features), np.ones(n_features)
+    for f in range(n_features):
+        values = np.sort(thresholds[order[bounds[f] : bounds[f + 1]]]).astype(np.float64)
+        if values.size:
+            tail = values.size // 1_000
+            low, span = values[tail], values[values.size - 1 - tail] - values[tail]
+            if span == 0.0:
+                span = max(abs(low) * 1e-3, 1e-12)
+            lows[f] = max(low - span / 2.0, -3e38)
+            scales[f] = top / (2.0 * span)
+    words = np.empty(features.size, dtype=np.uint64)
+    nodes = Nodes(words, thresholds, lows.astype(np.float32), scales.astype(np.float32), feature_bits, top)
+    low, high = (np.concatenate([pair[side] for pair in children]) for side in range(2))
+    scoring_kernels.pack(features, thresholds, low, high, *nodes[2:], words)
+    return nodes
+
+
+class PackedTrees:
+    """Trees in the form that they are scored in.
+
+    Parameters
+    ----------
+    trees : at least one. values : for each tree, the value of each of its `Tree.leaves`.
+    """
+
+    def __init__(self, trees: list[Tree], values: list[Float64], *, pair_map: PairMap) -> None:
+        self.leaf_values, self.pair_map = values, pair_map
+        # As scoring kernels take them: where each tree's nodes begin, values of leaves, where each tree's begin.
+        self.leaves = (
+            np.cumsum([0, *(tree.features.size for tree in trees)], dtype=np.int64),
+            np.concatenate(values),
+            np.cumsum([0, *(leaf.size for leaf in values)], dtype=np.int64),
+        )
+        self._search: SearchTrees | None = None
+        self._features = [tree.features for tree in trees]
+        self._thresholds = [np.asarray(tree.thresholds) for tree in trees]
+        self._children = [children_of(tree) for tree in trees]
+        self._nodes = packed_nodes(self._features, self._thresholds, self._children)
+
+    def sums(self, pairs: RowPairs, n_threads: int = 1) -> Float64:
+        """Sum of leaf values over the trees for each pair; the same to the last bit for any number of threads."""
+        total = np.zeros(pairs.left.shape[0], dtype=np.float64)
+        _in_threads(self._scorer(pairs, total), total.size, n_threads)
+        return total
+
+    def _scorer(self, pairs: RowPairs, total: Float64) -> Callable[[int, int], Any]:
+        """What fills ``total`` from one pair up to another."""
+        sides, maps = _kernel_rows(pairs, self.pair_map)
+        # Kept, so that it is made once.
+        self._nodes = nodes = self._nodes.spanning(2 * sides[0].shape[1] + maps[-1].shape[0])
+        return lambda start, stop: scoring_kernels.score_pairs(
+            *nodes, *self.leaves, *sides, start, stop, *maps, total
+        )
+
+    def search_trees(self, width: int) -> SearchTrees | None:
+        """The trees as galleries of ``width`` features are searched with; worked out once.
+
+        None where nodes test learned features.
+        """
+        if self._search is None:
+            if any((features >= 2 * width).any() for features in self._features):
+                return None
+            parts = self._features, self._thresholds, self._children, self.leaf_values
+            self._search = search_trees(*parts, width=width, pair_map=PAIR_MAPS[self.pair_map])
+        return self._search
+
+
+def children_of(tree: Tree) -> list[NDArray[np.uint64]]:
+    """Low and high child of each node, cells resolved to the node they begin with or to node count + leaf number."""
+    n_nodes = tree.features.size
+    entry = tree.cells[:, layout.CELL_NODE].copy()
+    leaves = tree.leaves
+    entry[leaves] = n_nodes + np.arange(leaves.size)
+    return [
+        np.where(child >= 0, child, entry[np.where(child < 0, -1 - child, 0)]).astype(np.uint64)
+        for child in (tree.node_low.astype(np.int64), tree.node_high.astype(np.int64))
+    ]
+
+
+def _kernel_rows(pairs: RowPairs, pair_map: PairMap) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Pairs as scoring kernels take them, one after the other: each named tuple would cost a call 5 microseconds.
+
+    Returns
+    -------
+    left and right rows and their steps; and the number of the pair map, learned columns of either side, and forms.
+    """
+    left, step_left = _rows(pairs.left)
+    right, step_right = _rows(pairs.right)
+    sides = left, right, step_left, step_right
+    if pairs.learned is None or pairs.forms is None:
+        empty = _rows(np.empty((1, 0), dtype=np.float32))[0]
+        return sides, (PAIR_MAPS[pair_map], empty, empty, np.empty((0, 0), dtype=np.float32))
+    columns = (_rows(side)[0] for side in pairs.learned)
+    return sides, (PAIR_MAPS[pair_map], *columns, pairs.forms)
+
+
+def _rows(rows: Float32) -> tuple[Float32, int]:
+    """Contiguous rows and the step from pair to pair; always read-only, so that one compiled version serves all."""
+    step = 1
+    if rows.shape[0] > 1 and rows.strides[0] == 0:
+        rows, step = rows[:1], 0
+    rows = np.ascontiguousarray(rows, dtype=np.float32).view()
+    rows.flags.writeable = False
+    return rows, step
+
+
+def _in_threads(work: Callable[[int, int], Any], n: int, n_threads: int) -> None:
+    chunk = 16 * scoring_kernels.BLOCK
+    if n_threads == 1 or n <= chunk:
+        work(0, n)
+        return
+    from joblib import Parallel, delayed
+
+    Parallel(n_jobs=n_threads, prefer="threads")(
+        delayed(work)(start, min(start + chunk, n)) for start in range(0, n, chunk)
+    )
+
+
+def _is_forest(file: StoredState) -> bool:
+    return "n_estimators" in file.params
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinedTrees:
+    """What `trees.joined_arrays` gives."""
+
+    cells: Annotated[Int64, Array(shape=("cells", 7), low=-1, high=2**62)]
+    node_feature: Annotated[Int32, Array(shape=("nodes",), low=0, below="pair features")]
+    node_threshold: Annotated[Float32, Array(shape=("nodes",))]
+    node_low: Annotated[Int32, Array(shape=("nodes",), low=-(2**31))]
+    node_high: Annotated[Int32, Array(shape=("nodes",), low=-(2**31))]
+    node_starts: Annotated[Int64, Array(shape=("trees + 1",), low=0, order="never-falling")]
+    cell_starts: Annotated[Int64, Array(shape=("trees + 1",), low=0, order="rising")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredFeatures:
+    """`LearnedFeatures` as a file holds them."""
+
+    centre: Annotated[Float64, Array(shape=("features",))]
+    scale: Annotated[Float64, Array(shape=("features",))]
+    forms: Annotated[Float32, Array(shape=("learned", "coordinates"))]
+    norms: Annotated[Float64, Array(shape=("learned", "coordinates"), low=0)]
+    offsets: Annotated[Float64, Array(shape=("learned", "coordinates"))]
+    weights: Annotated[Float32, Array(name="weights0", shape=("features", "coordinates"))]
+    bias: Annotated[Float32, Array(name="bias0", shape=("coordinates",))]
+    curved: Annotated[bool, Fact()]
+    # Earlier versions had other maps.
+    n_layers: Annotated[Literal[1], Fact()] = 1
+    waved: Annotated[Literal[False], Fact()] = False
+    n_posteriors: Annotated[Literal[0], Fact()] = 0
+
+    @classmethod
+    def of(cls, features: LearnedFeatures | None) -> StoredFeatures | None:
+        if features is None:
+            return None
+        row_map = features.map
+        return cls(
+            **row_map.scaling._asdict(),
+            **row_map.forms._asdict(),
+            weights=row_map.weights,
+            bias=row_map.bias,
+        )
+
+    def features(self) -> LearnedFeatures:
+        # Copied, so that kernels meet one kind of array.
+        parts = {
+            name: np.array(getattr(self, name))
+            for name in ("centre", "scale", "weights", "bias", *Forms._fields)
+        }
+        return LearnedFeatures(
+            map=CoordinateMap(
+                scaling=Scaling(parts["centre"], parts["scale"], self.curved),
+                weights=parts["weights"],
+                bias=parts["bias"],
+                forms=Forms(*(parts[name] for name in Forms._fields)),
+            ),
+        )
+
+
+class SimilarityState(DeclaredState):
+    """Trees, and the pair features in use."""
+
+    _keeps_mapped = True
+    pair_features: PairFeatures | None
+    trees_: list[Tree]
+    learned_: LearnedFeatures | None
+    pair_features_: Annotated[PairFeatures, Fact()]
+    _joined: Annotated[JoinedTrees, StateRecord(get=lambda model: JoinedTrees(**joined_arrays(model.trees_)))]
+    _stored_features: Annotated[
+        StoredFeatures | None,
+        StateRecord(
+            fact="learned",
+            omit=True,
+            prefix="learned_",
+            get=lambda model: StoredFeatures.of(model.learned_),
+        ),
+    ]
+
+    def _restored(self) -> None:
+        joined, features = (vars(self).pop(name) for name in ("_joined", "_stored_features"))
+        self.trees_ = parted_trees(vars(joined))
+        self.learned_ = features and features.features()
+
+    @classmethod
+    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+        d, learned = file.sizes["features"], file.facts.learned
+        return {"pair features": 2 * d + (file.length("learned_forms") if learned else 0)}
+
+    @classmethod
+    def _relate(cls, file: StoredState) -> None:
+        for relation in (_require_cells, _require_nodes, _require_learned):
+            relation(file)
+
+
+def _require_cells(state: StoredState) -> None:
+    """Refuse cells that do not make one tree each: depths, places and children go together."""
+    arrays, sizes = state.arrays, state.sizes
+    cells, starts = arrays["cells"], arrays["cell_starts"]
+    if sizes["trees"] < 1 or (not _is_forest(state) and sizes["trees"] != 1):
+        raise refuse(
+            "cell_starts", None, f"holds {sizes['trees']} trees", "one, or for a forest at least one"
+        )
+    require_offsets("cell_starts", starts, sizes["cells"], "cells")
+    require_offsets("node_starts", arrays["node_starts"], sizes["nodes"], "node_feature")
+    depth, position = cells[:, CELL_DEPTH], cells[:, CELL_POSITION]
+    max_depth = int(state.params["max_depth"])
+    require((depth >= 0) & (depth <= max_depth), "cells", depth, f"a depth from 0 to {max_depth}")
+    require(
+        (position >= 0) & (position < 1 << depth), "cells", position, "a place from 0 to below 2 to the depth"
+    )
+    roots = starts[:-1]
+    require((depth[roots] == 0), "cells", depth[roots], "depth 0 where a tree begins")
+    counts = cells[:, [CELL_SAME, CELL_DIFFERENT]]
+    require(counts >= 0, "cells", counts, "a weight of pairs, not below 0")
+    number = np.arange(cells.shape[0])
+    tree = np.repeat(np.arange(roots.size), np.diff(starts))
+    split = cells[:, CELL_NODE] >= 0
+    parents = np.zeros(cells.shape[0], dtype=np.int64)
+    for side, field in enumerate((CELL_LEFT, CELL_RIGHT)):
+        child = cells[:, field]
+        in_tree = (child + roots[tree] > number) & (child + roots[tree] < starts[tree + 1])
+        require(
+            np.where(split, in_tree, child == -1), "cells", child, "a later cell of the tree; -1 in a leaf"
+        )
+        at = (child + roots[tree])[split]
+        fits = (depth[at] == depth[split] + 1) & (position[at] == 2 * position[split] + side)
+        require(fits, "cells", child[split], "a child one level down, on its side")
+        np.add.at(parents, at, 1)
+    parents[roots] += 1
+    require(parents == 1, "cells", parents, "one cell that leads to each")
+
+
+def _require_nodes(state: StoredState) -> None:
+    """Refuse nodes that lead nowhere, back, or into another cell's split; and features of no kind there is."""
+    arrays, sizes = state.arrays, state.sizes
+    starts, cell_starts = arrays["node_starts"], arrays["cell_starts"]
+    n = sizes["nodes"]
+    trees = np.arange(sizes["trees"])
+    tree = np.repeat(trees, np.diff(starts))
+    tree_of_cell = np.repeat(trees, np.diff(cell_starts))
+    begins = arrays["cells"][:, CELL_NODE]
+    split = np.flatnonzero(begins >= 0)
+    size = np.diff(starts)[tree_of_cell]
+    require((begins >= -1) & (begins < size), "cells", begins, "a node of the tree, or -1")
+    # Cells in the order of their nodes, which are theirs up to where the next cell's begin.
+    first = begins[split] + starts[tree_of_cell[split]]
+    order = np.argsort(first, kind="stable")
+    first, split = first[order], split[order]
+    require(np.diff(first, prepend=-1) > 0, "cells", first, "nodes of its own for each split cell")
+    if n and (not first.size or first[0] != 0):
+        raise refuse("node_feature", 0, "belongs to no cell", "a cell that begins with it")
+    bounds = np.append(first, n)
+    owner = np.repeat(np.arange(first.size), np.diff(bounds)) if n else np.empty(0, dtype=np.int64)
+    if n:
+        require(tree_of_cell[split][owner] == tree, "node_starts", tree, "every tree's nodes in a cell of it")
+    cells_of_node = split[owner]
+    for name in ("node_low", "node_high"):
+        child = arrays[name].astype(np.int64)
+        to = child + starts[tree]
+        in_tree = (child >= 0) & (to > np.arange(n)) & (to < bounds[owner + 1] if n else True)
+        cell = -1 - child
+        sides = arrays["cells"][cells_of_node][:, [CELL_LEFT, CELL_RIGHT]]
+        leaves = (child < 0) & (cell[:, None] == sides).any(axis=1)
+        require(in_tree | leaves, name, child, "a later node of its cell, or -1 - one of the cell's children")
+        below = cell[leaves] + cell_starts[tree[leaves]]
+        begin = begins[below]
+        later = (begin < 0) | (begin + starts[tree[leaves]] > np.flatnonzero(leaves))
+        require(later, name, child[leaves], "a cell whose nodes come later")
+
+
+def _require_learned(state: StoredState) -> None:
+    """Refuse learned features of a kind that has other ones."""
+    facts = state.facts
+    if facts.learned is None:
+        return
+    m, q = state.arrays["learned_forms"].shape
+    if m > len(NAMES):
+        raise refuse("learned_forms", None, f"has {m} rows", f"at most {len(NAMES)}")
+    if q < 1:
+        raise refuse("learned_forms", None, f"has {q} columns", "one a coordinate")

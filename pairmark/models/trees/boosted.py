@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.progress import report
-from pairmark.models.core.schema import StoredState, refuse, require
-from pairmark.models.trees.kernels import boosted as kernels
+from pairmark.models.core.state import StoredState, refuse, require
+from pairmark.models.trees import kernels
 
 _SAMPLE = 200_000
 _REPORT_EVERY = 10

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.missing import label_of, refuse_placeholders
+from pairmark.models.core.inputs import label_of, refuse_placeholders
 from pairmark.models.pairs.splits import contradictory_pairs
 from pairmark.service.datasets.data import DatasetPairs
 from pairmark.service.datasets.limits import FileLimits

@@ -16,7 +16,7 @@ from pairmark.models.calibration.promises import (
     reach,
     units_needed,
 )
-from pairmark.models.core.missing import OPEN_SET_FROM
+from pairmark.models.core.inputs import OPEN_SET_FROM
 from pairmark.models.pairs.splits import CALIBRATION_FRACTION, TEST_FRACTION, Protocol
 from pairmark.schemas.datasets import Promise, ProtocolChoice
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pairmark.models.core.missing import OPEN_SET_FROM, like_labels, refuse_placeholders
+from pairmark.models.core.inputs import OPEN_SET_FROM, like_labels, refuse_placeholders
 from pairmark.schemas.datasets import (
     MAX_LISTED_FEATURES,
     MAX_LISTED_LABELS,

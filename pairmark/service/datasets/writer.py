@@ -17,7 +17,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from pairmark.models.core.missing import label_of, row_of_unranked
+from pairmark.models.core.inputs import label_of, row_of_unranked
 from pairmark.models.records.schema import Records, Schema
 from pairmark.service.datasets.data import (
     FACTS,

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.calibration.operating_point import assumptions, without_guarantee
-from pairmark.models.core.subjects import SampleSets
+from pairmark.models.core.scores import SampleSets
 from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE
 from pairmark.schemas.galleries import SearchRequestFields, VerifyFields
 from pairmark.service.decision_codes import DECISIONS, DecisionCode

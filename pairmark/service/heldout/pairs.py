@@ -12,8 +12,8 @@ from scipy.sparse import csr_array
 
 from pairmark.models.core.arrays import Float32, Int64
 from pairmark.models.core.base import SCORE_BLOCK
+from pairmark.models.core.scores import SampleSets
 from pairmark.models.core.spec import LearnerSpec
-from pairmark.models.core.subjects import SampleSets
 from pairmark.models.pairs.splits import (
     HeldOutPairs,
     ListedUnits,

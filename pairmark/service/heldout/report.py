@@ -19,7 +19,7 @@ from pairmark.models.calibration.held_out import pick_points
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
-from pairmark.models.core.missing import label_of
+from pairmark.models.core.inputs import label_of
 from pairmark.models.evaluation.open_set import LEAST_PEOPLE, TOLD, play_gallery, suspects
 from pairmark.models.evaluation.pairs import (
     BAND_NAMES,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pairmark.models.core.missing import is_placeholder
+from pairmark.models.core.inputs import is_placeholder
 from pairmark.models.records.inference import Inference, infer, mostly_dates
 from pairmark.models.records.linking.cells import LinkField
 from pairmark.models.records.schema import COMPARED, RecordColumn, RecordError

@@ -25,7 +25,7 @@ from scipy.sparse import csr_array
 
 from pairmark.models.core.arrays import Float32
 from pairmark.models.core.artefact import npy_header
-from pairmark.models.core.subjects import common_samples
+from pairmark.models.core.scores import common_samples
 from pairmark.models.records.schema import RESERVED, RecordError, Schema, is_plain
 from pairmark.models.registry import schema_of_model
 from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE, FLOAT32_MAX

@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from scipy.sparse import csr_array, issparse
 
 from pairmark.models.core.arrays import Float32
-from pairmark.models.core.subjects import SampleSets
+from pairmark.models.core.scores import SampleSets
 from pairmark.models.records.schema import is_plain
 from pairmark.models.registry import schema_of_model
 from pairmark.service.errors import InvalidInput, ModelNotCapable

@@ -17,9 +17,8 @@ from pairmark.models.calibration.inputs import CheckedRows, LackedCells
 from pairmark.models.calibration.likelihood_ratios import MAX_SYSTEMS, SystemWeights, halves
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
-from pairmark.models.core.inputs import checked_same
-from pairmark.models.core.missing import label_of, like_labels, refuse_placeholders
-from pairmark.models.core.subjects import SampleSets
+from pairmark.models.core.inputs import checked_same, label_of, like_labels, refuse_placeholders
+from pairmark.models.core.scores import SampleSets
 from pairmark.models.evaluation.pairs import FPR_TARGETS, pair_report, rates_at
 from pairmark.models.pairs.samples import refuse_collapsed
 from pairmark.models.pairs.sampling import SubjectPairs, TooFewSamples, subject_pairs

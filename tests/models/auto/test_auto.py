@@ -17,8 +17,7 @@ from sklearn.datasets import load_digits
 
 import pairmark
 from pairmark import MetricSimilarity, Plda, SimilarityAuto
-from pairmark.models.auto.candidates import CANDIDATES, Candidate, Data
-from pairmark.models.auto.race import Entry, Race, leaderboard, winner
+from pairmark.models.auto.race import CANDIDATES, Candidate, Data, Entry, Race, leaderboard, winner
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.checkpoints import keeping
 from pairmark.models.core.progress import listening

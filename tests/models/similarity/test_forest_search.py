@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import pairmark
 from pairmark.models import SimilarityForest, SimilarityTree
-from pairmark.models.core.search.index import SearchLimits
+from pairmark.models.core.search import SearchLimits
 from pairmark.models.similarity import search
 
 D = 5

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
-from pairmark.models.core.kernels.rows import dot
+from pairmark.models.core.kernels import dot
 
 LANES = 8
 DOT, EUCLIDEAN, SQEUCLIDEAN, MANHATTAN = 0, 1, 2, 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pairmark.models.core.missing import PLACEHOLDERS
+from pairmark.models.core.inputs import PLACEHOLDERS
 from pairmark.models.records.schema import FieldType
 
 _ONE_EDIT = "CASE WHEN abs(length({a}) - length({b})) <= 1 THEN damerau_levenshtein({a}, {b}) <= 1 END"

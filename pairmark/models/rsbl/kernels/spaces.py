@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
-from pairmark.models.core.kernels.rows import dot
+from pairmark.models.core.kernels import dot
 
 SQUARES, ABSOLUTES, LARGEST, UNEQUAL, DOT = 0, 1, 2, 3, 4
 

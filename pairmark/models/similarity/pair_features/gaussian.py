@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.blas import one_blas_thread
+from pairmark.models.core.progress import one_blas_thread
 from pairmark.models.core.two_covariance import pair_terms, two_covariance
 from pairmark.models.similarity.pair_features.maps import (
     FOLDS,

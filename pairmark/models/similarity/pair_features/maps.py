@@ -20,8 +20,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core import kernels as row_kernels
 from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.similarity.kernels import scoring as scoring_kernels
 
 PairFeatures = Literal["raw", "discriminant"]

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from pairmark.models.calibration.identification import GalleryCalibration, IdentificationPoint
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData, without_guarantee
 from pairmark.models.core.progress import report
-from pairmark.models.core.subjects import SampleSets
+from pairmark.models.core.scores import SampleSets
 from pairmark.service.caches import BoundedCache
 from pairmark.service.errors import Conflict, DamagedRow, SearchTooLong, UnknownCalibration, UnsupportedRate
 from pairmark.service.galleries.calibration import probe_repository

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Bool, Float32
-from pairmark.models.core.search.index import SearchLimits, merge_top_k
-from pairmark.models.core.subjects import SampleSets, SubjectIndex
+from pairmark.models.core.scores import SampleSets, SubjectIndex
+from pairmark.models.core.search import SearchLimits, merge_top_k
 from pairmark.service.errors import SearchTooLong, TooLarge
 from pairmark.service.galleries.index.segments import Segment, make_segment
 from pairmark.service.galleries.items.metadata import Filter, choose

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.core.arrays import Bool, Float32
-from pairmark.models.core.missing import is_placeholder, label_of
+from pairmark.models.core.inputs import is_placeholder, label_of
 from pairmark.models.records.schema import RecordError, Records, Schema, is_plain
 from pairmark.schemas.base import UNSEEN
 from pairmark.service.errors import InvalidInput, UnknownItem

@@ -1,7 +1,13 @@
-"""Rows: their learned columns, inner products and lengths, in compiled loops.
+"""Rows, subjects and scans of galleries, in compiled loops.
 
 A row's result never depends on the rows beside it, as a matrix product's would: sums run over the inputs in order,
 and what the compiler does side by side are different outputs. So one row scores as it does in a batch.
+
+Scores of one pair of subjects are sorted before they are summed, and so are the samples' coordinates: neither the
+order of the samples nor which side is which changes a bit of the result.
+
+Sums of scans are float32 and in whatever order is fastest on the machine, so they are estimates: `core.search` knows
+how far they can be off, and scores every row that might count once more, exactly.
 """
 
 from __future__ import annotations
@@ -10,7 +16,7 @@ import math
 
 import numpy as np
 
-from pairmark.models.core.compiled import kernel
+from pairmark.models.core.compiled import estimating_kernel, kernel
 
 _ROWS, _OUTPUTS = 8, 256
 LIMIT = np.float32(1e6)
@@ -161,3 +167,133 @@ def unit_rows(rows):
         if length > 0.0:
             for j in range(row.shape[0]):
                 row[j] = row[j] / length
+
+
+MEAN, BEST, MEDIAN = 0, 1, 2
+
+
+@kernel
+def _combined(values, rule):
+    """One score from sorted ones."""
+    n = values.shape[0]
+    if rule == BEST:
+        return values[n - 1]
+    if rule == MEDIAN:
+        return 0.5 * (values[(n - 1) // 2] + values[n // 2])
+    total = 0.0
+    for i in range(n):
+        total += values[i]
+    return total / n
+
+
+@kernel
+def combine(scores, ends, rule, out):
+    """One score from those of all rows of ``scores[:, ends[i - 1]:ends[i]]``: a query's samples by a subject's."""
+    start = 0
+    for s in range(out.shape[0]):
+        values = np.sort(scores[:, start : ends[s]].copy().reshape(-1).astype(np.float64))
+        out[s] = np.float32(_combined(values, rule))
+        start = ends[s]
+
+
+@kernel
+def sums(values, index, ends, out):
+    """Sum of the rows ``values[index[ends[i - 1]:ends[i]]]`` of each subject, in float64, coordinate by coordinate."""
+    start = 0
+    for s in range(out.shape[0]):
+        n = ends[s] - start
+        if n == 1:
+            for j in range(out.shape[1]):
+                out[s, j] = np.float64(values[index[start], j])
+        else:
+            column = np.empty(n)
+            for j in range(out.shape[1]):
+                for i in range(n):
+                    column[i] = np.float64(values[index[start + i], j])
+                if n == 2:
+                    out[s, j] = column[0] + column[1]
+                else:
+                    column.sort()
+                    total = 0.0
+                    for i in range(n):
+                        total += column[i]
+                    out[s, j] = total
+        start = ends[s]
+
+
+INNER, SQEUCLIDEAN, MANHATTAN = 0, 1, 2
+_STRIP = 64
+"""Rows at a time: they stay in the first caches while every query meets them."""
+
+
+# Rows by number and not as slices, which count references: that would cost an inner product as much as it does itself.
+
+
+@estimating_kernel
+def _inner(rows, first, last, query, at, out, start):
+    for i in range(first, last):
+        total = np.float32(0.0)
+        for j in range(rows.shape[1]):
+            total += rows[i, j] * query[at, j]
+        out[at, i - start] = total
+
+
+@estimating_kernel
+def _squares(rows, first, last, query, at, out, start):
+    for i in range(first, last):
+        total = np.float32(0.0)
+        for j in range(rows.shape[1]):
+            difference = rows[i, j] - query[at, j]
+            total += difference * difference
+        out[at, i - start] = -total
+
+
+@estimating_kernel
+def _absolutes(rows, first, last, query, at, out, start):
+    for i in range(first, last):
+        total = np.float32(0.0)
+        for j in range(rows.shape[1]):
+            total += abs(rows[i, j] - query[at, j])
+        out[at, i - start] = -total
+
+
+@estimating_kernel
+def scan(measure, rows, start, stop, queries, out):
+    """Each query's inner product with rows ``start:stop``, or minus their distance; ``out`` is (queries, rows)."""
+    # A strip of rows stays in the cache for all queries.
+    for first in range(start, stop, _STRIP):
+        last = min(first + _STRIP, stop)
+        for q in range(queries.shape[0]):
+            if measure == INNER:
+                _inner(rows, first, last, queries, q, out, start)
+            elif measure == SQEUCLIDEAN:
+                _squares(rows, first, last, queries, q, out, start)
+            else:
+                _absolutes(rows, first, last, queries, q, out, start)
+
+
+@kernel
+def at_least(values, limit):
+    """Where values are at least the limit, or not a number."""
+    n = 0
+    for i in range(values.shape[0]):
+        n += not values[i] < limit
+    places = np.empty(n, dtype=np.int64)
+    n = 0
+    for i in range(values.shape[0]):
+        if not values[i] < limit:
+            places[n] = i
+            n += 1
+    return places
+
+
+@kernel
+def longest(rows, start, stop):
+    """Greatest Euclidean length of rows ``start:stop``, in float64."""
+    greatest = 0.0
+    for i in range(start, stop):
+        total = 0.0
+        for j in range(rows.shape[1]):
+            total += np.float64(rows[i, j]) * np.float64(rows[i, j])
+        greatest = max(greatest, total)
+    return np.sqrt(greatest)

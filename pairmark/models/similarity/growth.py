@@ -1,0 +1,406 @@
+"""Growing trees: pairs of rows with integer weights, feature values as byte codes, and trees of given seeds.
+
+Codes only propose thresholds. Pairs are then parted by the stored float32 threshold on their float32 features, as at
+scoring time, so the cells that were counted in training are the cells that score.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+
+import numpy as np
+from joblib import Parallel, delayed, effective_n_jobs
+from numpy.typing import ArrayLike, NDArray
+
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64
+from pairmark.models.core.inputs import checked_weight
+from pairmark.models.pairs.sampling import PairPopulation
+from pairmark.models.similarity.kernels import growing as kernels
+from pairmark.models.similarity.kernels import layout
+from pairmark.models.similarity.kernels.growing import grow
+from pairmark.models.similarity.kernels.layout import LearnedValues
+from pairmark.models.similarity.pair_features.maps import OutOfFold
+from pairmark.models.similarity.trees import PAIR_MAPS, GrowthSettings, Tree
+
+WEIGHT_TOTAL = 2**30
+"""Integer weights of a tree's pairs sum to at most this, so that sums fit an int32 and their products an int64."""
+LEAST_GIVEN, EACH_GIVEN = 10_000, 4
+"""Trees that resample given pairs draw at least so many, and each pair so often over all trees. Trees that resample all
+of many pairs cost more and are hardly better: a tenth of 100,000 pairs each loses .001 of AUC (`defaults_cost`)."""
+LEAST_DESCRIBED, EACH_DESCRIBED = 5_000, 2
+"""The same with learned features, which tell most by themselves: half as many pairs lose less than .001 there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedPairs:
+    """Pairs of rows with integer weights.
+
+    Attributes
+    ----------
+    pairs : (2, n) int32: left row, right row; pairs of one identity first. With learned features, a third line: the
+        pair's row of ``learned``.
+    weight : (n,) int32; where all weigh the same, one number seen n times (see `evenly`).
+    n_same : how many are of one identity.
+    learned : (n, m) float32, learned features of pairs, or None.
+    """
+
+    pairs: Int32
+    weight: Int32
+    n_same: int
+    learned: Float32 | None = None
+
+    @property
+    def is_even(self) -> bool:
+        """Whether one number is the weight of all."""
+        return self.weight.strides == (0,)
+
+    def copy(self) -> WeightedPairs:
+        """The same pairs, in arrays that may be reordered."""
+        return replace(
+            self, pairs=self.pairs.copy(), weight=self.weight if self.is_even else self.weight.copy()
+        )
+
+    @property
+    def n_different(self) -> int:
+        """How many are of different identities."""
+        return int(self.pairs.shape[1]) - self.n_same
+
+
+def evenly(n: int, weight: int = 1) -> Int32:
+    """The weights of ``n`` pairs that all weigh the same, in the memory of one."""
+    return np.broadcast_to(np.int32(weight), n)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairSource:
+    """Where a tree's pairs come from: drawn from a population, or listed.
+
+    Attributes
+    ----------
+    bootstrap : whether each tree draws its own pairs. seed : of the pairs that all trees share where not.
+    population, codes : the pairs that are drawn from, and the identity of each row; None of listed pairs.
+    n_pairs : how many are drawn; None: all.
+    learned : out-of-fold values of learned features of drawn pairs, if any are learned.
+    listed_pairs : the listed pairs, with their learned features.
+    max_listed : most listed pairs that a tree resamples.
+    half_learned : whether trees of odd seeds, about half, grow from listed pairs without their learned features.
+    """
+
+    bootstrap: bool
+    seed: int
+    population: PairPopulation | None = None
+    codes: Int64 | None = None
+    n_pairs: int | None = None
+    learned: OutOfFold | None = None
+    listed_pairs: WeightedPairs | None = None
+    max_listed: int | None = None
+    half_learned: bool = False
+
+    def draw(self, seed: int) -> WeightedPairs:
+        """Pairs for the tree of that seed, in arrays of its own."""
+        rng = np.random.default_rng(seed if self.bootstrap else self.seed)
+        if self.population is not None:
+            table, n_same = self.population.table(self.n_pairs, random_state=rng)
+            pairs = WeightedPairs(pairs=table, weight=evenly(table.shape[1]), n_same=n_same)
+            return describe(pairs, self.learned)
+        assert self.listed_pairs is not None
+        pairs = self.listed_pairs
+        if self.half_learned and seed % 2:
+            pairs = replace(pairs, pairs=pairs.pairs[:2], learned=None)
+        return _resample(pairs, rng, self.max_listed) if self.bootstrap else pairs.copy()
+
+
+def describe(
+    pairs: WeightedPairs,
+    learned: OutOfFold | None,
+    learned_rows: Int64 | None = None,
+) -> WeightedPairs:
+    """The pairs with their learned features, if any are learned.
+
+    ``learned_rows`` : where rows are equal, which of the rows that were learned from each is.
+    """
+    if learned is None:
+        return pairs
+    rows = pairs.pairs if learned_rows is None else learned_rows[pairs.pairs]
+    numbers = np.arange(pairs.pairs.shape[1], dtype=np.int32)
+    return replace(pairs, pairs=np.vstack([pairs.pairs, numbers]), learned=learned.values(*rows))
+
+
+def integer_weights(sample_weight: ArrayLike | None, n: int) -> Int32:
+    """Weights >= 0 as integers: themselves where they are small integers, else scaled to nearly use the range.
+
+    Positive ones stay positive; the sum is at most an eighth of `WEIGHT_TOTAL`, or n beyond.
+    """
+    if sample_weight is None:
+        return np.ones(n, dtype=np.int32)
+    weight = checked_weight(sample_weight, n)
+    # Numbers of any size: their sum must not overflow.
+    largest = float(weight.max())
+    weight = weight if largest < WEIGHT_TOTAL else weight / largest
+    rounded = np.rint(weight)
+    if weight.sum() < WEIGHT_TOTAL // 4 and np.allclose(weight, rounded, rtol=1e-9, atol=0.0):
+        return np.asarray(rounded, dtype=np.int32)
+    scale = (WEIGHT_TOTAL // 4 - n if n < WEIGHT_TOTAL // 8 else WEIGHT_TOTAL // 8) / weight.sum()
+    return np.where(weight > 0, np.maximum(np.rint(weight * scale), 1), 0).astype(np.int32)
+
+
+def weighted(left: Int32, right: Int32, weight: Int32, n_same: int) -> WeightedPairs:
+    """Pairs as `cart.grow_tree` takes them."""
+    if weight.size and weight.strides != (0,) and (weight == weight[0]).all():
+        weight = evenly(weight.size, int(weight[0]))
+    return WeightedPairs(pairs=np.stack([left, right]), weight=weight, n_same=n_same)
+
+
+def part(pairs: WeightedPairs, numbers: Int64) -> WeightedPairs:
+    """Some of the pairs, in order."""
+    return replace(
+        pairs,
+        pairs=pairs.pairs[:, numbers],
+        weight=pairs.weight[: numbers.size] if pairs.is_even else pairs.weight[numbers],
+        n_same=int(np.searchsorted(numbers, pairs.n_same)),
+    )
+
+
+def _resample(pairs: WeightedPairs, rng: np.random.Generator, limit: int | None) -> WeightedPairs:
+    """Pairs of each kind drawn with replacement, written as how often each was drawn.
+
+    As many are drawn as there are, or ``limit`` of both kinds together in their shares.
+    """
+    n = pairs.pairs.shape[1]
+    share = 1.0 if limit is None or n <= limit else limit / n
+    times = np.concatenate(
+        [
+            np.bincount(rng.integers(0, max(size, 1), min(size, max(1, round(share * size)))), minlength=size)
+            for size in (pairs.n_same, n - pairs.n_same)
+        ]
+    )
+    numbers = np.flatnonzero(times)
+    weight = pairs.weight[numbers].astype(np.int64) * times[numbers]
+    while weight.sum() > WEIGHT_TOTAL:
+        weight = (weight + 1) // 2
+    return replace(part(pairs, numbers), weight=weight.astype(np.int32))
+
+
+N_CODES = 256
+_EXACT_TOLERANCE = 1e-6
+_TAIL = 0.005
+_REACH = 8.0
+_ROWS_LOOKED_AT = 20_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Byte codes of a matrix: value ~ low + code * step, feature by feature.
+
+    Attributes
+    ----------
+    n_features : d, all features.
+    features : (u,) int64, those that are not constant; the arrays below hold only them.
+    codes : (n, u) uint8.
+    columns : (u, n) float32, the values themselves.
+    n_codes : (u,) int64, codes in use.
+    low, step : (u,) float64.
+    exact : (u,) bool, whether every value lies on the grid.
+    """
+
+    n_features: int
+    features: Int64
+    codes: NDArray[np.uint8]
+    columns: Float32
+    n_codes: Int64
+    low: Float64
+    step: Float64
+    exact: Bool
+
+
+def quantise(X: Float32) -> Grid:
+    """Lay a grid of at most 256 even steps over every feature of ``X``, (n, d).
+
+    A feature whose values lie on such a grid (counts, pixels, flags) is coded exactly. Any other is coded to the
+    nearest step between its 0.5 % and 99.5 % quantiles, and no further than 8 interquartile ranges from its median,
+    so that outliers and long tails do not cost the rest its resolution.
+    The steps must be even: only then is the code of |x - x'| the difference of codes. Of many rows, some
+    settle the grid; whether it is exact is checked on all.
+    """
+    n, d = X.shape
+    features = np.flatnonzero(X.min(axis=0) < X.max(axis=0))
+    columns = np.ascontiguousarray(X.T[features])
+    # Drawn, not evenly spaced: rows in a repeating order would show only some of their values.
+    looked_at = (
+        np.random.default_rng(0).integers(0, n, _ROWS_LOOKED_AT) if n > _ROWS_LOOKED_AT else slice(None)
+    )
+    codes = np.empty((n, features.size), dtype=np.uint8)
+    n_codes = np.ones(features.size, dtype=np.int64)
+    low, step = np.zeros(features.size), np.ones(features.size)
+    exact = np.ones(features.size, dtype=np.bool_)
+    for k in range(features.size):
+        column = columns[k]
+        sample = np.append(column[looked_at], (column.min(), column.max())).astype(np.float64)
+        grid = _exact_grid(sample)
+        if grid is not None:
+            exact[k] = kernels.furthest_off(column, grid[0], grid[1]) <= _EXACT_TOLERANCE * grid[2]
+        if grid is None or not exact[k]:
+            exact[k], grid = False, _even_grid(sample)
+        low[k], step[k], n_codes[k] = grid
+    kernels.code_columns(columns, low, step, n_codes, codes)
+    return Grid(
+        n_features=d,
+        features=features,
+        codes=codes,
+        columns=columns,
+        n_codes=n_codes,
+        low=low,
+        step=step,
+        exact=exact,
+    )
+
+
+def _exact_grid(sample: Float64) -> tuple[float, float, int] | None:
+    """Low, step and number of codes of a grid that the values may lie on, if there is one."""
+    # Most columns have too many values among a few rows already.
+    if np.unique(sample[: 4 * N_CODES]).size > N_CODES:
+        return None
+    values = np.unique(sample)
+    if values.size > N_CODES:
+        return None
+    step = float(np.diff(values).min())
+    steps = (float(values[-1]) - float(values[0])) / step
+    return (float(values[0]), step, round(steps) + 1) if steps < N_CODES - 0.5 else None
+
+
+def _even_grid(sample: Float64) -> tuple[float, float, int]:
+    """Low, step and number of codes over the bulk of the values, of which there are at least two."""
+    low, q1, median, q3, high = (
+        float(value) for value in np.quantile(sample, (_TAIL, 0.25, 0.5, 0.75, 1.0 - _TAIL))
+    )
+    if q3 > q1:
+        low, high = max(low, median - _REACH * (q3 - q1)), min(high, median + _REACH * (q3 - q1))
+    if not high > low:
+        low, high = float(sample.min()), float(sample.max())
+    return low, (high - low) / (N_CODES - 1), N_CODES
+
+
+LEARNED_BINS = 1_024
+"""Bins of a learned feature: many, for low false positive rates lie in its last ones."""
+
+
+def grow_tree(
+    grid: Grid,
+    pairs: WeightedPairs,
+    settings: GrowthSettings,
+    seed: int,
+    *,
+    learned: layout.LearnedValues | None = None,
+) -> Tree:
+    """Grow a tree; ``pairs`` are reordered, and weights along with them.
+
+    ``learned`` : `learned_codes` of the pairs, where they are known.
+    """
+    points = layout.CodedPoints(
+        codes=grid.codes,
+        columns=grid.columns,
+        low=grid.low,
+        step=grid.step,
+        n_codes=grid.n_codes,
+        exact=grid.exact,
+        pair_map=PAIR_MAPS[settings.pair_map],
+    )
+    table = layout.PairTable(
+        rows=np.ascontiguousarray(pairs.pairs),
+        weight=np.array(pairs.weight[:1]) if pairs.is_even else np.ascontiguousarray(pairs.weight),
+        stride=np.uint64(0 if pairs.is_even else 1),
+        n_same=pairs.n_same,
+    )
+    learned = learned_codes(pairs.learned) if learned is None else learned
+    limits = layout.GrowthLimits(settings.max_depth, settings.leaf_depth, settings.n_tried)
+    cells, nodes = grow(points, grid.features, grid.n_features, table, learned, limits, np.uint64(seed))
+    return Tree(
+        cells=cells.copy(),
+        features=nodes[:, 0].astype(np.int32),
+        thresholds=nodes[:, 1].astype(np.float32),
+        node_low=nodes[:, 2].astype(np.int32),
+        node_high=nodes[:, 3].astype(np.int32),
+    )
+
+
+def learned_codes(values: Float32 | None) -> layout.LearnedValues:
+    """Bins of equal counts of each learned feature, (n, m)."""
+    if values is None:
+        values = np.empty((0, 0), dtype=np.float32)
+    n, m = values.shape
+    by_feature = np.ascontiguousarray(values.T)
+    codes = np.empty((n, m), dtype=np.uint16)
+    edges = np.full((m, LEARNED_BINS + 1), np.inf, dtype=np.float32)
+    n_bins = np.zeros(m, dtype=np.int64)
+    for k in range(m):
+        ascending = np.sort(by_feature[k])
+        borders = np.unique(ascending[np.linspace(0, n - 1, LEARNED_BINS).astype(np.int64)])
+        codes[:, k] = np.searchsorted(borders, by_feature[k])
+        edges[k, : borders.size], n_bins[k] = borders, borders.size
+    return layout.LearnedValues(codes=codes, values=by_feature, edges=edges, n_bins=n_bins)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grower:
+    """Everything that a tree depends on but its seed. Plain data, so that another process can hold it too.
+
+    Attributes
+    ----------
+    grid : codes of the points. source : where pairs are drawn from.
+    """
+
+    grid: Grid
+    source: PairSource
+    settings: GrowthSettings
+
+    def __sizeof__(self) -> int:
+        # Dask sends what it takes for large to each of its workers once, instead of along with every task.
+        parts = [getattr(self, field.name) for field in fields(self)] + list(vars(self.source).values())
+        return object.__sizeof__(self) + sum(
+            part.nbytes if isinstance(part, np.ndarray) else sys.getsizeof(part) for part in parts
+        )
+
+    def grow(self, seed: int) -> Tree:
+        pairs = self.source.draw(seed)
+        learned = None if pairs.learned is None else self._learned
+        return grow_tree(self.grid, pairs, self.settings, seed, learned=learned)
+
+    @cached_property
+    def _learned(self) -> LearnedValues | None:
+        """Bins of learned features of given pairs, which all trees share."""
+        pairs = self.source.listed_pairs
+        return None if pairs is None or pairs.learned is None else learned_codes(pairs.learned)
+
+
+def grow_each(grower: Grower, seeds: list[int], n_jobs: int | None) -> Generator[Tree, None, None]:
+    """The trees of the seeds, in order, as they are done. Closing the iterator abandons the rest."""
+    if len(seeds) <= 1 or effective_n_jobs(n_jobs) == 1:
+        yield from map(grower.grow, seeds)
+        return
+    # Threads, or other processes of this machine or of a cluster where a backend of joblib's is active.
+    growing = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
+        delayed(_grow)(grower, seed) for seed in seeds
+    )
+    try:
+        yield from _not_closed(growing)
+    finally:
+        with warnings.catch_warnings():
+            # That trees were made for nothing is what abandoning a fit means. What has not begun is taken back.
+            warnings.simplefilter("ignore", UserWarning)
+            growing.close()
+
+
+def _not_closed(growing: Iterator[Tree]) -> Iterator[Tree]:
+    """The same trees; when it is abandoned, ``growing`` itself is left to us to end."""
+    # Not `yield from`, which would close it.
+    for tree in growing:  # noqa: UP028
+        yield tree
+
+
+def _grow(grower: Grower, seed: int) -> Tree:
+    # The grower as an argument, not bound: so joblib's Dask backend sees that it is large, and sends it once.
+    return grower.grow(seed)
