@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from pairmark.models.core.artefact import read_artefact
-from pairmark.models.core.checkpoints import Checkpoints
 from pairmark.models.pairs.splits import split_data
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.errors import Fenced, InvalidInput, NotReady, UnknownModel
 from pairmark.service.heldout.pairs import whole_dataset
-from pairmark.service.jobs.child import Progress, attempt_error
+from pairmark.service.jobs.child import attempt_error
 from pairmark.service.tables import ModelVersion
-from pairmark.service.training.trainer import Trainer, checkpoints_of
+from pairmark.service.training.trainer import Trainer
 from pairmark.version import code_version
 from tests.service.conftest import SMALL_FOREST, people
 
@@ -189,32 +188,6 @@ def test_a_commit_whose_answer_was_lost_is_recognised(deployment, monkeypatch):
     assert lost
     assert deployment.queue.get(claim.job_id).state == "succeeded"
     assert len(deployment.store.model("faces").versions) == 1
-
-
-def test_the_next_attempt_goes_on_from_the_trees_that_are_done(deployment, monkeypatch):
-    claim = claimed(deployment)
-
-    def die(self, share, message=""):
-        if share >= 0.5:
-            raise RuntimeError("killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Progress, "within", die)
-        with pytest.raises(RuntimeError, match="killed"):
-            trainer(deployment).run(claim)
-    folder = checkpoints_of(deployment.settings, claim.job_id)
-    done = {file.name: file.stat().st_mtime_ns for file in folder.rglob("tree-*.npz")}
-    assert done
-    seen = []
-    load = Checkpoints.load
-    monkeypatch.setattr(
-        Checkpoints,
-        "load",
-        lambda self, name: seen.append((name, load(self, name))) or seen[-1][1],  # type: ignore[func-returns-value]
-    )
-    assert trainer(deployment).run(claim) == 1
-    assert {f"{name}.npz" for name, part in seen if part is not None and name != "seed"} == set(done)
-    assert not folder.exists()
 
 
 def test_promotion_is_as_asked(deployment):

@@ -39,7 +39,6 @@ from pairmark.models.auto.race import (
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
-from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of
 from pairmark.models.core.progress import as_part, one_blas_thread, report
 from pairmark.models.core.scores import OF_SCORES, PairsOfRows, Samples, SampleSets, SubjectIndex
 from pairmark.models.core.search import Rows, SearchLimits, TopK
@@ -104,9 +103,6 @@ class SimilarityAutoState(DeclaredState):
                     f"{', '.join(ways)}, with its mean_tpr: restore the artefact or train again"
                 )
 
-
-RACE_VERSION = 11
-"""Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another kind."""
 
 _SIMPLE_OF_CLASSES = ("cosine", "raw forest")
 _MANY_REPEATS = 4
@@ -232,7 +228,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
             folds=validation_folds(place, protocol, random, repeats=repeats),
             data=_data(rows, race_rows.size, n_classes, protocol == "closed-set", pairs=False),
         )
-        self._race(task, self._shelf(seed, raced, place), seed, lambda model: model.fit(rows, codes))
+        self._race(task, seed, lambda model: model.fit(rows, codes))
 
     def _learn_pairs(self, left: Any, right: Any, same: Bool, weight: Float64) -> None:
         a, b = _dense_enough(left), _dense_enough(right)
@@ -253,11 +249,10 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
             folds=fold_plan.folds,
             data=_data(a, fold_plan.n_points, fold_plan.n_groups, fold_plan.closed, pairs=True),
         )
-        shelf = self._shelf(seed, left, same[race_pairs])
         sample_weight = None if (weight == 1).all() else weight
-        self._race(task, shelf, seed, lambda model: model.fit_pairs(a, b, same, sample_weight=sample_weight))
+        self._race(task, seed, lambda model: model.fit_pairs(a, b, same, sample_weight=sample_weight))
 
-    def _race(self, task: RaceTask, shelf: Checkpoints | None, seed: int, fit: Any) -> None:
+    def _race(self, task: RaceTask, seed: int, fit: Any) -> None:
         at = judged_rates(self.target_fpr)
         racing = self._racing(task.data)
         shared = {
@@ -275,7 +270,6 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
                     at=at,
                     shared=shared,
                     budget_seconds=self.budget_seconds,
-                    shelf=shelf,
                     verbose=self.verbose,
                 )
                 entries = race.run(racing)
@@ -323,19 +317,6 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31))
-
-    def _shelf(self, seed: int, rows: Any, codes: NDArray[Any]) -> Checkpoints | None:
-        described = {
-            "learner": "similarity-auto",
-            "race": RACE_VERSION,
-            "seed": seed,
-            "protocol": self.protocol,
-            "target_fpr": self.target_fpr,
-            "max_rows": self.max_rows,
-        }
-        if _is_sparse(rows):
-            return checkpoints_of(described, rows.data, rows.indices, rows.indptr, codes)
-        return checkpoints_of(described, rows, codes)
 
     def model_facts(self, feature_names: Sequence[str] | None = None) -> dict[str, Any]:
         """What a version says of itself: the winner and the race."""

@@ -10,7 +10,6 @@ clock is read. So the same data, budget and seed have the same winner on any mac
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +21,6 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.models.core.arrays import Float64, Int64
-from pairmark.models.core.checkpoints import Checkpoints
 from pairmark.models.core.progress import as_part, note
 from pairmark.models.core.scores import OF_SCORES, SampleSets, scored
 from pairmark.models.core.spec import LearnerSpec
@@ -356,7 +354,6 @@ class Race:
     ----------
     shared : parameters that every candidate gets which knows them.
     budget_seconds : reference seconds for the race and the fit of its winner; see `Candidate.cost`.
-    shelf : where finished candidates are kept, so that a race that was cut goes on.
     """
 
     def __init__(
@@ -366,10 +363,9 @@ class Race:
         at: tuple[float, ...],
         shared: dict[str, Any],
         budget_seconds: float,
-        shelf: Checkpoints | None,
         verbose: int = 0,
     ) -> None:
-        self._task, self._at, self._shared, self._shelf = task, at, shared, shelf
+        self._task, self._at, self._shared = task, at, shared
         self._budget, self._verbose = budget_seconds, verbose
 
     def run(self, candidates: Sequence[Candidate]) -> list[Entry]:
@@ -425,8 +421,6 @@ class Race:
         return one_repeat if cost * len(one_repeat) / len(folds) <= left else []
 
     def _run_one(self, entry: Entry) -> None:
-        if self._restored(entry):
-            return
         with as_part(*self._ways[entry.candidate.name], f"racing {entry.candidate.name}"):
             tuned = self._task.tuned(entry.candidate, self._build(entry))
         if tuned is not None:
@@ -435,7 +429,6 @@ class Race:
         elif entry.candidate.grid:
             self._tune(entry)
         self._judge_while_close(entry)
-        self._store(entry)
         self._tell(entry)
 
     def _tune(self, entry: Entry) -> None:
@@ -469,6 +462,8 @@ class Race:
         if not n_judged:
             return
         mean = float(entry.means.mean())
+        if self._verbose:
+            print(f"SimilarityAuto: {entry.candidate.name}, mean TPR {mean:.4f}")
         line = f"{entry.candidate.name}: mean TPR {mean:.3f} over {n_judged} of {n_folds} folds"
         note(line, candidate=entry.candidate.name, mean_tpr=mean, folds=n_judged, of_folds=n_folds)
 
@@ -507,25 +502,6 @@ class Race:
 
     def _build(self, entry: Entry) -> Any:
         return entry.candidate.build(self._task.data, entry.params, self._shared)
-
-    def _store(self, entry: Entry) -> None:
-        if self._verbose and entry.rates.size:
-            print(f"SimilarityAuto: {entry.candidate.name}, mean TPR {entry.means.mean():.4f}")
-        if self._shelf is not None and entry.is_complete:
-            params = json.dumps(entry.params)
-            self._shelf.store(_file(entry), {"rates": entry.rates, "params": np.array(params)})
-
-    def _restored(self, entry: Entry) -> bool:
-        arrays = None if self._shelf is None else self._shelf.load(_file(entry))
-        if arrays is None:
-            return False
-        entry.rates = arrays["rates"]
-        entry.params = json.loads(str(arrays["params"]))
-        return True
-
-
-def _file(entry: Entry) -> str:
-    return entry.candidate.name.replace(" ", "-")
 
 
 def winner(entries: Sequence[Entry]) -> Entry:

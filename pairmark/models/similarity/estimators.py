@@ -18,7 +18,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.base import GalleryIndex, Matrix, PairScorerMixin
-from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of, kept_seed
 from pairmark.models.core.inputs import checked_same, feature_names_of
 from pairmark.models.core.progress import report
 from pairmark.models.core.scores import PairsOfRows
@@ -52,13 +51,7 @@ from pairmark.models.similarity.trees import (
     RowPairs,
     SimilarityState,
     Tree,
-    joined_arrays,
-    parted_trees,
 )
-
-TREES_VERSION = 9
-"""Raised when a tree of the same seed would come out otherwise, so that no fit goes on from trees of another kind."""
-
 
 MaxFeatures = (
     Literal["sqrt", "log2"]
@@ -193,10 +186,7 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
 
     def _begin(self) -> np.random.RandomState:
         """The source of draws."""
-        # A fit that goes on after it was killed must draw what it drew before.
-        random: np.random.RandomState = check_random_state(
-            kept_seed() if self.random_state is None else self.random_state
-        )
+        random: np.random.RandomState = check_random_state(self.random_state)
         return random
 
     def _leaf_values(self, tree: Tree) -> Float64:
@@ -214,42 +204,15 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
             n_tried=resolved_max_features(self.max_features, X.shape[1]),
         )
         grower = Grower(grid=quantise(X), source=source, settings=settings)
-        checkpoints = self._checkpoints(X, source)
-        saved_arrays = (
-            {seed: checkpoints.load(f"tree-{seed}") for seed in seeds} if checkpoints is not None else {}
-        )
-        saved_trees = {
-            seed: parted_trees(arrays)[0] for seed, arrays in saved_arrays.items() if arrays is not None
-        }
-        growing = grow_each(grower, [seed for seed in seeds if seed not in saved_trees], self.n_jobs)
         trees: list[Tree] = []
-        with closing(growing):
-            for seed in seeds:
-                tree = saved_trees.get(seed)
-                if tree is None:
-                    tree = next(growing)
-                    if checkpoints is not None:
-                        checkpoints.store(f"tree-{seed}", joined_arrays([tree]))
+        with closing(grow_each(grower, seeds, self.n_jobs)) as growing:
+            for tree in growing:
                 trees.append(tree)
                 report(len(trees) / n_trees, f"growing trees: {len(trees)} of {n_trees}")
                 if self.verbose:
                     print(f"{type(self).__name__}: tree {len(trees)} of {n_trees}, AUC {tree.auc():.4f}")
         self.trees_ = trees
         self._finish()
-
-    def _checkpoints(self, X: Float32, source: PairSource) -> Checkpoints | None:
-        """Where finished trees are kept, by everything that a tree of a given seed depends on."""
-        settings = {
-            name: value
-            for name, value in self.get_params(deep=False).items()
-            if name not in ("n_jobs", "verbose", "random_state", "n_estimators", "aggregation")
-        }
-        settings |= {"learner": type(self).__name__, "source": source.seed, "trees": TREES_VERSION}
-        pairs = source.listed_pairs
-        if pairs is None:
-            return checkpoints_of(settings, X, source.codes, None, None)
-        weight = pairs.weight[:1] if pairs.is_even else pairs.weight
-        return checkpoints_of(settings, X, source.codes, pairs.pairs, weight, pairs.learned)
 
     def _finish(self) -> None:
         """Build what scoring needs from ``trees_``."""

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from joblib import cpu_count, parallel_config
 from threadpoolctl import threadpool_limits
 
-from pairmark.models.core.checkpoints import keeping
 from pairmark.models.registry import spec_of
 from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
-from pairmark.service.errors import InvalidInput
 from pairmark.service.heldout.pairs import taken_by
 from pairmark.service.jobs.child import Progress
 from pairmark.service.jobs.claims import Claim
@@ -37,7 +32,6 @@ STAGES = {
     "storing": (0.97, 1.0),
 }
 """Where each stage begins and ends on the job's way from 0 to 1."""
-_CHECKPOINT_DAYS = 7
 
 
 @contextmanager
@@ -62,19 +56,11 @@ class Trainer:
     def run(self, claim: Claim) -> int:
         """Train and register; returns the version's number. `Fenced` when the attempt was superseded or cancelled:
         nothing was registered. Other `PairmarkError` are what a person can act on."""
-        folder = checkpoints_of(self._settings, claim.job_id)
         # A worker runs one job at a time, so a job that says nothing of threads gets every core. BLAS, left alone,
         # would start a thread for each core of the machine, whatever the container may use.
         threads = self._settings.job_threads or cpu_count()
-        with on_threads(threads), keeping(folder):
-            try:
-                version = self._run(claim)
-            except InvalidInput:
-                # No further attempt will do better.
-                shutil.rmtree(folder, ignore_errors=True)
-                raise
-        shutil.rmtree(folder, ignore_errors=True)
-        return version
+        with on_threads(threads):
+            return self._run(claim)
 
     def _run(self, claim: Claim) -> int:
         progress = Progress(self._queue, claim, STAGES)
@@ -105,15 +91,3 @@ class Trainer:
             unlabelled=None if unlabelled_id is None else self._datasets.load(unlabelled_id),
             seed=int(claim.params.get("random_state") or 0),
         )
-
-
-def checkpoints_of(settings: Settings, job_id: str) -> Path:
-    """Where a job's finished parts wait for its next attempt; what jobs left behind goes after a week."""
-    folder = settings.home.absolute() / "checkpoints"
-    for left in folder.iterdir() if folder.is_dir() else ():
-        try:
-            if time.time() - left.stat().st_mtime > _CHECKPOINT_DAYS * 86_400:
-                shutil.rmtree(left, ignore_errors=True)
-        except FileNotFoundError:
-            continue
-    return folder / job_id

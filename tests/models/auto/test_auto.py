@@ -19,7 +19,6 @@ import pairmark
 from pairmark import MetricSimilarity, Plda, SimilarityAuto
 from pairmark.models.auto.race import CANDIDATES, Candidate, Data, Entry, Race, leaderboard, winner
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.core.checkpoints import keeping
 from pairmark.models.core.progress import listening
 from pairmark.models.evaluation.validation import Fold
 from pairmark.models.registry import spec_of
@@ -155,28 +154,6 @@ def test_the_race_is_repeatable_and_saved_with_its_winner(tmp_path: Path) -> Non
         assert other.leaderboard_ == fitted().leaderboard_
     assert loaded.winner_ == "plda"
     assert loaded.top_k(X[:2], X, 3)[0].tolist() == fitted().top_k(X[:2], X, 3)[0].tolist()
-
-
-def test_a_race_that_was_cut_continues_where_it_stopped(tmp_path: Path) -> None:
-    class Cut(Exception):
-        pass
-
-    def cut(share: float, stage: str) -> None:
-        stages.append(stage)
-        if stage == until:
-            raise Cut
-
-    stages: list[str] = []
-    until: str | None = "racing plda"
-    with keeping(tmp_path), listening(cut), pytest.raises(Cut):
-        SimilarityAuto(budget_seconds=QUICK).fit(X, Y)
-    assert stages[-1] == "racing plda"
-    kept = sorted(path.stem for path in tmp_path.rglob("*.npz"))
-    assert kept == ["cosine"]
-    until = None
-    with keeping(tmp_path), listening(cut):
-        model = SimilarityAuto(budget_seconds=QUICK).fit(X, Y)
-    assert model.pair_score(X[:9], X[9:18]).tobytes() == fitted().pair_score(X[:9], X[9:18]).tobytes()
 
 
 def test_threads_change_nothing() -> None:
