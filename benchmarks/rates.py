@@ -25,7 +25,7 @@ NARROW = {"AVX2": "haswell", "SSE4": "nehalem"} if platform.machine() == "x86_64
 PROCESSES = 4
 """Of each tree, started in turns: where a process's memory lies moves its rate by more than `MOST` allows."""
 NAMES = (
-    "fit one tree", "fit a forest of 8", "fit a forest of 2, boosted cells", "fit a forest of 4, discriminant",
+    "fit one tree", "fit a forest of 8",
     "score 100,000 pairs by 20 trees", "score 100,000 pairs by a metric", "search 40,000 rows for 50 queries",
     "search 80,000 rows by 40 trees, ranks", "search 80,000 rows by 40 trees, log-odds", "fit a RankBoost kernel",
     "fit a label ranking forest of 10",
@@ -60,7 +60,6 @@ def tasks() -> list[Any]:
     return [
         lambda: tree(max_depth=10, **common).fit(X, y),
         lambda: forest(n_estimators=8, **common).fit(X, y),
-        lambda: forest(n_estimators=4, pair_features="discriminant", **common).fit(X, y),
         lambda: scorer.pair_score(left, right),
         lambda: metric.pair_score(left, right),
         lambda: metric.top_k(X[:50], gallery, 10),

@@ -30,7 +30,6 @@ _MANY = 9_600
 _WIDEST = 2_048
 """Features of rows that are worth so many of them."""
 _WAYS: dict[str, tuple[dict[str, Any], ...]] = {
-    "similarity-forest": ({"pair_features": "discriminant"},),
     "rankboost-kernel": ({"n_components": 24},),
     "metric": ({"whiten": True},),
 }

@@ -92,7 +92,7 @@ def test_columns_have_names(model: Any) -> None:
 
 
 def test_a_race_that_a_forest_won_makes_no_vectors() -> None:
-    model = SimilarityAuto(candidates=["raw forest"], budget_seconds=9).fit(X, Y)
+    model = SimilarityAuto(candidates=["similarity forest"], budget_seconds=9).fit(X, Y)
     assert not hasattr(model, "transform")
     assert not hasattr(model, "set_output")
 

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from pairmark.models.pairs.splits import Split, held_out_pairs, listed_units, split_data, split_pairs
+from pairmark.models.pairs.splits import (
+    Split,
+    distinct_rows,
+    held_out_pairs,
+    identities_of_pairs,
+    listed_units,
+    split_data,
+    split_pairs,
+)
 
 
 @given(
@@ -268,3 +276,16 @@ def test_calibration_people_are_a_simple_random_sample() -> None:
         for seed in range(300)
     ]
     assert np.std(counts) == pytest.approx(np.sqrt(50 * 0.25 * 150 / 199), rel=0.15)
+
+
+def test_equal_rows_are_one_whatever_the_sign_of_their_zeros() -> None:
+    rows = np.array([[0.0, 1.0], [2.0, 3.0], [-0.0, 1.0], [2.0, 3.0], [0.0, 1.5]], dtype=np.float32)
+    first, number = distinct_rows(rows)
+    assert (rows[first][number] == rows).all()
+    assert np.unique(number).size == first.size == 3
+
+
+def test_identities_follow_from_points_in_common() -> None:
+    points = np.array([[0.0], [1.0], [5.0], [1.0], [2.0], [6.0]], dtype=np.float32)
+    # 0-1 and 1-2 are same pairs (1 occurs twice), 5-6 differ.
+    assert identities_of_pairs(points, np.array([True, True, False])).tolist() == [0, 0, 1, 0, 0, 2]

@@ -22,7 +22,6 @@ from tests.models.test_learners import OF_KIND, SMALL, X, build, target, y
 SMALL_FOREST = {"n_estimators": 3, "max_depth": 4, "n_pairs": 500}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{spec.kind: (spec.kind, {}) for spec in LEARNERS},
-    "forest, discriminant": ("similarity-forest", {**SMALL_FOREST, "pair_features": "discriminant"}),
     "plda, lengths": ("plda", {"marginals": "normal", "length_norm": True, "n_components": 3}),
     "plda, residual": ("plda", {"residual_rounds": 10, "n_components": 3}),
     "metric, whitened": ("metric", {"whiten": True}),
@@ -157,7 +156,7 @@ class TestStates:
                 answers(replace(artefact, arrays=rest))
             except ArtefactError:
                 continue
-            assert name in ("projection", "classes", "learned", "cluster_rows"), name
+            assert name in ("projection", "classes", "cluster_rows"), name
         with pytest.raises(ArtefactError, match="'stray' is none"):
             restored(changed(artefact, "stray", np.zeros(3)))
 

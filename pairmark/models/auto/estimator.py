@@ -104,7 +104,7 @@ class SimilarityAutoState(DeclaredState):
                 )
 
 
-_SIMPLE_OF_CLASSES = ("cosine", "raw forest")
+_SIMPLE_OF_CLASSES = ("cosine", "similarity forest")
 _MANY_REPEATS = 4
 """How often folds are drawn of a small data set."""
 

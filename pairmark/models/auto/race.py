@@ -45,7 +45,6 @@ CandidateName = Literal[
     "discriminant cosine",
     "logistic",
     "residual forest",
-    "raw forest",
     "similarity forest",
 ]
 RACING: Final[dict[str, LearnerSpec]] = {
@@ -60,8 +59,8 @@ RACING: Final[dict[str, LearnerSpec]] = {
 """Learners by kind."""
 _TREES_WIDTH = 2_048
 _LOGISTIC_WIDTH = 1_024
-FEW_NUMBERS, _MANY_TREES = 10_000, 200
-"""Rows times features of a small data set, and trees of its forests."""
+FEW_NUMBERS, _MANY_TREES, _TREES = 10_000, 200, 50
+"""Rows times features of a small data set; trees of its forests, and of others."""
 DENSE_CELLS = 50_000_000
 """Sparse rows that fill at most so many numbers are taken as dense ones."""
 
@@ -145,22 +144,14 @@ def _logistic_cost(data: Data) -> float:
     return 0.6 + (0.05 if data.sparse else 0.004) * width + 4 * judging_cost(data.raced, width)
 
 
-def _trees_cost(data: Data, n_trees: int, n_pairs: int) -> float:
-    pairs = min(n_pairs, data.n if data.pairs else 0.28 * data.raced**2)
-    return float(5e-6 * n_trees * pairs * (1 + data.d**0.5 / 30))
-
-
-def _n_trees(data: Data, otherwise: int) -> int:
+def _n_trees(data: Data) -> int:
     """Of little data, a forest of few trees is a lottery: between seeds, the mean TPR differs by .02."""
-    return _MANY_TREES if data.n * data.d <= FEW_NUMBERS else otherwise
+    return _MANY_TREES if data.n * data.d <= FEW_NUMBERS else _TREES
 
 
-def _features_cost(data: Data) -> float:
-    return 2e-8 * data.d**3
-
-
-def _forest(data: Data) -> dict[str, Any]:
-    return {"n_estimators": _n_trees(data, 25), "n_pairs": 20_000, "pair_features": "discriminant"}
+def _forest_cost(data: Data) -> float:
+    pairs = min(100_000, data.n if data.pairs else 0.28 * data.raced**2)
+    return float(5e-6 * _n_trees(data) * pairs * (1 + data.d**0.5 / 30))
 
 
 CANDIDATES: Final[tuple[Candidate, ...]] = (
@@ -193,17 +184,10 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         takes=_dense,
     ),
     Candidate(
-        name="raw forest",
-        kind="similarity-forest",
-        params=lambda data: {"n_estimators": _n_trees(data, 50)},
-        cost=lambda data: _trees_cost(data, _n_trees(data, 50), 100_000),
-        takes=_grows_trees,
-    ),
-    Candidate(
         name="similarity forest",
         kind="similarity-forest",
-        params=_forest,
-        cost=lambda data: _trees_cost(data, _n_trees(data, 25), 20_000) + _features_cost(data),
+        params=lambda data: {"n_estimators": _n_trees(data)},
+        cost=_forest_cost,
         takes=_grows_trees,
     ),
 )

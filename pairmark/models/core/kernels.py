@@ -24,13 +24,11 @@ LIMIT = np.float32(1e6)
 
 
 @kernel
-def squash(X, centre, scale, curved, out):
-    """Centre and scale features; ``curved`` ones pass through asinh, which tames long tails."""
+def squash(X, centre, scale, out):
+    """Centre and scale features."""
     for p in range(X.shape[0]):
         for f in range(X.shape[1]):
             value = (np.float64(X[p, f]) - centre[f]) * scale[f]
-            if curved:
-                value = math.asinh(value)
             out[p, f] = np.float32(min(max(value, -np.float64(LIMIT)), np.float64(LIMIT)))
 
 
@@ -82,26 +80,6 @@ def row_hashes(X):
             h ^= h >> np.uint64(29)
         out[p] = h
     return out
-
-
-@kernel
-def complete(columns, q, norms, offsets):
-    """Fill in a row's factors ``r_k = 1 / sqrt(sum norms z^2)`` and offsets ``c_k = -sum offsets z^2``.
-
-    ``columns`` is (n, q + 2 m), its first q columns z. A row of ``norms`` without any weight gives the factor 1.
-    """
-    m = norms.shape[0]
-    for p in range(columns.shape[0]):
-        row = columns[p]
-        for k in range(m):
-            norm, offset, weighted = 0.0, 0.0, False
-            for i in range(q):
-                square = np.float64(row[i]) * np.float64(row[i])
-                norm += norms[k, i] * square
-                offset += offsets[k, i] * square
-                weighted = weighted or norms[k, i] > 0.0
-            row[q + k] = np.float32(1.0 / math.sqrt(norm + 1e-12)) if weighted else np.float32(1.0)
-            row[q + m + k] = np.float32(-offset)
 
 
 @kernel

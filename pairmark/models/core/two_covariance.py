@@ -18,8 +18,6 @@ from pairmark.models.core.arrays import Float64, Int64
 
 MAX_COORDINATES = 256
 """Most latent coordinates that are kept, those of the largest psi."""
-COORDINATES = 128
-"""The same of a model that only makes features for another learner."""
 _LEAST_VARIANCE = 1e-6
 _LEAST_PSI = 1e-6
 """Of the largest: coordinates below carry nothing that float32 could tell."""
@@ -71,17 +69,12 @@ def shrunk_model(
     sample: Moments,
     shrink_within: float,
     shrink_between: float,
-    n_coordinates: int = MAX_COORDINATES,
-    *,
-    idle: bool = False,
 ) -> TwoCovariance:
     """The model of moments whose covariances are shrunk, each towards the ball of the same trace.
 
     Parameters
     ----------
     shrink_within, shrink_between : 0 (as estimated) to 1 (the ball).
-    n_coordinates : most that are kept.
-    idle : whether coordinates with next to no variance between identities, which say nothing of them, are kept too.
     """
     d = sample.centre.size
     mean_variance = max(float(np.trace(sample.within)) / d, _LEAST_VARIANCE)
@@ -91,16 +84,9 @@ def shrunk_model(
     between[np.diag_indices(d)] += shrink_between * max(float(np.trace(sample.between)) / d, 0.0)
     psi, axes = eigh(between, within, check_finite=False, driver="gvd")
     psi, axes = np.maximum(psi[::-1], 0.0), axes[:, ::-1]
-    n_informative = d if idle else int(np.count_nonzero(psi > _LEAST_PSI * max(psi[0], _LEAST_PSI)))
-    n_kept = max(min(n_informative, n_coordinates), 1)
+    n_informative = int(np.count_nonzero(psi > _LEAST_PSI * max(psi[0], _LEAST_PSI)))
+    n_kept = max(min(n_informative, MAX_COORDINATES), 1)
     return TwoCovariance(sample.centre, orient(axes[:, :n_kept]), psi[:n_kept])
-
-
-def two_covariance(U: Float64, codes: Int64) -> TwoCovariance:
-    """The model of rows (n, d) with identities, W shrunk the more, the fewer rows there are for the directions."""
-    sample = moments(U, codes)
-    shrunk = 0.01 + 0.2 * min(1.0, U.shape[1] / sample.freedom)
-    return shrunk_model(sample, shrunk, 0.0, COORDINATES, idle=True)
 
 
 def orient(axes: Float64) -> Float64:

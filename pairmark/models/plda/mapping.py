@@ -68,7 +68,7 @@ class Preparation:
         if self.normal is not None:
             return np.asarray(self.normal.transform(X) - self.centre.astype(np.float32))
         out = np.empty(X.shape, dtype=np.float32)
-        row_kernels.squash(np.ascontiguousarray(X), self.centre, self.scale, False, out)
+        row_kernels.squash(np.ascontiguousarray(X), self.centre, self.scale, out)
         return out
 
 

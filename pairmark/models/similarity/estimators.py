@@ -20,35 +20,27 @@ from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.base import GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import checked_same, feature_names_of
 from pairmark.models.core.progress import report
-from pairmark.models.core.scores import PairsOfRows
-from pairmark.models.core.search import Rows, SearchLimits, TopK
+from pairmark.models.core.search import SearchLimits, TopK
 from pairmark.models.core.spec import RandomState, Threads, document_parameters
 from pairmark.models.core.state import Fact
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
-from pairmark.models.pairs.splits import distinct_rows, joined_identities
 from pairmark.models.similarity import explain, search
 from pairmark.models.similarity.explain import PairWords
 from pairmark.models.similarity.growth import (
-    EACH_DESCRIBED,
     EACH_GIVEN,
-    LEAST_DESCRIBED,
     LEAST_GIVEN,
     Grower,
     PairSource,
-    describe,
     grow_each,
     integer_weights,
     quantise,
     weighted,
 )
-from pairmark.models.similarity.pair_features.gaussian import default_of_listed, learn
-from pairmark.models.similarity.pair_features.maps import OutOfFold, PairFeatures
 from pairmark.models.similarity.search import CODES, column_arrays
 from pairmark.models.similarity.trees import (
     GrowthSettings,
     PackedTrees,
     RocKnots,
-    RowPairs,
     SimilarityState,
     Tree,
 )
@@ -68,8 +60,7 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
     Explicit pairs are all used, `n_pairs` plays no part; their weights
     with a relative precision of one in 2^30 of their sum. Each tree of a forest with ``bootstrap`` resamples them: as
     many as there are up to 10,000, and of more at least 10,000 and so many that a pair is drawn four times over all
-    trees; with learned features half as many. Where ``pair_features`` are learned, points that same pairs join, at one
-    or more removes, are one identity.
+    trees.
     """
 
     _missing = "below"
@@ -85,8 +76,6 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
     verbose: int
     n_estimators = 1
     bootstrap = False
-    _breaks_ties = False
-    """Whether learned features part pairs that fall into the same leaves."""
 
     def __init__(self, **params: Any) -> None:
         for name, value in params.items():
@@ -96,12 +85,12 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         random = self._begin()
         if rows.shape[0] < 2:
             raise ValueError("X has 1 sample; expected at least two, which make a pair")
-        seed, population = _seeds(random, 1)[0], PairPopulation(codes)
-        learned = self._learn(rows, codes, population, random)
         source = PairSource(
-            bootstrap=self.bootstrap, seed=seed, population=population, codes=codes, n_pairs=self.n_pairs,
-            learned=learned,
-        )  # fmt: skip
+            bootstrap=self.bootstrap,
+            seed=_seeds(random, 1)[0],
+            population=PairPopulation(codes),
+            n_pairs=self.n_pairs,
+        )
         self._grow(rows, source, random)
 
     def _checked_labels(self, n: int, same: ArrayLike, sample_weight: ArrayLike | None) -> tuple[Bool, Any]:
@@ -114,27 +103,13 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         numbers = np.flatnonzero(weight > 0).astype(np.int32)
         numbers = np.concatenate([numbers[same[numbers]], numbers[~same[numbers]]])
         n_same = int(np.count_nonzero(same[numbers]))
-        seed = _seeds(random, 1)[0]
-        learned: OutOfFold | None = None
-        learned_rows: Int64 | None = None
-        points = np.concatenate([left, right])
-        if self.pair_features != "raw" and 0 < n_same < numbers.size:
-            # A row of many pairs is one row, or its identity would seem to vary less than it does.
-            first, learned_rows = distinct_rows(points)
-            codes = joined_identities(first.size, learned_rows, same)
-            learned = self._learn(points[first], codes, None, random)
-        else:
-            self.learned_, self.pair_features_ = None, "raw"
-        floor, per_pair = (LEAST_GIVEN, EACH_GIVEN) if learned is None else (LEAST_DESCRIBED, EACH_DESCRIBED)
-        pairs = weighted(numbers, numbers + np.int32(n), weight[numbers], n_same)
         source = PairSource(
             bootstrap=self.bootstrap,
-            seed=seed,
-            listed_pairs=describe(pairs, learned, learned_rows),
-            max_listed=max(floor, per_pair * n // self.n_estimators),
-            half_learned=self.pair_features is None and self.n_estimators > 1,
+            seed=_seeds(random, 1)[0],
+            listed_pairs=weighted(numbers, numbers + np.int32(n), weight[numbers], n_same),
+            max_listed=max(LEAST_GIVEN, EACH_GIVEN * n // self.n_estimators),
         )
-        self._grow(points, source, random)
+        self._grow(np.concatenate([left, right]), source, random)
 
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
@@ -155,34 +130,10 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         return self._explain(a[0], b[0], float(self._pair_score(a, b)[0]), words)
 
     def _words(self, feature_names: Sequence[str] | None) -> PairWords:
-        return PairWords(
-            names=feature_names_of(self, feature_names), pair_map=self.pair_map, learned=self.learned_
-        )
+        return PairWords(names=feature_names_of(self, feature_names), pair_map=self.pair_map)
 
     @abstractmethod
     def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]: ...
-
-    def _learn(
-        self,
-        X: Float32,
-        codes: Int64,
-        population: PairPopulation | None,
-        random: np.random.RandomState,
-    ) -> OutOfFold | None:
-        """Learn pair features, where some are asked for and there is something to learn from; returns their values out
-        of fold. ``population`` None: of listed pairs."""
-        self.learned_ = None
-        if population is not None and not (population.n_same and population.n_different):
-            self.pair_features_ = "raw"
-        elif self.pair_features is None:
-            self.pair_features_ = "raw" if population is not None else default_of_listed(X, codes)
-        else:
-            self.pair_features_ = self.pair_features
-        out_of_fold: OutOfFold | None = None
-        if self.pair_features_ != "raw":
-            report(0.0, f"learning pair features: {self.pair_features_}")
-            self.learned_, out_of_fold = learn(X, codes, random)
-        return out_of_fold
 
     def _begin(self) -> np.random.RandomState:
         """The source of draws."""
@@ -225,40 +176,16 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         self._finish()
 
     def _pair_score(self, left: Float32, right: Float32) -> Float32:
-        columns = (
-            None if self.learned_ is None else (self.learned_.columns(left), self.learned_.columns(right))
-        )
-        return self._forest_scores(left, right, columns)
-
-    def _pairs_of(self, rows: Matrix) -> PairsOfRows:
-        columns = None if self.learned_ is None else self.learned_.columns(rows)
-        return lambda left, right: self._forest_scores(
-            rows[left], rows[right], None if columns is None else (columns[left], columns[right])
-        )
-
-    def _forest_scores(
-        self, left: Float32, right: Float32, columns: tuple[Float32, Float32] | None
-    ) -> Float32:
         n_threads = 1 if self.n_jobs is None else effective_n_jobs(self.n_jobs)
-        forms = None if self.learned_ is None else self.learned_.forms
-        scores = self._packed.sums(RowPairs(left, right, columns, forms), n_threads) / len(self.trees_)
-        if self._breaks_ties and self.learned_ is not None and columns is not None:
-            scores += self.learned_.tie_breaks(*columns)
-        return scores.astype(np.float32)
+        return (self._packed.sums(left, right, n_threads) / len(self.trees_)).astype(np.float32)
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
-        """The gallery's learned columns, or the byte columns that trees are searched by, worked out once."""
-        if self.learned_ is not None:
-            return {"columns": self.learned_.columns(vectors)}
-        if vectors.shape[0] < search.SMALLEST or self._packed.search_trees(self.n_features_in_) is None:
-            return {}
-        return column_arrays(vectors)
+        """The byte columns that trees are searched by, worked out once."""
+        return {} if vectors.shape[0] < search.SMALLEST else column_arrays(vectors)
 
     def _passing_index(self, vectors: Matrix) -> GalleryIndex:
         # Byte columns cost about as much as a query that scores everything.
-        if self.learned_ is None:
-            return GalleryIndex(vectors=vectors)
-        return super()._passing_index(vectors)
+        return GalleryIndex(vectors=vectors)
 
     def _top_k(self, queries: Matrix, index: GalleryIndex, limits: SearchLimits) -> TopK:
         n = len(index) if limits.allowed is None else int(np.count_nonzero(limits.allowed))
@@ -273,19 +200,6 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         trees = self._packed.search_trees(self.n_features_in_) if CODES in index.arrays else None
         if trees is not None:
             search.ForestSearch(trees, self, query, index, SearchLimits(1)).every_way()
-
-    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
-        if self.learned_ is None:
-            return super()._score_rows(queries, index, rows)
-        block, block_columns = index.vectors[rows], index.arrays["columns"][rows]
-        columns = self.learned_.columns(queries)
-        scores = np.empty((queries.shape[0], block.shape[0]), dtype=np.float32)
-        for at in range(queries.shape[0]):
-            query, query_forms = (
-                np.broadcast_to(line[at], (block.shape[0], line.shape[1])) for line in (queries, columns)
-            )
-            scores[at] = self._forest_scores(query, block, (query_forms, block_columns))
-        return scores
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_packed")
@@ -308,10 +222,6 @@ def _seeds(random: np.random.RandomState, n: int) -> list[int]:
     return [int(seed) for seed in random.randint(0, np.iinfo(np.int64).max, size=n, dtype=np.int64)]
 
 
-_FEATURES = (
-    "features of a pair beside the raw ones: 'discriminant', a two-covariance model's log-likelihood ratio, cosine and "
-    "nearness"
-)
 _LeafRank = Annotated[
     Literal["cart"],
     Field(description="how a cell is split: by a small greedy tree, as in the paper's experiments"),
@@ -341,15 +251,11 @@ class SimilarityTree(SimilarityBase):
     cell is split by a greedy tree (Gini impurity, costs that balance both kinds of pair within the cell) on the
     symmetric features of the pair; its leaves go left where their gain ``alpha-range F+ - beta-range F-`` is >= 0.
 
-    ``pair_features`` are learned out of fold and
-    enter every split beside the raw ones, see `pairmark.models.similarity.pair_features.maps`.
-
     Attributes
     ----------
     roc_ : `RocKnots`, the broken line through the leaves' cumulated rates on the training pairs.
     auc_ : its area, ``1/2 + 1/2`` of the sum of Lambda over all split cells.
     trees_ : the one `Tree`.
-    pair_features_ : the pair features in use.
 
     Examples
     --------
@@ -376,7 +282,6 @@ class SimilarityTree(SimilarityBase):
         ] = 3,
         leaf_rank: _LeafRank = "cart",
         pair_map: _PairMap = "diff-sum",
-        pair_features: Annotated[PairFeatures, Field(description=_FEATURES)] = "raw",
         n_pairs: _NPairs = 100_000,
         max_features: _MaxFeatures = None,
         random_state: _Seed = 0,
@@ -385,8 +290,7 @@ class SimilarityTree(SimilarityBase):
     ) -> None:
         super().__init__(
             max_depth=max_depth, leaf_depth=leaf_depth, leaf_rank=leaf_rank, pair_map=pair_map,
-            pair_features=pair_features, n_pairs=n_pairs, max_features=max_features,
-            random_state=random_state, n_jobs=n_jobs, verbose=verbose,
+            n_pairs=n_pairs, max_features=max_features, random_state=random_state, n_jobs=n_jobs, verbose=verbose,
         )  # fmt: skip
 
     @property
@@ -416,17 +320,14 @@ class SimilarityForest(SimilarityBase):
 
     Each tree learns from pairs of its own and, in each cell, from features drawn at random. A pair's score is the
     mean over the trees of what its leaf says: ``log-odds``, ``log(F+ / F-)`` of its training pairs, or the paper's
-    ``rank``, minus the cell's rank, shifted by ``2^max_depth`` (the score of `SimilarityTree`). Of learned pair
-    features the first adds thousandths to the mean log-odds, which order pairs that share all leaves. ``n_pairs`` is
-    for each tree; where an identity holds far more pairs than others, same pairs are drawn evenly over identities. By
-    default `fit_pairs` learns ``discriminant`` pair features for about half of the trees, where there are at most 512
-    features and same pairs leave at least twelve identities apart.
+    ``rank``, minus the cell's rank, shifted by ``2^max_depth`` (the score of `SimilarityTree`). ``n_pairs`` is
+    for each tree; where an identity holds far more pairs than others, same pairs are drawn evenly over identities.
 
     Attributes
     ----------
     trees_ : the `Tree` objects.
     tree_aucs_ : (n_estimators,) each tree's AUC on the pairs it was grown from.
-    aggregation_, pair_features_ : the aggregation and the pair features in use.
+    aggregation_ : the aggregation in use.
     feature_importances_, pair_feature_importances_ : shares of the trees' AUC gain.
 
     Examples
@@ -445,7 +346,6 @@ class SimilarityForest(SimilarityBase):
     """
 
     aggregation_: Annotated[Literal["rank", "log-odds"], Fact()]
-    _breaks_ties: Annotated[bool, Fact(default=False)] = False
 
     def __init__(
         self,
@@ -457,13 +357,6 @@ class SimilarityForest(SimilarityBase):
         ] = 4,
         leaf_rank: _LeafRank = "cart",
         pair_map: _PairMap = "diff-sum",
-        pair_features: Annotated[
-            PairFeatures | None,
-            Field(
-                description=f"{_FEATURES}; null: 'raw' from identities; from listed pairs of at most 512 features "
-                "'discriminant', in half of the trees"
-            ),
-        ] = None,
         aggregation: Annotated[
             Literal["rank", "log-odds"],
             Field(description="a forest's score: mean log-odds of the leaves, or mean rank of the cells"),
@@ -483,8 +376,7 @@ class SimilarityForest(SimilarityBase):
     ) -> None:
         super().__init__(
             max_depth=max_depth, leaf_depth=leaf_depth, leaf_rank=leaf_rank, pair_map=pair_map,
-            pair_features=pair_features, n_pairs=n_pairs, max_features=max_features,
-            random_state=random_state, n_jobs=n_jobs, verbose=verbose,
+            n_pairs=n_pairs, max_features=max_features, random_state=random_state, n_jobs=n_jobs, verbose=verbose,
         )  # fmt: skip
         self.n_estimators = n_estimators
         self.aggregation = aggregation
@@ -498,17 +390,16 @@ class SimilarityForest(SimilarityBase):
 
     @property
     def pair_feature_importances_(self) -> Float64:
-        """(2 d + learned,) each pair feature's share of the trees' AUC gain.
+        """(2 d,) each pair feature's share of the trees' AUC gain.
 
         A cell's gain, half its Lambda, is shared evenly by the nodes that split it.
         """
         check_is_fitted(self)
-        n_learned = 0 if self.learned_ is None else len(self.learned_.forms)
-        return importances(self.trees_, 2 * self.n_features_in_ + n_learned)
+        return importances(self.trees_, 2 * self.n_features_in_)
 
     @property
     def feature_importances_(self) -> Float64:
-        """(d,) the shares of both pair features of each feature; learned ones have the rest."""
+        """(d,) the shares of both pair features of each feature."""
         d = self.n_features_in_
         by_pair = self.pair_feature_importances_
         return np.asarray(by_pair[:d] + by_pair[d : 2 * d])
@@ -528,7 +419,6 @@ class SimilarityForest(SimilarityBase):
     def _begin(self) -> np.random.RandomState:
         random = super()._begin()
         self.aggregation_ = self.aggregation
-        self._breaks_ties = self.aggregation == "log-odds"
         return random
 
     def _leaf_values(self, tree: Tree) -> Float64:

@@ -11,7 +11,6 @@ import numpy as np
 from pairmark.models.core.arrays import Float32
 from pairmark.models.pairs.sampling import PairMap, pair_features
 from pairmark.models.similarity.kernels import layout
-from pairmark.models.similarity.pair_features.maps import NAMES, LearnedFeatures
 from pairmark.models.similarity.trees import HALF_NAMES, Tree
 
 
@@ -22,25 +21,18 @@ class PairWords:
     Attributes
     ----------
     names : (d,) names of the points' features.
-    learned : learned pair features, numbered after both halves of the pair map; or None.
     """
 
     names: Sequence[str]
     pair_map: PairMap
-    learned: LearnedFeatures | None = None
 
     def values(self, left: Float32, right: Float32) -> Float32:
         """All features of one pair, (d,) each side."""
-        parts = [pair_features(left[None, :], right[None, :], self.pair_map)[0]]
-        if self.learned is not None:
-            parts.append(self.learned.values(left[None, :], right[None, :])[0])
-        return np.concatenate(parts)
+        return pair_features(left[None, :], right[None, :], self.pair_map)[0]
 
     def name(self, feature: int) -> dict[str, str]:
-        """``feature`` and ``map`` (``learned`` for a learned one) of a pair feature."""
+        """``feature`` and ``map`` of a pair feature."""
         half, place = divmod(feature, len(self.names))
-        if half > 1:
-            return {"feature": NAMES[feature - 2 * len(self.names)], "map": "learned"}
         return {"feature": self.names[place], "map": HALF_NAMES[self.pair_map][half]}
 
 

@@ -10,7 +10,6 @@ import sys
 import warnings
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
@@ -22,8 +21,6 @@ from pairmark.models.pairs.sampling import PairPopulation
 from pairmark.models.similarity.kernels import growing as kernels
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.kernels.growing import grow
-from pairmark.models.similarity.kernels.layout import LearnedValues
-from pairmark.models.similarity.pair_features.maps import OutOfFold
 from pairmark.models.similarity.trees import PAIR_MAPS, GrowthSettings, Tree
 
 WEIGHT_TOTAL = 2**30
@@ -31,8 +28,6 @@ WEIGHT_TOTAL = 2**30
 LEAST_GIVEN, EACH_GIVEN = 10_000, 4
 """Trees that resample given pairs draw at least so many, and each pair so often over all trees. Trees that resample all
 of many pairs cost more and are hardly better: a tenth of 100,000 pairs each loses .001 of AUC (`defaults_cost`)."""
-LEAST_DESCRIBED, EACH_DESCRIBED = 5_000, 2
-"""The same with learned features, which tell most by themselves: half as many pairs lose less than .001 there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,17 +36,14 @@ class WeightedPairs:
 
     Attributes
     ----------
-    pairs : (2, n) int32: left row, right row; pairs of one identity first. With learned features, a third line: the
-        pair's row of ``learned``.
+    pairs : (2, n) int32: left row, right row; pairs of one identity first.
     weight : (n,) int32; where all weigh the same, one number seen n times (see `evenly`).
     n_same : how many are of one identity.
-    learned : (n, m) float32, learned features of pairs, or None.
     """
 
     pairs: Int32
     weight: Int32
     n_same: int
-    learned: Float32 | None = None
 
     @property
     def is_even(self) -> bool:
@@ -82,52 +74,28 @@ class PairSource:
     Attributes
     ----------
     bootstrap : whether each tree draws its own pairs. seed : of the pairs that all trees share where not.
-    population, codes : the pairs that are drawn from, and the identity of each row; None of listed pairs.
+    population : the pairs that are drawn from; None of listed pairs.
     n_pairs : how many are drawn; None: all.
-    learned : out-of-fold values of learned features of drawn pairs, if any are learned.
-    listed_pairs : the listed pairs, with their learned features.
+    listed_pairs : the listed pairs.
     max_listed : most listed pairs that a tree resamples.
-    half_learned : whether trees of odd seeds, about half, grow from listed pairs without their learned features.
     """
 
     bootstrap: bool
     seed: int
     population: PairPopulation | None = None
-    codes: Int64 | None = None
     n_pairs: int | None = None
-    learned: OutOfFold | None = None
     listed_pairs: WeightedPairs | None = None
     max_listed: int | None = None
-    half_learned: bool = False
 
     def draw(self, seed: int) -> WeightedPairs:
         """Pairs for the tree of that seed, in arrays of its own."""
         rng = np.random.default_rng(seed if self.bootstrap else self.seed)
         if self.population is not None:
             table, n_same = self.population.table(self.n_pairs, random_state=rng)
-            pairs = WeightedPairs(pairs=table, weight=evenly(table.shape[1]), n_same=n_same)
-            return describe(pairs, self.learned)
+            return WeightedPairs(pairs=table, weight=evenly(table.shape[1]), n_same=n_same)
         assert self.listed_pairs is not None
         pairs = self.listed_pairs
-        if self.half_learned and seed % 2:
-            pairs = replace(pairs, pairs=pairs.pairs[:2], learned=None)
         return _resample(pairs, rng, self.max_listed) if self.bootstrap else pairs.copy()
-
-
-def describe(
-    pairs: WeightedPairs,
-    learned: OutOfFold | None,
-    learned_rows: Int64 | None = None,
-) -> WeightedPairs:
-    """The pairs with their learned features, if any are learned.
-
-    ``learned_rows`` : where rows are equal, which of the rows that were learned from each is.
-    """
-    if learned is None:
-        return pairs
-    rows = pairs.pairs if learned_rows is None else learned_rows[pairs.pairs]
-    numbers = np.arange(pairs.pairs.shape[1], dtype=np.int32)
-    return replace(pairs, pairs=np.vstack([pairs.pairs, numbers]), learned=learned.values(*rows))
 
 
 def integer_weights(sample_weight: ArrayLike | None, n: int) -> Int32:
@@ -284,22 +252,13 @@ def _even_grid(sample: Float64) -> tuple[float, float, int]:
     return low, (high - low) / (N_CODES - 1), N_CODES
 
 
-LEARNED_BINS = 1_024
-"""Bins of a learned feature: many, for low false positive rates lie in its last ones."""
-
-
 def grow_tree(
     grid: Grid,
     pairs: WeightedPairs,
     settings: GrowthSettings,
     seed: int,
-    *,
-    learned: layout.LearnedValues | None = None,
 ) -> Tree:
-    """Grow a tree; ``pairs`` are reordered, and weights along with them.
-
-    ``learned`` : `learned_codes` of the pairs, where they are known.
-    """
+    """Grow a tree; ``pairs`` are reordered, and weights along with them."""
     points = layout.CodedPoints(
         codes=grid.codes,
         columns=grid.columns,
@@ -315,9 +274,8 @@ def grow_tree(
         stride=np.uint64(0 if pairs.is_even else 1),
         n_same=pairs.n_same,
     )
-    learned = learned_codes(pairs.learned) if learned is None else learned
     limits = layout.GrowthLimits(settings.max_depth, settings.leaf_depth, settings.n_tried)
-    cells, nodes = grow(points, grid.features, grid.n_features, table, learned, limits, np.uint64(seed))
+    cells, nodes = grow(points, grid.features, grid.n_features, table, limits, np.uint64(seed))
     return Tree(
         cells=cells.copy(),
         features=nodes[:, 0].astype(np.int32),
@@ -325,23 +283,6 @@ def grow_tree(
         node_low=nodes[:, 2].astype(np.int32),
         node_high=nodes[:, 3].astype(np.int32),
     )
-
-
-def learned_codes(values: Float32 | None) -> layout.LearnedValues:
-    """Bins of equal counts of each learned feature, (n, m)."""
-    if values is None:
-        values = np.empty((0, 0), dtype=np.float32)
-    n, m = values.shape
-    by_feature = np.ascontiguousarray(values.T)
-    codes = np.empty((n, m), dtype=np.uint16)
-    edges = np.full((m, LEARNED_BINS + 1), np.inf, dtype=np.float32)
-    n_bins = np.zeros(m, dtype=np.int64)
-    for k in range(m):
-        ascending = np.sort(by_feature[k])
-        borders = np.unique(ascending[np.linspace(0, n - 1, LEARNED_BINS).astype(np.int64)])
-        codes[:, k] = np.searchsorted(borders, by_feature[k])
-        edges[k, : borders.size], n_bins[k] = borders, borders.size
-    return layout.LearnedValues(codes=codes, values=by_feature, edges=edges, n_bins=n_bins)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -365,15 +306,7 @@ class Grower:
         )
 
     def grow(self, seed: int) -> Tree:
-        pairs = self.source.draw(seed)
-        learned = None if pairs.learned is None else self._learned
-        return grow_tree(self.grid, pairs, self.settings, seed, learned=learned)
-
-    @cached_property
-    def _learned(self) -> LearnedValues | None:
-        """Bins of learned features of given pairs, which all trees share."""
-        pairs = self.source.listed_pairs
-        return None if pairs is None or pairs.learned is None else learned_codes(pairs.learned)
+        return grow_tree(self.grid, self.source.draw(seed), self.settings, seed)
 
 
 def grow_each(grower: Grower, seeds: list[int], n_jobs: int | None) -> Generator[Tree, None, None]:

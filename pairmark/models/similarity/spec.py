@@ -10,8 +10,8 @@ TREE = LearnerSpec(
     title="Similarity tree: cells of pairs, ordered from most to least similar; small enough to read",
     estimator=SimilarityTree,
     capabilities=frozenset({"similarity", "match", "search"}),
-    retired={"prune": ..., "leaf_rounds": ...},
-    renamed={("pair_features", "auto"): "raw", ("leaf_rank", "exhaustive"): "cart"},
+    retired={"prune": ..., "leaf_rounds": ..., "pair_features": ...},
+    renamed={("leaf_rank", "exhaustive"): "cart"},
 )
 
 FOREST = LearnerSpec(
@@ -20,6 +20,6 @@ FOREST = LearnerSpec(
     estimator=SimilarityForest,
     capabilities=frozenset({"similarity", "match", "search"}),
     distributes=True,
-    retired={"leaf_rounds": ...},
-    renamed={("pair_features", "auto"): None, ("leaf_rank", "exhaustive"): "cart"},
+    retired={"leaf_rounds": ..., "pair_features": ...},
+    renamed={("leaf_rank", "exhaustive"): "cart"},
 )

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float32, Float64, Int32, Int64
+from pairmark.models.core.artefact import OutdatedModel
 from pairmark.models.core.state import (
     Array,
     DeclaredState,
-    Fact,
     StateRecord,
     StoredState,
     refuse,
@@ -35,14 +35,6 @@ from pairmark.models.similarity.kernels.layout import (
     CELL_POSITION,
     CELL_RIGHT,
     CELL_SAME,
-)
-from pairmark.models.similarity.pair_features.maps import (
-    NAMES,
-    CoordinateMap,
-    Forms,
-    LearnedFeatures,
-    PairFeatures,
-    Scaling,
 )
 from pairmark.models.similarity.search import SearchTrees, search_trees
 
@@ -90,7 +82,7 @@ class Tree:
     cells : (n_cells, 7) int64: depth j, position k from the left, first node (-1: none, a leaf), weight of same and
         of different training pairs, left and right child cell (-1: none).
     features : (n_nodes,) int32, the pair feature that each node tests: a feature, plus the number of features for the
-        pair map's second half, or from twice that number on a learned one.
+        pair map's second half.
     thresholds : (n_nodes,) float32.
     node_low, node_high : (n_nodes,) int32: where a pair goes whose value is at most, or above, the threshold;
         a node (>= 0) or ``-1 - cell``.
@@ -190,21 +182,6 @@ def parted_trees(arrays: Mapping[str, NDArray[Any]]) -> list[Tree]:
     ]
 
 
-class RowPairs(NamedTuple):
-    """Pairs to score.
-
-    Attributes
-    ----------
-    left, right : (n, d) float32.
-    learned : learned columns of either side's rows, or None. forms : see `maps.LearnedFeatures`, or None.
-    """
-
-    left: Float32
-    right: Float32
-    learned: tuple[Float32, Float32] | None = None
-    forms: Float32 | None = None
-
-
 _FEATURE_BITS, _PLACE_BITS = 10, 16
 """Bits of a node's word that number a pair feature and a place. What more features take, places lack: they are equal
 more often, which is slower, never wrong."""
@@ -302,29 +279,26 @@ class PackedTrees:
         self._children = [children_of(tree) for tree in trees]
         self._nodes = packed_nodes(self._features, self._thresholds, self._children)
 
-    def sums(self, pairs: RowPairs, n_threads: int = 1) -> Float64:
-        """Sum of leaf values over the trees for each pair; the same to the last bit for any number of threads."""
-        total = np.zeros(pairs.left.shape[0], dtype=np.float64)
-        _in_threads(self._scorer(pairs, total), total.size, n_threads)
+    def sums(self, left: Float32, right: Float32, n_threads: int = 1) -> Float64:
+        """Sum of leaf values over the trees for each pair of rows; the same to the last bit for any number of
+        threads."""
+        total = np.zeros(left.shape[0], dtype=np.float64)
+        (a, step_a), (b, step_b) = _rows(left), _rows(right)
+        # Kept, so that it is made once.
+        self._nodes = nodes = self._nodes.spanning(2 * a.shape[1])
+        pair_map = PAIR_MAPS[self.pair_map]
+        _in_threads(
+            lambda start, stop: scoring_kernels.score_pairs(
+                *nodes, *self.leaves, a, b, step_a, step_b, start, stop, pair_map, total
+            ),
+            total.size,
+            n_threads,
+        )
         return total
 
-    def _scorer(self, pairs: RowPairs, total: Float64) -> Callable[[int, int], Any]:
-        """What fills ``total`` from one pair up to another."""
-        sides, maps = _kernel_rows(pairs, self.pair_map)
-        # Kept, so that it is made once.
-        self._nodes = nodes = self._nodes.spanning(2 * sides[0].shape[1] + maps[-1].shape[0])
-        return lambda start, stop: scoring_kernels.score_pairs(
-            *nodes, *self.leaves, *sides, start, stop, *maps, total
-        )
-
-    def search_trees(self, width: int) -> SearchTrees | None:
-        """The trees as galleries of ``width`` features are searched with; worked out once.
-
-        None where nodes test learned features.
-        """
+    def search_trees(self, width: int) -> SearchTrees:
+        """The trees as galleries of ``width`` features are searched with; worked out once."""
         if self._search is None:
-            if any((features >= 2 * width).any() for features in self._features):
-                return None
             parts = self._features, self._thresholds, self._children, self.leaf_values
             self._search = search_trees(*parts, width=width, pair_map=PAIR_MAPS[self.pair_map])
         return self._search
@@ -340,23 +314,6 @@ def children_of(tree: Tree) -> list[NDArray[np.uint64]]:
         np.where(child >= 0, child, entry[np.where(child < 0, -1 - child, 0)]).astype(np.uint64)
         for child in (tree.node_low.astype(np.int64), tree.node_high.astype(np.int64))
     ]
-
-
-def _kernel_rows(pairs: RowPairs, pair_map: PairMap) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Pairs as scoring kernels take them, one after the other: each named tuple would cost a call 5 microseconds.
-
-    Returns
-    -------
-    left and right rows and their steps; and the number of the pair map, learned columns of either side, and forms.
-    """
-    left, step_left = _rows(pairs.left)
-    right, step_right = _rows(pairs.right)
-    sides = left, right, step_left, step_right
-    if pairs.learned is None or pairs.forms is None:
-        empty = _rows(np.empty((1, 0), dtype=np.float32))[0]
-        return sides, (PAIR_MAPS[pair_map], empty, empty, np.empty((0, 0), dtype=np.float32))
-    columns = (_rows(side)[0] for side in pairs.learned)
-    return sides, (PAIR_MAPS[pair_map], *columns, pairs.forms)
 
 
 def _rows(rows: Float32) -> tuple[Float32, int]:
@@ -398,84 +355,26 @@ class JoinedTrees:
     cell_starts: Annotated[Int64, Array(shape=("trees + 1",), low=0, order="rising")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredFeatures:
-    """`LearnedFeatures` as a file holds them."""
-
-    centre: Annotated[Float64, Array(shape=("features",))]
-    scale: Annotated[Float64, Array(shape=("features",))]
-    forms: Annotated[Float32, Array(shape=("learned", "coordinates"))]
-    norms: Annotated[Float64, Array(shape=("learned", "coordinates"), low=0)]
-    offsets: Annotated[Float64, Array(shape=("learned", "coordinates"))]
-    weights: Annotated[Float32, Array(name="weights0", shape=("features", "coordinates"))]
-    bias: Annotated[Float32, Array(name="bias0", shape=("coordinates",))]
-    curved: Annotated[bool, Fact()]
-    # Earlier versions had other maps.
-    n_layers: Annotated[Literal[1], Fact()] = 1
-    waved: Annotated[Literal[False], Fact()] = False
-    n_posteriors: Annotated[Literal[0], Fact()] = 0
-
-    @classmethod
-    def of(cls, features: LearnedFeatures | None) -> StoredFeatures | None:
-        if features is None:
-            return None
-        row_map = features.map
-        return cls(
-            **row_map.scaling._asdict(),
-            **row_map.forms._asdict(),
-            weights=row_map.weights,
-            bias=row_map.bias,
-        )
-
-    def features(self) -> LearnedFeatures:
-        # Copied, so that kernels meet one kind of array.
-        parts = {
-            name: np.array(getattr(self, name))
-            for name in ("centre", "scale", "weights", "bias", *Forms._fields)
-        }
-        return LearnedFeatures(
-            map=CoordinateMap(
-                scaling=Scaling(parts["centre"], parts["scale"], self.curved),
-                weights=parts["weights"],
-                bias=parts["bias"],
-                forms=Forms(*(parts[name] for name in Forms._fields)),
-            ),
-        )
-
-
 class SimilarityState(DeclaredState):
-    """Trees, and the pair features in use."""
+    """Trees."""
 
     _keeps_mapped = True
-    pair_features: PairFeatures | None
     trees_: list[Tree]
-    learned_: LearnedFeatures | None
-    pair_features_: Annotated[PairFeatures, Fact()]
     _joined: Annotated[JoinedTrees, StateRecord(get=lambda model: JoinedTrees(**joined_arrays(model.trees_)))]
-    _stored_features: Annotated[
-        StoredFeatures | None,
-        StateRecord(
-            fact="learned",
-            omit=True,
-            prefix="learned_",
-            get=lambda model: StoredFeatures.of(model.learned_),
-        ),
-    ]
 
     def _restored(self) -> None:
-        joined, features = (vars(self).pop(name) for name in ("_joined", "_stored_features"))
-        self.trees_ = parted_trees(vars(joined))
-        self.learned_ = features and features.features()
+        self.trees_ = parted_trees(vars(vars(self).pop("_joined")))
 
     @classmethod
     def _sizes(cls, file: StoredState) -> Mapping[str, int]:
-        d, learned = file.sizes["features"], file.facts.learned
-        return {"pair features": 2 * d + (file.length("learned_forms") if learned else 0)}
+        if "learned_forms" in file.arrays:
+            raise OutdatedModel("pair_features is 'discriminant', which this version no longer has")
+        return {"pair features": 2 * file.sizes["features"]}
 
     @classmethod
     def _relate(cls, file: StoredState) -> None:
-        for relation in (_require_cells, _require_nodes, _require_learned):
-            relation(file)
+        _require_cells(file)
+        _require_nodes(file)
 
 
 def _require_cells(state: StoredState) -> None:
@@ -552,15 +451,3 @@ def _require_nodes(state: StoredState) -> None:
         begin = begins[below]
         later = (begin < 0) | (begin + starts[tree[leaves]] > np.flatnonzero(leaves))
         require(later, name, child[leaves], "a cell whose nodes come later")
-
-
-def _require_learned(state: StoredState) -> None:
-    """Refuse learned features of a kind that has other ones."""
-    facts = state.facts
-    if facts.learned is None:
-        return
-    m, q = state.arrays["learned_forms"].shape
-    if m > len(NAMES):
-        raise refuse("learned_forms", None, f"has {m} rows", f"at most {len(NAMES)}")
-    if q < 1:
-        raise refuse("learned_forms", None, f"has {q} columns", "one a coordinate")

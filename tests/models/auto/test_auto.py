@@ -219,7 +219,7 @@ def test_a_default_setting_is_left_for_one_that_is_ahead_beyond_chance(
     candidate = Candidate(
         name="logistic", kind="metric", params=lambda data: {}, grid=({"p": 1.0}, {"p": 2.0})
     )
-    race = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=1.0, shelf=None)
+    race = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=1.0)
     (found,) = race.run([candidate])
     assert found.params == {"p": chosen}
     assert found.rates.shape == (8, 1)
@@ -279,7 +279,7 @@ def test_a_costly_candidate_that_is_far_behind_leaves_early(
         Candidate(name="cosine", kind="metric", params=lambda data: {"p": 1.0}),
         Candidate(name="logistic", kind="metric", params=lambda data: {"p": 2.0}, cost=lambda data: cost),
     ]
-    race = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=30.0, shelf=None)
+    race = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=30.0)
     entries = race.run(candidates)
     assert [one.rates.shape[0] for one in entries] == [8, n_judged]
     assert entries[1].is_complete == (n_judged == 8)
@@ -288,17 +288,17 @@ def test_a_costly_candidate_that_is_far_behind_leaves_early(
 
 def test_the_cheapest_race_as_long_as_their_work_fits_the_budget() -> None:
     task = Graded({1.0: [0.5] * 4})
-    costs = {"cosine": 50.0, "logistic": 0.0, "raw forest": 20.0, "plda": 12.0}
+    costs = {"cosine": 50.0, "logistic": 0.0, "similarity forest": 20.0, "plda": 12.0}
     candidates = [
         Candidate(name=name, kind="metric", params=lambda data: {"p": 1.0}, cost=lambda data, cost=cost: cost)
         for name, cost in costs.items()
     ]
-    race = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=30.0, shelf=None)
+    race = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=30.0)
     status = {one.candidate.name: one.status for one in race.run(candidates)}
     assert status == {
         "cosine": "skipped (budget)",
         "logistic": "raced",
-        "raw forest": "skipped (budget)",
+        "similarity forest": "skipped (budget)",
         "plda": "raced",
     }
 

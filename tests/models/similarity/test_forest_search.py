@@ -59,7 +59,6 @@ OPTIONS: list[dict[str, Any]] = [
     {"n_estimators": 5, "aggregation": "rank", "pair_map": "max-min", "max_depth": 5},
     {"n_estimators": 6, "aggregation": "log-odds", "pair_map": "max-min", "max_depth": 5},
     {"tree": True, "max_depth": 6},
-    {"n_estimators": 4, "pair_features": "discriminant", "max_depth": 4},
 ]
 
 

@@ -1,4 +1,4 @@
-"""Pairs parted in place: each keeps its rows, its weight and its learned features, in whatever order it comes."""
+"""Pairs parted in place: each keeps its rows, and its weight, in whatever order it comes."""
 
 from __future__ import annotations
 

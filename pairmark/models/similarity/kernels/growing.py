@@ -23,7 +23,6 @@ from pairmark.models.similarity.kernels.layout import (
     CELL_SAME,
     DIFF_SUM,
     INNER,
-    LEARNED,
     LEFT,
     MAX_MIN,
     RIGHT,
@@ -75,19 +74,8 @@ def _coarseness(n_pairs):
 
 
 @kernel
-def n_learned_bins(learned):
-    total = np.int64(0)
-    for k in range(learned.n_bins.shape[0]):
-        total += learned.n_bins[k]
-    return total
-
-
-@kernel
-def lay_out(points, learned, bins, n_pairs):
-    """Place the bins of the features tried in a cell of ``n_pairs`` one after the other; returns how many there are.
-
-    Learned features come last.
-    """
+def lay_out(points, bins, n_pairs):
+    """Place the bins of the features tried in a cell of ``n_pairs`` one after the other; returns how many there are."""
     coarser, pair_map = _coarseness(n_pairs), points.pair_map
     size = 0
     for k in range(bins.shift.shape[0]):
@@ -101,21 +89,18 @@ def lay_out(points, learned, bins, n_pairs):
         for half in range(2):
             bins.starts[half, k] = size
             size += bins.sizes[half, k]
-    for k in range(learned.n_bins.shape[0]):
-        bins.learned_starts[k] = size
-        size += learned.n_bins[k]
     return size
 
 
 @kernel
-def count(histogram, size, points, pairs, learned, segment, bins):
-    """Fill the first ``size`` bins: both pair features of every feature tried, and all learned ones, by kind of pair.
+def count(histogram, size, points, pairs, segment, bins):
+    """Fill the first ``size`` bins: both pair features of every feature tried, by kind of pair.
 
     The bins of a pair are first worked out for all features, which the compiler does for many at a time, then
     counted. Unsigned indices: a signed one costs a wrap-around test on each access.
     """
     codes, rows, weight, stride = points.codes, pairs.rows, pairs.weight, pairs.stride
-    own_codes, own_bases, features, shift = learned.codes, bins.learned_starts, bins.features, bins.shift
+    features, shift = bins.features, bins.shift
     n_tried, pair_map = np.uint64(shift.shape[0]), points.pair_map
     first, second = bins.places[0], bins.places[1]
     below, above = bins.starts[0], bins.starts[1]
@@ -141,9 +126,6 @@ def count(histogram, size, points, pairs, learned, segment, bins):
             for k in range(n_tried):
                 counts[np.uint64(first[k])] += w
                 counts[np.uint64(second[k])] += w
-            # Learned features have a code of their own for each pair, which stands at its number.
-            for k in range(own_codes.shape[1]):
-                counts[own_bases[k] + np.int64(own_codes[rows[2, p], k])] += w
 
 
 @kernel
@@ -155,7 +137,7 @@ def subtract(histogram, part, size):
 
 
 @kernel
-def best_split(histogram, bins, learned, sums, costs, scratch):
+def best_split(histogram, bins, sums, costs, scratch):
     """The split of least Gini impurity under the cell's costs.
 
     With A, C the costs of the same and the different pairs, a, c those of the low side and s = a + c, the impurity
@@ -168,8 +150,8 @@ def best_split(histogram, bins, learned, sums, costs, scratch):
 
     Returns
     -------
-    which half of the pair map (0 or 1, or `LEARNED`; -1 when no split lowers the impurity), the feature's place among
-    those tried (or learned), last bin of the low side.
+    which half of the pair map (0 or 1; -1 when no split lowers the impurity), the feature's place among
+    those tried, last bin of the low side.
     """
     same, different = histogram[0], histogram[1]
     same_cost, different_cost = costs[0], costs[1]
@@ -181,13 +163,9 @@ def best_split(histogram, bins, learned, sums, costs, scratch):
     best_half, best_place, best_bin = -1, -1, -1
     # Below this a gain is the rounding of none.
     best_gain = 1e-9 * (sums[0] * same_cost) * (sums[1] * different_cost)
-    for at in range(2 * n_tried + learned.n_bins.shape[0]):
-        if at < 2 * n_tried:
-            k, half = at >> 1, at & 1
-            offset, size = np.uint64(bins.starts[half, k]), np.uint64(bins.sizes[half, k])
-        else:
-            k, half = at - 2 * n_tried, LEARNED
-            offset, size = np.uint64(bins.learned_starts[k]), np.uint64(learned.n_bins[k])
+    for at in range(2 * n_tried):
+        k, half = at >> 1, at & 1
+        offset, size = np.uint64(bins.starts[half, k]), np.uint64(bins.sizes[half, k])
         if size < 2:
             continue
         # Running sums by themselves: each needs the one before, while the gains below do not, and are worked
@@ -236,7 +214,7 @@ _NONE, _FILLED, _TO_COUNT = range(3)
 
 
 @kernel
-def _split_by_values(points, pairs, learned, heap, h, bins, totals, costs, lowest, window, most_sorted):
+def _split_by_values(points, pairs, heap, h, bins, totals, costs, lowest, window, most_sorted):
     """The best split of a node by sorting its values: no grid, and cheaper than scanning bins for few pairs.
 
     Returns
@@ -254,28 +232,12 @@ def _split_by_values(points, pairs, learned, heap, h, bins, totals, costs, lowes
             )  # fmt: skip
             if improves:
                 half, feature, threshold = candidate, np.int64(features[k]), border
-    for k in range(learned.n_bins.shape[0]):
-        lowest, border, improves = best_border(
-            learned.values[k], LEARNED, pair_map, pairs, segment,
-            -np.inf, np.inf, totals, costs, lowest, window, most_sorted,
-        )  # fmt: skip
-        if improves:
-            half, feature, threshold = LEARNED, k, border
     return half, feature, threshold
 
 
 @kernel
-def _settle(points, pairs, learned, segment, bins, half, place, last_bin, totals, costs, window):
+def _settle(points, pairs, segment, bins, half, place, last_bin, totals, costs, window):
     """Turn a split in bins into one in values: the feature's number and its threshold."""
-    if half == LEARNED:
-        edges = learned.edges[place]
-        # Bins are no finer than their number allows: settle the border among the values around it.
-        _, border, exists = best_border(
-            learned.values[place], LEARNED, points.pair_map, pairs, segment,
-            edges[last_bin - 1] if last_bin > 0 else -np.inf, np.float64(edges[last_bin + 1]),
-            totals, costs, np.inf, window, MOST_SORTED,
-        )  # fmt: skip
-        return place, border if exists else edges[last_bin]
     feature, halvings = np.int64(bins.features[place]), np.int64(bins.shift[place])
     threshold = threshold_of(points, half, feature, last_bin, halvings)
     if halvings > 0 or not points.exact[feature]:
@@ -326,7 +288,7 @@ def _merge_equal_leaves(side):
 
 
 @kernel
-def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, sorted_pairs):
+def grow_leaf_rank(points, pairs, heap, leaf_depth, bins, scratch, sorted_pairs):
     """Split the cell in node 1 of the heap greedily, depth first, and say for each leaf which way it goes.
 
     ``sorted_pairs`` : cells of at most so many pairs are split by sorting their values.
@@ -343,7 +305,7 @@ def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, sort
     stack = np.empty((2 * leaf_depth + 2, 3), dtype=np.int64)
     n_pairs = segments[1, 1] - segments[1, 0] + segments[1, 3] - segments[1, 2]
     sort = n_pairs <= sorted_pairs
-    n_bins = 0 if sort else lay_out(points, learned, bins, n_pairs)
+    n_bins = 0 if sort else lay_out(points, bins, n_pairs)
     n_free = histograms.shape[0] - 1
     stack[0, _NODE], stack[0, _BUFFER], stack[0, _STATE] = 1, -1, _NONE
     if not sort:
@@ -355,27 +317,27 @@ def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, sort
         half, feature, threshold, place, last_bin = -1, 0, np.float32(0.0), -1, -1
         splits = h < (1 << leaf_depth) and sums[h, 0] > 0 and sums[h, 1] > 0
         if state == _TO_COUNT:
-            count(histograms[buffer], n_bins, points, pairs, learned, segments[h], bins)
+            count(histograms[buffer], n_bins, points, pairs, segments[h], bins)
             if h > 1:
                 # The larger child, next on the stack, has its parent's histogram less the smaller one's.
                 sibling = stack[top - 1, _BUFFER]
                 subtract(histograms[sibling], histograms[buffer], n_bins)
         if splits and not sort:
-            half, place, last_bin = best_split(histograms[buffer], bins, learned, sums[h], costs, scratch)
+            half, place, last_bin = best_split(histograms[buffer], bins, sums[h], costs, scratch)
         if splits:
             totals[0], totals[1] = sums[h, 0] * costs[0], sums[h, 1] * costs[1]
             if sort:
                 lowest = totals[0] * totals[1] / (totals[0] + totals[1]) * (1.0 - 1e-9)
                 half, feature, threshold = _split_by_values(
-                    points, pairs, learned, heap, h, bins, totals, costs, lowest, window, sorted_pairs
+                    points, pairs, heap, h, bins, totals, costs, lowest, window, sorted_pairs
                 )
             elif half >= 0:
                 feature, threshold = _settle(
-                    points, pairs, learned, segments[h], bins, half, place, last_bin, totals, costs, window
+                    points, pairs, segments[h], bins, half, place, last_bin, totals, costs, window
                 )
         n_low, n_high = 0, 0
         if half >= 0:
-            column = learned.values[feature] if half == LEARNED else points.columns[feature]
+            column = points.columns[feature]
             n_low, n_high = _part_node(
                 column, threshold, half, points.pair_map, pairs, segments[h], borders, scratch.spare
             )
@@ -440,7 +402,7 @@ def _longer(table):
 
 
 @kernel
-def _new_bins(n_used, n_tried, n_learned):
+def _new_bins(n_used, n_tried):
     features = np.empty(n_used, dtype=np.uint64)
     for k in range(n_used):
         features[k] = k
@@ -449,7 +411,6 @@ def _new_bins(n_used, n_tried, n_learned):
         np.zeros(n_tried, dtype=np.uint32),
         np.zeros((2, n_tried), dtype=np.int64),
         np.zeros((2, n_tried), dtype=np.uint32),
-        np.zeros(n_learned, dtype=np.int64),
         np.empty((2, n_tried), dtype=np.uint32),
     )
 
@@ -467,22 +428,19 @@ def _new_heap(leaf_depth):
 
 
 @kernel
-def _new_scratch(points, learned, leaf_depth, n_tried, n_pairs):
+def _new_scratch(points, leaf_depth, n_tried, n_pairs):
     """Memory for any draw of features."""
     # Bins of both halves of one feature: differences and sums, or maxima and minima.
     widest = 0
     for k in range(points.n_codes.shape[0]):
         widest = max(widest, 3 * points.n_codes[k])
-    longest = widest
-    for k in range(learned.n_bins.shape[0]):
-        longest = max(longest, learned.n_bins[k])
     return Scratch(
         # Every level of LeafRank but its root keeps one for a sibling to come.
-        np.empty((leaf_depth, 2, n_tried * widest + n_learned_bins(learned)), dtype=np.int32),
-        np.empty((2, longest), dtype=np.int32),
-        np.empty(longest, dtype=np.float64),
+        np.empty((leaf_depth, 2, n_tried * widest), dtype=np.int32),
+        np.empty((2, widest), dtype=np.int32),
+        np.empty(widest, dtype=np.float64),
         Window(np.empty(n_pairs, dtype=np.float32), np.empty(n_pairs, dtype=np.int32)),
-        np.empty((4, 2 * RUN), dtype=np.int32),
+        np.empty((3, 2 * RUN), dtype=np.int32),
     )
 
 
@@ -524,10 +482,7 @@ def _write_nodes(nodes, n_nodes, numbered, heap, features, d, first_child):
         n = numbered[h]
         if n < 0:
             continue
-        if heap.features[h, 1] == LEARNED:
-            nodes[n, 0] = 2 * d + heap.features[h, 0]
-        else:
-            nodes[n, 0] = heap.features[h, 1] * d + features[heap.features[h, 0]]
+        nodes[n, 0] = heap.features[h, 1] * d + features[heap.features[h, 0]]
         nodes[n, 1] = heap.thresholds[h]
         for above in range(2):
             c = 2 * h + above
@@ -547,19 +502,19 @@ def _root(pairs):
 
 
 @kernel
-def grow(points, features, d, pairs, learned, limits, seed):
+def grow(points, features, d, pairs, limits, seed):
     """Grow a similarity tree (Clemencon & Vogel, "The Similarity TreeRank Algorithm").
 
     Parameters
     ----------
-    points, pairs, learned, limits : see `layout`; pairs are reordered.
+    points, pairs, limits : see `layout`; pairs are reordered.
     features : (u,) numbers of the points' features among all ``d``.
     seed : uint64, of the draws of features.
 
     Returns
     -------
     cells : (n_cells, 7) int64, parents before children.
-    nodes : (n_nodes, 4) float64: ``half * d + feature`` (``2 d`` + number for a learned one), the threshold, and the
+    nodes : (n_nodes, 4) float64: ``half * d + feature``, the threshold, and the
         child for a pair feature at most, or above, it.
     """
     max_depth, leaf_depth = limits.max_depth, limits.leaf_depth
@@ -567,8 +522,8 @@ def grow(points, features, d, pairs, learned, limits, seed):
     n_tried = min(limits.n_tried, n_used)
     state = np.empty(1, dtype=np.uint64)
     state[0] = seed
-    bins, heap = _new_bins(n_used, n_tried, learned.n_bins.shape[0]), _new_heap(leaf_depth)
-    scratch = _new_scratch(points, learned, leaf_depth, n_tried, n_pairs)
+    bins, heap = _new_bins(n_used, n_tried), _new_heap(leaf_depth)
+    scratch = _new_scratch(points, leaf_depth, n_tried, n_pairs)
     n_heap = heap.side.shape[0]
     numbered, leaves = np.zeros(n_heap, dtype=np.int32), np.empty(n_heap, dtype=np.int64)
     borders = np.empty(2, dtype=np.int64)
@@ -591,7 +546,7 @@ def grow(points, features, d, pairs, learned, limits, seed):
         if depth < max_depth and sums[0] > 0 and sums[1] > 0 and n_tried > 0:
             if n_tried < n_used:
                 _draw_first(bins.features, n_tried, state)
-            grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, sorted_pairs)
+            grow_leaf_rank(points, pairs, heap, leaf_depth, bins, scratch, sorted_pairs)
             if heap.side[1] == INNER:
                 gather_left(heap, pairs, leaves, borders)
                 left_same = total_weight(pairs, segment[0], borders[0])

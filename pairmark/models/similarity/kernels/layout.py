@@ -13,8 +13,6 @@ CELL_DEPTH, CELL_POSITION, CELL_NODE, CELL_SAME, CELL_DIFFERENT, CELL_LEFT, CELL
 """Columns of a table of cells."""
 DIFF_SUM, MAX_MIN = 0, 1
 """Pair maps."""
-LEARNED = 2
-"""Third kind of pair feature, after the two halves of the pair map."""
 RUN = 512
 """Pairs whose feature is worked out at a time while a segment is searched or partitioned."""
 INNER, LEFT, RIGHT = 1, 2, 3
@@ -45,8 +43,7 @@ class PairTable(NamedTuple):
 
     Attributes
     ----------
-    rows : (2, n) int32, left and right row; with learned features a third line, the pair's column of
-        `LearnedValues.values`.
+    rows : (2, n) int32, left and right row.
     weight : (n,) int32, reordered with the pairs, or (1,) where all weigh the same. Pair ``p`` weighs
         ``weight[p * stride]``. Weights are integers, so that sums are exact in any order.
     stride : 1, or 0 where all weigh the same; uint64.
@@ -57,21 +54,6 @@ class PairTable(NamedTuple):
     weight: Int32
     stride: np.uint64
     n_same: int
-
-
-class LearnedValues(NamedTuple):
-    """Learned features of pairs.
-
-    Attributes
-    ----------
-    codes : (n, m) uint16. values : (m, n) float32, the same features as they are.
-    edges : (m, most bins) float32, the largest value of each bin. n_bins : (m,) int64.
-    """
-
-    codes: NDArray[np.uint16]
-    values: Float32
-    edges: Float32
-    n_bins: Int64
 
 
 class GrowthLimits(NamedTuple):
@@ -90,7 +72,6 @@ class Bins(NamedTuple):
     features : (u,) uint64, numbers of features; those tried come first.
     shift : (n_tried,) uint32, binary logarithm of how many codes share a bin.
     sizes, starts : (2, n_tried) int64 and uint32, how many bins each half of the pair map has, and the first one.
-    learned_starts : (m,) int64, the first bin of each learned feature.
     places : (2, n_tried) uint32, memory for the bins of one pair.
     """
 
@@ -98,7 +79,6 @@ class Bins(NamedTuple):
     shift: NDArray[np.uint32]
     sizes: Int64
     starts: NDArray[np.uint32]
-    learned_starts: Int64
     places: NDArray[np.uint32]
 
 
@@ -110,7 +90,7 @@ class Heap(NamedTuple):
     side : (n_heap,) int64, 0 or one of `INNER`, `LEFT`, `RIGHT`.
     segments : (n_heap, 4) int64, the node's pairs: ``start, stop`` of those of one identity, then of the others.
     sums : (n_heap, 2) int64, their weights.
-    features : (n_heap, 2) int64, number of the feature and half of the pair map (or `LEARNED`) of a split.
+    features : (n_heap, 2) int64, number of the feature and half of the pair map of a split.
     thresholds : (n_heap,) float32.
     """
 
@@ -138,7 +118,7 @@ class Scratch(NamedTuple):
     ----------
     histograms : (levels, 2, bins) int32, by kind of pair.
     low_sums, gains : (2, most bins) int32 and (most bins,) float64, of one feature.
-    window : see `Window`. spare : (4, 2 `RUN`) int32.
+    window : see `Window`. spare : (3, 2 `RUN`) int32.
     """
 
     histograms: Int32

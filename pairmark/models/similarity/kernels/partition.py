@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
-from pairmark.models.similarity.kernels.layout import DIFF_SUM, INNER, LEARNED, LEFT, MAX_MIN, RUN
+from pairmark.models.similarity.kernels.layout import DIFF_SUM, INNER, LEFT, MAX_MIN, RUN
 
 MOST_SORTED = 512
 """More values than so many are narrowed down by a grid before they are sorted."""
@@ -18,11 +18,7 @@ def fill_values(column, half, pair_map, rows, start, stop, values):
     left, right = rows[0], rows[1]
     n = np.uint64(stop - start)
     first = np.uint64(start)
-    if half == LEARNED:
-        numbers = rows[2]
-        for t in range(n):
-            values[t] = column[np.uint64(numbers[first + t])]
-    elif pair_map == DIFF_SUM and half == 0:
+    if pair_map == DIFF_SUM and half == 0:
         for t in range(n):
             values[t] = abs(column[np.uint64(left[first + t])] - column[np.uint64(right[first + t])])
     elif pair_map != MAX_MIN:
@@ -174,11 +170,11 @@ def partition(column, threshold, half, pair_map, pairs, start, stop, spare):
     """Reorder pairs ``start:stop``: features at most the threshold first; returns the border.
 
     Runs from either end exchange what is on the wrong side of the border; what is left in between, of at most two
-    runs, goes through ``spare``, (4, 2 runs) int32.
+    runs, goes through ``spare``, (3, 2 runs) int32.
     """
     rows, weight = pairs.rows, pairs.weight
     left, right = rows[0], rows[1]
-    numbered, moves = rows.shape[0] > 2, pairs.stride > 0
+    moves = pairs.stride > 0
     run = np.empty(RUN, dtype=np.float32)
     high, low = np.empty(RUN, dtype=np.uint16), np.empty(RUN, dtype=np.uint16)
     size = np.uint64(RUN)
@@ -200,18 +196,12 @@ def partition(column, threshold, half, pair_map, pairs, start, stop, spare):
             for t in range(size):
                 low[n_low] = np.uint16(t)
                 n_low += np.uint64(1) - np.uint64(run[t] > threshold)
-        # As many as both lists hold. Units, numbers and weights are moved in loops of their own, each over
-        # few lines of memory.
+        # As many as both lists hold. Rows and weights are moved in loops of their own, each over few lines of memory.
         m = min(n_high - next_high, n_low - next_low)
         for t in range(m):
             p, q = front + np.uint64(high[next_high + t]), back + np.uint64(low[next_low + t])
             left[p], left[q] = left[q], left[p]
             right[p], right[q] = right[q], right[p]
-        if numbered:
-            numbers = rows[2]
-            for t in range(m):
-                p, q = front + np.uint64(high[next_high + t]), back + np.uint64(low[next_low + t])
-                numbers[p], numbers[q] = numbers[q], numbers[p]
         if moves:
             for t in range(m):
                 p, q = front + np.uint64(high[next_high + t]), back + np.uint64(low[next_low + t])
@@ -229,33 +219,22 @@ def partition(column, threshold, half, pair_map, pairs, start, stop, spare):
     for begin in range(start, stop, RUN):
         n, first = np.uint64(min(RUN, stop - begin)), np.uint64(begin)
         fill_values(column, half, pair_map, rows, begin, begin + np.int64(n), run)
-        if not moves and not numbered:
-            for t in range(n):
-                above = np.uint64(run[t] > threshold)
-                i, j = left[first + t], right[first + t]
-                spare_left[n_spare], spare_right[n_spare], left[border], right[border] = i, j, i, j
-                n_spare += above
-                border += np.uint64(1) - above
-        else:
-            for t in range(n):
-                above = np.uint64(run[t] > threshold)
-                i, j = left[first + t], right[first + t]
-                spare_left[n_spare], spare_right[n_spare], left[border], right[border] = i, j, i, j
-                if numbered:
-                    number = rows[2, first + t]
-                    spare[2, n_spare], rows[2, border] = number, number
-                if moves:
-                    w = weight[first + t]
-                    spare[3, n_spare], weight[border] = w, w
-                n_spare += above
-                border += np.uint64(1) - above
+        for t in range(n):
+            above = np.uint64(run[t] > threshold)
+            i, j = left[first + t], right[first + t]
+            spare_left[n_spare], spare_right[n_spare], left[border], right[border] = i, j, i, j
+            if moves:
+                w = weight[first + t]
+                spare[2, n_spare], weight[border] = w, w
+            n_spare += above
+            border += np.uint64(1) - above
     # What went to the spare rows are the high ones, in order: they follow the border.
     for row in range(rows.shape[0]):
         line, scratch = rows[row], spare[row]
         for q in range(n_spare):
             line[border + q] = scratch[q]
     if moves:
-        scratch = spare[3]
+        scratch = spare[2]
         for q in range(n_spare):
             weight[border + q] = scratch[q]
     return np.int64(border)

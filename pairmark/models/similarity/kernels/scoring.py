@@ -34,28 +34,6 @@ _TO_FEATURE = np.uint64(2 * CHILD_BITS)
 
 
 @kernel
-def pair_forms(a, b, forms, out):
-    """Learned features of one pair from its rows' learned columns ``z, r, c``, see `similarity.pair_features.maps`.
-
-    Feature k is ``r_k r'_k sum_i forms[k, i] z_i z'_i + (c_k + c'_k)``: a sum in one order, of products that commute.
-    """
-    m, q = forms.shape
-    for k in range(m):
-        total = np.float32(0.0)
-        form = forms[k]
-        for i in range(q):
-            total += form[i] * (a[i] * b[i])
-        out[k] = (a[q + k] * b[q + k]) * total + (a[q + m + k] + b[q + m + k]) + np.float32(0.0)
-
-
-@kernel
-def forms_of_pairs(left_rows, right_rows, left, right, forms, out):
-    """`pair_forms` of many pairs: ``left[p]``, ``right[p]`` number the rows; ``out`` is (n, m)."""
-    for p in range(left.shape[0]):
-        pair_forms(left_rows[left[p]], right_rows[right[p]], forms, out[p])
-
-
-@kernel
 def fill_pair_row(a, b, pair_map, row):
     """The raw features of one pair of rows (d,): both halves of its pair map, into the first 2 d of ``row``."""
     d = a.shape[0]
@@ -96,11 +74,8 @@ def pack(features, thresholds, low_children, high_children, lows, scales, featur
 
 
 @kernel
-def _fill_places(
-    places, extra, left, right, step_left, step_right, start, n, pair_map, lows, scales, top, learned_left,
-    learned_right, forms,
-):  # fmt: skip
-    """Places of all features of ``n`` pairs from pair ``start`` on; ``extra`` gets the learned ones as they are."""
+def _fill_places(places, left, right, step_left, step_right, start, n, pair_map, lows, scales, top):
+    """Places of all features of ``n`` pairs from pair ``start`` on."""
     d = np.uint64(left.shape[1])
     for p in range(n):
         a, b, row = left[(start + p) * step_left], right[(start + p) * step_right], places[p]
@@ -114,26 +89,13 @@ def _fill_places(
                 row[f] = _place(abs(a[f] - b[f]), lows[f], scales[f], top)
             for f in range(d):
                 row[d + f] = _place(a[f] + b[f], lows[d + f], scales[d + f], top)
-        if forms.shape[0] > 0:
-            pair_forms(
-                learned_left[(start + p) * step_left],
-                learned_right[(start + p) * step_right],
-                forms,
-                extra[p],
-            )
-            for k in range(np.uint64(forms.shape[0])):
-                row[np.uint64(2) * d + k] = _place(
-                    extra[p, k], lows[np.uint64(2) * d + k], scales[np.uint64(2) * d + k], top
-                )
 
 
 @kernel
-def _is_above(f, threshold, a, b, extra, pair_map):
+def _is_above(f, threshold, a, b, pair_map):
     """Where a pair goes whose place is the threshold's: whether its feature, the float, is above."""
     d = a.shape[0]
-    if f >= 2 * d:
-        value = extra[f - 2 * d]
-    elif f >= d:
+    if f >= d:
         value = min(a[f - d], b[f - d]) if pair_map == MAX_MIN else a[f - d] + b[f - d]
     elif pair_map == MAX_MIN:
         value = max(a[f], b[f])
@@ -144,9 +106,20 @@ def _is_above(f, threshold, a, b, extra, pair_map):
 
 @kernel
 def _walk(
-    nodes, thresholds, feature_bits, places, extra, left, right, step_left, step_right, start, n,
-    pair_map, at, active,
-):  # fmt: skip
+    nodes,
+    thresholds,
+    feature_bits,
+    places,
+    left,
+    right,
+    step_left,
+    step_right,
+    start,
+    n,
+    pair_map,
+    at,
+    active,
+):
     """Take ``n`` pairs from the root of one tree to their leaves; ``at`` ends as node count + leaf number."""
     to_place = np.uint64(2 * CHILD_BITS + feature_bits)
     feature_mask = (np.uint64(1) << np.uint64(feature_bits)) - np.uint64(1)
@@ -169,9 +142,9 @@ def _walk(
             gap = (word >> to_place) - np.uint64(cells[p * width + feature])
             to = (word >> ((gap >> _SIGN) & _CHILD_BITS)) & _CHILD
             if gap == 0:
-                pair, row = start + np.int64(p), np.int64(p)
+                pair = start + np.int64(p)
                 a, b = left[pair * step_left], right[pair * step_right]
-                if _is_above(np.int64(feature), thresholds[node], a, b, extra[row], pair_map):
+                if _is_above(np.int64(feature), thresholds[node], a, b, pair_map):
                     to = (word >> _CHILD_BITS) & _CHILD
             at[p] = np.uint32(to)
             active[n_left] = np.uint16(p)
@@ -180,9 +153,7 @@ def _walk(
 
 
 @kernel
-def _walk_trees(
-    nodes, thresholds, feature_bits, node_starts, row, extra, a, b, pair_map, at, active
-):  # fmt: skip
+def _walk_trees(nodes, thresholds, feature_bits, node_starts, row, a, b, pair_map, at, active):
     """Take one pair to its leaf in every tree; ``at`` (n_trees,) ends as `_walk` leaves it."""
     to_place = np.uint64(2 * CHILD_BITS + feature_bits)
     feature_mask = (np.uint64(1) << np.uint64(feature_bits)) - np.uint64(1)
@@ -201,7 +172,7 @@ def _walk_trees(
             feature = (word >> _TO_FEATURE) & feature_mask
             gap = (word >> to_place) - np.uint64(row[feature])
             to = (word >> ((gap >> _SIGN) & _CHILD_BITS)) & _CHILD
-            if gap == 0 and _is_above(np.int64(feature), thresholds[node], a, b, extra, pair_map):
+            if gap == 0 and _is_above(np.int64(feature), thresholds[node], a, b, pair_map):
                 to = (word >> _CHILD_BITS) & _CHILD
             at[t] = np.uint32(to)
             active[n_left] = np.uint32(t)
@@ -212,7 +183,7 @@ def _walk_trees(
 @kernel
 def score_pairs(
     nodes, thresholds, lows, scales, feature_bits, top, node_starts, values, value_starts, left,
-    right, step_left, step_right, start, stop, pair_map, learned_left, learned_right, forms, out,
+    right, step_left, step_right, start, stop, pair_map, out,
 ):  # fmt: skip
     """Sum of leaf values over trees for pairs ``start:stop``, tree by tree in order.
 
@@ -223,7 +194,6 @@ def score_pairs(
     lows, scales : (features,) float32, of places up to ``top``. feature_bits : of a word.
     values : (n_leaves,) float64; tree t has those from ``value_starts[t]``.
     left, right : (n or 1, d) float32; a step of 0 repeats the only row.
-    learned_left, learned_right, forms : learned columns of the rows, and the forms of `pair_forms`.
     out : (n,) float64, filled at ``start:stop``.
 
     Returns
@@ -232,28 +202,34 @@ def score_pairs(
     """
     n_trees = node_starts.shape[0] - 1
     one_block = stop - start < FEW
-    width = 2 * left.shape[1] + forms.shape[0]
+    width = 2 * left.shape[1]
     size = min(stop - start, BLOCK, max(BLOCK // 8, _PLACES // width))
     places = np.empty((size, width), dtype=np.uint16)
-    extra = np.empty((size, forms.shape[0]), dtype=np.float32)
     at, active = np.empty(max(size, n_trees), dtype=np.uint32), np.empty(BLOCK, dtype=np.uint16)
     trees_under_way = np.empty(n_trees, dtype=np.uint32)
     sink = np.uint64(0)
     for first in range(start, stop, size):
         n = min(size, stop - first)
         _fill_places(
-            places, extra, left, right, step_left, step_right, first, n, pair_map, lows, scales,
-            np.float32(top), learned_left, learned_right, forms,
-        )  # fmt: skip
+            places, left, right, step_left, step_right, first, n, pair_map, lows, scales, np.float32(top)
+        )
         # Trees are added in their order, so that a sum has the same bits in any batch.
         out[first : first + n] = 0.0
         if one_block:
             for p in range(n):
                 a, b = left[(first + p) * step_left], right[(first + p) * step_right]
                 _walk_trees(
-                    nodes, thresholds, feature_bits, node_starts, places[p], extra[p], a, b, pair_map,
-                    at, trees_under_way,
-                )  # fmt: skip
+                    nodes,
+                    thresholds,
+                    feature_bits,
+                    node_starts,
+                    places[p],
+                    a,
+                    b,
+                    pair_map,
+                    at,
+                    trees_under_way,
+                )
                 for t in range(n_trees):
                     leaf = np.int64(at[t]) - (node_starts[t + 1] - node_starts[t])
                     out[first + p] += values[value_starts[t] + leaf]
@@ -266,8 +242,8 @@ def score_pairs(
                 for i in range(np.uint64(0), np.uint64(n_nodes), np.uint64(8)):
                     sink += tree[i]
             _walk(
-                tree, thresholds[node_starts[t] : node_starts[t + 1]], feature_bits, places, extra,
-                left, right, step_left, step_right, first, n, pair_map, at, active,
+                tree, thresholds[node_starts[t] : node_starts[t + 1]], feature_bits, places, left, right,
+                step_left, step_right, first, n, pair_map, at, active,
             )  # fmt: skip
             leaves = values[value_starts[t] : value_starts[t + 1]]
             for p in range(n):
