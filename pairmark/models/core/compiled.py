@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numba
-import numpy as np
 
 # Numba's declaration leaves out options that it takes.
 _njit: Any = numba.njit
@@ -20,13 +19,3 @@ estimating_kernel = _njit(
     cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True, fastmath={"reassoc", "contract"}
 )
 """As `kernel`, for sums that may be taken in any order: several times faster, and never to be shown as a score."""
-
-
-@kernel
-def next_random(state):
-    """Splitmix64: advances ``state[0]`` and returns 64 random bits."""
-    state[0] += np.uint64(0x9E3779B97F4A7C15)
-    z = state[0]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))

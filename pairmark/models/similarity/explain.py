@@ -28,7 +28,8 @@ class PairWords:
 
     def values(self, left: Float32, right: Float32) -> Float32:
         """All features of one pair, (d,) each side."""
-        return pair_features(left[None, :], right[None, :], self.pair_map)[0]
+        values: Float32 = pair_features(left[None, :], right[None, :], self.pair_map)[0]
+        return values
 
     def name(self, feature: int) -> dict[str, str]:
         """``feature`` and ``map`` of a pair feature."""

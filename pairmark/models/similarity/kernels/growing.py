@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairmark.models.core.compiled import kernel, next_random
+from pairmark.models.core.compiled import kernel
+from pairmark.models.core.kernels import next_random
 from pairmark.models.similarity.kernels.layout import (
     CELL_DEPTH,
     CELL_DIFFERENT,
