@@ -1,39 +1,34 @@
-"""Fair shares: an owner's long work waits for its own, and not for that of others."""
+"""Nobody's requests wait for all that another one sends."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 
-import pytest
-
-from pairmark.service.errors import RateLimited
-from pairmark.service.places import Places
-from pairmark.service.shares import own
+from pairmark.service.shares import BEGUN_AT_ONCE, Turns
 
 
-def test_who_fills_all_its_places_keeps_nobody_else_waiting() -> None:
-    async def ask() -> None:
-        places, release = Places("test", 1, 3), threading.Event()
+def test_a_request_stands_behind_few_of_another_owner_and_none_is_lost() -> None:
+    began: list[str] = []
 
-        async def long(owner: str) -> str:
-            own(owner)
-            return await places.run(lambda: str(release.wait(30)) and owner)
+    async def answer(turns: Turns, owner: str, name: str) -> None:
+        await turns.begin(owner)
+        began.append(name)
 
-        mine = [asyncio.create_task(long("a")) for _ in range(3)]
-        await asyncio.sleep(0.05)
-        own("a")
-        with pytest.raises(RateLimited, match="3 long batches"):
-            await places.run(lambda: None)
-        own("b")
-        assert await asyncio.wait_for(places.run(lambda: 5), 5) == 5
-        # Who leaves while waiting gives its place back.
-        mine[2].cancel()
-        await asyncio.sleep(0.05)
-        own("a")
-        more = asyncio.create_task(places.run(lambda: 7))
-        release.set()
-        assert await asyncio.wait_for(asyncio.gather(*mine[:2], more), 5) == ["a", "a", 7]
-        places.close()
+    async def run() -> None:
+        turns = Turns()
+        flood = [asyncio.create_task(answer(turns, "a", f"a{at}")) for at in range(20)]
+        gone = flood[6]
+        await asyncio.sleep(0)
+        gone.cancel()
+        other = asyncio.create_task(answer(turns, "b", "b"))
+        await asyncio.gather(other, *flood, return_exceptions=True)
+        # Nothing is left behind: who comes later begins at once.
+        await asyncio.sleep(0)
+        await asyncio.wait_for(answer(turns, "a", "later"), 5)
 
-    asyncio.run(ask())
+    asyncio.run(run())
+    assert began.index("b") <= 2 * BEGUN_AT_ONCE
+    assert [name for name in began if name != "b"] == [
+        *(f"a{at}" for at in range(20) if at != 6),
+        "later",
+    ]

@@ -534,6 +534,7 @@ class PlainRoute(GuardedRoute):
             logs = self.needs.decides and (
                 settings.log_decisions or call.fields.get(DECISION_HEADER) == b"true"
             )
+            await services.turns.begin(current_owner())
             if not logs and not self.needs.of_items:
                 answer: Answer = await self.endpoint(call, **call.path_params)
                 return answer

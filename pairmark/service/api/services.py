@@ -38,7 +38,7 @@ from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.reviews import JudgedPairs, Reviews
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.settings import Settings
-from pairmark.service.shares import Seats
+from pairmark.service.shares import Seats, Turns
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.validation import TrainingQueue
 from pairmark.service.webhooks.webhooks import Webhooks
@@ -159,6 +159,7 @@ class Services:
         self.sessions = Sessions(self.database)
         self.admission = Admission(self)
         self._slots: dict[str, asyncio.Semaphore] = {}
+        self.turns = Turns()
         self.report_turns = asyncio.Semaphore(2)
         """Of reports and pictures: more threads of Python at a time make none faster, and scores wait longer."""
         self.streams = Seats(

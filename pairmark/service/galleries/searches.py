@@ -35,7 +35,7 @@ from pairmark.service.galleries.items import item_repository
 from pairmark.service.galleries.items.metadata import parse_filter
 from pairmark.service.galleries.items.rows import Matrix, StoredRows, checked_id, form_of, refuse_wholes
 from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.runtime.bodies import SideRows, read_rows, read_side, split_request, to_rows
+from pairmark.service.runtime.bodies import SideRows, read_rows, read_side, split_vectors, to_rows
 from pairmark.service.runtime.inputs import UNLIKE
 from pairmark.service.runtime.points import ServedPoint, without_threshold
 from pairmark.service.runtime.versions import LoadedVersion
@@ -64,7 +64,7 @@ class SeenDecision(NamedTuple):
 
 
 def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
-    parsed, texts = split_request(SearchRequestFields, body, {"queries": EXPECTED})
+    parsed, texts = split_vectors(SearchRequestFields, body, {"queries": EXPECTED})
     if parsed.fpir is not None and parsed.fpr is not None:
         raise InvalidInput("fpir and fpr exclude one another; expected one of them", field="fpr")
     if parsed.fnr is not None and parsed.fpr is None:
@@ -107,7 +107,7 @@ def _check_whole_subjects(body: SearchRequestFields) -> None:
 
 def parse_probe(body: bytes | bytearray, max_samples: int) -> tuple[SideRows, list[str] | None]:
     """Read the one vector of a verification, or the samples of its one subject, and the caller's name of it."""
-    parsed, texts = split_request(VerifyFields, body, {"probe": EXPECTED_SIDE})
+    parsed, texts = split_vectors(VerifyFields, body, {"probe": EXPECTED_SIDE})
     probe, counts = read_side(texts["probe"], "probe")
     n_probes = len(probe) if counts is None else counts.size
     if n_probes != 1:

@@ -13,11 +13,13 @@ import math
 import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import msgspec
 import numpy as np
+import simdjson
 from msgspec import Meta, Raw
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
@@ -334,6 +336,8 @@ MAX_OBJECTS: Final = 200_000
 """Records, sparse vectors and subjects in one JSON body, at most."""
 MAX_OTHER_BYTES: Final = 1024 * 1024
 """Of a body without its vectors, at most: names of pairs, a filter and the like."""
+MAX_MEMBERS: Final = 8
+"""Of a request of vectors that is read in one piece."""
 PIECE: Final = 128 * 1024
 """Bytes of a side that are decoded without a pause; it takes some 2 ms."""
 
@@ -376,13 +380,17 @@ def check_structure(body: bytes | bytearray, max_pairs: int) -> None:
     ------
     TooLarge : more lists than vectors of ``max_pairs`` pairs, or more than `MAX_OBJECTS` objects.
     """
-    n_objects = body.count(b"{")
+    most = 2 * max_pairs + 2
+    if len(body) < min(MAX_OBJECTS, most):
+        return
+    # Comparing an array counts a byte some times faster than `bytes.count`.
+    marks = np.frombuffer(body, np.uint8)
+    n_objects, n_lists = (int(np.count_nonzero(marks == ord(mark))) for mark in "{[")
     if n_objects > MAX_OBJECTS:
         raise TooLarge(
             f"the body has {n_objects} objects; at most {MAX_OBJECTS} are taken at a time: send batches",
             limit=MAX_OBJECTS,
         )
-    n_lists, most = body.count(b"["), 2 * max_pairs + 2
     if n_lists > most:
         raise TooLarge(
             f"the body has {n_lists} lists; {max_pairs} pairs have at most {most}: send batches, or "
@@ -426,6 +434,56 @@ def split_request(
         return form.model_validate_json(rest), texts
     except ValidationError as error:
         _raise_first(error)
+
+
+def split_vectors(
+    form: type[Form], body: bytes | bytearray, lists: Mapping[str, str]
+) -> tuple[Form, Mapping[str, bytes | Float32]]:
+    """As `split_request`; lists of plain vectors are read already."""
+    dense = _dense_lists(body, lists)
+    if dense is not None:
+        with suppress(ValidationError):
+            return form.model_validate(dense[0]), dense[1]
+    return split_request(form, body, lists)
+
+
+def _dense_lists(
+    body: bytes | bytearray, names: Mapping[str, object]
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The members of a body whose long lists are vectors of finite numbers and whose others are no lists, which is what
+    most bodies are; None for any other body, which the typed decoders read, and whose mistakes they name."""
+    others: dict[str, Any] = {}
+    lists: dict[str, Any] = {}
+    n_lists = 0
+    try:
+        document = simdjson.Parser().parse(body)
+        if not isinstance(document, simdjson.Object) or len(document) > MAX_MEMBERS:
+            return None
+        for name in document.keys():  # noqa: SIM118 - no dictionary
+            if name in lists or name in others:
+                return None
+            value = document[name]
+            if not isinstance(value, simdjson.Array):
+                others[name] = value
+                continue
+            shape, first = (1, len(value)), value[0]
+            n_lists += 1
+            if isinstance(first, simdjson.Array):
+                shape = (len(value), len(first))
+                n_lists += len(value)
+                widths = {len(row) for row in value if isinstance(row, simdjson.Array)}
+                if widths != {shape[1]}:
+                    return None
+            rows = np.frombuffer(value.as_buffer(of_type="d")).reshape(shape)
+            if not np.abs(rows).max() <= FLOAT32_MAX:
+                return None
+            lists[name] = rows.astype(np.float32)
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
+        return None
+    # The numbers of lists within rows would stand among those of the rows: the number of lists shows it.
+    if lists.keys() != names.keys() or np.count_nonzero(np.frombuffer(body, np.uint8) == ord("[")) != n_lists:
+        return None
+    return others, lists
 
 
 def parse_lists(
@@ -486,7 +544,7 @@ def read_probes(text: bytes, name: str) -> Float32 | list[Any] | None:
 
 def parse_pairs(body: bytes | bytearray) -> VectorPairs:
     """Pairs of any form, or `InvalidInput` that names the field and what was expected."""
-    request, texts = split_request(PairsFields, body, {"left": EXPECTED_SIDE, "right": EXPECTED_SIDE})
+    request, texts = split_vectors(PairsFields, body, {"left": EXPECTED_SIDE, "right": EXPECTED_SIDE})
     (a, of_a), (b, of_b) = (read_side(text, name) for name, text in texts.items())
     counts = None
     if of_a is not None or of_b is not None:
@@ -500,7 +558,7 @@ def parse_pairs(body: bytes | bytearray) -> VectorPairs:
 
 def parse_features(body: bytes | bytearray) -> Features:
     """Points, or `InvalidInput` that names the field and what was expected."""
-    request, texts = split_request(AskingBody, body, {"features": EXPECTED})
+    request, texts = split_vectors(AskingBody, body, {"features": EXPECTED})
     return Features(read_rows(texts["features"], "features"), request.model)
 
 
@@ -525,8 +583,10 @@ def holds_scores(body: bytes | bytearray) -> bool:
 # ---------------------------------------------------------------- sides
 
 
-def read_side(text: bytes, name: str) -> tuple[SideRows, Counts | None]:
+def read_side(text: bytes | Float32, name: str) -> tuple[SideRows, Counts | None]:
     """The vectors or records of a side and, where it holds subjects, how many samples each has."""
+    if isinstance(text, np.ndarray):
+        return text, None
     lead = _lead(text)
     if lead == b"{" and "samples" in _names(text, name):
         return _subjects([text], [name])
@@ -538,8 +598,10 @@ def read_side(text: bytes, name: str) -> tuple[SideRows, Counts | None]:
     return read_rows(text, name), None
 
 
-def read_rows(text: bytes, name: str) -> SideRows:
+def read_rows(text: bytes | Float32, name: str) -> SideRows:
     """Vectors or records: one of them, or a list."""
+    if isinstance(text, np.ndarray):
+        return text
     lead = _lead(text)
     if lead == b"{":
         row = _object(text, name, _object_kind(text, name))

@@ -23,7 +23,7 @@ from pairmark.service.runtime.bodies import (
     check_finite,
     raise_beyond,
     read_rows,
-    split_request,
+    split_vectors,
     to_rows,
 )
 from pairmark.service.runtime.versions import LoadedVersion
@@ -46,7 +46,7 @@ class Points:
 
 
 def parse_points(body: bytes | bytearray) -> Points:
-    request, texts = split_request(RankFields, body, {"features": _EXPECTED})
+    request, texts = split_vectors(RankFields, body, {"features": _EXPECTED})
     rows = read_rows(texts["features"], "features")
     if isinstance(rows, SparseRows):
         raise InvalidInput(f"features are sparse vectors; expected {_EXPECTED}", field="features")

@@ -6,6 +6,7 @@ import io
 import json
 import struct
 import zipfile
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,6 +42,24 @@ def test_json_raw_and_npz_carry_the_same_bits(left: np.ndarray, right: np.ndarra
         assert given_.left.dtype == np.float32
         # Kernels are compiled for writable arrays.
         assert given_.left.flags.writeable
+
+
+_numbers = st.one_of(finite32, st.integers(-(2**70), 2**70), st.sampled_from([1e39, True, None, "1"]))
+_sides = st.recursive(_numbers, lambda inner: st.lists(inner, max_size=3), max_leaves=8)
+
+
+@given(left=st.one_of(matrices.map(np.ndarray.tolist), _sides), right=_sides)
+def test_plain_vectors_are_read_in_one_piece_as_they_are_by_the_typed_decoders(left: Any, right: Any) -> None:
+    def read(**more: Any) -> tuple[list[Any], list[Any]] | str:
+        body = json.dumps({"left": left, "right": right, **more}).encode()
+        try:
+            pairs = parse_pairs(body)
+        except InvalidInput as error:
+            return str(error)
+        return pairs.left.tolist(), pairs.right.tolist()
+
+    # Lists beside the vectors have the typed decoders read all of it.
+    assert read() == read(refs=[["a", "b"]])
 
 
 @given(dense=matrices)
