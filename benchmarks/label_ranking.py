@@ -24,7 +24,7 @@ from sklearn.model_selection import KFold
 from benchmarks.common import Claim, Preset, Result, Skip, needed_data
 from pairmark.models import LabelRankingAuto, LabelRankingForest, LabelRankingTree, PairwiseLabelRanker
 from pairmark.models.evaluation.rankings import kendall_tau
-from pairmark.service.datasets.rankings import RankingColumn
+from pairmark.service.datasets.writer import RankingColumn
 
 SEED = 42
 ROUNDED = 0.005

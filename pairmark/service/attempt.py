@@ -7,7 +7,7 @@ import sys
 from pairmark.service.blobs import Blobs
 from pairmark.service.db import Database
 from pairmark.service.jobs.child import Runner, main
-from pairmark.service.jobs.claims import Claim
+from pairmark.service.jobs.queue import Claim
 from pairmark.service.settings import Settings
 
 

@@ -23,9 +23,8 @@ from typing import Any, TextIO
 import duckdb  # noqa: F401, so that no reader has to
 
 from pairmark.service.blobs.local import storage_errors
-from pairmark.service.datasets.inspecting import inspected
-from pairmark.service.datasets.limits import FileLimits, Upload
-from pairmark.service.datasets.reader import read_dataset
+from pairmark.service.datasets.confined import FileLimits, Upload
+from pairmark.service.datasets.reader import inspected, read_dataset
 from pairmark.service.errors import PairmarkError
 from pairmark.service.galleries.items.imports import send_batches
 from pairmark.service.processes import die_with_parent

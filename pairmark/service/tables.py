@@ -298,7 +298,7 @@ class CalibrationLedger(Base):
 
 
 class ServiceSecret(Base):
-    """One row: the service's secret; see `pairmark.service.store.secret`."""
+    """One row: the service's secret; see `pairmark.service.webhooks.repository.service_secret`."""
 
     __tablename__ = "service_secret"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)

@@ -13,8 +13,7 @@ import pytest
 
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.schemas.galleries import ImportOptions
-from pairmark.service.datasets.confined import CallerGone, Gone, parsed, stays
-from pairmark.service.datasets.limits import UNPACKED_FREE, FileLimits
+from pairmark.service.datasets.confined import UNPACKED_FREE, CallerGone, FileLimits, Gone, parsed, stays
 from pairmark.service.errors import TooLarge
 from pairmark.service.galleries.items.imports import confined_batches
 from pairmark.service.galleries.items.rows import RowErrors, VectorForm

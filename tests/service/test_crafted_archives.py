@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pairmark.service.datasets.arrays import Npz
-from pairmark.service.datasets.limits import FileLimits
+from pairmark.service.datasets.confined import FileLimits
+from pairmark.service.datasets.reader import Npz
 from pairmark.service.errors import InvalidInput
 from pairmark.service.runtime.bodies import parse_npz
 from pairmark.service.settings import Settings

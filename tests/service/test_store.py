@@ -15,7 +15,7 @@ from pairmark.service.errors import (
     UnknownDataset,
     UnknownModel,
 )
-from pairmark.service.store.registering import NewVersion
+from pairmark.service.store.repository import NewVersion
 from pairmark.service.store.store import ModelStore
 from tests.service.conftest import people
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pairmark.service.datasets.arrays import Npz
-from pairmark.service.datasets.limits import FileLimits
+from pairmark.service.datasets.confined import FileLimits
+from pairmark.service.datasets.reader import Npz
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.bodies import parse_npz
 from pairmark.service.settings import Settings

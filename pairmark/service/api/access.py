@@ -22,10 +22,9 @@ from pairmark.service.errors import (
     UnknownModel,
 )
 from pairmark.service.keys.keys import ActiveKey, ActiveSession
-from pairmark.service.names import check_prefix
+from pairmark.service.names import check_prefix, name_of
 from pairmark.service.runtime.catalogue import CatalogueView
 from pairmark.service.shares import own
-from pairmark.service.store.refs import name_of
 
 COOKIE: Final = "pairmark_session"
 READING: Final = frozenset({"GET", "HEAD"})

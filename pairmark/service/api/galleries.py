@@ -53,8 +53,7 @@ from pairmark.service.api.routing import (
 )
 from pairmark.service.api.scoring import BYTES_A_SECOND, CONFIDENCE
 from pairmark.service.api.services import InServices, Services, check_may, names_of, while_connected
-from pairmark.service.datasets.confined import Gone
-from pairmark.service.datasets.limits import FileLimits
+from pairmark.service.datasets.confined import FileLimits, Gone
 from pairmark.service.errors import TooLarge, UnknownDataset, UnknownModel, UnsupportedRate
 from pairmark.service.galleries.items.imports import KINDS, confined_batches, json_batches
 from pairmark.service.galleries.items.rows import RowErrors, checked_id, form_of

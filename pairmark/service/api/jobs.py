@@ -19,7 +19,7 @@ from pairmark.service.api.routing import EVENT, LONG, GuardedRoute, PageQuery, c
 from pairmark.service.api.services import InServices, Services, check_may, may, names_of
 from pairmark.service.errors import Forbidden, UnknownDataset, UnknownJob
 from pairmark.service.jobs.queue import EVENTS_A_READ, unknown_job
-from pairmark.service.store.refs import name_of
+from pairmark.service.names import name_of
 
 router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
 

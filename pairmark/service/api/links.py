@@ -14,7 +14,7 @@ from pairmark.service.api.routing import GuardedRoute, Paging, needs
 from pairmark.service.api.services import InServices, Workspace, check_may, names_of
 from pairmark.service.errors import UnknownDataset
 from pairmark.service.links.linking import write_csv
-from pairmark.service.store.refs import name_of
+from pairmark.service.names import name_of
 
 router = APIRouter(tags=["links"], route_class=GuardedRoute)
 

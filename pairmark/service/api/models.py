@@ -60,13 +60,11 @@ from pairmark.service.api.routing import (
 )
 from pairmark.service.api.services import Caller, InServices, Services, Workspace, check_may, may, names_of
 from pairmark.service.errors import InvalidInput, UnknownCalibration, UnknownDataset, UnknownLearner
-from pairmark.service.heldout.report import KEPT, ErrorKind
-from pairmark.service.names import MAX_NAME
+from pairmark.service.names import MAX_NAME, MAX_VERSION, name_of
 from pairmark.service.runtime.bodies import list_of, parse_lists, read_scores
-from pairmark.service.runtime.trees import tree_data
-from pairmark.service.runtime.versions import LoadedVersion
+from pairmark.service.runtime.versions import LoadedVersion, tree_data
 from pairmark.service.store.calibrations import SubjectClass, unknown_calibration
-from pairmark.service.store.refs import MAX_VERSION, name_of
+from pairmark.service.store.reports import KEPT, ErrorKind
 from pairmark.service.store.versions import calibration_without_origin, without_origin
 from pairmark.version import code_version
 

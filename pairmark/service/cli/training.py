@@ -104,7 +104,7 @@ def evaluate(
 def resolve(client: Client, ref: str) -> tuple[str, int]:
     """The name and version that NAME, NAME@ALIAS or NAME:VERSION means."""
     from pairmark.service.errors import InvalidInput
-    from pairmark.service.store.refs import parse_ref
+    from pairmark.service.names import parse_ref
 
     try:
         parsed = parse_ref(ref)

@@ -12,7 +12,7 @@ from pairmark.service.api.routing import GuardedRoute, QueryModel, needs
 from pairmark.service.api.services import may
 from pairmark.service.console.ask import Api
 from pairmark.service.console.frame import page
-from pairmark.service.store.refs import PRODUCTION, split_ref
+from pairmark.service.names import PRODUCTION, split_ref
 
 router = APIRouter(include_in_schema=False, route_class=GuardedRoute, default_response_class=HTMLResponse)
 

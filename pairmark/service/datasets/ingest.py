@@ -21,13 +21,8 @@ from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.blobs.local import storage_errors
 from pairmark.service.datasets import repository
-from pairmark.service.datasets.confined import Gone, parsed, stays
-from pairmark.service.datasets.data import (
-    LabelledData,
-    load_data,
-    vector_of,
-)
-from pairmark.service.datasets.limits import FileLimits
+from pairmark.service.datasets.confined import FileLimits, Gone, parsed, stays
+from pairmark.service.datasets.data import LabelledData, load_data, vector_of
 from pairmark.service.datasets.promises import dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import format_of
 from pairmark.service.db import Database

@@ -1,35 +1,64 @@
-"""From an uploaded file to a dataset's folder, whatever the format."""
+"""From an uploaded file, whatever its format, to a dataset's folder, or to a preview of one."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from pairmark.models.core.inputs import OPEN_SET_FROM, like_labels, refuse_placeholders
+from pairmark.models.core.inputs import OPEN_SET_FROM, label_of, like_labels, refuse_placeholders
+from pairmark.models.pairs.splits import contradictory_pairs
+from pairmark.models.records.cells import canonical
+from pairmark.models.records.inference import Inference, infer
+from pairmark.models.records.schema import FieldType, RecordError, Schema
 from pairmark.schemas.datasets import (
     MAX_LISTED_FEATURES,
     MAX_LISTED_LABELS,
+    ColumnOut,
     DatasetRequest,
     Format,
+    InspectionOut,
     RecordColumnOut,
 )
-from pairmark.service.datasets.arrays import Npz, clipped, row_blocks, svmlight_rows
-from pairmark.service.datasets.data import DatasetPairs
-from pairmark.service.datasets.leaks import naming_features, naming_warning
-from pairmark.service.datasets.limits import FileLimits, Upload
-from pairmark.service.datasets.pairs import contradictions, pair_counts, read_pairs
-from pairmark.service.datasets.profiles import text_features
-from pairmark.service.datasets.rankings import RankingColumn
-from pairmark.service.datasets.records import RecordTable, column_notes, read_records
-from pairmark.service.datasets.tabular import Table, TableFile, plain_text
-from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Stored, as_text, name_list
-from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.datasets.confined import (
+    UNREADABLE_HEAD,
+    FileLimits,
+    Upload,
+    checked_members,
+    damage_refused,
+)
+from pairmark.service.datasets.data import DatasetPairs, naming_features, naming_warning
+from pairmark.service.datasets.promises import dataset_promise, protocol_choices
+from pairmark.service.datasets.tabular import (
+    Column,
+    Table,
+    TableFile,
+    inferred,
+    plain_text,
+    profiled,
+    text_features,
+)
+from pairmark.service.datasets.writer import (
+    MAX_NAME,
+    MAX_RANKED,
+    Block,
+    DatasetWriter,
+    RankingColumn,
+    Stored,
+    as_text,
+    name_list,
+)
+from pairmark.service.errors import InvalidInput, PairmarkError, TooLarge
 
 _NUMBERED = 10
 """Rows from which numbers that go up by one are taken for a count of the rows."""
@@ -334,3 +363,703 @@ def _from_svmlight(
     writer = DatasetWriter(out, limits, int(X.shape[1]), sparse=True, zero_is_no_label=True)
     block = Block(X=X, labels=labels, groups=query.tolist() if query.size else None)
     return writer, iter([block]), []
+
+
+_ROLES: dict[str, tuple[FieldType, ...]] = {
+    "label": ("identity", "classes"),
+    "group": ("group",),
+    "time": ("time",),
+    "id": ("id",),
+}
+"""Types of the columns of each role; the first is what a column gets that is named for it."""
+_NOTES = ("reason", "examples", "warnings", "missing", "placeholders", "distinct")
+
+
+class RecordTable(NamedTuple):
+    """A table as it was read: its schema with what speaks for it, and all its rows."""
+
+    inference: Inference
+    block: Block
+    label_names: list[str] | None = None
+    row_of: tuple[dict[str, int], dict[str, int]] | None = None
+    """Row id -> row of the left and the right table, where there are two."""
+    one_sided: Sequence[str] = ()
+    """Columns that only one of two tables has."""
+
+
+def read_records(upload: Upload, file: TableFile, scratch: Path) -> RecordTable:
+    """CSV or Parquet as records; `InvalidInput` names row and column of a cell that is not of its column's type."""
+    request, limits = upload.request, upload.limits
+    table, n, one_sided = _tables(upload, file, scratch)
+    n_rows = len(next(iter(table.values())))
+    if n_rows == 0:
+        raise InvalidInput("the file has no rows; expected at least one row of data")
+    size = sum(len(cell) for cells in table.values() for cell in cells if isinstance(cell, str))
+    if n_rows > limits.rows or size > limits.stored_bytes:
+        raise TooLarge(
+            f"{n_rows} rows with {size} bytes of text; at most {limits.rows} rows and {limits.stored_bytes} bytes"
+        )
+    labels, positions = _rankings(table, request.ranking)
+    # Files of rankings often carry each label's position too: as fields those would give the answer away.
+    beside = table.keys() & set(labels or ())
+    try:
+        inference = infer(
+            table, dict.fromkeys(one_sided, "ignore") | _types(request) | dict.fromkeys(beside, "ignore")
+        )
+        cells = inference.schema.read(table)
+    except RecordError as error:
+        first = error.problems[0]
+        facts = {} if first["row"] is None else {"row": first["row"]}
+        raise InvalidInput(str(error), column=first["column"], **facts) from error
+    empty = inference.schema.empty_rows(cells)
+    if empty.size:
+        raise InvalidInput(
+            f"row {empty[0] + 1} {inference.schema.no_cell}: leave out the {empty.size:,} of {n_rows:,} rows",
+            row=int(empty[0]) + 1,
+        )
+    columns = {role: _column(inference.schema, role, types, request) for role, types in _ROLES.items()}
+    if request.unlabelled:
+        columns["label"] = None
+    _refuse_missing(table, [name for role, name in columns.items() if name is not None and role != "time"])
+    texts: dict[str, Any] = {f"{role}s": table[name] for role, name in columns.items() if name is not None}
+    if upload.right is None:
+        return RecordTable(inference, Block(X=cells, rankings=positions, **texts), labels)
+    ids = texts.get("ids")
+    if ids is None:
+        raise InvalidInput(
+            "two tables need a column of type id, which the pairs name rows by", field="columns"
+        )
+    sides = [
+        {str(row_id): row for row, row_id in enumerate(ids) if (row >= n) == later} for later in (False, True)
+    ]
+    if len(sides[0]) + len(sides[1]) != n_rows:
+        raise InvalidInput("row ids repeat within a table; expected a different one in every row", field="id")
+    if sides[0].keys() & sides[1].keys():
+        texts["ids"] = [f"{'right' if row >= n else 'left'}:{row_id}" for row, row_id in enumerate(ids)]
+    block = Block(X=cells, rankings=positions, **texts)
+    return RecordTable(inference, block, labels, (sides[0], sides[1]), one_sided)
+
+
+def _tables(upload: Upload, file: TableFile, scratch: Path) -> tuple[dict[str, list[Any]], int, list[str]]:
+    """The cells of one table, or of two with the second one's rows last; how many rows the first of two has; and
+    columns that one of two lacks. Columns of two are one by name, else by spelling: ``Last Name`` is ``last_name``."""
+    table = _cells(upload.request, file)
+    if upload.right is None:
+        return table, 0, []
+    path, kind = upload.right
+    header = upload.request.header
+    with closing(TableFile(path, scratch / "right", kind, upload.limits, header=header)) as right:
+        right_table = _cells(upload.request, right)
+    name_of = {_spelling(name): name for name in table if name not in right_table}
+    for name in [name for name in right_table if name not in table and _spelling(name) in name_of]:
+        right_table[name_of.pop(_spelling(name))] = right_table.pop(name)
+    n, m = (len(next(iter(side.values()))) for side in (table, right_table))
+    names = dict.fromkeys([*table, *right_table])
+    joined = {name: [*table.get(name, [None] * n), *right_table.get(name, [None] * m)] for name in names}
+    return joined, n, sorted(table.keys() ^ right_table.keys())
+
+
+def _spelling(name: str) -> str:
+    return "".join(char for char in name.casefold() if char.isalnum())
+
+
+def _types(request: DatasetRequest) -> dict[str, str]:
+    """The types that a request names, by column."""
+    by_column = {**dict.fromkeys(request.exclude, "ignore"), **(request.columns or {})}
+    for role, types in _ROLES.items():
+        name = getattr(request, role)
+        if name is not None and by_column.get(name) not in types:
+            by_column[name] = types[0]
+    return by_column | dict.fromkeys(request.ranking, "ignore")
+
+
+def _refuse_missing(table: Mapping[str, Sequence[Any]], names: Sequence[str]) -> None:
+    """Refuse labels, groups and ids that some rows lack."""
+    for name in names:
+        rows = [row for row, cell in enumerate(table[name], start=1) if not (as_text(cell) or "").strip()]
+        if rows:
+            raise InvalidInput(
+                f"column {name!r}: {len(rows):,} of {len(table[name]):,} cells are empty, the first in row {rows[0]} "
+                "(fill them in, or leave the rows out)",
+                row=rows[0],
+                column=name,
+            )
+
+
+def _rankings(table: Mapping[str, Sequence[Any]], names: Sequence[str]) -> tuple[list[str] | None, Any]:
+    """Labels and their positions, of one column of rankings or a column of positions for each label."""
+    if len(names) == 1:
+        cells = [None if cell is None else str(cell) for cell in table[names[0]]]
+        column = RankingColumn(sorted({cell for cell in cells if cell}))
+        return column.labels, column.positions(cells, 0)
+    if not names:
+        return None, None
+    positions = np.empty((len(table[names[0]]), len(names)))
+    for at, name in enumerate(names):
+        for row, cell in enumerate(table[name]):
+            try:
+                value = canonical(cell, "number")
+            except ValueError as error:
+                raise InvalidInput(
+                    f"row {row + 1}, column {name!r} {error}", row=row + 1, column=name
+                ) from None
+            positions[row, at] = np.nan if value is None else value
+    return list(names), positions
+
+
+def column_notes(inference: Inference) -> list[RecordColumnOut]:
+    """What each column was taken for, as answers show it."""
+    return [
+        RecordColumnOut(**dict(notes.column), **{name: vars(notes)[name] for name in _NOTES})
+        for notes in inference.notes
+    ]
+
+
+def _cells(request: DatasetRequest, file: TableFile) -> dict[str, list[Any]]:
+    # The index of a data frame is left out unless it is named.
+    named = dict.fromkeys([*_types(request), *request.ranking], "ignore")
+    return Table(file, request=DatasetRequest(name=request.name, columns=named), as_cells=True).cells()
+
+
+def _column(schema: Schema, role: str, types: Sequence[FieldType], request: DatasetRequest) -> str | None:
+    """The one column of a role: the one that was named, else the one whose type says so."""
+    column_name: str | None = getattr(request, role)
+    there = [name for kind in types for name in schema.of_type(kind)]
+    if column_name is not None:
+        return column_name
+    if len(there) > 1:
+        raise InvalidInput(
+            f"columns {', '.join(map(repr, there[:5]))} are all of type {types[0]}; expected one: give the others "
+            "another type",
+            field="columns",
+        )
+    return there[0] if there else None
+
+
+_CELLS = 2_000_000
+
+
+class Npz:
+    """The arrays of an ``.npz`` file, unpacked to disk and memory-mapped; objects are refused, nothing is unpickled."""
+
+    def __init__(self, path: Path, scratch: Path, limits: FileLimits) -> None:
+        self._arrays: dict[str, NDArray[Any]] = {}
+        damage = damage_refused("the npz file is truncated or damaged; save and send it again", "file")
+        with damage, zipfile.ZipFile(path) as archive:
+            members = checked_members(archive, limits.unpacked_bytes, limits.raised_by["unpacked_bytes"])
+            for number, member in enumerate(members):
+                name = member.filename.removesuffix(".npy")
+                self._arrays[name] = _unpacked(archive, member, scratch / f"array{number}.npy", name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._arrays
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._arrays)
+
+    def shapes(self) -> list[tuple[str, str, str]]:
+        """Name, type and shape of each array."""
+        return [(name, str(array.dtype), str(array.shape)) for name, array in self._arrays.items()]
+
+    def get(self, name: str, ndim: int, rows: int | None = None) -> NDArray[Any]:
+        """One array of so many dimensions, and rows; `InvalidInput` when it is missing or of another shape."""
+        if name not in self._arrays:
+            raise InvalidInput(
+                f"the npz has no array {name!r}; it has {', '.join(sorted(self._arrays)) or 'none'}",
+                field="file",
+            )
+        array = self._arrays[name]
+        if array.ndim != ndim or (rows is not None and array.shape[0] != rows):
+            shape = f"{ndim} dimension(s)" + (
+                "" if rows is None else f" and {rows} rows, as many as the points"
+            )
+            raise InvalidInput(f"array {name!r} has shape {array.shape}; expected {shape}", field=name)
+        return array
+
+    def texts(self, name: str, rows: int | None = None) -> NDArray[Any]:
+        """A 1-dimensional array; a column vector is taken too."""
+        array = self._arrays.get(name)
+        if array is not None and array.ndim == 2 and array.shape[1] == 1:
+            self._arrays[name] = array[:, 0]
+        return self.get(name, 1, rows)
+
+    def points(self) -> NDArray[Any] | csr_array:
+        """The array ``X``, or the CSR arrays."""
+        if "X" in self._arrays:
+            X = self.get("X", 2)
+            if X.dtype.kind not in "fiub":
+                raise InvalidInput(f"array 'X' holds {X.dtype}; expected numbers", field="file")
+            return X
+        if "indptr" not in self._arrays:
+            raise InvalidInput(
+                f"the npz has arrays {', '.join(sorted(self._arrays)) or '(none)'}; expected 'X' of shape (rows, "
+                "features), or 'data', 'indices', 'indptr' and 'shape' of a CSR matrix",
+                field="file",
+            )
+        layout = self._arrays.get("format")
+        if layout is not None and np.asarray(layout).item() not in (b"csr", "csr"):
+            raise InvalidInput(
+                "the sparse matrix is not CSR; convert it with .tocsr() and save again", field="file"
+            )
+        data, indices, indptr = (self.get(name, 1) for name in ("data", "indices", "indptr"))
+        shape = self.get("shape", 1).tolist()
+        ok = (
+            len(shape) == 2
+            and data.dtype.kind in "fiub"
+            and indices.dtype.kind in "iu"
+            and indptr.dtype.kind in "iu"
+            and indptr.size == shape[0] + 1
+            and indices.size == data.size
+            and int(indptr[0]) == 0
+            and int(indptr[-1]) == data.size
+            and bool((np.diff(indptr.astype(np.int64)) >= 0).all())
+            and (not indices.size or (int(indices.min()) >= 0 and int(indices.max()) < shape[1]))
+        )
+        if not ok:
+            raise InvalidInput("data, indices, indptr and shape do not make a CSR matrix", field="file")
+        return csr_array((data, indices, indptr), shape=(int(shape[0]), int(shape[1])))
+
+
+def clipped(array: NDArray[Any], longest: int = MAX_NAME) -> list[Any]:
+    """Values of an array, texts cut where they are known to be too long."""
+    width = longest + 1
+    if array.dtype.kind in "US" and array.dtype.itemsize > width * np.dtype(f"{array.dtype.kind}1").itemsize:
+        array = array.astype(f"{array.dtype.kind}{width}")
+    values: list[Any] = array.tolist()
+    return values
+
+
+def row_blocks(X: NDArray[Any] | csr_array) -> Iterator[tuple[int, Any]]:
+    """(first row, rows) in blocks of a few million numbers."""
+    rows, width = X.shape
+    if isinstance(X, np.ndarray):
+        step = max(1, _CELLS // max(1, width))
+    else:
+        step = max(1, int(_CELLS * rows / max(1, X.nnz)))
+    for start in range(0, rows, step):
+        yield start, X[start : start + step]
+
+
+def svmlight_rows(path: Path, limits: FileLimits) -> tuple[csr_array, NDArray[Any], NDArray[Any]]:
+    """Rows, labels and query ids (none where no line has one) of svmlight text; indices count from 0 or from 1, from 1
+    when no index is 0."""
+    # Costs a reader half a second to import, and few uploads need it.
+    from sklearn.datasets import load_svmlight_file
+
+    try:
+        X, y, query = load_svmlight_file(str(path), zero_based="auto", query_id=True, dtype=np.float64)
+    except (ValueError, OverflowError, IndexError) as error:
+        _refuse_svmlight(path, error)
+    rows, features = X.shape
+    if rows == 0:
+        raise InvalidInput("the file has no rows; expected lines such as `3 1:0.5 7:2`", field="file")
+    if X.nnz == 0 and not X.indices.size:
+        raise InvalidInput("no line has a feature; expected lines such as `3 1:0.5 7:2`", field="file")
+    if features > limits.features:
+        raise limits.exceeded("features", f"a feature index is above {limits.features}", "features")
+    if query.size not in (0, rows):
+        raise InvalidInput("only some lines have a qid; expected it in all lines or in none", field="group")
+    return csr_array(X), y, query
+
+
+def _refuse_svmlight(path: Path, error: Exception) -> NoReturn:
+    with path.open("rb") as stream:
+        line = 1
+        for text in stream:
+            body = text.partition(b"#")[0].split()
+            if not _is_svmlight(body):
+                excerpt = text[:60].decode("utf-8", "replace").strip()
+                raise InvalidInput(
+                    f"line {line} ({excerpt!r}) is not svmlight; expected `label index:value ...`, indices rising",
+                    line=line,
+                ) from error
+            line += 1
+    raise InvalidInput(
+        "the file is not svmlight; expected lines such as `3 1:0.5 7:2`, indices rising", field="file"
+    ) from error
+
+
+def _is_svmlight(words: list[bytes]) -> bool:
+    if not words:
+        return True
+    try:
+        float(words[0])
+        indices = []
+        for word in words[1:]:
+            name, colon, value = word.partition(b":")
+            if not colon:
+                return False
+            if name != b"qid":
+                indices.append(int(name))
+            float(value)
+    except ValueError:
+        return False
+    return all(a < b for a, b in pairwise(indices)) and (not indices or indices[0] >= 0)
+
+
+def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, name: str) -> NDArray[Any]:
+    with archive.open(member) as packed, target.open("wb") as plain:
+        while chunk := packed.read(1 << 20):
+            plain.write(chunk)
+    try:
+        with target.open("rb") as stream:
+            version = npy_format.read_magic(stream)
+            read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+            shape, _, dtype = read(stream)
+            if dtype.hasobject or dtype.names is not None:
+                raise InvalidInput(
+                    f"array {name!r} holds Python objects; save numbers or fixed-width strings (astype(str))",
+                    field=name,
+                )
+            if dtype.itemsize * int(np.prod(shape, dtype=object)) != target.stat().st_size - stream.tell():
+                raise ValueError("size")
+            if dtype.itemsize == 0 or 0 in shape:
+                return np.empty(shape, dtype=dtype)
+        mapped: NDArray[Any] = np.load(target, mmap_mode="r", allow_pickle=False)
+        return mapped
+    except UNREADABLE_HEAD as error:
+        raise InvalidInput(
+            f"{name!r} in the npz is not a whole array; save and send it again", field=name
+        ) from error
+
+
+_LISTED = 20
+"""Contradictory pairs that a warning names."""
+_ROWS = 65_536
+_TEXTS = ("left", "right", "left_unit", "right_unit")
+_NUMBERS = {
+    "same": "0 or 1",
+    "weight": "a finite number, 0 or more",
+    "drawn_from": "a whole number, 0 for a chosen pair",
+}
+_NAMES = "left, right, same and optionally weight, left_unit, right_unit and drawn_from"
+
+
+def read_pairs(
+    path: Path,
+    scratch: Path,
+    kind: str,
+    limits: FileLimits,
+    *,
+    rows: int,
+    row_of: dict[str, int] | None,
+    right_row_of: dict[str, int] | None = None,
+) -> DatasetPairs:
+    """Read a CSV or Parquet file with columns ``left``, ``right``, ``same`` and perhaps ``weight``.
+
+    ``drawn_from`` says that a pair was drawn at random of so many, which is one number throughout; 0: it was chosen.
+
+    ``left_unit`` and ``right_unit``, numbers or texts, say which person each side belongs to, where the dataset has
+    neither labels nor groups.
+
+    Parameters
+    ----------
+    rows : how many points there are.
+    row_of : row id -> row, where the dataset has an id column; else left and right are 0-based rows.
+    right_row_of : the same for the right side, where that is a table of its own.
+    """
+    try:
+        with closing(TableFile(path, scratch, kind, limits)) as file:
+            return _checked(_columns_of(file, rows, {"left": row_of, "right": right_row_of or row_of}))
+    except PairmarkError as error:
+        raise type(error)(f"pairs file: {error.detail}", **{**error.facts, "field": "pairs"}) from error
+
+
+def _columns_of(
+    file: TableFile, rows: int, row_of: Mapping[str, dict[str, int] | None]
+) -> dict[str, NDArray[Any]]:
+    """The columns, rows and units as numbers."""
+    names = file.columns.names
+    units = [name for name in names if name in ("left_unit", "right_unit")]
+    if not {"left", "right", "same"} <= set(names) <= {*_TEXTS, *_NUMBERS} or len(units) == 1:
+        raise InvalidInput(f"columns are {name_list(names)}; expected a first line that names {_NAMES}")
+    cells = [
+        file.text(number) if name in _TEXTS else f"TRY_CAST({file.cells[number]} AS DOUBLE)"
+        for number, name in enumerate(names)
+    ]
+    result = file.query(f"SELECT {', '.join(cells)} FROM {file.source}")
+    columns: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
+    codes: dict[str, int] = {}
+    first = 0
+    while True:
+        try:
+            block = result.fetchmany(_ROWS)
+        except Exception as error:
+            file.refuse(error)
+        if not block:
+            break
+        # Texts become row numbers block by block: all of them at once would take too much memory.
+        for name, values in zip(names, zip(*block, strict=True), strict=True):
+            if name in row_of:
+                columns[name].append(_rows(values, name, rows, row_of[name], first))
+            elif name in units:
+                columns[name].append(_units(values, name, codes, first))
+            else:
+                columns[name].append(_numbers(values, name, first))
+        first += len(block)
+    if not first:
+        raise InvalidInput("no pairs; expected columns left, right, same and one pair a line")
+    whole = {name: np.concatenate(parts) for name, parts in columns.items()}
+    if units:
+        try:
+            sides = np.concatenate([whole[name] for name in units])
+            refuse_placeholders(codes, np.bincount(sides), "sides of pairs")
+        except ValueError as error:
+            raise InvalidInput(str(error)) from None
+    return whole
+
+
+def _checked(columns: Mapping[str, NDArray[Any]]) -> DatasetPairs:
+    """The pairs, or `InvalidInput` that names the first that cannot be one."""
+    left, right, same, weight = (columns.get(name) for name in ("left", "right", "same", "weight"))
+    assert left is not None
+    assert right is not None
+    assert same is not None
+    _refuse_first((same != 0) & (same != 1), "same", same)
+    if weight is not None:
+        _refuse_first(~(np.isfinite(weight) & (weight >= 0)), "weight", weight)
+        if not weight.any():
+            raise InvalidInput("every weight is 0; expected some above")
+    own = np.flatnonzero(left == right)
+    if own.size:
+        _refuse(int(own[0]), "left and right are the same row; expected two rows")
+    truth = same == 1
+    if truth.all() or not truth.any():
+        raise InvalidInput(
+            f"every pair has same={int(truth[0])}; expected some that are the same and some that are not"
+        )
+    has_units = "left_unit" in columns
+    return DatasetPairs(
+        left=left,
+        right=right,
+        same=truth,
+        weight=weight,
+        units=np.stack([columns["left_unit"], columns["right_unit"]], axis=1) if has_units else None,
+        drawn_from=_draws(columns["drawn_from"]) if "drawn_from" in columns else None,
+    )
+
+
+def pair_counts(pairs: DatasetPairs | None) -> dict[str, Any]:
+    """What a dataset's summary says of its pairs."""
+    drawn = None if pairs is None else pairs.drawn_from
+    return {
+        "n_pairs": 0 if pairs is None else pairs.same.size,
+        "n_same_pairs": 0 if pairs is None else int(pairs.same.sum()),
+        "n_drawn_different": 0 if pairs is None or drawn is None else int(((drawn > 0) & ~pairs.same).sum()),
+        "population": None if pairs is None else pairs.population,
+    }
+
+
+def _draws(drawn_from: NDArray[Any]) -> NDArray[np.int64]:
+    """How many pairs each was drawn from, held against the sample: one list, at least as long as what was drawn."""
+    drawn = drawn_from != 0
+    n = int(drawn.sum())
+    population = drawn_from[drawn][0] if n else 0
+    _refuse_first(
+        ~(np.isfinite(drawn_from) & (drawn_from >= 0) & (drawn_from % 1 == 0)), "drawn_from", drawn_from
+    )
+    same_list = f"{population:g} as before: all that were drawn are of one list"
+    _refuse_first(drawn & (drawn_from != population), "drawn_from", drawn_from, same_list)
+    _refuse_first(drawn & (drawn_from < n), "drawn_from", drawn_from, f"at least {n}, as so many were drawn")
+    return drawn_from.astype(np.int64)
+
+
+def contradictions(pairs: DatasetPairs) -> list[str]:
+    """A warning that lists pairs marked different whose rows are one person's by the others, if there are any."""
+    wrong = contradictory_pairs(pairs.left, pairs.right, pairs.same, pairs.units)
+    if not wrong.size:
+        return []
+    lines = ", ".join(f"{number + 1:,}" for number in wrong[:_LISTED])
+    lines += f" and {wrong.size - _LISTED:,} more" if wrong.size > _LISTED else ""
+    return [
+        f"pairs marked different although other pairs make their rows one person's: {wrong.size:,}, row {lines}. An "
+        "open-set job refuses them: correct them, or leave them out"
+    ]
+
+
+def _numbers(values: Sequence[Any], name: str, first: int) -> NDArray[np.float64]:
+    if None in values:
+        _refuse(first + values.index(None), f"{name} is no number; expected {_NUMBERS[name]}")
+    return np.array(values, dtype=np.float64)
+
+
+def _units(values: Sequence[Any], name: str, codes: dict[str, int], first: int) -> NDArray[np.int64]:
+    """Codes of the units on one side of some pairs; new ones are added."""
+    units = np.empty(len(values), dtype=np.int64)
+    for pair, value in enumerate(values):
+        text = as_text(value)
+        if text is None or not text.strip():
+            _refuse(first + pair, f"{name} is empty; expected a number or a text")
+        units[pair] = codes.setdefault(label_of(text), len(codes))
+    return units
+
+
+def _rows(
+    texts: Sequence[Any], side: str, rows: int, row_of: dict[str, int] | None, first: int
+) -> NDArray[np.int64]:
+    positions = np.empty(len(texts), dtype=np.int64)
+    for pair, text in enumerate(texts, first):
+        if row_of is not None:
+            row = row_of.get(as_text(text) or "", -1)
+            if row < 0:
+                _refuse(pair, f"{side} is {str(text)[:50]!r}, which is not a row id of the dataset")
+        else:
+            word = (as_text(text) or "").strip()
+            row = int(word) if word.isdecimal() and len(word) < 18 else -1
+            if not 0 <= row < rows:
+                _refuse(
+                    pair,
+                    f"{side} is {str(text)[:50]!r}; expected a row from 0 to {rows - 1} (to use row ids, name their "
+                    "column as id)",
+                )
+        positions[pair - first] = row
+    return positions
+
+
+def _refuse_first(
+    wrong: NDArray[np.bool_], name: str, values: NDArray[Any], expected: str | None = None
+) -> None:
+    if wrong.any():
+        at = int(wrong.argmax())
+        _refuse(at, f"{name} is {values[at]:g}; expected {expected or _NUMBERS[name]}")
+
+
+def _refuse(pair: int, detail: str) -> NoReturn:
+    raise InvalidInput(f"row {pair + 1}: {detail}", row=pair + 1)
+
+
+_FEATURE = "feature"
+
+
+def inspected(upload: Upload, work: Path) -> InspectionOut:
+    """Read a file as `Datasets.add` would, roles that are not named inferred where that is possible."""
+    requested_roles = _roles(upload.request)
+    scratch, out = work / "scratch", work / "dataset"
+    scratch.mkdir()
+    out.mkdir()
+    if upload.is_table:
+        with closing(
+            TableFile(upload.file, scratch, upload.kind, upload.limits, header=upload.request.header)
+        ) as file:
+            profiles = profiled(file)
+        if upload.request.columns is None:
+            upload = replace(upload, request=inferred(profiles, upload.request))
+        roles = _roles(upload.request)
+        columns = [_column_out(profile, roles, requested_roles) for profile in profiles]
+    else:
+        columns = _arrays(upload, scratch)
+    request = upload.request
+    form = request.model_dump(exclude={"name"}, exclude_defaults=True)
+    if request.label_role != "label":
+        del form["label"]
+    try:
+        dataset, summary = read_dataset(upload, out, work / "read", spec={})
+    except (InvalidInput, TooLarge) as error:
+        return InspectionOut(
+            format=upload.kind,
+            columns=columns,
+            request=form,
+            rows=None,
+            features=None,
+            n_labels=None,
+            label_counts={},
+            ranking_labels=[],
+            warnings=[],
+            promise=None,
+            problem=error.detail,
+        )
+    if summary.get("columns") is not None:
+        notes = [RecordColumnOut(**each) for each in summary["columns"]]
+        named = requested_roles.keys() | (request.columns or {}).keys()
+        columns = [_record_column(each, _roles(request), named) for each in notes]
+        # A type that is sent makes values of words such as N/A: those columns are inferred again.
+        form["columns"] = {
+            each.name: f"date:{each.format}" if each.format else each.type
+            for each in notes
+            if not each.placeholders or each.name in (request.columns or {})
+        }
+    columns = [
+        # The label is counted over all rows; the others by a sketch of the first ones.
+        column.model_copy(update={"distinct": summary["n_labels"]})
+        if column.name == request.label and column.distinct is not None
+        else column
+        for column in columns
+    ]
+    return InspectionOut(
+        format=upload.kind,
+        columns=columns,
+        request=form,
+        rows=dataset.rows,
+        features=dataset.features,
+        n_labels=summary["n_labels"],
+        label_counts=dict(summary["label_counts"]),
+        ranking_labels=summary["ranking_labels"],
+        warnings=dataset.warnings,
+        promise=dataset_promise(summary, dataset.rows),
+        choices=protocol_choices(summary, dataset.rows),
+        problem=None,
+    )
+
+
+def _record_column(note: RecordColumnOut, roles: Mapping[str, str], named: Set[str]) -> ColumnOut:
+    return ColumnOut(
+        name=note.name,
+        kind=note.format or note.type,
+        role=roles.get(note.name, "excluded" if note.type == "ignore" else note.type),
+        inferred=note.name not in named,
+        distinct=note.distinct,
+        empty=note.missing,
+        examples=note.examples,
+    )
+
+
+def _column_out(column: Column, roles: Mapping[str, str], requested_roles: Mapping[str, str]) -> ColumnOut:
+    return ColumnOut(
+        name=column.name,
+        kind=column.kind,
+        role=roles.get(column.name, _FEATURE),
+        inferred=roles.get(column.name, _FEATURE) != requested_roles.get(column.name, _FEATURE),
+        distinct=column.distinct,
+        empty=column.empty,
+        examples=list(column.examples),
+    )
+
+
+def _arrays(upload: Upload, scratch: Path) -> list[ColumnOut]:
+    """The arrays of an npz; what svmlight holds needs no telling."""
+    if upload.kind != "npz":
+        return []
+    request = upload.request
+    folder = scratch / "arrays"
+    folder.mkdir()
+    roles = _roles(request)
+    return [
+        ColumnOut(
+            name=name,
+            kind=f"{dtype} {shape}",
+            role="points"
+            if name == "X"
+            else request.label_role
+            if name == (request.label or "y")
+            else roles.get(name, _FEATURE),
+            inferred=request.label is None and name == "y",
+            distinct=None,
+            empty=None,
+            examples=[],
+        )
+        for name, dtype, shape in Npz(upload.file, folder, upload.limits).shapes()
+    ]
+
+
+def _roles(request: DatasetRequest) -> dict[str, str]:
+    """The role of each column that has one; all others are features."""
+    by_column = {
+        request.label: request.label_role,
+        request.group: "group",
+        request.time: "time",
+        request.id: "id",
+    }
+    roles = {name: role for name, role in by_column.items() if name is not None}
+    roles |= dict.fromkeys(request.exclude, "excluded")
+    return roles | dict.fromkeys(request.ranking, "ranking")

@@ -1,4 +1,7 @@
-"""CSV and Parquet through DuckDB, streamed in blocks of rows: memory stays flat however long the file is."""
+"""CSV and Parquet through DuckDB, streamed in blocks of rows, by the roles of their columns.
+
+Memory stays flat however long the file is.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
@@ -18,15 +23,144 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.records.cells import MAX_CELL
+from pairmark.models.records.inference import is_id_name
 from pairmark.schemas.datasets import DatasetRequest
-from pairmark.service.datasets.columns import Columns
-from pairmark.service.datasets.limits import FileLimits
-from pairmark.service.datasets.rankings import RankingColumn
-from pairmark.service.datasets.writer import MAX_NAME, Block, name_list
+from pairmark.service.datasets.confined import FileLimits
+from pairmark.service.datasets.writer import MAX_NAME, Block, RankingColumn, name_list
 from pairmark.service.errors import InvalidInput, PairmarkError, StorageFailed, TooLarge
 
 if TYPE_CHECKING:
     import duckdb
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roles:
+    """Column numbers by role; `features` is every column without another role, `texts` those of a field of `Block`,
+    `index` the unnamed index of a data frame."""
+
+    names: list[str]
+    features: list[int]
+    texts: dict[str, int]
+    ranking: list[int]
+    index: set[int]
+    warnings: list[str]
+
+
+class Columns:
+    """A header's columns.
+
+    Parameters
+    ----------
+    header : names as the file has them. Repeated ones become ``name``, ``name.1``, ... and empty ones
+        ``unnamed.N`` (N from 0), so that every column can be spoken of.
+    index : names of columns that are the index of a data frame, no features unless they are named.
+    """
+
+    def __init__(self, header: list[str], index: Collection[str] = ()) -> None:
+        self._index = index
+        self.titles = [name.strip() for name in header]
+        self.warnings: list[str] = []
+        names_in_use = {name for name in self.titles if name}
+        occurrences: Counter[str] = Counter()
+        self.names: list[str] = []
+        for number, name in enumerate(self.titles):
+            if len(name) > MAX_NAME or "\x00" in name:
+                raise InvalidInput(
+                    f"the name of column {number + 1} is not plain text of at most {MAX_NAME} characters"
+                )
+            if not name:
+                self.names.append(_free(f"unnamed.{number}", names_in_use))
+                continue
+            self.names.append(
+                name if not occurrences[name] else _free(f"{name}.{occurrences[name]}", names_in_use)
+            )
+            occurrences[name] += 1
+        # Names in a request are many, too.
+        self._by_title: defaultdict[str, list[int]] = defaultdict(list)
+        for number, name in enumerate(self.titles):
+            self._by_title[name].append(number)
+        self._by_name = {name: [number] for number, name in enumerate(self.names)}
+        self.repeated = {name for name, count in occurrences.items() if count > 1}
+        if self.repeated:
+            self.warnings.append(
+                f"column names repeat, so later ones were numbered (as in {sorted(self.repeated)[0]!r} -> "
+                f"{sorted(self.repeated)[0] + '.1'!r}): {name_list(sorted(self.repeated))}"
+            )
+
+    def roles(self, request: DatasetRequest) -> Roles:
+        """The columns by role; `InvalidInput` when a named one is not there, is ambiguous, or has two roles."""
+        texts = {
+            f"{role}s": self._single(name, request.label_role if role == "label" else role)
+            for role in ("label", "group", "time", "id")
+            if (name := getattr(request, role)) is not None
+        }
+        ranking = [self._single(name, "ranking") for name in request.ranking]
+        excluded = {number for name in dict.fromkeys(request.exclude) for number in self._all(name)}
+        role_columns = [*texts.values(), *ranking]
+        # A group or an id may well be the label too; a ranking is only a ranking.
+        uses = Counter(role_columns)
+        for number in ranking:
+            if uses[number] > 1:
+                raise InvalidInput(
+                    f"column {self.names[number]!r} has two roles, ranking among them", field="ranking"
+                )
+        for number in role_columns:
+            if number in excluded:
+                raise InvalidInput(
+                    f"column {self.names[number]!r} is both used and excluded", field="exclude"
+                )
+        of_frame = set(self._index) - (request.columns or {}).keys()
+        index = {n for n, title in enumerate(self.titles) if title in of_frame} - {*excluded, *role_columns}
+        excluded |= index
+        features = [n for n in range(len(self.names)) if n not in excluded and n not in role_columns]
+        warnings = list(self.warnings)
+        if index:
+            warnings.append(
+                f"left out, as the index of the data frame: {name_list([self.names[n] for n in sorted(index)])}"
+            )
+        nameless = [self.names[n] for n in features if not self.titles[n]]
+        if nameless:
+            warnings.append(
+                f"columns without a name are used as features: {name_list(nameless)}; exclude them if they number rows"
+            )
+        return Roles(
+            names=self.names,
+            features=features,
+            texts=texts,
+            ranking=ranking,
+            index=index,
+            warnings=warnings,
+        )
+
+    def _single(self, name: str, field: str) -> int:
+        numbers = self._all(name, field)
+        if len(numbers) > 1:
+            raise InvalidInput(
+                f"{field} {name!r} names {len(numbers)} columns (the name repeats); rename them in the file, or "
+                f"name one of {name_list([self.names[number] for number in numbers])}",
+                field=field,
+            )
+        return numbers[0]
+
+    def _all(self, name: str, field: str = "exclude") -> list[int]:
+        title = name.strip()
+        numbers = self._by_title.get(title) or self._by_name.get(title)
+        if not numbers:
+            folded = title.casefold()
+            meant = [f"; did you mean {each!r}?" for each in self.names if each.casefold() == folded]
+            raise InvalidInput(
+                f"{field}: there is no column {name[:100]!r}; the file has {name_list(self.names)}{''.join(meant[:1])}",
+                field=field,
+            )
+        return numbers
+
+
+def _free(name: str, names_in_use: set[str]) -> str:
+    free, number = name, 1
+    while free in names_in_use:
+        free, number = f"{name}.{number}", number + 1
+    names_in_use.add(free)
+    return free
 
 
 CHUNK = 1 << 20
@@ -540,3 +674,195 @@ def raise_if_full(error: Exception, limits: FileLimits) -> None:
         raise limits.exceeded(
             "memory_bytes", "reading the file needs too much memory", "bytes of memory", ": send it as npz"
         ) from error
+
+
+ROWS = 20_000
+"""Rows that are looked at."""
+COUNTED = 100
+"""Columns of a table up to which different values are counted; of more they are estimated, a few per cent off."""
+PROFILED = 1_000
+"""Columns that are looked at one by one; further ones are taken for features."""
+_AT_ONCE = 100
+_EXAMPLES = 3
+_MOSTLY = 0.5
+"""Share of numbers from which on a column's other cells look like mistakes."""
+_LOOKED_AT = 200
+"""Characters of a value that are looked at."""
+_LABEL = re.compile(
+    r"(label|class|target|y|who|person|people|identity|subject|user|customer|client|employee|patient|member|name|species|"
+    r"category)([ _.-]?(id|name))?",
+    re.I,
+)
+_ID = re.compile(r"row|index|file(_?name)?|path|unnamed\.\d+|__index_level_\d+__|", re.I)
+_DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?(Z|[+-][0-9:]+)?"
+"""A date, perhaps with a time, in ISO 8601."""
+_DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+")
+_RANKING = re.compile(r"[^>=]+([>=][^>=]+)*>[^>]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of a table.
+
+    Attributes
+    ----------
+    kind : ``number``, ``text`` (whatever is no number) or ``vector`` (a list of numbers in each row).
+    distinct, empty, numbers, rows : of the rows that were looked at.
+    examples : its first values, as text.
+    whole, ranked, dated : whether every value is a whole number, most are a ranking such as ``b>a>c`` (one label is a
+        ranking, too), or every one is an ISO 8601 date.
+    """
+
+    name: str
+    kind: str
+    distinct: int
+    empty: int
+    numbers: int
+    rows: int
+    examples: tuple[str, ...]
+    whole: bool
+    ranked: bool
+    dated: bool
+
+    @property
+    def repeats(self) -> bool:
+        """Whether values come again, as those of identities and classes do."""
+        return 1 < self.distinct < self.rows - self.empty
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it holds other than numbers, and not only numbers with some mistakes or decimal commas."""
+        commas = [_DECIMAL_COMMA.fullmatch(example) for example in self.examples]
+        mistaken = self.numbers >= _MOSTLY * (self.rows - self.empty) or all(commas)
+        is_list = all(map(LIST.match, self.examples))
+        return self.kind == "text" and not mistaken and not is_list
+
+
+def profiled(file: TableFile, numbers: Sequence[int] | None = None) -> list[Column]:
+    """Columns of a file, at most `PROFILED` of them; default: of all."""
+    looked_at = (range(len(file.cells)) if numbers is None else numbers)[:PROFILED]
+    parts = (looked_at[start : start + _AT_ONCE] for start in range(0, len(looked_at), _AT_ONCE))
+    profiles = [column for part in parts for column in _columns(file, part)]
+    kinds = [kind_of(file.types[n]) if file.types else None for n in looked_at]
+    return [_typed(column, kind) for column, kind in zip(profiles, kinds, strict=True)]
+
+
+def text_features(file: TableFile, request: DatasetRequest) -> list[str]:
+    """Columns without a role that hold other than numbers; `InvalidInput` as by `Columns.roles`."""
+    features = file.columns.roles(request).features[:PROFILED]
+    return [column.name for column in profiled(file, _not_all_numbers(file, features)) if column.is_text]
+
+
+def _not_all_numbers(file: TableFile, numbers: Sequence[int]) -> list[int]:
+    """The columns that are worth a profile, which costs five times as much as this."""
+    if file.types or not numbers:
+        return [n for n in numbers if kind_of(file.types[n]) == "text"]
+    cells = ", ".join(f"TRY_CAST({file.cells[n]} AS DOUBLE) IS NOT NULL AS v{n}" for n in numbers)
+    selection = ", ".join(f"bool_and(v{n})" for n in numbers)
+    flags = file.query(f"SELECT {selection} FROM (SELECT {cells} FROM {file.source} LIMIT {ROWS})").fetchone()
+    return [n for n, flag in zip(numbers, flags or (), strict=True) if flag is False]
+
+
+def _typed(column: Column, kind: str | None) -> Column:
+    """A column whose type says what it holds, whatever its first values look like."""
+    if kind is None or kind == column.kind:
+        return column
+    return replace(column, kind=kind, numbers=0) if kind == "text" else replace(column, kind=kind)
+
+
+def _columns(file: TableFile, numbers: Sequence[int]) -> list[Column]:
+    # An empty cell is NULL in CSV and may be '' in Parquet.
+    inner = ", ".join(
+        f"left(nullif(trim(CAST({file.cells[number]} AS VARCHAR)), ''), {_LOOKED_AT}) AS v{number}"
+        for number in numbers
+    )
+    distinct_of = "approx_count_distinct({0})"
+    if len(file.cells) <= COUNTED:
+        # Hashes, so that long texts take no memory.
+        distinct_of = "count(DISTINCT CASE WHEN {0} IS NOT NULL THEN hash({0}) END)"
+    selection = "count(*)"
+    for number in numbers:
+        value = f"v{number}"
+        selection += (
+            f", count({value}), {distinct_of.format(value)}, count(TRY_CAST({value} AS DOUBLE)), "
+            f"coalesce(bool_and(regexp_full_match({value}, '-?[0-9]+([.]0+)?')), false), "
+            f"2 * count_if(contains({value}, '>')) > count({value}), "
+            f"coalesce(bool_and(regexp_full_match({value}, '{_DATE}')), false), "
+            # FILTER would take memory for all columns once for each.
+            f"arg_min({value}, n, {_EXAMPLES})"
+        )
+    numbered = f"SELECT row_number() OVER () AS n, {inner} FROM {file.source} LIMIT {ROWS}"
+    row = file.query(f"SELECT {selection} FROM ({numbered})").fetchone()
+    assert row is not None
+    rows, counts, profiles = int(row[0]), row[1:], []
+    for at, number in enumerate(numbers):
+        present, distinct, numeric, whole, ranked, dated, examples = counts[7 * at : 7 * at + 7]
+        texts = tuple(str(example)[:50] for example in examples or ())
+        profiles.append(
+            Column(
+                name=file.columns.names[number],
+                kind="number" if present and numeric == present else "text",
+                # That an estimate is no more than there are rows is known.
+                distinct=min(int(distinct), int(present)),
+                empty=rows - int(present),
+                numbers=int(numeric),
+                rows=rows,
+                examples=texts,
+                whole=bool(whole),
+                dated=bool(dated),
+                ranked=bool(ranked) and all(_RANKING.fullmatch(text) for text in texts if ">" in text),
+            )
+        )
+    return profiles
+
+
+def inferred(columns: list[Column], request: DatasetRequest) -> DatasetRequest:
+    """The request with the roles that it does not name: label or ranking, time and row ids; other ids are left out."""
+    request_columns = {
+        request.label,
+        request.group,
+        request.id,
+        request.time,
+        *request.ranking,
+        *request.exclude,
+    }
+    free = {column.name: column for column in columns if column.name not in request_columns}
+    changes: dict[str, Any] = {}
+    if not request.label and not request.ranking and not request.unlabelled:
+        ranked = [column.name for column in free.values() if column.ranked]
+        label = _label(list(free.values()))
+        if len(ranked) == 1:
+            changes["ranking"] = ranked
+        elif label is not None:
+            changes["label"] = label
+    role_columns = {changes.get("label"), *changes.get("ranking", [])}
+    dates = [column.name for column in free.values() if column.name not in role_columns and column.dated]
+    if not request.time and len(dates) == 1:
+        changes["time"] = dates[0]
+        role_columns.add(dates[0])
+    ids = [column.name for column in free.values() if column.name not in role_columns and _is_id(column)]
+    if not request.id and len(ids) == 1:
+        changes["id"] = ids[0]
+        role_columns.add(ids[0])
+    further_ids = [
+        column.name for column in free.values() if column.name not in role_columns and _is_id(column)
+    ]
+    changes["exclude"] = [*request.exclude, *further_ids]
+    return request.model_copy(update=changes)
+
+
+def _label(columns: list[Column]) -> str | None:
+    """The column that probably names the identity or class; None where several or none could."""
+    able = [column for column in columns if column.repeats and (column.kind == "text" or column.whole)]
+    label_columns = [column.name for column in able if _LABEL.fullmatch(column.name)]
+    if label_columns:
+        return label_columns[0]
+    texts = [column.name for column in able if column.kind == "text"]
+    return texts[0] if len(texts) == 1 else None
+
+
+def _is_id(column: Column) -> bool:
+    """Whether a column only identifies rows."""
+    unique = column.distinct >= 0.9 * (column.rows - column.empty)
+    is_named_so = is_id_name(column.name) or bool(_ID.fullmatch(column.name))
+    return unique and is_named_so and (column.kind == "text" or column.whole)

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,6 +20,7 @@ from scipy.sparse import csr_array
 
 from pairmark.models.core.inputs import label_of, row_of_unranked
 from pairmark.models.records.schema import Records, Schema
+from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.datasets.data import (
     FACTS,
     FACTS_VERSION,
@@ -27,9 +29,7 @@ from pairmark.service.datasets.data import (
     write_pairs,
     write_strings,
 )
-from pairmark.service.datasets.limits import FileLimits
-from pairmark.service.datasets.times import read_times
-from pairmark.service.errors import InvalidInput
+from pairmark.service.errors import InvalidInput, TooLarge
 
 MAX_NAME = 1_000
 MAX_RANKED = 1_000
@@ -436,3 +436,97 @@ def _order(names: Iterable[str]) -> Any:
     if not all(math.isfinite(number) for number in numbers.values()):
         return None
     return lambda name: (numbers[name], name)
+
+
+class RankingColumn:
+    """A column of rankings; ``texts`` are its distinct ones, and `labels` their labels, sorted."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._parsed = {text: _parse(text) for text in texts}
+        if all(parsed is None or len(parsed) == 1 for parsed in self._parsed.values()):
+            raise InvalidInput(
+                f"the ranking column orders fewer than two labels, as in {(*texts, '')[0][:60]!r}; expected labels "
+                "best first with > between them (= where they tie), such as b>a>c",
+                field="ranking",
+            )
+        self.labels = sorted({label for parsed in self._parsed.values() if parsed for label in parsed})
+        if len(self.labels) > MAX_RANKED:
+            raise TooLarge(f"the rankings order {len(self.labels)} labels; at most {MAX_RANKED} are taken")
+        at = {label: number for number, label in enumerate(self.labels)}
+        self._rows: dict[str, NDArray[np.float64]] = {}
+        for text, parsed in self._parsed.items():
+            row = np.full(len(self.labels), np.nan)
+            for label, position in (parsed or {}).items():
+                row[at[label]] = position
+            self._rows[text] = row
+
+    def positions(self, values: Sequence[Any], first_row: int) -> NDArray[np.float64]:
+        """(rows, labels) 0-based positions, NaN = absent; `InvalidInput` names the first row without a ranking."""
+        out = np.empty((len(values), len(self.labels)))
+        for offset, value in enumerate(values):
+            if value is None or self._parsed[str(value)] is None:
+                raise InvalidInput(
+                    f"row {first_row + offset + 1}: {'' if value is None else str(value)[:100]!r} is not a ranking; "
+                    "expected labels, each once, best first, such as b>a>c or b>a=c",
+                    row=first_row + offset + 1,
+                    field="ranking",
+                )
+            out[offset] = self._rows[str(value)]
+        return out
+
+
+def _parse(text: str) -> dict[str, int] | None:
+    positions: dict[str, int] = {}
+    for position, tied in enumerate(text.split(">")):
+        for part in tied.split("="):
+            label = part.strip()
+            if not label or label in positions or len(label) > MAX_NAME:
+                return None
+            positions[label] = position
+    return positions
+
+
+DAYS = "days"
+_DAY_S = 86_400.0
+
+
+def read_times(values: Sequence[Any]) -> tuple[NDArray[np.float64], str]:
+    """(n,) times, NaN where a cell is empty, and their unit: days, or empty for numbers as the file has them.
+
+    `InvalidInput` names the first that is no number or date, or of another kind than the first.
+    """
+    texts = ["" if value is None else str(value).strip() for value in values]
+    told = [row for row, text in enumerate(texts) if text and text.lower() != "nan"]
+    is_date = bool(told) and _number(texts[told[0]]) is None
+    times = np.full(len(texts), np.nan)
+    for row in told:
+        time = (_days if is_date else _number)(texts[row])
+        if time is None:
+            expected = "a date such as 2026-01-31 or 2026-01-31T12:00" if is_date else "a finite number"
+            raise InvalidInput(
+                f"row {row + 1}: the time is {texts[row][:50]!r}; expected {expected}",
+                field="time",
+                row=row + 1,
+            )
+        times[row] = time
+    return times, DAYS if is_date else ""
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _days(text: str) -> float | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    try:
+        return moment.timestamp() / _DAY_S
+    except (OverflowError, ValueError):
+        return None

@@ -23,8 +23,7 @@ from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import Fenced, NotReady, OutOfMemory, PairmarkError, TrainingFailed
-from pairmark.service.jobs.claims import Claim
-from pairmark.service.jobs.queue import JobQueue
+from pairmark.service.jobs.queue import Claim, JobQueue
 from pairmark.service.logs import configure_logging
 from pairmark.service.processes import die_with_parent
 from pairmark.service.settings import Settings

@@ -6,13 +6,14 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from pydantic import BaseModel
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from pairmark.schemas.jobs import JobEventOut, JobOut, JobPage, JobState, WorkerOut
+from pairmark.schemas.jobs import EvaluationRequest, JobEventOut, JobOut, JobPage, JobState, Task, WorkerOut
 from pairmark.service.audit.actor import current_actor
 from pairmark.service.audit.log import record, recovered
 from pairmark.service.db import Database
@@ -26,12 +27,82 @@ from pairmark.service.errors import (
     UnknownJob,
 )
 from pairmark.service.jobs import repository
-from pairmark.service.jobs.claims import Claim, Lease, NewJob, Once
 from pairmark.service.names import EVERY_NAME, VisibleNames, tenant_of
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.settings import Settings
 from pairmark.service.shares import current_owner, note_limit
 from pairmark.service.tables import JobAttempt, JobRow, WorkerRow
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewJob:
+    """What to queue.
+
+    Attributes
+    ----------
+    dataset, unlabelled : `name:version`, with their ids.
+    params : checked; for galleries, the body of the request.
+    message : what its owner should know before it runs.
+    """
+
+    task: Task = "training"
+    gallery: str | None = None
+    learner: str
+    dataset_id: str
+    dataset: str
+    unlabelled_id: str | None = None
+    unlabelled: str | None = None
+    model: str
+    params: dict[str, Any]
+    evaluation: dict[str, Any] = field(default_factory=dict)
+    promote: str | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Once:
+    """An idempotency key, and the digest of the request that it came with."""
+
+    key: str
+    request_sha256: str
+
+
+class Claim(BaseModel, frozen=True):
+    """The right to work on a job: every write names the attempt, and a superseded attempt is refused.
+
+    Attributes
+    ----------
+    attempt : counts up with every claim, and fences writes.
+    params, evaluation : validated when the job was submitted.
+    created_at : seconds since the epoch.
+    task, gallery : what is to be done, and with which gallery.
+    trace_id : of the W3C trace that the submission belonged to.
+    """
+
+    job_id: str
+    attempt: int
+    worker: str
+    learner: str
+    dataset_id: str
+    dataset: str
+    unlabelled_id: str | None
+    model: str
+    params: dict[str, Any]
+    evaluation: EvaluationRequest
+    promote: str | None
+    created_at: float
+    task: Task = "training"
+    gallery: str | None = None
+    trace_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease:
+    """How a claim stands: still held, and whether somebody asked to cancel it."""
+
+    valid: bool
+    cancel_requested: bool
+
 
 T = TypeVar("T")
 _COMMIT_RETRY_S = 60.0

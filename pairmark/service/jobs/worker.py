@@ -21,8 +21,7 @@ from pairmark.service.blobs import collect, open_blobs
 from pairmark.service.db import open_database
 from pairmark.service.errors import Fenced, JobTimeout, PairmarkError, TrainingFailed, TrainingKilled
 from pairmark.service.jobs.child import memory_in_use, memory_limit, out_of_memory
-from pairmark.service.jobs.claims import Claim
-from pairmark.service.jobs.queue import JobQueue
+from pairmark.service.jobs.queue import Claim, JobQueue
 from pairmark.service.processes import child_environment
 from pairmark.service.settings import Settings
 

@@ -10,7 +10,7 @@ from typing import Any
 from pairmark.models.records.linking.engine import Linking
 from pairmark.models.records.linking.mixture import NeedsJudgements
 from pairmark.schemas.links import FalseLinks, LinkBlocking, LinkSummary
-from pairmark.service.datasets.limits import FileLimits
+from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.errors import InvalidInput
 from pairmark.service.links.tables import read_tables
 from pairmark.service.settings import Settings

@@ -21,8 +21,7 @@ from pairmark.service.blobs import Blobs, delete_unused
 from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, UnknownLinks
-from pairmark.service.jobs.claims import NewJob
-from pairmark.service.jobs.queue import JobQueue
+from pairmark.service.jobs.queue import JobQueue, NewJob
 from pairmark.service.links import repository
 from pairmark.service.links.linking import read_links
 from pairmark.service.names import VisibleNames, tenant_of

@@ -32,7 +32,7 @@ from pairmark.models.records.schema import RESERVED, RecordError, Schema, is_pla
 from pairmark.models.registry import schema_of_model
 from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE, FLOAT32_MAX
 from pairmark.schemas.scoring import AskingBody, PairsFields
-from pairmark.service.datasets.limits import UNREADABLE_HEAD, checked_members, damage_refused
+from pairmark.service.datasets.confined import UNREADABLE_HEAD, checked_members, damage_refused
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.metrics import UNKNOWN_COLUMNS
 

@@ -31,9 +31,16 @@ from pairmark.service.keys.keys import (
     session_hash,
 )
 from pairmark.service.keys.repository import any_key
-from pairmark.service.names import EVERY_NAME, VisibleNames, beside, check_prefix
+from pairmark.service.names import (
+    EVERY_NAME,
+    PRODUCTION,
+    VisibleNames,
+    beside,
+    check_prefix,
+    name_of,
+    split_ref,
+)
 from pairmark.service.runtime import repository
-from pairmark.service.store.refs import PRODUCTION, name_of, split_ref
 
 log = logging.getLogger(__name__)
 

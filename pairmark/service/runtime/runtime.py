@@ -27,21 +27,19 @@ from pairmark.service.errors import (
     UnknownModel,
     UnsupportedRate,
 )
-from pairmark.service.names import EVERY_NAME, VisibleNames
+from pairmark.service.names import EVERY_NAME, PRODUCTION, VisibleNames, split_ref
 from pairmark.service.places import Places, RequestWork
 from pairmark.service.runtime.catalogue import Catalogue, CatalogueView, VersionEntry
 from pairmark.service.runtime.inputs import InputChecks
-from pairmark.service.runtime.loaded import LoadedVersions
 from pairmark.service.runtime.points import (
     LoadedCalibration,
     OperatingPoints,
     PointRequest,
     ServedPoint,
 )
-from pairmark.service.runtime.versions import LoadedVersion
+from pairmark.service.runtime.versions import LoadedVersion, LoadedVersions
 from pairmark.service.settings import Settings
 from pairmark.service.store.calibrations import SubjectClass, unknown_calibration, weights_of
-from pairmark.service.store.refs import PRODUCTION, split_ref
 from pairmark.service.store.store import ModelStore
 
 CONFIDENCE = 0.95

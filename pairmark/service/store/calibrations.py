@@ -1,10 +1,11 @@
-"""Calibrations: of a version on another dataset, and of scores made elsewhere."""
+"""Calibrations: of a version on another dataset, of subjects of several samples, and of scores made elsewhere."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,24 +16,29 @@ from sqlalchemy.exc import IntegrityError
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.inputs import CheckedRows, LackedCells
 from pairmark.models.calibration.likelihood_ratios import MAX_SYSTEMS, SystemWeights, halves
-from pairmark.models.calibration.operating_point import InsufficientCalibrationData
+from pairmark.models.core.arrays import Float32, Int64
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
+from pairmark.models.core.base import SCORE_BLOCK
 from pairmark.models.core.inputs import checked_same, label_of, like_labels, refuse_placeholders
 from pairmark.models.core.scores import SampleSets
-from pairmark.models.evaluation.pairs import FPR_TARGETS, pair_report, rates_at
+from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.pairs.samples import refuse_collapsed
 from pairmark.models.pairs.sampling import SubjectPairs, TooFewSamples, subject_pairs
-from pairmark.models.pairs.splits import HeldOutPairs
-from pairmark.models.registry import spec_of
+from pairmark.models.pairs.splits import (
+    HeldOutPairs,
+    ListedUnits,
+    held_out_pairs,
+    joined_groups,
+    listed_units,
+    resolve_protocol,
+)
+from pairmark.models.records.schema import Records, Schema
+from pairmark.models.registry import schema_of_model, spec_of
 from pairmark.schemas.jobs import GroupRole, ListOrigin, Protocol
 from pairmark.schemas.models import (
     CalibrationDetail,
     CalibrationOut,
     CalibrationPage,
-    EvaluationOut,
-    OverlapOut,
-    RocOut,
-    SeenOperatingPoint,
 )
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
@@ -50,19 +56,18 @@ from pairmark.service.errors import (
     UnsupportedRate,
     refusals,
 )
-from pairmark.service.heldout.pairs import rows_for, score_subject_pairs, split_codes, whole_dataset
-from pairmark.service.heldout.report import (
-    overlap_with,
-    rates_by_group,
-    read_calibration_rows,
-    read_trained_on,
-    without_groups,
-)
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenant_of
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.store import repository
-from pairmark.service.store.registering import NewCalibration
-from pairmark.service.store.versions import VersionStore, calibration_out, imported_as
+from pairmark.service.store.repository import NewCalibration
+from pairmark.service.store.versions import (
+    VersionStore,
+    calibration_out,
+    imported_as,
+    overlap_with,
+    read_calibration_rows,
+    read_trained_on,
+)
 from pairmark.service.tables import CalibrationRow, ModelVersion
 
 KIND = "calibration"
@@ -718,119 +723,303 @@ def refusal(subjects: SubjectClass, detail: str, **facts: Any) -> UnsupportedRat
     )
 
 
-MANY_UNLIKE = 0.05
-"""A larger share of rows unlike the calibration's is warned of."""
+MAX_GROUPS = 100
 
 
-class Evaluations:
-    """Reports on data that came later."""
+def without_groups(data: LabelledData, role: GroupRole) -> LabelledData:
+    """The data as it is split and paired: populations play no part in that.
 
-    def __init__(self, versions: VersionStore, calibrations: Calibrations) -> None:
-        self._versions = versions
-        self._calibrations = calibrations
-
-    def evaluate(
-        self,
-        name: str,
-        version: int,
-        dataset: str,
-        *,
-        protocol: Protocol = "auto",
-        n_pairs: int | None = None,
-        random_state: int = 0,
-        groups: GroupRole = "together",
-    ) -> EvaluationOut:
-        """Score held-out pairs of a dataset and report on them; nothing is stored. Data that the version was trained on
-        is not refused, but counted and warned of: the figures are then too good."""
-        row, data = self._calibrations.version_and_data(name, version, dataset)
-        scores, pairs, X = self._calibrations.score_dataset(
-            row,
-            name,
-            without_groups(data, groups),
-            protocol=self._calibrations.protocol_of(row, protocol),
-            n_pairs=n_pairs,
-            random_state=random_state,
+    Raises
+    ------
+    InvalidInput
+        When populations are to be compared and there are none, or too many.
+    """
+    if role == "together":
+        return data
+    if data.groups is None:
+        raise InvalidInput(
+            f"dataset {data.name}:{data.version} has no groups to compare: upload it with `group`",
+            field="groups",
         )
-        same, units, resolved = pairs.same, pairs.units, pairs.protocol
-        with refusals(f"dataset {data.name}:{data.version}", field="dataset"):
-            report = pair_report(scores, same, units, protocol=resolved, random_state=random_state)
-        by_group = None
-        calibration = None if row.calibration_id is None else self._calibrations.load(row.calibration_id)[0]
-        if groups == "compare" and calibration is not None:
-            by_group = rates_by_group(calibration, scores, pairs, data)
-        flags, inputs, unlike_words = None, None, []
-        if calibration is not None and calibration.inputs is not None:
-            flags = calibration.inputs.flags(X)
-            seen = np.unique([pairs.left, pairs.right])
-            inputs = {"rows": int(seen.size), "unlike": int(flags[seen].sum())}
-            if inputs["unlike"] > MANY_UNLIKE * inputs["rows"]:
-                unlike_words = [
-                    f"{inputs['unlike']} of {inputs['rows']} rows are unlike those of the calibration, so their pairs "
-                    "never match: check units and preprocessing, or calibrate on rows like these"
-                ]
-        overlap = OverlapOut(rows=0, identities=0)
-        if row.report is not None:
-            overlap = overlap_with(read_trained_on(self._versions.blobs.folder(row.report)), data)
-        return EvaluationOut(
-            model=name,
-            version=version,
-            dataset=f"{data.name}:{data.version}",
-            dataset_sha256=data.sha256,
-            protocol=resolved,
-            metrics=report.metrics,
-            roc=RocOut.model_validate({**report.roc(), "groups": by_group}),
-            operating_points=self._operating_points(row, scores, pairs, flags),
-            overlap=overlap,
-            inputs=inputs,
-            warnings=_warnings(overlap, resolved) + unlike_words + (by_group["warnings"] if by_group else []),
+    if len(data.group_names) > MAX_GROUPS:
+        raise InvalidInput(
+            f"dataset {data.name}:{data.version} has {len(data.group_names)} groups; at most {MAX_GROUPS} are compared",
+            field="groups",
         )
+    return replace(data, groups=None, group_names=())
 
-    def _operating_points(
-        self,
-        row: ModelVersion,
-        scores: NDArray[np.float32],
-        pairs: HeldOutPairs,
-        flags: NDArray[np.bool_] | None,
-    ) -> list[SeenOperatingPoint]:
-        """The version's own operating points, and what their thresholds do on these pairs; ``flags`` : which rows are
-        unlike those of the calibration, so that their pairs never match."""
-        if row.calibration_id is None:
-            return []
-        calibration, _ = self._calibrations.load(row.calibration_id)
-        if flags is not None:
-            scores = np.where(flags[pairs.left] | flags[pairs.right], np.finfo(np.float32).min, scores)
-        points = []
-        for fpr in sorted(FPR_TARGETS, reverse=True):
-            try:
-                point = calibration.operating_point(fpr)
-            except InsufficientCalibrationData as refusal:
-                points.append(
-                    SeenOperatingPoint(fpr=fpr, calibration_id=row.calibration_id, refused=str(refusal))
-                )
-                continue
-            seen_fpr, seen_tpr = rates_at(
-                scores, pairs.same, point.threshold, units=pairs.units, protocol=pairs.protocol
+
+def split_codes(data: LabelledData, protocol: str) -> tuple[Int64, str]:
+    """What a split keeps together, one code per row, and the resolved protocol.
+
+    Open-set: identities, those that share a group taken together. Closed-set: groups where there are some, else
+    the classes (whose rows may be separated).
+    """
+    assert data.y is not None
+    y = np.asarray(data.y)
+    resolved = resolve_protocol(protocol, len(data.identities))
+    if data.groups is None:
+        return y, resolved
+    if resolved == "closed-set":
+        return np.asarray(data.groups), resolved
+    n_identities, n_groups = len(data.identities), len(data.group_names)
+    _, group = joined_groups(n_identities + n_groups, y, n_identities + np.asarray(data.groups))
+    return group[y].astype(np.int64), resolved
+
+
+def pairs_among(
+    data: LabelledData, rows: Int64, *, protocol: str, n_pairs: int, random_state: int
+) -> HeldOutPairs:
+    """Pairs among some rows of a dataset with identities.
+
+    Rows of one group are dependent. In closed-set use one row of each group is therefore drawn to stand for it; in
+    open-set use identities that share a group are one unit.
+
+    Raises
+    ------
+    ValueError
+        When there are too few identities among the rows.
+    """
+    assert data.y is not None
+    if data.groups is not None and protocol == "closed-set":
+        rows = _one_of_each(np.asarray(data.groups)[rows], rows, random_state)
+    y = np.asarray(data.y)[rows]
+    if data.groups is None or protocol == "closed-set":
+        pairs = held_out_pairs(y, protocol=protocol, n_pairs=n_pairs, random_state=random_state)
+        same, usable = pairs.same, np.ones(len(pairs), dtype=np.bool_)
+    else:
+        entities = split_codes(data, protocol)[0][rows]
+        pairs = held_out_pairs(entities, protocol=protocol, n_pairs=n_pairs, random_state=random_state)
+        same = y[pairs.left] == y[pairs.right]
+        # Two people of one group are neither the same nor independently different.
+        usable = same | ~pairs.same
+    return replace(
+        pairs,
+        left=rows[pairs.left][usable],
+        right=rows[pairs.right][usable],
+        same=same[usable],
+        units=pairs.units[usable],
+    )
+
+
+def listed_pairs(
+    data: LabelledData,
+    numbers: Int64,
+    units: ListedUnits,
+    *,
+    n_pairs: int,
+    random_state: int,
+    listing: ListOrigin | None = None,
+) -> HeldOutPairs:
+    """Some pairs of a dataset's own list; beyond ``n_pairs`` a sample that is drawn by pairs of people, whatever they
+    have, or of a population's sample by rows.
+
+    Parameters
+    ----------
+    numbers : which pairs of the list; of a list with a sample, pairs of that sample.
+    units : units of the whole list.
+    listing : how the list came about; None: unknown, unless it is all pairs.
+    """
+    assert data.pairs is not None
+    population = data.pairs.population
+    origin = listing if listing in ("random-people", "random-rows") else None
+    if numbers.size > n_pairs:
+        rng = np.random.default_rng(random_state)
+        order = rng.permutation(numbers.size)
+        if population is None:
+            if listing == "all" or (listing is None and _all_listed(data, numbers, units)):
+                origin = "random-people"
+            order = order[_by_turns(units.units[numbers[order]], rng)]
+        numbers = np.sort(numbers[order[:n_pairs]])
+    return HeldOutPairs(
+        left=np.asarray(data.pairs.left)[numbers],
+        right=np.asarray(data.pairs.right)[numbers],
+        same=np.asarray(data.pairs.same)[numbers],
+        units=units.units[numbers],
+        protocol=units.protocol,
+        units_assumed=units.assumed,
+        listing=origin,
+        blocks="components" if listing == "blocks" and population is None else None,
+        population=population,
+    )
+
+
+def _by_turns(units: Int64, rng: np.random.Generator) -> Int64:
+    """Rows in another order: a row of each two units, these at random, then a further row of those that have one."""
+    edges, edge = np.unique(np.sort(units, axis=1), axis=0, return_inverse=True)
+    edge = rng.permutation(len(edges))[edge.ravel()]
+    by_edge = np.argsort(edge, kind="stable")
+    starts = np.flatnonzero(np.diff(edge[by_edge], prepend=-1))
+    turn = np.arange(len(edge)) - np.repeat(starts, np.diff(starts, append=len(edge)))
+    return by_edge[np.argsort(turn, kind="stable")]
+
+
+def _all_listed(data: LabelledData, numbers: Int64, list_units: ListedUnits) -> bool:
+    """Whether every two units are listed, in open-set use as a pair that differs."""
+    assert data.pairs is not None
+    units = list_units.units[numbers]
+    if list_units.protocol == "open-set":
+        units = units[~np.asarray(data.pairs.same)[numbers]]
+    edges, m = np.unique(np.sort(units, axis=1), axis=0), np.unique(units).size
+    return bool(edges.shape[0] == m * (m - 1) // 2)
+
+
+def whole_dataset(
+    data: LabelledData,
+    *,
+    protocol: str,
+    n_pairs: int,
+    random_state: int,
+    listing: ListOrigin | None = None,
+) -> HeldOutPairs:
+    """Pairs of a dataset that is held out as a whole; ``listing`` as `listed_pairs` takes it.
+
+    Raises
+    ------
+    InvalidInput
+        When the dataset has neither identities nor a list of pairs, or too few of them.
+    """
+    try:
+        if data.pairs is not None:
+            units = units_of_list(data, protocol)
+            # What was chosen by looking calibrates nothing.
+            drawn = data.pairs.drawn_from if data.pairs.population else None
+            everything = np.flatnonzero(units.usable if drawn is None else np.asarray(drawn) > 0)
+            pairs = listed_pairs(
+                data, everything, units, n_pairs=n_pairs, random_state=random_state, listing=listing
             )
-            points.append(
-                SeenOperatingPoint(
-                    fpr=fpr,
-                    calibration_id=row.calibration_id,
-                    threshold=point.threshold,
-                    method=point.method,
-                    confidence=point.confidence,
-                    seen_fpr=seen_fpr,
-                    seen_tpr=seen_tpr,
-                )
+        elif data.y is not None:
+            resolved = resolve_protocol(protocol, len(data.identities))
+            everything = np.arange(len(data), dtype=np.int64)
+            pairs = pairs_among(
+                data, everything, protocol=resolved, n_pairs=n_pairs, random_state=random_state
             )
-        return points
+        else:
+            raise InvalidInput(
+                f"dataset {data.name}:{data.version} has neither a label column nor a list of pairs: upload it with "
+                "one",
+                field="dataset",
+            )
+    except ValueError as error:
+        raise InvalidInput(f"dataset {data.name}:{data.version}: {error}", field="dataset") from error
+    if pairs.same.all():
+        raise InvalidInput(f"dataset {data.name}:{data.version} gives no pair that differs", field="dataset")
+    return pairs
 
 
-def _warnings(overlap: OverlapOut, protocol: str) -> list[str]:
-    warnings: list[Any] = []
-    if overlap.rows:
-        warnings.append(f"{overlap.rows} rows were trained on: these figures are too good")
-    if overlap.identities and protocol == "open-set":
-        warnings.append(
-            f"{overlap.identities} identities were trained on: these figures do not tell how unseen ones fare"
+def units_of_list(data: LabelledData, protocol: str) -> ListedUnits:
+    """Sampling units of a dataset's list of pairs: by its label or group column, or units in the list itself.
+
+    Raises
+    ------
+    ValueError
+        When labels, units and pairs contradict each other.
+    """
+    assert data.pairs is not None
+    return listed_units(
+        np.asarray(data.pairs.left),
+        np.asarray(data.pairs.right),
+        np.asarray(data.pairs.same),
+        protocol=protocol,
+        labels=None if data.y is None else np.asarray(data.y),
+        groups=None if data.groups is None else np.asarray(data.groups),
+        units=data.pairs.units,
+    )
+
+
+def _one_of_each(groups: Int64, rows: Int64, random_state: int) -> Int64:
+    order = np.random.default_rng(random_state).permutation(rows.size)
+    first = np.unique(groups[order], return_index=True)[1]
+    return np.sort(rows[order[first]])
+
+
+_MIB = 1024 * 1024
+
+
+def taken_by(spec: LearnerSpec, X: Any, max_dense_bytes: int) -> Any:
+    """The points as the learner takes them: sparse ones are made dense for a learner that needs it.
+
+    Raises
+    ------
+    InvalidInput
+        When the dense form would exceed the bound.
+    """
+    if isinstance(X, np.ndarray) or spec.accepts_sparse:
+        return X
+    rows, width = X.shape
+    n_bytes = rows * width * 4
+    if n_bytes > max_dense_bytes:
+        raise InvalidInput(
+            f"{spec.kind} takes dense vectors, and {rows} of {width} features need {n_bytes // _MIB} MiB, beyond the "
+            f"bound of {max_dense_bytes // _MIB} MiB (PAIRMARK_MAX_DENSE_BYTES): choose a learner that takes "
+            "sparse input, use fewer features or rows, or raise the bound",
+            field="dataset",
         )
-    return warnings
+    return np.asarray(X.toarray(), dtype=np.float32)
+
+
+def score_subject_pairs(
+    estimator: Any, subjects: SampleSets, left: NDArray[np.int64], right: NDArray[np.int64], aggregation: str
+) -> Float32:
+    """Scores of pairs of subjects by their numbers, (n,) float32."""
+    numbers = np.unique(subjects.index)
+    place = np.searchsorted(numbers, subjects.index)
+    # Only the rows that were drawn are read, and prepared once for all pairs.
+    prepared = estimator._prepared_subjects(
+        SampleSets(rows=subjects.rows[numbers], index=place, counts=subjects.counts), aggregation
+    )
+    scores = np.empty(left.size, dtype=np.float32)
+    for start in range(0, left.size, SCORE_BLOCK):
+        part = slice(start, start + SCORE_BLOCK)
+        scores[part] = estimator._subject_score(
+            prepared.take(left[part]), prepared.take(right[part]), aggregation
+        )
+    return scores
+
+
+def rows_for(estimator: Any, spec: LearnerSpec, data: LabelledData, max_dense_bytes: int) -> Any:
+    """The dataset's rows for a fitted learner, or `InvalidInput`: its columns are not those that the model learned."""
+    schema = schema_of_model(estimator)
+    if schema is None and data.schema is None:
+        return taken_by(spec, data.X, max_dense_bytes)
+    if data.schema is None and spec.takes_records and int(estimator.n_features_in_) == data.n_features:
+        return data.X
+    cells = cells_for(schema, data)
+    encoder = getattr(estimator, "encoder_", None)
+    return cells if encoder is None else encoder.transform(cells)
+
+
+def cells_for(schema: Schema | None, data: LabelledData) -> Any:
+    """The dataset's records as a schema has them, or its vectors where there is none; else `InvalidInput`."""
+    name = f"dataset {data.name}:{data.version}"
+    if data.schema is None and schema is not None:
+        raise InvalidInput(
+            f"{name} holds vectors; the model takes records: {_column_names(schema)}", field="dataset"
+        )
+    if data.schema is not None and schema is None:
+        raise InvalidInput(f"{name} is a table of records; the model takes vectors", field="dataset")
+    if data.schema is None or schema is None:
+        return data.X
+    return _aligned(data.schema, np.asarray(data.X), schema, name)
+
+
+def _aligned(own_schema: Schema, cells: Records, schema: Schema, name: str) -> Records:
+    """The wanted columns in their order."""
+    there = {column.name: (at, column) for at, column in enumerate(own_schema.fields)}
+    order = []
+    for column in schema.fields:
+        at, own = there.get(column.name, (-1, None))
+        if own is None or own.type != column.type:
+            problem = "is missing" if own is None else f"is of type {own.type}"
+            raise InvalidInput(
+                f"{name}: column {column.name!r} {problem}; the model takes it as {column.type}: upload it with "
+                f'columns={{"{column.name}": "{column.type}"}}',
+                field="dataset",
+                column=column.name,
+            )
+        order.append(at)
+    return cells[:, order]
+
+
+def _column_names(schema: Schema | None) -> str:
+    return "" if schema is None else ", ".join(column.name for column in schema.fields[:20])

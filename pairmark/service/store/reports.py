@@ -1,35 +1,59 @@
-"""Reports about a version."""
+"""Reports about a version: on its own held-out pairs, and on data that came later."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.groups import differentials, group_rates
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.calibration.promises import askable
-from pairmark.models.evaluation.pairs import FPR_TARGETS
+from pairmark.models.evaluation.pairs import (
+    FPR_TARGETS,
+    pair_report,
+    rates_at,
+)
+from pairmark.models.pairs.splits import HeldOutPairs
+from pairmark.schemas.jobs import GroupRole, Protocol
 from pairmark.schemas.models import (
     ErrorsOut,
+    EvaluationOut,
     Evidence,
     HardPair,
     LeaderboardOut,
     ModelCard,
+    OverlapOut,
     PromisedRate,
     ReportOut,
     RocOut,
+    SeenOperatingPoint,
     VersionOut,
 )
-from pairmark.service.errors import InvalidInput, ModelNotCapable, UnsupportedRate
-from pairmark.service.heldout.report import (
-    KEPT,
-    ErrorKind,
-    hard_pairs,
+from pairmark.service.datasets.data import LabelledData
+from pairmark.service.errors import (
+    InvalidInput,
+    ModelNotCapable,
+    UnsupportedRate,
+    refusals,
+)
+from pairmark.service.store.calibrations import (
+    Calibrations,
+    without_groups,
+)
+from pairmark.service.store.versions import (
+    VersionStore,
+    overlap_with,
     read_arrays,
     read_evidence,
     read_roc,
+    read_trained_on,
 )
-from pairmark.service.store.calibrations import Calibrations
-from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import ModelVersion
 
 
@@ -108,6 +132,75 @@ def _limits(version: VersionOut, promises: list[PromisedRate], evidence: Evidenc
 
 def _enumeration(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+ErrorKind = Literal["false-match", "false-non-match"]
+
+KEPT = 200
+"""Hardest pairs of each kind that a report keeps."""
+_SIDES = {"false-match": "hardest_different", "false-non-match": "hardest_same"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardPairs:
+    """Pairs of one kind, hardest first.
+
+    Attributes
+    ----------
+    left, right : (n,) rows of the dataset, 0-based.
+    scores : (n,) descending for different pairs, ascending for same ones.
+    of : pairs of that kind that were scored.
+    """
+
+    left: NDArray[np.int64] = field(repr=False)
+    right: NDArray[np.int64] = field(repr=False)
+    scores: NDArray[np.float32] = field(repr=False)
+    of: int
+
+    def first(self, limit: int) -> list[dict[str, Any]]:
+        """The first so many, JSON-able."""
+        sides = (self.left, self.right, self.scores)
+        rows = zip(*(side[:limit].tolist() for side in sides), strict=True)
+        return [{"left": left, "right": right, "score": score} for left, right, score in rows]
+
+    def wrong_at(self, threshold: float, kind: ErrorKind) -> HardPairs:
+        """Those on the wrong side of a threshold."""
+        limit = np.float32(threshold)
+        wrong = self.scores > limit if kind == "false-match" else self.scores <= limit
+        return HardPairs(
+            left=self.left[wrong], right=self.right[wrong], scores=self.scores[wrong], of=self.of
+        )
+
+
+def error_arrays(pairs: HeldOutPairs, scores: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+    """The hardest pairs of both kinds, and how many there are of each, as arrays for a report."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for kind, name in _SIDES.items():
+        mine = np.flatnonzero(~pairs.same if kind == "false-match" else pairs.same)
+        hardest = -scores[mine] if kind == "false-match" else scores[mine]
+        order = mine[np.argsort(hardest, kind="stable")[:KEPT]]
+        arrays[f"{name}_rows"] = np.stack([pairs.left[order], pairs.right[order]], axis=1)
+        arrays[f"{name}_scores"] = scores[order]
+        arrays[f"{name}_of"] = np.array([mine.size])
+    return arrays
+
+
+def hard_pairs(arrays: Mapping[str, NDArray[Any]], kind: ErrorKind) -> HardPairs | None:
+    """The hardest pairs of a report's arrays; None where they were not kept."""
+    name = _SIDES[kind]
+    if f"{name}_rows" not in arrays:
+        return None
+    rows = np.asarray(arrays[f"{name}_rows"])
+    of = f"{name}_of"
+    if of not in arrays:
+        # Reports of before counted scores in bins.
+        of = "histogram_different" if kind == "false-match" else "histogram_same"
+    return HardPairs(
+        left=rows[:, 0],
+        right=rows[:, 1],
+        scores=np.asarray(arrays[f"{name}_scores"]),
+        of=int(arrays[of].sum()),
+    )
 
 
 CONFIDENCE = 0.95
@@ -225,3 +318,189 @@ def leaderboard_of(row: ModelVersion) -> LeaderboardOut | None:
     if board is None:
         return None
     return LeaderboardOut.model_validate({**board, "race": row.facts.get("race")})
+
+
+MANY_UNLIKE = 0.05
+"""A larger share of rows unlike the calibration's is warned of."""
+
+
+class Evaluations:
+    """Reports on data that came later."""
+
+    def __init__(self, versions: VersionStore, calibrations: Calibrations) -> None:
+        self._versions = versions
+        self._calibrations = calibrations
+
+    def evaluate(
+        self,
+        name: str,
+        version: int,
+        dataset: str,
+        *,
+        protocol: Protocol = "auto",
+        n_pairs: int | None = None,
+        random_state: int = 0,
+        groups: GroupRole = "together",
+    ) -> EvaluationOut:
+        """Score held-out pairs of a dataset and report on them; nothing is stored. Data that the version was trained on
+        is not refused, but counted and warned of: the figures are then too good."""
+        row, data = self._calibrations.version_and_data(name, version, dataset)
+        scores, pairs, X = self._calibrations.score_dataset(
+            row,
+            name,
+            without_groups(data, groups),
+            protocol=self._calibrations.protocol_of(row, protocol),
+            n_pairs=n_pairs,
+            random_state=random_state,
+        )
+        same, units, resolved = pairs.same, pairs.units, pairs.protocol
+        with refusals(f"dataset {data.name}:{data.version}", field="dataset"):
+            report = pair_report(scores, same, units, protocol=resolved, random_state=random_state)
+        by_group = None
+        calibration = None if row.calibration_id is None else self._calibrations.load(row.calibration_id)[0]
+        if groups == "compare" and calibration is not None:
+            by_group = rates_by_group(calibration, scores, pairs, data)
+        flags, inputs, unlike_words = None, None, []
+        if calibration is not None and calibration.inputs is not None:
+            flags = calibration.inputs.flags(X)
+            seen = np.unique([pairs.left, pairs.right])
+            inputs = {"rows": int(seen.size), "unlike": int(flags[seen].sum())}
+            if inputs["unlike"] > MANY_UNLIKE * inputs["rows"]:
+                unlike_words = [
+                    f"{inputs['unlike']} of {inputs['rows']} rows are unlike those of the calibration, so their pairs "
+                    "never match: check units and preprocessing, or calibrate on rows like these"
+                ]
+        overlap = OverlapOut(rows=0, identities=0)
+        if row.report is not None:
+            overlap = overlap_with(read_trained_on(self._versions.blobs.folder(row.report)), data)
+        return EvaluationOut(
+            model=name,
+            version=version,
+            dataset=f"{data.name}:{data.version}",
+            dataset_sha256=data.sha256,
+            protocol=resolved,
+            metrics=report.metrics,
+            roc=RocOut.model_validate({**report.roc(), "groups": by_group}),
+            operating_points=self._operating_points(row, scores, pairs, flags),
+            overlap=overlap,
+            inputs=inputs,
+            warnings=_warnings(overlap, resolved) + unlike_words + (by_group["warnings"] if by_group else []),
+        )
+
+    def _operating_points(
+        self,
+        row: ModelVersion,
+        scores: NDArray[np.float32],
+        pairs: HeldOutPairs,
+        flags: NDArray[np.bool_] | None,
+    ) -> list[SeenOperatingPoint]:
+        """The version's own operating points, and what their thresholds do on these pairs; ``flags`` : which rows are
+        unlike those of the calibration, so that their pairs never match."""
+        if row.calibration_id is None:
+            return []
+        calibration, _ = self._calibrations.load(row.calibration_id)
+        if flags is not None:
+            scores = np.where(flags[pairs.left] | flags[pairs.right], np.finfo(np.float32).min, scores)
+        points = []
+        for fpr in sorted(FPR_TARGETS, reverse=True):
+            try:
+                point = calibration.operating_point(fpr)
+            except InsufficientCalibrationData as refusal:
+                points.append(
+                    SeenOperatingPoint(fpr=fpr, calibration_id=row.calibration_id, refused=str(refusal))
+                )
+                continue
+            seen_fpr, seen_tpr = rates_at(
+                scores, pairs.same, point.threshold, units=pairs.units, protocol=pairs.protocol
+            )
+            points.append(
+                SeenOperatingPoint(
+                    fpr=fpr,
+                    calibration_id=row.calibration_id,
+                    threshold=point.threshold,
+                    method=point.method,
+                    confidence=point.confidence,
+                    seen_fpr=seen_fpr,
+                    seen_tpr=seen_tpr,
+                )
+            )
+        return points
+
+
+def _warnings(overlap: OverlapOut, protocol: str) -> list[str]:
+    warnings: list[Any] = []
+    if overlap.rows:
+        warnings.append(f"{overlap.rows} rows were trained on: these figures are too good")
+    if overlap.identities and protocol == "open-set":
+        warnings.append(
+            f"{overlap.identities} identities were trained on: these figures do not tell how unseen ones fare"
+        )
+    return warnings
+
+
+def rates_by_group(
+    calibration: Calibration,
+    scores: Any,
+    pairs: HeldOutPairs,
+    data: LabelledData,
+) -> dict[str, Any]:
+    """FPR and TPR of each group at the thresholds that are served, on held-out pairs.
+
+    Returns
+    -------
+    JSON-able: ``confidence``, ``at`` (for each rate its ``threshold`` and ``groups``, or ``refused``) and ``warnings``.
+    Each group has an ``fpr_upper_bound``: finite-sample, at the confidence by itself, of pairs within the group; None
+    where the test part has no such pair.
+    """
+    assert data.groups is not None
+    names = np.array(data.group_names, dtype=object).astype(str)
+    codes = np.asarray(data.groups)
+    sides = np.stack([names[codes[pairs.left]], names[codes[pairs.right]]], axis=1)
+    at: list[dict[str, Any]] = []
+    warnings: list[str] = []
+    own = _group_calibrations(scores, pairs, sides)
+
+    def bound(group: str, threshold: float) -> float | None:
+        # The threshold comes from other people than the test part's.
+        return own[group].rate_bound(threshold, CONFIDENCE) if group in own else None
+
+    for fpr in sorted(FPR_TARGETS, reverse=True):
+        try:
+            point = calibration.operating_point(fpr, CONFIDENCE)
+        except InsufficientCalibrationData as refusal:
+            at.append({"fpr": fpr, "refused": str(refusal)})
+            continue
+        rates = group_rates(
+            scores, pairs.same, pairs.units, sides, point.threshold, promised_fpr=fpr, confidence=CONFIDENCE
+        )
+        at.append(
+            {
+                "fpr": fpr,
+                "threshold": point.threshold,
+                "method": point.method,
+                "groups": [
+                    {**asdict(rate), "fpr_upper_bound": bound(rate.group, point.threshold)} for rate in rates
+                ],
+                "differentials": [asdict(rate) for rate in differentials(rates)],
+            }
+        )
+        warnings += [rate.warning for rate in rates if rate.warning is not None]
+    return {"confidence": CONFIDENCE, "at": at, "warnings": warnings}
+
+
+def _group_calibrations(scores: Any, pairs: HeldOutPairs, sides: Any) -> dict[str, Calibration]:
+    """What the pairs within each group say about any threshold; without groups that have no two people."""
+    values, calibrations = np.asarray(scores), {}
+    for name in np.unique(sides):
+        mine = (sides == name).all(axis=1)
+        if pairs.blocks is not None or pairs.same[mine].all() or np.unique(values[mine]).size < 2:
+            continue
+        calibrations[str(name)] = Calibration.fit(
+            values[mine],
+            pairs.same[mine],
+            pairs.units[mine],
+            protocol=pairs.protocol,
+            listing=None if pairs.listing == "all" else pairs.listing,
+            n_jobs=1,
+        )
+    return calibrations

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, func, select, true, update
+from sqlalchemy import ColumnElement, delete, func, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from pairmark.schemas.models import LONGEST_REASON
-from pairmark.service.db import among, touched
-from pairmark.service.names import VisibleNames
-from pairmark.service.store import ledger
-from pairmark.service.store.registering import NewCalibration, NewVersion
+from pairmark.schemas.models import LONGEST_REASON, LedgerEntry, LedgerOut
+from pairmark.service.db import among, bump_revision, touched
+from pairmark.service.names import VisibleNames, beside, tenant_of
 from pairmark.service.tables import (
     AliasChange,
     AliasRow,
+    CalibrationLedger,
     CalibrationRow,
     DecisionCount,
     GalleryRow,
@@ -25,6 +25,42 @@ from pairmark.service.tables import (
     ModelRow,
     ModelVersion,
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewCalibration:
+    """A calibration whose blob is stored, to be registered."""
+
+    name: str
+    blob: str
+    protocol: str
+    summary: dict[str, Any]
+    dataset_id: str | None
+    dataset_sha256: str | None
+    parent_id: str | None = None
+    subjects: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewVersion:
+    """A version whose blobs are stored, to be registered."""
+
+    model: str
+    kind: str
+    capabilities: list[str]
+    params: dict[str, Any]
+    metrics: dict[str, Any]
+    lineage: dict[str, Any]
+    facts: dict[str, Any]
+    artefact: str
+    artefact_sha256: str
+    report: str | None
+    calibration: NewCalibration | None
+    job_id: str | None
+
+    def columns(self) -> dict[str, Any]:
+        """What its row holds as it is."""
+        return {name: value for name, value in vars(self).items() if name not in ("model", "calibration")}
 
 
 def model_for_update(session: Session, name: str) -> ModelRow | None:
@@ -61,7 +97,7 @@ def add_calibration(
     )
     session.add(row)
     session.flush()
-    ledger.enter(session, row)
+    enter_ledger(session, row)
     return row
 
 
@@ -286,3 +322,52 @@ def calibrations_in_use(session: Session, alias: str) -> list[tuple[str, int, fl
 def delete_decisions(session: Session, model_id: str) -> None:
     for table in (KeptDecision, DecisionCount):
         session.execute(delete(table).where(table.model_id == model_id))
+
+
+def enter_ledger(session: Session, row: CalibrationRow) -> None:
+    """Give a version's new calibration the next number of its dataset version."""
+    if row.dataset_sha256 is None or row.model_id is None:
+        return
+    # Whoever else enters one waits here until this transaction ends.
+    bump_revision(session)
+    table, name = CalibrationLedger, session.get_one(ModelRow, row.model_id).name
+    last = select(func.max(table.number)).where(table.dataset_sha256 == row.dataset_sha256, *_of_tenant(name))
+    entry = table(
+        calibration_id=row.id,
+        number=(session.scalar(last) or 0) + 1,
+        dataset_sha256=row.dataset_sha256,
+        model=name,
+        version=row.version,
+        created_at=row.created_at,
+    )
+    session.add(entry)
+    session.flush()
+
+
+def _of_tenant(name: str) -> list[ColumnElement[bool]]:
+    """What limits entries to those of the name's tenant."""
+    return [among(beside(name), CalibrationLedger.model)] if tenant_of(name) else []
+
+
+def ledger_number(session: Session, calibration_id: str) -> int | None:
+    """A calibration's number among those on its dataset version, from 1; None when it is in no ledger_of."""
+    entry = session.get(CalibrationLedger, calibration_id)
+    return None if entry is None else entry.number
+
+
+def ledger_of(session: Session, dataset: str, sha256: str) -> LedgerOut:
+    """The ledger_of of a dataset version, of its tenant."""
+    table = CalibrationLedger
+    rows = session.scalars(
+        select(table)
+        .where(table.dataset_sha256 == sha256, *_of_tenant(dataset))
+        .order_by(table.number, table.created_at)
+    ).all()
+    return LedgerOut(
+        dataset=dataset,
+        dataset_sha256=sha256,
+        candidates=len(rows),
+        versions=[
+            LedgerEntry.model_validate({**row.values(), "calibrated_at": row.created_at}) for row in rows
+        ],
+    )

@@ -31,23 +31,28 @@ from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import Conflict, PreconditionFailed
-from pairmark.service.heldout.report import TrainedOn, overlap_with, read_trained_on
-from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
+from pairmark.service.names import (
+    EVERY_NAME,
+    PRODUCTION,
+    ModelRef,
+    VisibleNames,
+    checked_alias,
+    checked_name,
+    parse_ref,
+)
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.settings import Settings
-from pairmark.service.store import ledger, repository
-from pairmark.service.store.calibrations import (
-    Calibrations,
-    Evaluations,
-    SubjectCalibrations,
-)
-from pairmark.service.store.refs import PRODUCTION, ModelRef, checked_alias, parse_ref
-from pairmark.service.store.registering import NewVersion
-from pairmark.service.store.reports import Reports
+from pairmark.service.store import repository
+from pairmark.service.store.calibrations import Calibrations, SubjectCalibrations
+from pairmark.service.store.reports import Evaluations, Reports
+from pairmark.service.store.repository import NewVersion
 from pairmark.service.store.transfer import export_version, import_version
 from pairmark.service.store.versions import (
+    TrainedOn,
     VersionStore,
     alias_out,
+    overlap_with,
+    read_trained_on,
     version_out,
     version_summary,
 )
@@ -322,11 +327,11 @@ class ModelStore:
     def ledger_number(self, calibration_id: str) -> int | None:
         """A calibration's number among those made on its dataset version; None when it is of no version."""
         with self._db.read() as session:
-            return ledger.number_of(session, calibration_id)
+            return repository.ledger_number(session, calibration_id)
 
     def ledger(self, dataset: str, sha256: str) -> LedgerOut:
         with self._db.read() as session:
-            return ledger.ledger(session, dataset, sha256)
+            return repository.ledger_of(session, dataset, sha256)
 
     # Moving versions between houses: see `transfer`
 

@@ -28,17 +28,21 @@ from pairmark.models.core.spec import capabilities_of
 from pairmark.models.registry import restored, spec_of
 from pairmark.service.blobs import delete_unused
 from pairmark.service.blobs.local import storage_errors
-from pairmark.service.datasets.limits import damage_refused
+from pairmark.service.datasets.confined import damage_refused
 from pairmark.service.errors import CorruptArtefact, InvalidInput, NotReady, TooLarge
-from pairmark.service.heldout.report import read_evidence, read_roc, read_trained_on
-from pairmark.service.names import checked_name
+from pairmark.service.names import ModelRef, checked_name
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository
 from pairmark.service.store.calibrations import read_calibration
-from pairmark.service.store.refs import ModelRef
-from pairmark.service.store.registering import NewCalibration, NewVersion
 from pairmark.service.store.reports import leaderboard_of
-from pairmark.service.store.versions import VersionStore, version_out
+from pairmark.service.store.repository import NewCalibration, NewVersion
+from pairmark.service.store.versions import (
+    VersionStore,
+    read_evidence,
+    read_roc,
+    read_trained_on,
+    version_out,
+)
 from pairmark.service.tables import ModelVersion
 
 LEAST_KEY_BYTES = 16

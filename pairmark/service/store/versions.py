@@ -1,25 +1,55 @@
-"""Finding and loading versions: what every part of the store starts from."""
+"""A version: how it is found and loaded, what its report holds, and how answers show it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
-from pairmark.models.core.artefact import ArtefactError, OutdatedModel
+from pairmark.models.calibration.held_out import pick_points
+from pairmark.models.core.artefact import (
+    Artefact,
+    ArtefactError,
+    OutdatedModel,
+    read_artefact,
+    write_artefact,
+)
+from pairmark.models.core.inputs import label_of
+from pairmark.models.evaluation.pairs import (
+    BAND_NAMES,
+    CURVE_NAMES,
+    EvaluationReport,
+    roc_lists,
+)
 from pairmark.models.registry import KINDS, spec_of
 from pairmark.models.registry import load as load_artefact
 from pairmark.schemas.datasets import Promise
-from pairmark.schemas.models import AliasOut, CalibrationOut, Imported, Lineage, VersionOut, VersionSummary
+from pairmark.schemas.models import (
+    AliasOut,
+    CalibrationOut,
+    Evidence,
+    Imported,
+    Lineage,
+    OverlapOut,
+    RocOut,
+    VersionOut,
+    VersionSummary,
+)
 from pairmark.service.blobs import Blobs
+from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.promises import population_of, promise_of
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, UnknownModel
-from pairmark.service.names import beside
+from pairmark.service.names import MAX_VERSION, ModelRef, beside
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository
-from pairmark.service.store.refs import MAX_VERSION, ModelRef
 from pairmark.service.tables import AliasRow, CalibrationRow, ModelRow, ModelVersion
 
 _KNOWN_SHOWN = 20
@@ -200,3 +230,157 @@ def version_promise(row: ModelVersion, calibrations: Iterable[CalibrationRow]) -
         else population_of(calibration.summary["classes"]),
         smallest_fpr=smallest,
     )
+
+
+DIGEST_BYTES = 16
+NAMED = 20
+"""Overlapping rows and identities that are named."""
+Digests = NDArray[np.bytes_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedOn:
+    """Digests of what a version was trained on.
+
+    Attributes
+    ----------
+    rows : one a training row.
+    identities : one a training identity, made with `salt`; empty when there were no identities.
+    """
+
+    rows: Digests
+    identities: Digests
+    salt: str
+
+
+def trained_on(data: LabelledData, rows: NDArray[np.int64], salt: str) -> TrainedOn:
+    """Digests of some rows of a dataset and of the identities among them."""
+    names: Iterable[str] = ()
+    if data.y is not None:
+        names = (data.identities[code] for code in np.unique(np.asarray(data.y)[rows]))
+    return TrainedOn(rows=data.row_hashes[rows], identities=identity_digests(names, salt), salt=salt)
+
+
+def identity_digests(names: Iterable[str], salt: str) -> Digests:
+    """Salted digest of each identity's name, (n,): the names themselves are not kept with a model."""
+    key = hashlib.sha256(salt.encode()).digest()
+    digests = [
+        hashlib.blake2b(label_of(name).encode(), digest_size=DIGEST_BYTES, key=key).digest() for name in names
+    ]
+    return np.array(digests, dtype=f"S{DIGEST_BYTES}")
+
+
+def overlap_with(training: TrainedOn, data: LabelledData) -> OverlapOut:
+    """Which rows and identities of a dataset are among those trained on: how many, and the first of them."""
+    rows = np.flatnonzero(np.isin(data.row_hashes, training.rows))
+    digests = identity_digests(data.identities, training.salt)
+    names = np.flatnonzero(np.isin(digests, training.identities))
+    return OverlapOut(
+        rows=int(rows.size),
+        identities=int(names.size),
+        first_rows=rows[:NAMED].tolist(),
+        first_identities=[data.identities[at] for at in names[:NAMED]],
+    )
+
+
+def overlapping(training: TrainedOn, data: LabelledData, *, identities: bool) -> NDArray[np.bool_]:
+    """Which rows of a dataset were trained on, (n,); with ``identities``, also every row of an identity that was."""
+    overlap = np.isin(data.row_hashes, training.rows)
+    if identities and data.y is not None:
+        trained = np.isin(identity_digests(data.identities, training.salt), training.identities)
+        overlap |= trained[np.asarray(data.y)]
+    return np.asarray(overlap)
+
+
+REPORT = "report"
+_EXPECTED = {*CURVE_NAMES, *BAND_NAMES, "trained_rows", "trained_identities"}
+
+
+def write_report(
+    path: Path,
+    report: EvaluationReport,
+    trained_on: TrainedOn,
+    errors: Mapping[str, NDArray[Any]],
+    calibration_rows: NDArray[np.int64],
+    evidence: Evidence | None = None,
+) -> None:
+    """Write the report folder.
+
+    Parameters
+    ----------
+    errors : those of `pairmark.service.store.reports.error_arrays`.
+    calibration_rows : rows of the dataset that were held out to calibrate on.
+    """
+    write_artefact(
+        path,
+        kind=REPORT,
+        params={},
+        meta={
+            "salt": trained_on.salt,
+            "confidence": report.confidence,
+            **({} if evidence is None else {"evidence": evidence.model_dump(mode="json")}),
+        },
+        arrays={
+            **report.arrays(),
+            **errors,
+            "calibration_rows": calibration_rows,
+            "trained_rows": np.unique(trained_on.rows),
+            "trained_identities": np.unique(trained_on.identities),
+        },
+    )
+
+
+def read_roc(folder: Path, points: int | None = None) -> RocOut:
+    """The ROC of a report folder; with ``points`` at most so many of it, dense at low rates."""
+    artefact = _read(folder)
+    fpr = artefact.arrays["fpr"]
+    part = slice(None) if points is None else pick_points(fpr, points)
+    return RocOut.model_validate(roc_lists(artefact.arrays, artefact.meta["confidence"], part))
+
+
+def read_evidence(folder: Path) -> Evidence | None:
+    """What a report folder holds beside the ROC; None where it was written before that was measured.
+
+    Raises
+    ------
+    CorruptArtefact
+        For what no training writes.
+    """
+    reported = _read(folder).meta.get("evidence")
+    try:
+        return None if reported is None else Evidence.model_validate(reported)
+    except ValidationError as error:
+        raise CorruptArtefact(f"the report cannot be read: {error}") from error
+
+
+def read_arrays(folder: Path) -> Mapping[str, NDArray[Any]]:
+    return _read(folder).arrays
+
+
+def read_trained_on(folder: Path) -> TrainedOn:
+    artefact = _read(folder)
+    return TrainedOn(
+        rows=artefact.arrays["trained_rows"],
+        identities=artefact.arrays["trained_identities"],
+        salt=str(artefact.meta["salt"]),
+    )
+
+
+def read_calibration_rows(folder: Path) -> NDArray[np.int64] | None:
+    """Rows of the version's dataset that were held out to calibrate on; None in reports that did not keep them."""
+    rows = _read(folder).arrays.get("calibration_rows")
+    return None if rows is None else np.asarray(rows, dtype=np.int64)
+
+
+def _read(folder: Path) -> Artefact:
+    try:
+        artefact = read_artefact(folder, mmap=False)
+        if (
+            artefact.kind != REPORT
+            or not artefact.arrays.keys() >= _EXPECTED
+            or not {"salt", "confidence"} <= artefact.meta.keys()
+        ):
+            raise ArtefactError(f"{folder.name} is not a report")
+    except ArtefactError as error:
+        raise CorruptArtefact(f"the report cannot be read: {error}") from error
+    return artefact

@@ -1,8 +1,8 @@
-"""Fit a learner on the training part."""
+"""Split the data and fit a learner on the training part."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from joblib import parallel_config
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.core.arrays import Int64
@@ -18,7 +19,12 @@ from pairmark.models.core.progress import listening
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.pairs import EvaluationReport
 from pairmark.models.evaluation.rankings import split_rankings
-from pairmark.models.pairs.splits import HeldOutPairs, split_data, split_drawn, split_pairs
+from pairmark.models.pairs.splits import (
+    HeldOutPairs,
+    split_data,
+    split_drawn,
+    split_pairs,
+)
 from pairmark.models.records.encoder import RecordEncoder
 from pairmark.models.records.tables import declaration
 from pairmark.schemas.jobs import EvaluationRequest
@@ -26,18 +32,17 @@ from pairmark.schemas.models import Evidence
 from pairmark.service.cluster import connected
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import refusals
-from pairmark.service.heldout.pairs import (
+from pairmark.service.jobs.child import Progress
+from pairmark.service.jobs.queue import Claim
+from pairmark.service.settings import Settings
+from pairmark.service.store.calibrations import (
     listed_pairs,
     pairs_among,
     split_codes,
     taken_by,
     units_of_list,
-    widened,
+    without_groups,
 )
-from pairmark.service.heldout.report import without_groups
-from pairmark.service.jobs.child import Progress
-from pairmark.service.jobs.claims import Claim
-from pairmark.service.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -399,3 +404,20 @@ def _check_both_kinds(calibration: HeldOutPairs, test: HeldOutPairs) -> None:
             raise ValueError(
                 f"its {name} part gives no pairs that {kind}: bring more data or larger fractions"
             )
+
+
+def widened(X: Any, width: int) -> Any:
+    """Sparse rows with so many columns: further ones are cut off, missing ones are empty. Dense rows as they are."""
+    if isinstance(X, np.ndarray) or X.shape[1] == width:
+        return X
+    if X.shape[1] > width:
+        return X[:, :width]
+    return csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], width))
+
+
+def in_blocks(
+    predict: Callable[[Any], Any], X: Any, rows: NDArray[np.int64], size: int = 65_536
+) -> NDArray[np.float64]:
+    """What is predicted for some rows, (n, labels), ``size`` at a time."""
+    starts = range(0, rows.size, size)
+    return np.concatenate([np.asarray(predict(X[rows[start : start + size]])) for start in starts])

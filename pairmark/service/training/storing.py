@@ -21,6 +21,7 @@ from pairmark.models.evaluation.comparison import (
     judged_by,
     resolved_rates,
 )
+from pairmark.models.evaluation.open_set import TOLD, suspects
 from pairmark.models.evaluation.rankings import kendall_tau
 from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.models.records.tables import declaration
@@ -28,18 +29,18 @@ from pairmark.models.registry import load, save, spec_of
 from pairmark.schemas.jobs import IF_BETTER
 from pairmark.schemas.models import VersionOut, VersionSummary
 from pairmark.service.blobs import Blobs, delete_unused
-from pairmark.service.datasets.data import LabelledData
+from pairmark.service.datasets.data import LabelledData, naming_features, naming_warning
 from pairmark.service.db import Database
 from pairmark.service.errors import CorruptArtefact, InvalidInput, UnknownModel
-from pairmark.service.heldout.pairs import in_blocks, rows_for
-from pairmark.service.heldout.report import doubtful, error_arrays, overlapping, trained_on, write_report
 from pairmark.service.jobs.queue import JobQueue, persist
+from pairmark.service.names import PRODUCTION, ModelRef
 from pairmark.service.settings import Settings
-from pairmark.service.store.calibrations import class_count, store_calibration
-from pairmark.service.store.refs import PRODUCTION, ModelRef
-from pairmark.service.store.registering import NewCalibration, NewVersion
+from pairmark.service.store.calibrations import class_count, rows_for, store_calibration
+from pairmark.service.store.reports import error_arrays
+from pairmark.service.store.repository import NewCalibration, NewVersion
 from pairmark.service.store.store import ModelStore
-from pairmark.service.training.fitting import EvaluatedJob, LoadedJob, Promotion, ScoredJob
+from pairmark.service.store.versions import overlapping, trained_on, write_report
+from pairmark.service.training.fitting import EvaluatedJob, LoadedJob, Promotion, ScoredJob, in_blocks
 from pairmark.version import code_version
 
 FEATURE_NAMES_KEPT = 1_000
@@ -409,3 +410,45 @@ class _Comparison:
             return np.ones(len(pairs), dtype=np.bool_)
         overlap = overlapping(digests, self._data, identities=pairs.protocol == "open-set")
         return np.asarray(~(overlap[pairs.left] | overlap[pairs.right]))
+
+
+SHOWN = 3
+
+
+def doubtful(pairs: HeldOutPairs, scores: NDArray[np.float32], data: LabelledData) -> dict[str, Any] | None:
+    """Identities and rows among scored pairs that look wrong, JSON-able; None where nobody is known by label.
+
+    Returns
+    -------
+    ``rows`` (0-based) whose labels look wrong; ``double_names``, two labels each (open-set); how many there are of each
+    (``n_rows``, ``n_double_names``); ``text``, a sentence, empty when there is nothing to say.
+    """
+    if data.y is None:
+        return None
+    y = np.asarray(data.y)
+    rows = np.stack([pairs.left, pairs.right], axis=1)
+    double_names, labels = suspects(scores, pairs.same, rows, y[rows])
+    names = double_names if pairs.protocol == "open-set" else double_names[:0]
+    n_rows = int(labels.size)
+    naming = naming_features(data.X, y, data.feature_names, data.schema)
+    sentences = [f"A feature {line}." for line in naming_warning(naming)]
+    if len(names):
+        first_name, second_name = (data.identities[code] for code in names[0].tolist())
+        sentences.append(
+            f"{len(names)} pair{'s' * (len(names) != 1)} of identities score{'s' * (len(names) == 1)} like one person "
+            f"(first {first_name[:50]!r} and {second_name[:50]!r}): is it one person under two names?"
+        )
+    if n_rows:
+        first = ", ".join(str(row) for row in labels[:SHOWN].tolist())
+        sentences.append(
+            f"{n_rows} row{'s' * (n_rows != 1)} score{'s' * (n_rows == 1)} as if the label were wrong (first: {first})."
+        )
+    return {
+        "rows": labels[:TOLD].tolist(),
+        "n_rows": n_rows,
+        "double_names": [[data.identities[code] for code in codes] for codes in names[:TOLD].tolist()],
+        "n_double_names": len(names),
+        "text": " ".join([*sentences, "Nothing was removed: the promise counts the labels as they are."])
+        if sentences
+        else "",
+    }

@@ -12,11 +12,10 @@ from pairmark.models.registry import spec_of
 from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
-from pairmark.service.heldout.pairs import taken_by
 from pairmark.service.jobs.child import Progress
-from pairmark.service.jobs.claims import Claim
-from pairmark.service.jobs.queue import JobQueue
+from pairmark.service.jobs.queue import Claim, JobQueue
 from pairmark.service.settings import Settings
+from pairmark.service.store.calibrations import taken_by
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.fitting import LoadedJob, encoded, fit, split
 from pairmark.service.training.measuring import calibrate, evaluate, score

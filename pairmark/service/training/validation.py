@@ -26,12 +26,10 @@ from pairmark.service.datasets.promises import (
 )
 from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.errors import ChooseProtocol, InvalidInput, UnknownLearner
-from pairmark.service.heldout.report import MAX_GROUPS
-from pairmark.service.jobs.claims import NewJob, Once
-from pairmark.service.jobs.queue import JobQueue
-from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
+from pairmark.service.jobs.queue import JobQueue, NewJob, Once
+from pairmark.service.names import EVERY_NAME, PRODUCTION, VisibleNames, checked_alias, checked_name
 from pairmark.service.settings import Settings
-from pairmark.service.store.refs import PRODUCTION, checked_alias
+from pairmark.service.store.calibrations import MAX_GROUPS
 
 _DEFAULT_PAIRS = ("similarity-auto", "similarity-forest")
 _DEFAULT_RECORDS = "record-trees"

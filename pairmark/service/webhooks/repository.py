@@ -1,14 +1,16 @@
-"""All SQL of webhooks, but for adding deliveries: see `pairmark.service.audit.log`."""
+"""All SQL of webhooks. Nothing here commits, but the making of the secret that theirs follow from."""
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 from sqlalchemy import Row, delete, func, select, tuple_, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from pairmark.service.db import touched
-from pairmark.service.tables import WebhookDelivery, WebhookRow
+from pairmark.service.db import Database, touched
+from pairmark.service.tables import ServiceSecret, WebhookDelivery, WebhookRow
 
 
 def count(session: Session) -> int:
@@ -78,3 +80,22 @@ def pause(session: Session, webhook_id: str, until: float) -> None:
 def forget(session: Session, before: float) -> None:
     """Delete deliveries of before a time."""
     session.execute(delete(WebhookDelivery).where(WebhookDelivery.created_at < before))
+
+
+_ROW = 1
+
+
+def service_secret(db: Database) -> bytes:
+    """The secret; the first who asks makes it."""
+    with db.read() as session:
+        row = session.get(ServiceSecret, _ROW)
+    if row is not None:
+        return row.value
+    try:
+        with db.write() as session:
+            session.add(ServiceSecret(id=_ROW, value=secrets.token_bytes(32)))
+    except IntegrityError:
+        # Another process made it meanwhile.
+        pass
+    with db.read() as session:
+        return session.get_one(ServiceSecret, _ROW).value

@@ -28,9 +28,9 @@ from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, PairmarkError, UnknownWebhook
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.settings import Settings
-from pairmark.service.store.secret import service_secret
 from pairmark.service.tables import WebhookDelivery, WebhookRow
 from pairmark.service.webhooks import repository
+from pairmark.service.webhooks.repository import service_secret
 
 if TYPE_CHECKING:
     import httpx

@@ -16,7 +16,7 @@ from pairmark.models import FellegiSunter, MetricSimilarity
 from pairmark.models.records import neighbours
 from pairmark.models.records.tables import declared
 from pairmark.schemas.galleries import GalleryCalibrationRequest
-from pairmark.service.datasets.limits import FileLimits
+from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput
 from pairmark.service.galleries import Galleries

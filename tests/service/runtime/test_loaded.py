@@ -11,10 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from pairmark.service.errors import CorruptArtefact
-from pairmark.service.runtime import loaded as module
+from pairmark.service.runtime import versions as module
 from pairmark.service.runtime.catalogue import CatalogueView, ModelEntry, VersionEntry
-from pairmark.service.runtime.loaded import LoadedVersions
-from pairmark.service.runtime.versions import LoadedVersion
+from pairmark.service.runtime.versions import LoadedVersion, LoadedVersions
 
 
 def entry(version: int, name: str = "faces") -> VersionEntry:

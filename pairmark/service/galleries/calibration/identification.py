@@ -50,13 +50,12 @@ from pairmark.service.galleries.items.rows import (
     subject_text,
 )
 from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.heldout.pairs import cells_for
 from pairmark.service.jobs.child import Progress
-from pairmark.service.jobs.claims import Claim, NewJob
-from pairmark.service.jobs.queue import JobQueue, persist
+from pairmark.service.jobs.queue import Claim, JobQueue, NewJob, persist
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
+from pairmark.service.store.calibrations import cells_for
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import GalleryCalibrationRow
 

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from pairmark.models.records.cells import MAX_CELL
 from pairmark.models.records.schema import Schema
 from pairmark.schemas.galleries import ImportOptions
-from pairmark.service.datasets.confined import Gone, reading
-from pairmark.service.datasets.limits import FileLimits
+from pairmark.service.datasets.confined import FileLimits, Gone, reading
 from pairmark.service.errors import InvalidInput
 from pairmark.service.galleries.items.metadata import MAX_METADATA_BYTES
 from pairmark.service.galleries.items.rows import (
@@ -140,7 +139,7 @@ def file_batches(
 
 
 def _npz(path: Path, scratch: Path, dimension: int, checks: RowChecks, limits: FileLimits) -> Iterator[Rows]:
-    from pairmark.service.datasets.arrays import Npz
+    from pairmark.service.datasets.reader import Npz
 
     arrays = Npz(path, scratch, limits)
     extra = sorted(set(arrays.names) - {"ids", "vectors", "subjects", "metadata"})
@@ -173,7 +172,7 @@ def _npz(path: Path, scratch: Path, dimension: int, checks: RowChecks, limits: F
 
 
 def _texts(array: NDArray[Any], longest: int) -> list[Any]:
-    from pairmark.service.datasets.arrays import clipped
+    from pairmark.service.datasets.reader import clipped
 
     cells = clipped(array, longest)
     if array.dtype.kind == "S":
