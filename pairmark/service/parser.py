@@ -5,7 +5,6 @@ See `pairmark.service.datasets.confined` for who talks to it.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import math
@@ -15,10 +14,11 @@ import select
 import signal
 import socket
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 import duckdb  # noqa: F401, so that no reader has to
 
@@ -27,73 +27,31 @@ from pairmark.service.datasets.confined import FileLimits, Upload
 from pairmark.service.datasets.reader import inspected, read_dataset
 from pairmark.service.errors import PairmarkError
 from pairmark.service.galleries.items.imports import send_batches
-from pairmark.service.processes import die_with_parent
-
-_HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
 def main(control: socket.socket) -> None:
-    """Fork a reader for each socket that arrives; kill it when that hangs up; end with the service."""
+    """Fork a reader for each socket that arrives; end with the service."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The kernel forgets readers that have ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # What is loaded by now is shared with readers for as long as nobody writes to it.
     gc.freeze()
-    readers: dict[int, int] = {}
-    ended, wake = socket.socketpair()
-    for end in (ended, wake):
-        end.setblocking(False)
-    signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    poll = select.poll()
-    poll.register(control, select.POLLIN)
-    poll.register(ended, select.POLLIN)
     while True:
-        for descriptor, event in poll.poll():
-            if descriptor == control.fileno():
-                _, sockets, _, _ = socket.recv_fds(control, 1, 1)
-                if not sockets:
-                    for process in readers.values():
-                        os.kill(process, signal.SIGKILL)
-                    return
-                readers[sockets[0]] = _forked(sockets[0], [control, ended, wake])
-                # Hanging up is always reported.
-                poll.register(sockets[0], 0)
-            elif descriptor == ended.fileno():
-                ended.recv(4_096)
-            elif event & _HUNG_UP and descriptor in readers:
-                os.kill(readers[descriptor], signal.SIGKILL)
-                poll.unregister(descriptor)
-        for wire, process in list(readers.items()):
-            if (ended_by := _end(process)) is None:
-                continue
-            if ended_by:
-                with contextlib.suppress(OSError):
-                    os.write(wire, b'\n{"ended_by": %d}\n' % ended_by)
-            del readers[wire]
-            with contextlib.suppress(KeyError):
-                poll.unregister(wire)
-            os.close(wire)
+        _, sockets, _, _ = socket.recv_fds(control, 1, 1)
+        if not sockets:
+            return
+        with socket.socket(fileno=sockets[0]) as wire:
+            if not os.fork():
+                control.close()
+                _run(wire)
 
 
-def _end(process: int) -> int | None:
-    """The signal that ended a reader, 0 for none; None while it runs."""
-    ended_process, status = os.waitpid(process, os.WNOHANG)
-    return os.WTERMSIG(status) if ended_process else None
-
-
-def _forked(wire: int, inherited: list[socket.socket]) -> int:
-    parent = os.getpid()
-    process = os.fork()
-    if process:
-        return process
+def _run(wire: socket.socket) -> NoReturn:
     # Nothing of the fork server may run in a reader, its clean-up included.
     status = 1
     try:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for end in inherited:
-            end.close()
-        die_with_parent(parent)
-        with socket.socket(fileno=wire) as own, own.makefile("rw", encoding="ascii") as stream:
+        threading.Thread(target=_end_with, args=[wire.fileno()], daemon=True).start()
+        with wire.makefile("rw", encoding="ascii") as stream:
             _read(stream)
         status = 0
     except BaseException:
@@ -101,6 +59,15 @@ def _forked(wire: int, inherited: list[socket.socket]) -> int:
     finally:
         sys.stderr.flush()
         os._exit(status)
+
+
+def _end_with(wire: int) -> None:
+    """End this process when nobody is at the other end of its socket."""
+    poll = select.poll()
+    # Hanging up is always reported.
+    poll.register(wire, 0)
+    poll.poll()
+    os._exit(1)
 
 
 def _read(stream: TextIO) -> None:

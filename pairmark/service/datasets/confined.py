@@ -4,15 +4,16 @@ A *fork server* (`pairmark.service.parser`) imports once what reads files and th
 takes milliseconds, and a reader that is killed takes nothing else down. It starts with the first upload.
 
 Each upload has a socket of its own. The reader gets its task as a line of JSON and answers in such lines; when this
-side closes the socket, the fork server kills the reader.
+side closes the socket, the reader ends.
 """
 
 from __future__ import annotations
 
+import atexit
 import errno
 import json
+import math
 import resource
-import signal
 import socket
 import struct
 import subprocess
@@ -23,7 +24,7 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -219,8 +220,6 @@ def damage_refused(detail: str, field: str) -> Iterator[None]:
         raise InvalidInput(detail, field=field) from error
 
 
-_START_S = 60.0
-"""How long the fork server may take to start."""
 _WAIT = 4
 """A reader has so many seconds for each one of its processor: on a busy machine, files are not refused for that."""
 _LOOK_S = 0.1
@@ -255,7 +254,7 @@ def parsed(task: Mapping[str, Any], limits: FileLimits, has_left: Gone = stays) 
 
 @contextmanager
 def reading(task: Mapping[str, Any], limits: FileLimits, has_left: Gone = stays) -> Iterator[Reader]:
-    """A reader at work on the task; it is killed when the block ends before it has."""
+    """A reader at work on the task; it ends when the block does."""
     own, its = socket.socketpair()
     with own:
         with its:
@@ -264,6 +263,7 @@ def reading(task: Mapping[str, Any], limits: FileLimits, has_left: Gone = stays)
         file_bytes = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
         reader = Reader(own, limits, has_left)
         reader.tell({**task, "limits": asdict(limits), "file_bytes": file_bytes})
+        reader.begin()
         yield reader
 
 
@@ -273,22 +273,22 @@ class Reader:
     def __init__(self, wire: socket.socket, limits: FileLimits, has_left: Gone) -> None:
         self._wire, self._limits, self._has_left = wire, limits, has_left
         self._buffer = bytearray()
-        self._seconds = _START_S
-        wire.settimeout(_START_S)
-        self._is_reading = False
+        # However busy the machine is, a reader begins as soon as the fork server gets to it.
+        self._seconds = self._begun_at = math.inf
+        wire.settimeout(_LOOK_S)
 
     def tell(self, message: Mapping[str, Any]) -> None:
-        try:
+        # Where it has ended, the next answer says how.
+        with suppress(OSError):
             self._wire.sendall(json.dumps(message).encode() + b"\n")
-        except OSError:
-            # It has ended; the next answer says how.
-            return
+
+    def begin(self) -> None:
+        """Wait until it has begun."""
+        self._message()
+        self._seconds, self._begun_at = _WAIT * self._limits.seconds, time.monotonic()
 
     def answer(self) -> Any:
         """Its next message."""
-        if not self._is_reading:
-            self._message()
-            self._is_reading, self._seconds = True, _WAIT * self._limits.seconds
         message = self._message()
         if "error" in message:
             raise _ERRORS[message["error"]](message["detail"], **message["facts"])
@@ -298,52 +298,44 @@ class Reader:
 
     def _message(self) -> Any:
         while b"\n" not in self._buffer:
-            piece = self._piece()
-            if not piece:
-                if not self._is_reading:
-                    raise NotReady("the process that reads uploads could not be started; try again shortly")
-                raise self._limits.exceeded(
-                    "memory_bytes",
-                    "reading the file ended its process: it needs more memory, or is damaged",
-                    "bytes of memory",
-                )
-            self._buffer += piece
+            self._buffer += self._piece()
         line, _, self._buffer = self._buffer.partition(b"\n")
-        if not line:
-            # The fork server closes a line that was cut short.
-            return self._message()
-        try:
-            message = json.loads(line)
-        except ValueError:
-            return self._message()
-        if message.get("ended_by") == signal.SIGXCPU:
-            raise self._too_slow()
-        return self._message() if "ended_by" in message else message
-
-    def _too_slow(self) -> TooLarge:
-        return self._limits.exceeded(
-            "seconds", "reading the file takes too long", "seconds", ": send a smaller file, or npz"
-        )
+        return json.loads(line)
 
     def _piece(self) -> bytes:
         while True:
             if self._has_left():
                 raise CallerGone
             before = time.monotonic()
-            self._wire.settimeout(_LOOK_S)
             try:
-                return self._wire.recv(_PIECE)
+                piece = self._wire.recv(_PIECE)
             except TimeoutError:
-                pass
-            except ConnectionError:
-                return b""
-            finally:
                 self._seconds -= time.monotonic() - before
-            if self._seconds > 0:
+                if self._seconds < 0:
+                    raise self._too_slow() from None
                 continue
-            if not self._is_reading:
-                raise NotReady("the process that reads uploads does not start; try again shortly")
-            raise self._too_slow()
+            except ConnectionError:
+                piece = b""
+            if not piece:
+                raise self._ended()
+            return piece
+
+    def _ended(self) -> PairmarkError:
+        """Why it ended without an answer: the kernel ends it at the limit of its processor's time."""
+        if self._begun_at == math.inf:
+            return NotReady("the process that reads uploads has ended; try again")
+        if time.monotonic() - self._begun_at >= self._limits.seconds:
+            return self._too_slow()
+        return self._limits.exceeded(
+            "memory_bytes",
+            "reading the file ended its process: it needs more memory, or is damaged",
+            "bytes of memory",
+        )
+
+    def _too_slow(self) -> TooLarge:
+        return self._limits.exceeded(
+            "seconds", "reading the file takes too long", "seconds", ": send a smaller file, or npz"
+        )
 
 
 class ForkServer:
@@ -365,6 +357,14 @@ class ForkServer:
             except OSError as error:
                 raise NotReady("the process that reads uploads has ended; try again") from error
 
+    def stop(self) -> None:
+        """End it; readers at work end with this process."""
+        with self._lock:
+            if self._process is not None and self._wire is not None:
+                self._wire.close()
+                self._process.kill()
+                self._process.wait()
+
     def _start(self) -> None:
         if self._wire is not None:
             self._wire.close()
@@ -375,15 +375,11 @@ class ForkServer:
             for name, value in isolated_environment().items()
             if not name.startswith(("PAIRMARK_", "AWS_"))
         }
+        threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         with its:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "pairmark.service.parser", str(its.fileno())],
-                env={
-                    **environment,
-                    "OPENBLAS_NUM_THREADS": "1",
-                    "OMP_NUM_THREADS": "1",
-                    "MKL_NUM_THREADS": "1",
-                },
+                env=environment | threads,
                 pass_fds=[its.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -394,3 +390,4 @@ class ForkServer:
 
 _FORK_SERVER = ForkServer()
 """The one of this process; it starts with the first upload."""
+atexit.register(_FORK_SERVER.stop)
