@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import shlex
+import shutil
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
-from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
@@ -43,13 +43,13 @@ from pairmark.service.datasets.tabular import (
     Column,
     Table,
     TableFile,
+    fetched,
     inferred,
     plain_text,
     profiled,
     text_features,
 )
 from pairmark.service.datasets.writer import (
-    MAX_NAME,
     MAX_RANKED,
     Block,
     DatasetWriter,
@@ -325,7 +325,7 @@ def _from_npz(
             yield Block(
                 X=part if len(feature_columns) == width else part[:, feature_columns],
                 rankings=None if rankings is None else np.asarray(rankings[start:stop], dtype=np.float64),
-                **{field: clipped(values[start:stop]) for field, values in texts.items()},
+                **{field: values[start:stop].tolist() for field, values in texts.items()},
             )
 
     sparse = not isinstance(X, np.ndarray)
@@ -336,7 +336,7 @@ def _from_npz(
 def _names(npz: Npz, name: str, count: int) -> list[str] | None:
     if name not in npz:
         return None
-    names = [as_text(value) or "" for value in clipped(npz.texts(name, count))]
+    names = [as_text(value) or "" for value in npz.texts(name, count).tolist()]
     if len(set(names)) != count or not all(0 < len(text) <= 1_000 and "\x00" not in text for text in names):
         raise InvalidInput(f"array {name!r}: expected {count} different names", field=name)
     return names
@@ -604,30 +604,16 @@ class Npz:
             )
         data, indices, indptr = (self.get(name, 1) for name in ("data", "indices", "indptr"))
         shape = self.get("shape", 1).tolist()
-        ok = (
-            len(shape) == 2
-            and data.dtype.kind in "fiub"
-            and indices.dtype.kind in "iu"
-            and indptr.dtype.kind in "iu"
-            and indptr.size == shape[0] + 1
-            and indices.size == data.size
-            and int(indptr[0]) == 0
-            and int(indptr[-1]) == data.size
-            and bool((np.diff(indptr.astype(np.int64)) >= 0).all())
-            and (not indices.size or (int(indices.min()) >= 0 and int(indices.max()) < shape[1]))
-        )
-        if not ok:
-            raise InvalidInput("data, indices, indptr and shape do not make a CSR matrix", field="file")
-        return csr_array((data, indices, indptr), shape=(int(shape[0]), int(shape[1])))
-
-
-def clipped(array: NDArray[Any], longest: int = MAX_NAME) -> list[Any]:
-    """Values of an array, texts cut where they are known to be too long."""
-    width = longest + 1
-    if array.dtype.kind in "US" and array.dtype.itemsize > width * np.dtype(f"{array.dtype.kind}1").itemsize:
-        array = array.astype(f"{array.dtype.kind}{width}")
-    values: list[Any] = array.tolist()
-    return values
+        try:
+            X = csr_array((data, indices, indptr), shape=shape)
+            X.check_format(full_check=True)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise InvalidInput(
+                f"data, indices, indptr and shape do not make a CSR matrix of numbers: {error}", field="file"
+            ) from error
+        if X.dtype.kind not in "fiub":
+            raise InvalidInput(f"array 'data' holds {X.dtype}; expected numbers", field="file")
+        return X
 
 
 def row_blocks(X: NDArray[Any] | csr_array) -> Iterator[tuple[int, Any]]:
@@ -664,64 +650,38 @@ def svmlight_rows(path: Path, limits: FileLimits) -> tuple[csr_array, NDArray[An
 
 
 def _refuse_svmlight(path: Path, error: Exception) -> NoReturn:
-    with path.open("rb") as stream:
-        line = 1
-        for text in stream:
-            body = text.partition(b"#")[0].split()
-            if not _is_svmlight(body):
-                excerpt = text[:60].decode("utf-8", "replace").strip()
-                raise InvalidInput(
-                    f"line {line} ({excerpt!r}) is not svmlight; expected `label index:value ...`, indices rising",
-                    line=line,
-                ) from error
-            line += 1
+    """Raise which line cannot be read: the file is halved until one is left."""
+    from sklearn.datasets import load_svmlight_file
+
+    lines = path.read_bytes().splitlines(keepends=True)
+    first, n = 0, len(lines)
+    while n > 1:
+        half = n // 2
+        try:
+            load_svmlight_file(io.BytesIO(b"".join(lines[first : first + half])), zero_based=True)
+        except (ValueError, OverflowError, IndexError):
+            n = half
+        else:
+            first, n = first + half, n - half
+    excerpt = lines[first][:60].decode("utf-8", "replace").strip()
     raise InvalidInput(
-        "the file is not svmlight; expected lines such as `3 1:0.5 7:2`, indices rising", field="file"
+        f"line {first + 1} ({excerpt!r}) is not svmlight; expected `label index:value ...`, indices rising",
+        line=first + 1,
     ) from error
-
-
-def _is_svmlight(words: list[bytes]) -> bool:
-    if not words:
-        return True
-    try:
-        float(words[0])
-        indices = []
-        for word in words[1:]:
-            name, colon, value = word.partition(b":")
-            if not colon:
-                return False
-            if name != b"qid":
-                indices.append(int(name))
-            float(value)
-    except ValueError:
-        return False
-    return all(a < b for a, b in pairwise(indices)) and (not indices or indices[0] >= 0)
 
 
 def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, name: str) -> NDArray[Any]:
     with archive.open(member) as packed, target.open("wb") as plain:
-        while chunk := packed.read(1 << 20):
-            plain.write(chunk)
+        shutil.copyfileobj(packed, plain, 1 << 20)
     try:
-        with target.open("rb") as stream:
-            version = npy_format.read_magic(stream)
-            read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
-            shape, _, dtype = read(stream)
-            if dtype.hasobject or dtype.names is not None:
-                raise InvalidInput(
-                    f"array {name!r} holds Python objects; save numbers or fixed-width strings (astype(str))",
-                    field=name,
-                )
-            if dtype.itemsize * int(np.prod(shape, dtype=object)) != target.stat().st_size - stream.tell():
-                raise ValueError("size")
-            if dtype.itemsize == 0 or 0 in shape:
-                return np.empty(shape, dtype=dtype)
-        mapped: NDArray[Any] = np.load(target, mmap_mode="r", allow_pickle=False)
-        return mapped
+        array = np.load(target, mmap_mode="r", allow_pickle=False)
     except UNREADABLE_HEAD as error:
         raise InvalidInput(
-            f"{name!r} in the npz is not a whole array; save and send it again", field=name
+            f"{name!r} in the npz is not a whole array of numbers or fixed-width strings (astype(str)); save and send "
+            "it again",
+            field=name,
         ) from error
+    return np.asarray(array)
 
 
 _LISTED = 20
@@ -782,13 +742,7 @@ def _columns_of(
     columns: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
     codes: dict[str, int] = {}
     first = 0
-    while True:
-        try:
-            block = result.fetchmany(_ROWS)
-        except Exception as error:
-            file.refuse(error)
-        if not block:
-            break
+    for block in fetched(result, _ROWS, file.refuse):
         # Texts become row numbers block by block: all of them at once would take too much memory.
         for name, values in zip(names, zip(*block, strict=True), strict=True):
             if name in row_of:

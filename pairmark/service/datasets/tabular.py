@@ -12,8 +12,8 @@ import gzip
 import json
 import re
 import zlib
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -51,51 +51,35 @@ class Columns:
 
     Parameters
     ----------
-    header : names as the file has them. Repeated ones become ``name``, ``name.1``, ... and empty ones
-        ``unnamed.N`` (N from 0), so that every column can be spoken of.
+    header : names as the file has them; empty ones become ``unnamed.N`` (N from 0), so that every column can be
+        spoken of.
     index : names of columns that are the index of a data frame, no features unless they are named.
     """
 
     def __init__(self, header: list[str], index: Collection[str] = ()) -> None:
         self._index = index
-        self.titles = [name.strip() for name in header]
+        self._titles = [name.strip() for name in header]
         self.warnings: list[str] = []
-        names_in_use = {name for name in self.titles if name}
-        occurrences: Counter[str] = Counter()
-        self.names: list[str] = []
-        for number, name in enumerate(self.titles):
+        self.names = [name or f"unnamed.{number}" for number, name in enumerate(self._titles)]
+        for number, name in enumerate(self.names):
             if len(name) > MAX_NAME or "\x00" in name:
                 raise InvalidInput(
                     f"the name of column {number + 1} is not plain text of at most {MAX_NAME} characters"
                 )
-            if not name:
-                self.names.append(_free(f"unnamed.{number}", names_in_use))
-                continue
-            self.names.append(
-                name if not occurrences[name] else _free(f"{name}.{occurrences[name]}", names_in_use)
-            )
-            occurrences[name] += 1
-        # Names in a request are many, too.
-        self._by_title: defaultdict[str, list[int]] = defaultdict(list)
-        for number, name in enumerate(self.titles):
-            self._by_title[name].append(number)
-        self._by_name = {name: [number] for number, name in enumerate(self.names)}
-        self.repeated = {name for name, count in occurrences.items() if count > 1}
-        if self.repeated:
-            self.warnings.append(
-                f"column names repeat, so later ones were numbered (as in {sorted(self.repeated)[0]!r} -> "
-                f"{sorted(self.repeated)[0] + '.1'!r}): {name_list(sorted(self.repeated))}"
-            )
+        self._number_of = {name: number for number, name in enumerate(self.names)}
+        repeated = [name for name, count in Counter(self.names).items() if count > 1]
+        if repeated:
+            raise InvalidInput(f"column names repeat: {name_list(repeated)}; rename them in the file")
 
     def roles(self, request: DatasetRequest) -> Roles:
         """The columns by role; `InvalidInput` when a named one is not there, is ambiguous, or has two roles."""
         texts = {
-            f"{role}s": self._single(name, request.label_role if role == "label" else role)
+            f"{role}s": self._number(name, request.label_role if role == "label" else role)
             for role in ("label", "group", "time", "id")
             if (name := getattr(request, role)) is not None
         }
-        ranking = [self._single(name, "ranking") for name in request.ranking]
-        excluded = {number for name in dict.fromkeys(request.exclude) for number in self._all(name)}
+        ranking = [self._number(name, "ranking") for name in request.ranking]
+        excluded = {self._number(name, "exclude") for name in request.exclude}
         role_columns = [*texts.values(), *ranking]
         # A group or an id may well be the label too; a ranking is only a ranking.
         uses = Counter(role_columns)
@@ -110,7 +94,7 @@ class Columns:
                     f"column {self.names[number]!r} is both used and excluded", field="exclude"
                 )
         of_frame = set(self._index) - (request.columns or {}).keys()
-        index = {n for n, title in enumerate(self.titles) if title in of_frame} - {*excluded, *role_columns}
+        index = {n for n, name in enumerate(self.names) if name in of_frame} - {*excluded, *role_columns}
         excluded |= index
         features = [n for n in range(len(self.names)) if n not in excluded and n not in role_columns]
         warnings = list(self.warnings)
@@ -118,7 +102,7 @@ class Columns:
             warnings.append(
                 f"left out, as the index of the data frame: {name_list([self.names[n] for n in sorted(index)])}"
             )
-        nameless = [self.names[n] for n in features if not self.titles[n]]
+        nameless = [self.names[n] for n in features if not self._titles[n]]
         if nameless:
             warnings.append(
                 f"columns without a name are used as features: {name_list(nameless)}; exclude them if they number rows"
@@ -132,35 +116,16 @@ class Columns:
             warnings=warnings,
         )
 
-    def _single(self, name: str, field: str) -> int:
-        numbers = self._all(name, field)
-        if len(numbers) > 1:
-            raise InvalidInput(
-                f"{field} {name!r} names {len(numbers)} columns (the name repeats); rename them in the file, or "
-                f"name one of {name_list([self.names[number] for number in numbers])}",
-                field=field,
-            )
-        return numbers[0]
-
-    def _all(self, name: str, field: str = "exclude") -> list[int]:
+    def _number(self, name: str, field: str) -> int:
         title = name.strip()
-        numbers = self._by_title.get(title) or self._by_name.get(title)
-        if not numbers:
+        if title not in self._number_of:
             folded = title.casefold()
             meant = [f"; did you mean {each!r}?" for each in self.names if each.casefold() == folded]
             raise InvalidInput(
                 f"{field}: there is no column {name[:100]!r}; the file has {name_list(self.names)}{''.join(meant[:1])}",
                 field=field,
             )
-        return numbers
-
-
-def _free(name: str, names_in_use: set[str]) -> str:
-    free, number = name, 1
-    while free in names_in_use:
-        free, number = f"{name}.{number}", number + 1
-    names_in_use.add(free)
-    return free
+        return self._number_of[title]
 
 
 CHUNK = 1 << 20
@@ -261,7 +226,6 @@ _BUFFER = 2 * _MAX_LINE
 _SHARE = 0.5
 """Of a reader's memory that DuckDB may take; numbers and texts of the rows at hand need the rest."""
 _TEXT_ROWS = 16_384
-_RANKING_CHARACTERS = 32 * 1024 * 1024
 CSV_SOURCE = (
     "read_csv(?, auto_detect=false, header=?, delim=?, quote='\"', escape='\"', strict_mode=true, "
     "max_line_size=?, buffer_size=?, columns=?)"
@@ -399,12 +363,13 @@ class Table:
         self._file = file
         self._as_cells = as_cells
         self._widths: dict[int, int] = {}
-        self._longest = 0
         self.roles = file.columns.roles(request)
         self._params = file.params
         self._read_csv() if file.kind == "csv" else self._read_parquet()
         if len(self.roles.ranking) == 1:
-            self._bound_rankings(self.roles.ranking[0])
+            number = self.roles.ranking[0]
+            # Longer than other texts.
+            self._cells[number] = f"CAST({file.cells[number]} AS VARCHAR)"
 
     def _read_csv(self) -> None:
         file, everyone = self._file, range(len(self._file.cells))
@@ -453,20 +418,6 @@ class Table:
     def _position_columns(self) -> set[int]:
         """The columns of positions, where there is one for each label and not one of rankings."""
         return set(self.roles.ranking) if len(self.roles.ranking) > 1 else set()
-
-    def _bound_rankings(self, number: int) -> None:
-        """Of one column of rankings, which may be longer than other texts, bound what all of them hold together."""
-        cell = self._cells[number] = f"CAST({self._file.cells[number]} AS VARCHAR)"
-        total, longest = self._query(
-            f"SELECT sum(strlen(r)), max(strlen(r)) FROM (SELECT DISTINCT {cell} AS r FROM {self._file.source})"
-        ).fetchone() or (0, 0)
-        if (total or 0) > _RANKING_CHARACTERS:
-            raise TooLarge(
-                f"the different rankings have {total} bytes together; at most {_RANKING_CHARACTERS} are taken",
-                limit=_RANKING_CHARACTERS,
-                field="ranking",
-            )
-        self._longest = longest or 0
 
     def _query(self, sql: str) -> duckdb.DuckDBPyConnection:
         try:
@@ -545,36 +496,26 @@ class Table:
 
     def cells(self) -> dict[str, list[Any]]:
         """All cells by column, as text or as the file's types have them."""
-        result = self._query(f"SELECT {', '.join(self._cells.values())} FROM {self._file.source}")
         cells: list[list[Any]] = [[] for _ in self._cells]
-        while True:
-            try:
-                rows = result.fetchmany(_ROWS_OF_CELLS)
-            except Exception as error:
-                self._refuse(error)
-            for own, part in zip(cells, zip(*rows, strict=True), strict=False):
+        for rows in self._fetched(self._cells.values(), _ROWS_OF_CELLS):
+            for own, part in zip(cells, zip(*rows, strict=True), strict=True):
                 own.extend(part)
-            if len(rows) < _ROWS_OF_CELLS:
-                return dict(zip((self.roles.names[number] for number in self._cells), cells, strict=True))
             if len(cells[0]) > self._file.limits.rows:
                 raise TooLarge(f"more than {self._file.limits.rows} rows; at most that many are taken")
+        return dict(zip((self.roles.names[number] for number in self._cells), cells, strict=True))
+
+    def _fetched(self, cells: Iterable[str], step: int) -> Iterator[list[Any]]:
+        result = self._query(f"SELECT {', '.join(cells)} FROM {self._file.source}")
+        return fetched(result, step, self._refuse)
 
     def blocks(self, ranking: RankingColumn | None = None) -> Iterator[Block]:
         """The rows in the file's order, a million numbers at a time."""
         roles = self.roles
         width = len(self.feature_names)
         step = min(max(1, _CELLS // max(1, width)), _TEXT_ROWS if roles.texts else 65_536)
-        step = max(1, min(step, _RANKING_CHARACTERS // max(1, self._longest)))
         numbers = list(dict.fromkeys([*roles.features, *roles.ranking, *roles.texts.values()]))
-        result = self._query(f"SELECT {', '.join(self._cells[n] for n in numbers)} FROM {self._file.source}")
         start = 0
-        while True:
-            try:
-                rows = result.fetchmany(step)
-            except Exception as error:
-                self._refuse(error)
-            if not rows:
-                return
+        for rows in self._fetched([self._cells[n] for n in numbers], step):
             cells_of = dict(zip(numbers, zip(*rows, strict=True), strict=True))
             X = np.empty((len(rows), width), dtype=np.float64)
             at = 0
@@ -613,6 +554,20 @@ class Table:
             return ranking.positions(cells_of[self.roles.ranking[0]], start)
         # An empty cell, None, becomes NaN: the label is absent.
         return np.stack([np.array(cells_of[n], dtype=np.float64) for n in self.roles.ranking], axis=1)
+
+
+def fetched(
+    result: duckdb.DuckDBPyConnection, step: int, refuse: Callable[[Exception], NoReturn]
+) -> Iterator[list[Any]]:
+    """The rows of a result, at most ``step`` at a time."""
+    while True:
+        try:
+            rows = result.fetchmany(step)
+        except Exception as error:
+            refuse(error)
+        if not rows:
+            return
+        yield rows
 
 
 def pandas_index(connection: duckdb.DuckDBPyConnection, query_params: list[Any]) -> set[str]:
@@ -678,8 +633,6 @@ def raise_if_full(error: Exception, limits: FileLimits) -> None:
 
 ROWS = 20_000
 """Rows that are looked at."""
-COUNTED = 100
-"""Columns of a table up to which different values are counted; of more they are estimated, a few per cent off."""
 PROFILED = 1_000
 """Columns that are looked at one by one; further ones are taken for features."""
 _AT_ONCE = 100
@@ -776,15 +729,14 @@ def _columns(file: TableFile, numbers: Sequence[int]) -> list[Column]:
         f"left(nullif(trim(CAST({file.cells[number]} AS VARCHAR)), ''), {_LOOKED_AT}) AS v{number}"
         for number in numbers
     )
-    distinct_of = "approx_count_distinct({0})"
-    if len(file.cells) <= COUNTED:
-        # Hashes, so that long texts take no memory.
-        distinct_of = "count(DISTINCT CASE WHEN {0} IS NOT NULL THEN hash({0}) END)"
     selection = "count(*)"
     for number in numbers:
         value = f"v{number}"
         selection += (
-            f", count({value}), {distinct_of.format(value)}, count(TRY_CAST({value} AS DOUBLE)), "
+            f", count({value}), "
+            # Hashes, so that long texts take no memory.
+            f"count(DISTINCT CASE WHEN {value} IS NOT NULL THEN hash({value}) END), "
+            f"count(TRY_CAST({value} AS DOUBLE)), "
             f"coalesce(bool_and(regexp_full_match({value}, '-?[0-9]+([.]0+)?')), false), "
             f"2 * count_if(contains({value}, '>')) > count({value}), "
             f"coalesce(bool_and(regexp_full_match({value}, '{_DATE}')), false), "
@@ -802,8 +754,7 @@ def _columns(file: TableFile, numbers: Sequence[int]) -> list[Column]:
             Column(
                 name=file.columns.names[number],
                 kind="number" if present and numeric == present else "text",
-                # That an estimate is no more than there are rows is known.
-                distinct=min(int(distinct), int(present)),
+                distinct=int(distinct),
                 empty=rows - int(present),
                 numbers=int(numeric),
                 rows=rows,

@@ -162,19 +162,15 @@ def _npz(path: Path, scratch: Path, dimension: int, checks: RowChecks, limits: F
         rows = slice(start, start + step)
         yield checks.rows(
             start,
-            _texts(ids[rows], MAX_ID_BYTES),
+            _texts(ids[rows]),
             _float32(vectors[rows]),
-            None if subjects is None else [text or None for text in _texts(subjects[rows], MAX_ID_BYTES)],
-            None
-            if metadata is None
-            else [text or None for text in _texts(metadata[rows], MAX_METADATA_BYTES)],
+            None if subjects is None else [text or None for text in _texts(subjects[rows])],
+            None if metadata is None else [text or None for text in _texts(metadata[rows])],
         )
 
 
-def _texts(array: NDArray[Any], longest: int) -> list[Any]:
-    from pairmark.service.datasets.reader import clipped
-
-    cells = clipped(array, longest)
+def _texts(array: NDArray[Any]) -> list[Any]:
+    cells: list[Any] = array.tolist()
     if array.dtype.kind == "S":
         return [cell.decode("utf-8", "surrogateescape") for cell in cells]
     if array.dtype.kind in "iu":
