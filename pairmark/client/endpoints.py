@@ -661,8 +661,7 @@ class ModelCalls(Calls):
         ``protocol`` says which, where no same pair has one unit twice. Without units nothing is guaranteed, unless
         pairs are declared ``independent``, or a random sample of a ``population`` of so many pairs. ``listing``
         (``all``, ``drawn``, ``random-people``, ``random-rows``) or ``blocks`` (``components``, or each pair's) say how
-        the pairs were listed; a list of unknown origin that is not all pairs guarantees nothing. With several scores a
-        pair, (n, n_systems), half of the units weigh the systems and the others calibrate.
+        the pairs were listed; a list of unknown origin that is not all pairs guarantees nothing.
         """
         body = {"name": name, "scores": scores, "same": same, **options}
         return CalibrationOut.from_json(await self._send("POST", "/calibrations", body, timeout=None))

@@ -287,11 +287,8 @@ class ScoresRequest(ScoresOptions):
     listed, unless every two units are a scored pair.
     """
 
-    scores: list[float] | list[list[float]] = Field(
-        min_length=1,
-        description="higher is more similar. A list per pair combines the scores of several systems: half of the "
-        "units choose non-negative weights, the other half calibrates",
-        examples=[[0.91, 0.13, 0.4]],
+    scores: list[float] = Field(
+        min_length=1, description="higher is more similar", examples=[[0.91, 0.13, 0.4]]
     )
     same: list[int | bool] = Field(min_length=1, description="1: same, 0: different", examples=[[1, 0, 0]])
     left_unit: list[Unit] | None = Field(

@@ -160,12 +160,8 @@ class FeaturesBody(AskingBody):
 class ScoresBody(Body):
     """Scores of another system, to be decided with `calibration=`."""
 
-    scores: (
-        Annotated[list[Number], Field(min_length=1), FAST] | Annotated[list[Dense], Field(min_length=1), FAST]
-    ) = Field(
-        union_mode="left_to_right",
-        examples=[[0.91, 0.12]],
-        description="one number per pair or, for a calibration that combines several systems, one list per pair",
+    scores: Annotated[list[Number], Field(min_length=1), FAST] = Field(
+        examples=[[0.91, 0.12]], description="one number per pair"
     )
 
 

@@ -188,7 +188,9 @@ def test_bad_npz(deployment) -> None:
         "array 'X' holds complex128": npz(X=X * 1j),
         "array 'y' has shape (3,)": npz(X=X, y=y[:3]),
         "row 2, column 'x3' is NaN": npz(X=np.where(np.arange(16).reshape(4, 4) == 7, np.nan, X), y=y),
-        "holds Python objects": npz(X=X, y=np.array([{}, 1, 2, 3], dtype=object)),
+        "'y' in the npz is not a whole array of numbers or fixed-width strings": npz(
+            X=X, y=np.array([{}, 1, 2, 3], dtype=object)
+        ),
         "every row has the same label": npz(X=X, y=y * 0),
         "row 1 has no label": npz(X=X, y=np.array([np.nan, 1, 2, 2])),
         "do not make a CSR": npz(data=[1.0], indices=[9], indptr=[0, 1], shape=[1, 3]),

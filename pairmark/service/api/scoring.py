@@ -6,7 +6,6 @@ way: parse, resolve, score, decide, answer. `RequestWork` decides which of it ru
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from collections.abc import Callable
@@ -315,8 +314,7 @@ async def _given_scores(call: Call, request_work: RequestWork, body: bytes | byt
         raise TooLarge(f"the request has {len(scores)} scores; at most {limit} are taken", limit=limit)
     await call.services.runtime.check_calibration(calibration, call.models)
     model = await call.services.runtime.model_of_calibration(calibration)
-    combined = await asyncio.to_thread(call.services.runtime.points.combined, calibration, scores)
-    return ScoredPairs(combined, to_json(model))
+    return ScoredPairs(scores, to_json(model))
 
 
 def _watch(call: Call, scored: ScoredPairs, point: ServedPoint, n_matched: int) -> None:

@@ -605,15 +605,15 @@ class Npz:
         data, indices, indptr = (self.get(name, 1) for name in ("data", "indices", "indptr"))
         shape = self.get("shape", 1).tolist()
         try:
-            X = csr_array((data, indices, indptr), shape=shape)
-            X.check_format(full_check=True)
+            sparse = csr_array((data, indices, indptr), shape=shape)
+            sparse.check_format(full_check=True)
         except (ValueError, TypeError, OverflowError) as error:
             raise InvalidInput(
                 f"data, indices, indptr and shape do not make a CSR matrix of numbers: {error}", field="file"
             ) from error
-        if X.dtype.kind not in "fiub":
-            raise InvalidInput(f"array 'data' holds {X.dtype}; expected numbers", field="file")
-        return X
+        if sparse.dtype.kind not in "fiub":
+            raise InvalidInput(f"array 'data' holds {sparse.dtype}; expected numbers", field="file")
+        return sparse
 
 
 def row_blocks(X: NDArray[Any] | csr_array) -> Iterator[tuple[int, Any]]:

@@ -528,8 +528,8 @@ def list_of(kind: Any, *, optional: bool = False) -> Reader:
 
 
 def read_scores(text: bytes, name: str) -> NDArray[np.float64]:
-    """A number per pair, or a list per pair."""
-    return (_matrix if _lead(text) == b"[[" else _vector)(text, name, np.float64)
+    """A number per pair, in double precision, so that those that float32 cannot tell apart are counted."""
+    return _vector(text, name, np.float64)
 
 
 def read_probes(text: bytes, name: str) -> Float32 | list[Any] | None:
@@ -566,11 +566,9 @@ class _ScoresFields(BaseModel, extra="forbid"):
     """Nothing stands beside the scores."""
 
 
-def parse_scores(body: bytes | bytearray) -> NDArray[Any]:
-    """Read a JSON body of scores made elsewhere: (n,) float32, or (n, n_systems) float64."""
+def parse_scores(body: bytes | bytearray) -> Float32:
+    """Read a JSON body of scores made elsewhere, (n,)."""
     _, texts = split_request(_ScoresFields, body, {"scores": "a list of numbers"})
-    if _lead(texts["scores"]) == b"[[":
-        return _matrix(texts["scores"], "scores", np.float64)
     return _vector(texts["scores"], "scores")
 
 
@@ -667,7 +665,7 @@ def _vector(text: bytes, name: str, dtype: Any = np.float32) -> NDArray[Any]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _matrix(text: bytes, name: str, dtype: Any = np.float32) -> NDArray[Any]:
+def _matrix(text: bytes, name: str) -> Float32:
     """(n, d) finite numbers of a list of lists."""
     parts, n_before, width = [], 0, 0
     for piece in _pieces(text, _ROW_END, 1):
@@ -681,12 +679,12 @@ def _matrix(text: bytes, name: str, dtype: Any = np.float32) -> NDArray[Any]:
                 field=field,
             )
         numbers = np.array(rows, dtype=np.float64)
-        parts.append(_finite(numbers, name, n_before, dtype))
+        parts.append(_finite(numbers, name, n_before))
         n_before += len(rows)
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _finite(numbers: NDArray[np.float64], name: str, n_before: int, dtype: Any) -> NDArray[Any]:
+def _finite(numbers: NDArray[np.float64], name: str, n_before: int, dtype: Any = np.float32) -> NDArray[Any]:
     beyond = np.abs(numbers) > FLOAT32_MAX
     if beyond.any():
         row, *column = np.argwhere(beyond)[0].tolist()

@@ -13,7 +13,6 @@ from pydantic_core import to_json
 
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.inputs import LackedCells, RowRanges
-from pairmark.models.calibration.likelihood_ratios import SystemWeights
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData, without_guarantee
 from pairmark.models.core.arrays import Float32
 from pairmark.schemas.models import Imported
@@ -80,7 +79,6 @@ class LoadedCalibration(NamedTuple):
     owner : name and version of the model that it was made for; None: scores made elsewhere.
     subjects : the class of subjects that it is of; None: single vectors.
     number : its number in the ledger.
-    weights : how several systems' scores are combined; None: it is of one score.
     imported : how it came in a file; None: it was made here.
     classes : the number of classes that a closed-set calibration is of; None: not known.
     name : its own.
@@ -90,7 +88,6 @@ class LoadedCalibration(NamedTuple):
     owner: tuple[str, int] | None
     subjects: SubjectClass | None = None
     number: int | None = None
-    weights: SystemWeights | None = None
     imported: Imported | None = None
     classes: int | None = None
     name: str = ""
@@ -186,24 +183,6 @@ class OperatingPoints:
         )
         self._points.put(request, served_point)
         return served_point
-
-    def combined(self, calibration_id: str, scores: NDArray[Any]) -> NDArray[np.float32]:
-        """Scores made elsewhere as the calibration is of them: several systems' combined (blocking). Scores are (n,),
-        or (n, n_systems)."""
-        weights = self.fetch(calibration_id).weights
-        n_columns = 1 if scores.ndim == 1 else scores.shape[1]
-        n_systems = 1 if weights is None else weights.weight.size
-        if n_columns != n_systems or (scores.ndim > 1) != (weights is not None):
-            takes = (
-                "one number per pair"
-                if weights is None
-                else f"a list of {n_systems} a pair, one of each system"
-            )
-            raise InvalidInput(
-                f"scores has {n_columns} per pair; this calibration takes {takes}", field="scores"
-            )
-        single = scores.astype(np.float32)
-        return single if weights is None else weights.combined(single)
 
 
 def plain(value: Any) -> Any:

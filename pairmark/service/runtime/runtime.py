@@ -39,7 +39,7 @@ from pairmark.service.runtime.points import (
 )
 from pairmark.service.runtime.versions import LoadedVersion, LoadedVersions
 from pairmark.service.settings import Settings
-from pairmark.service.store.calibrations import SubjectClass, unknown_calibration, weights_of
+from pairmark.service.store.calibrations import SubjectClass, unknown_calibration
 from pairmark.service.store.store import ModelStore
 
 CONFIDENCE = 0.95
@@ -326,11 +326,8 @@ class Runtime:
         samples, subjects = row.summary.get("samples"), None
         if samples is not None:
             subjects = SubjectClass(int(samples[0]), int(samples[1]), str(row.summary["aggregation"]))
-        weights = weights_of(row.summary)
         number, classes = self.store.ledger_number(calibration_id), row.summary.get("classes")
-        return LoadedCalibration(
-            calibration, owner, subjects, number, weights, row.imported, classes, row.name
-        )
+        return LoadedCalibration(calibration, owner, subjects, number, row.imported, classes, row.name)
 
 
 def _seconds(work: Callable[[], object]) -> float:

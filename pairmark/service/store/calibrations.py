@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,11 +14,10 @@ from sqlalchemy.exc import IntegrityError
 
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.inputs import CheckedRows, LackedCells
-from pairmark.models.calibration.likelihood_ratios import MAX_SYSTEMS, SystemWeights, halves
 from pairmark.models.core.arrays import Float32, Int64
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.base import SCORE_BLOCK
-from pairmark.models.core.inputs import checked_same, label_of, like_labels, refuse_placeholders
+from pairmark.models.core.inputs import label_of, like_labels, refuse_placeholders
 from pairmark.models.core.scores import SampleSets
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.pairs.samples import refuse_collapsed
@@ -47,6 +45,7 @@ from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import bump_revision
 from pairmark.service.errors import (
     CalibrationOverlap,
+    Conflict,
     CorruptArtefact,
     InvalidInput,
     ModelNotCapable,
@@ -71,7 +70,6 @@ from pairmark.service.store.versions import (
 from pairmark.service.tables import CalibrationRow, ModelVersion
 
 KIND = "calibration"
-_COMBINED = "combined"
 DEFAULT_PAIRS = 200_000
 
 
@@ -170,11 +168,9 @@ class Calibrations:
     ) -> CalibrationOut:
         """Calibrate scores of another system.
 
-        Scores of several systems are combined into one: half of the units weigh the systems, the others calibrate.
-
         Parameters
         ----------
-        scores, same : (n,) numbers, and 0 or 1; or (n, n_systems) numbers.
+        scores, same : (n,) numbers, and 0 or 1.
         left_unit, right_unit : (n,) sampling unit on each side, strings or whole numbers. Same-identity pairs carry the
             same unit twice in open-set use.
         protocol, independent, listing, blocks, population : as `pairmark.operating_point` takes them: what units are,
@@ -198,12 +194,6 @@ class Calibrations:
             )
         units = None if left_unit is None else _units(left_unit, right_unit, len(values))
         facts: dict[str, Any] = {}
-        if values.ndim == 2:
-            if blocks is not None or population is not None:
-                raise InvalidInput(
-                    "scores: several systems go with people only, not with blocks or a population"
-                )
-            values, same, units, facts = _combined(values, same, units)
         calibration = fit_calibration(
             values,
             same,
@@ -225,6 +215,11 @@ class Calibrations:
     def load(self, calibration_id: str) -> tuple[Calibration, CalibrationOut]:
         """A calibration, loaded, and its facts, or `UnknownCalibration`."""
         row, model = self.row(calibration_id)
+        if "combined" in row.summary:
+            raise Conflict(
+                f"calibration {calibration_id} weighs scores of several systems, which is no longer done: combine them "
+                "into one score a pair, and calibrate that (POST /calibrations)"
+            )
         calibration = read_calibration(self._versions.blobs.folder(row.blob))
         if imported_as(row) == "unsigned":
             calibration = calibration.without_guarantee()
@@ -443,55 +438,14 @@ def read_calibration(folder: Path) -> Calibration:
         raise CorruptArtefact(f"the calibration cannot be read: {error}") from error
 
 
-def weights_of(summary: Mapping[str, Any]) -> SystemWeights | None:
-    """How a calibration combines several systems' scores; None for one score."""
-    combination = summary.get(_COMBINED)
-    if combination is None:
-        return None
-    return SystemWeights(
-        weight=np.array(combination["weights"], dtype=np.float64), intercept=float(combination["intercept"])
-    )
-
-
-def _combined(
-    scores: NDArray[np.float32], same: Any, units: NDArray[np.int64] | None
-) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.int64] | None, dict[str, Any]]:
-    """One score a pair of those that had no part in the weights, and the weights."""
-    values = scores.astype(np.float64)
-    try:
-        flags = checked_same(same, len(values))
-        weight_rows, calibration_rows = halves(flags, units, random_state=0)
-        weights = SystemWeights.fit(values[weight_rows], flags[weight_rows])
-    except (ValueError, TypeError) as error:
-        raise InvalidInput(f"these scores cannot be combined: {error}") from error
-    combination = {
-        "weights": weights.weight.tolist(),
-        "intercept": weights.intercept,
-        "weighed_pairs": int(weight_rows.size),
-    }
-    return (
-        weights.combined(values[calibration_rows]),
-        flags[calibration_rows],
-        None if units is None else units[calibration_rows],
-        {_COMBINED: combination},
-    )
-
-
 def _numbers(values: Any, field: str) -> NDArray[np.float32]:
-    """(n,) numbers, or (n, n_systems)."""
+    """(n,) finite numbers."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InvalidInput(
-            f"{field}: expected a list of numbers, or of equally long lists of numbers", field=field
-        ) from None
-    if array.ndim not in (1, 2) or array.size == 0:
+        raise InvalidInput(f"{field}: expected a list of numbers", field=field) from None
+    if array.ndim != 1 or array.size == 0:
         raise InvalidInput(f"{field}: expected a list of at least one number", field=field)
-    if array.ndim == 2 and not 2 <= array.shape[1] <= MAX_SYSTEMS:
-        raise InvalidInput(
-            f"{field}: {array.shape[1]} a pair; expected one number a pair, or lists of 2 to {MAX_SYSTEMS}",
-            field=field,
-        )
     with np.errstate(over="ignore"):
         single = array.astype(np.float32)
     if not np.isfinite(single).all():
