@@ -96,7 +96,7 @@ nightly: $(VENV)/.dev $(VENV)/.kernels browser
 	@$(VENV)/bin/mutmut results
 
 # Kernels compile once, before many processes want them. Numba does not see that a helper in another file changed.
-$(VENV)/.kernels: $(VENV)/.dev $(wildcard $(addprefix pairmark/models/,core/compiled.py */kernels/*.py */*/kernels/*.py))
+$(VENV)/.kernels: $(VENV)/.dev $(wildcard $(addprefix pairmark/models/,core/compiled.py */kernels.py */kernels/*.py */*/kernels/*.py))
 	@echo "compiling kernels"
 	@find pairmark -name '*.nb[ic]' -delete
 	@$(VENV)/bin/pairmark warmup

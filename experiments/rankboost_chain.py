@@ -28,8 +28,7 @@ from sklearn.neural_network import MLPClassifier
 from benchmarks.common import Claim, Preset, Result
 from experiments import _sparse
 from pairmark.models import AlignedKernel, RankBoostKernel
-from pairmark.models.rankboost.embedding import binary_projection, chosen_pivots, compose
-from pairmark.models.rankboost.svm import linear_svm
+from pairmark.models.rankboost.embedding import binary_projection, chosen_pivots, compose, linear_svm
 
 PENALTIES = (0.1, 0.22, 0.38, 1.0, 3.0, 10.0)
 CHAINS = ("A-D", "A-B-D", "A-C-D", "A-B-C-D")

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pairmark.models.evaluation.rankings import kendall_tau
     from pairmark.models.ghost.estimator import Ghost
     from pairmark.models.label_ranking.auto import LabelRankingAuto
-    from pairmark.models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
     from pairmark.models.label_ranking.pairwise import PairwiseLabelRanker
+    from pairmark.models.label_ranking.trees import LabelRankingForest, LabelRankingTree
     from pairmark.models.logistic.estimator import SimilarityLogistic
     from pairmark.models.metric.estimator import MetricSimilarity
     from pairmark.models.plda.estimator import Plda

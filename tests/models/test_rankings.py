@@ -1,8 +1,6 @@
-"""Distances against SciPy's, aggregation against enumeration."""
+"""Distances against SciPy's, and shares of pairs."""
 
 from __future__ import annotations
-
-from itertools import permutations
 
 import numpy as np
 import pytest
@@ -10,7 +8,6 @@ from scipy.stats import kendalltau
 
 from pairmark.models import kendall_tau
 from pairmark.models.evaluation.rankings import (
-    kemeny,
     mid_positions,
     pairwise_shares,
 )
@@ -43,20 +40,6 @@ def test_bad_shapes() -> None:
         kendall_tau([[1, 2]], [[1, 2, 3]])
     with pytest.raises(ValueError, match="infinities"):
         kendall_tau([[1, np.inf]], [[1, 2]])
-
-
-@pytest.mark.parametrize("k", [2, 3, 5, 6])
-def test_kemeny_by_enumeration(k: int) -> None:
-    rng = np.random.default_rng(k)
-    before = rng.random((60, k, k)).round(1)
-    before = np.where(np.tri(k, k=-1, dtype=bool), 1 - np.swapaxes(before, 1, 2), before)
-    for votes, positions in zip(before, kemeny(before), strict=True):
-
-        def cost(order: tuple[int, ...], votes: np.ndarray = votes) -> float:
-            return sum(votes[b, a] for i, a in enumerate(order) for b in order[i + 1 :])
-
-        found = cost(tuple(np.argsort(positions)))
-        assert found == pytest.approx(min(cost(order) for order in permutations(range(k))))
 
 
 def test_mid_positions_and_shares() -> None:

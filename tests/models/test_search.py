@@ -20,7 +20,7 @@ Y = np.repeat(np.arange(8), 5)
 
 @given(st.data())
 def test_merged_blocks_are_the_search_of_the_whole(data: st.DataObject) -> None:
-    model = MetricSimilarity(metric="hamming").fit(X, Y)  # with many ties
+    model = MetricSimilarity(metric="manhattan").fit(X, Y)  # with many ties
     gallery = np.array(
         data.draw(st.lists(st.tuples(*[st.integers(0, 1)] * 3), min_size=1, max_size=30)), np.float32
     )

@@ -2,7 +2,7 @@
 
 Rows are prepared once, however many pairs they are in. Every pair scorer compares subjects by the scores of their
 samples, left with right: their ``mean``, the ``best`` or the ``median``. PLDA has an exact score of its own
-(`pairmark.models.plda.templates`). A subject of one sample scores as that sample does, to the last bit, and so do
+(`pairmark.models.plda.estimator`). A subject of one sample scores as that sample does, to the last bit, and so do
 subjects whose sides are swapped or whose samples come in another order.
 """
 

@@ -13,13 +13,9 @@ from numpy.typing import ArrayLike
 
 from pairmark.models.calibration.bounds import t_reach
 from pairmark.models.core.arrays import Float64, Int64
-from pairmark.models.evaluation.kernels.rankings import kemeny_positions
 
 Positions = Float64
-Aggregation = Literal["borda", "copeland", "kemeny"]
-
-KEMENY_EXACT = 10
-"""Labels in a cycle of majorities that `kemeny` still orders exactly; more are ordered by local search."""
+Aggregation = Literal["borda", "copeland"]
 _CELLS = 4_000_000
 
 
@@ -143,23 +139,6 @@ def copeland(before: Float64) -> Positions:
     after = np.swapaxes(before, 1, 2)
     defeats = (after > before).sum(axis=2) + 0.5 * ((after == before).sum(axis=2) - 1)
     return np.asarray(defeats, dtype=np.float64)
-
-
-def kemeny(before: Float64) -> Positions:
-    """Kemeny positions, (n, k): the order that disagrees least with the given preferences.
-
-    Minimises the sum of ``before[j, i]`` over labels i put before j. Groups of labels that majorities order among
-    each other are ordered apart; a group in which majorities run in circles is ordered exactly up to
-    ``KEMENY_EXACT`` labels and by local search beyond (no single label can then be moved to improve it).
-
-    Parameters
-    ----------
-    before : (n, k, k) shares, counts or probabilities that the first label comes before the second.
-    """
-    votes = np.ascontiguousarray(before, dtype=np.float64)
-    out = np.empty(votes.shape[:2])
-    kemeny_positions(votes, KEMENY_EXACT, out)
-    return out
 
 
 CONFIDENCE = 0.95

@@ -110,7 +110,7 @@ def describe(
 
 def distances(space: Space, weighing: Weighing, A: GhostPoints, B: GhostPoints) -> Float64:
     """(n_A, n_B) the learned second-order distance."""
-    from pairmark.models.ghost.kernels import energy as kernels
+    from pairmark.models.ghost import kernels
 
     out = np.zeros((len(A), len(B)))
     kernels.weighted(A.raw, B.raw, True, weighing.columns, weighing.features, out)

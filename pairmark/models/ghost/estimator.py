@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -12,31 +13,154 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.inputs import feature_names_of
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
+from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
+from pairmark.models.core.inputs import LISTED, feature_names_of, one_of_equals
 from pairmark.models.core.progress import report
+from pairmark.models.core.search import GalleryIndex, Rows, SearchForm
 from pairmark.models.core.spec import RandomState, document_parameters
-from pairmark.models.ghost import scoring
+from pairmark.models.core.state import Array, DeclaredState, Fact, StateRecord, StoredState, refuse
+from pairmark.models.ghost import kernels
 from pairmark.models.ghost.classify import (
     STRATEGIES,
     GhostClasses,
+    Weighing,
     balanced_accuracy,
     class_distances,
     describe,
+    distances,
     fitted_temperature,
     softmin,
     weighing_of,
 )
-from pairmark.models.ghost.graphs import MAX_POINTS, given_graph, nearest_graph
-from pairmark.models.ghost.learning import GhostWeights, learn
-from pairmark.models.ghost.space import GhostPoints, Space, choose, known_names, scales_of
-from pairmark.models.ghost.state import GhostState
-from pairmark.models.ghost.training import (
+from pairmark.models.ghost.learning import (
     MAX_PAIRS,
+    GhostWeights,
+    learn,
     learn_from_pairs,
     training_sets,
     withheld_rows,
 )
+from pairmark.models.ghost.space import (
+    MAX_POINTS,
+    PATH,
+    Attachment,
+    GhostPoints,
+    Graph,
+    MetaFeatures,
+    Scales,
+    Space,
+    choose,
+    given_graph,
+    known_names,
+    nearest_graph,
+    scales_of,
+)
+
+
+def _score(distance: Float64) -> Float32:
+    """Minus the distance, finite; and 0.0, never -0.0, of no distance."""
+    return (0.0 - np.minimum(distance, np.finfo(np.float32).max)).astype(np.float32)
+
+
+def _reach(coordinates: Float32) -> Float64:
+    """The greatest sum of absolute coordinates of a row, (1,), with headroom for coordinates too small for float32."""
+    sums = np.abs(coordinates).sum(axis=1, dtype=np.float64)
+    return np.array([sums.max(initial=0.0) + coordinates.shape[1] * 2.0**-120])
+
+
+def contributions(
+    estimator: Any,
+    space: Space,
+    weighing: Weighing,
+    left: Float32,
+    right: Float32,
+    score: float,
+    feature_names: Sequence[str] | None,
+) -> dict[str, Any]:
+    """Contributions that add up to one pair's score.
+
+    Parameters
+    ----------
+    estimator : the fitted learner. space, weighing : its meta-features, and the weights in use.
+    left, right : (1, d).
+    feature_names : (d,) names to use; those of training when None.
+
+    Returns
+    -------
+    ``distance``; ``contributions``, the largest first: ``meta_feature``, its ``weight`` (of the meta-feature divided
+    by its mean), and the ``contribution`` to the score, never above 0; ``rest`` is what all others add.
+    """
+    features, names = feature_names_of(estimator, feature_names), estimator.meta_feature_names_
+    gaps = np.abs(left[0].astype(np.float64) - right[0])
+    entries: list[dict[str, Any]] = [
+        {
+            "meta_feature": features[column],
+            "weight": float(estimator.weights_[column]),
+            "left": float(left[0, column]),
+            "right": float(right[0, column]),
+            "contribution": 0.0 - float(weight * gaps[column]),
+        }
+        for column, weight in zip(weighing.columns, weighing.features, strict=True)
+    ]
+    A, B = space.points(left), space.points(right)
+    by_name = dict(zip(names.tolist(), estimator.weights_.tolist(), strict=True))
+    for name, weight in weighing.pairs.items():
+        value = 0.0 - weight * float(space.pair_values(name, A, B)[0])
+        entries.append(
+            {
+                "meta_feature": name,
+                "weight": by_name[name],
+                "left": None,
+                "right": None,
+                "contribution": value,
+            }
+        )
+    entries.sort(key=lambda entry: (entry["contribution"], entry["meta_feature"]))
+    largest = entries[:LISTED]
+    remainder = sum(entry["contribution"] for entry in entries[LISTED:])
+    return {"distance": 0.0 - score, "contributions": largest, "rest": float(remainder)}
+
+
+def selection(
+    estimator: Any, space: Space, feature_names: Sequence[str] | None, *, classifies: bool
+) -> dict[str, Any]:
+    """The weights that are left, the largest first: the model read as a selection of features.
+
+    Returns
+    -------
+    ``weights``: the `LISTED` largest, ``meta_feature`` and ``weight``; ``n_weights`` of ``n_meta_features`` are not 0;
+    ``exemplar_price``; and of a classifier ``strategy`` and ``validation``, each strategy's balanced accuracy on
+    withheld rows.
+    """
+    names = estimator.meta_feature_names_.tolist()
+    d = estimator.n_features_in_
+    if feature_names is not None and space.meta_features.features and len(feature_names) == d:
+        names[:d] = [str(name) for name in feature_names]
+    order = np.argsort(-estimator.weights_, kind="stable")
+    positive = [int(at) for at in order if estimator.weights_[at] > 0]
+    summary: dict[str, Any] = {
+        "weights": [
+            {"meta_feature": names[at], "weight": float(estimator.weights_[at])} for at in positive[:LISTED]
+        ],
+        "n_weights": len(positive),
+        "n_meta_features": len(names),
+        "exemplar_price": estimator.exemplar_price_,
+    }
+    if classifies:
+        summary["strategy"] = estimator.strategy_
+        summary["validation"] = dict(estimator.validation_)
+    return summary
+
+
+_Strategy = Literal["center", "average", "knn", "minimum", "maximum"]
+
+
+def _meta_features(params: Mapping[str, Any], graph: bool) -> MetaFeatures:
+    return choose(
+        params["meta_features"], order=params["order"], graph=graph, cluster_metric=params["cluster_metric"]
+    )
+
 
 _MOST_JUDGED = 1_000
 """Learning rows that take part in the choice of the strategy."""
@@ -50,7 +174,7 @@ def _known_meta_features(names: list[str] | str) -> list[str] | str:
 
 
 @document_parameters
-class Ghost(GhostState, ClassifierMixin, BaseEstimator):
+class Ghost(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     """Graph higher-order similarity transformation (Battistella et al. 2022, hal-03563705).
 
     Learns weights >= 0 of distance features so that in every training set the true clusters, each around its best
@@ -84,6 +208,21 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
     >>> bool(same > different)
     True
     """
+
+    weights_: Annotated[Float64, Array(shape=("weights",), low=0)]
+    meta_feature_names_: Annotated[NDArray[Any], Array(name="names", kind="text", shape=("weights",))]
+    other_scales_: Annotated[Float64, Array(shape=("others",), low=0)]
+    exemplar_price_: Annotated[float, Fact()]
+    loss_curve_: Annotated[list[float], Fact()]
+    _set_sizes: Annotated[list[Annotated[int, Field(ge=3, le=5)]], Fact()]
+    strategy_: Annotated[Any, Fact(kind=_Strategy | None)]
+    temperature_: Annotated[Any, Fact(kind=Annotated[float, Field(gt=0.0)] | None)]
+    validation_: Annotated[Any, Fact(kind=dict[str, float] | None)]
+    classes_: Annotated[NDArray[Any] | None, Array(kind="labels", shape=("classes",))]
+    _classes: Annotated[GhostClasses | None, StateRecord()]
+    _scales: Annotated[Scales, StateRecord(get=attrgetter("_space.scales"))]
+    _graph: Annotated[Graph | None, StateRecord(fact="graph", get=attrgetter("_space.graph"))]
+    _rows: Annotated[Float32 | None, Array(shape=("rows", "features"), get=attrgetter("_space.rows"))]
 
     score = ClassifierMixin.score
 
@@ -185,13 +324,19 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         rng = np.random.default_rng(seed)
         learning, withheld = withheld_rows(codes, rng)
         report(0.05, "meta-features")
-        sets, scales = training_sets(self._space, codes, learning, self, seed, rng)
+        sets, scales = training_sets(
+            self._space, codes, learning, seed, rng,
+            balanced=self.balanced, subset_size=self.subset_size, max_iter=self.max_iter,
+        )  # fmt: skip
         n_features = X.shape[1] if self._space.meta_features.features else 0
         start = GhostWeights(features=np.ones(n_features), meta_features=np.ones(scales.size))
         start.features[self._space.inverse[:n_features] == 0] = 0.0
         start.meta_features[scales <= 0] = 0.0
         self._check_alive(start, "every meta-feature is 0 for all training rows, which are alike under them")
-        weights, curve = learn(sets, start, self, lambda share: report(0.1 + 0.7 * share, "weights"))
+        weights, curve = learn(
+            sets, start, max_iter=self.max_iter, tau=self.tau,
+            on_progress=lambda share: report(0.1 + 0.7 * share, "weights"),
+        )  # fmt: skip
         self._set_weights(weights, scales, curve, sets[0].exemplar)
         report(0.85, "classes")
         self.classes_ = labels
@@ -233,7 +378,9 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         table = np.hstack(columns).astype(np.float32)
         if not np.isfinite(table).all():
             raise ValueError("left, right: differences are too large for float32: scale the features down")
-        weights, curve = learn_from_pairs(table, n_features, flags, weight, self)
+        weights, curve = learn_from_pairs(
+            table, n_features, flags, weight, balanced=self.balanced, max_iter=self.max_iter, tau=self.tau
+        )
         weights.meta_features = np.concatenate([weights.meta_features, np.zeros(n_rest)])
         self._set_weights(weights, np.concatenate([pair_scales, np.zeros(n_rest)]), curve, 1.0)
         self._classes, self._set_sizes, self.classes_ = None, [], None
@@ -288,15 +435,15 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
     ) -> dict[str, Any]:
-        """What each meta-feature contributes to one pair's distance; see `pairmark.models.ghost.scoring`."""
+        """What each meta-feature contributes to one pair's distance; see `contributions`."""
         a, b = self._one_pair(left, right)
         score = float(self._pair_score(a, b)[0])
-        return scoring.contributions(self, self._space, self._weighing, a, b, score, feature_names)
+        return contributions(self, self._space, self._weighing, a, b, score, feature_names)
 
     def model_facts(self, feature_names: Sequence[str] | None = None) -> dict[str, Any]:
-        """What the model's page shows; see `pairmark.models.ghost.scoring.selection`."""
+        """What the model's page shows; see `selection`."""
         check_is_fitted(self)
-        return scoring.selection(self, self._space, feature_names, classifies=self._classes is not None)
+        return selection(self, self._space, feature_names, classifies=self._classes is not None)
 
     def _new_space(self, X: Float32, edges: ArrayLike | None, *, keep: bool) -> Space:
         has_graph = self.graph is not None or edges is not None
@@ -381,3 +528,132 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_weighing")
+
+    def _restored(self) -> None:
+        meta_features = _meta_features(self._params(), self._graph is not None)
+        self._space = Space(meta_features, self._scales, self._rows, self._graph)
+        self.n_features_in_ = int(self._scales.differences.size)
+        self._weighing = weighing_of(self._space, self.weights_, self.other_scales_, self.n_features_in_)
+
+    @classmethod
+    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+        meta_features = _meta_features(file.params, file.facts.graph is not None)
+        n_features = file.sizes["features"] if meta_features.features else 0
+        n_others = len(meta_features.names)
+        return {
+            "weights": n_features + n_others,
+            "others": n_others,
+            "rows": file.length("rows"),
+            "classes": file.length("classes"),
+        }
+
+    @classmethod
+    def _relate(cls, file: StoredState) -> None:
+        arrays, facts, n = file.arrays, file.facts, file.sizes["rows"]
+        if "rows" not in arrays and (facts.graph is not None or "classes" in arrays):
+            raise refuse("rows", None, "is missing", "the rows of the graph and of the classes")
+        if "rows" in arrays and not (n >= 1 and (facts.graph is None or n <= MAX_POINTS)):
+            raise refuse("rows", None, f"has {n} rows", f"1 or more, with a graph at most {MAX_POINTS}")
+        if "classes" not in arrays:
+            return
+        if "codes" not in arrays or None in (facts.strategy, facts.temperature, facts.validation):
+            raise refuse(
+                "classes", None, "stands alone", "codes, strategy, temperature and validation with it"
+            )
+        counts = np.bincount(arrays["codes"], minlength=file.sizes["classes"])
+        if not counts.all():
+            raise refuse(
+                "codes", None, f"hold no row of class {int(np.argmin(counts))}", "some of every class"
+            )
+        for size in facts.set_sizes:
+            members = arrays[f"sets{size}_members"]
+            if members.shape[1] != size - 2:
+                raise refuse(f"sets{size}_members", None, f"has {members.shape[1]} columns", f"{size - 2}")
+        meta_features = _meta_features(file.params, facts.graph is not None)
+        n_features = file.sizes["weights"] - file.sizes["others"]
+        in_use = (arrays["weights"][n_features:] > 0) & (arrays["other_scales"] > 0)
+        start = len(meta_features.pairs)
+        for (name, size), has_weight in zip(
+            meta_features.sets, in_use[start : start + len(meta_features.sets)], strict=True
+        ):
+            if has_weight and size not in facts.set_sizes:
+                raise refuse(
+                    f"sets{size}_rows", None, "is missing", f"it, since {name} of {size} points has a weight"
+                )
+
+    def transform(self, X: ArrayLike) -> Float32:
+        """Coordinates whose city-block distance is the learned distance: the selected features, weighted.
+
+        Returns
+        -------
+        (n, n_selected) float32.
+
+        Raises
+        ------
+        ValueError
+            When the distance holds meta-features that no coordinates can express, or no feature has a weight.
+        """
+        check_is_fitted(self)
+        rows = self._validated(X, "X")
+        if self._weighing.pairs:
+            raise ValueError(
+                f"the learned distance weighs {', '.join(self._weighing.pairs)}, which no vectors express: train "
+                "with meta_features=['features'] to embed"
+            )
+        if self._weighing.columns.size == 0:
+            raise ValueError("no single feature has a weight, so there are no coordinates to give")
+        weighted = rows[:, self._weighing.columns].astype(np.float64) * self._weighing.features
+        with np.errstate(over="ignore"):
+            return np.ascontiguousarray(weighted, dtype=np.float32)
+
+    def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
+        self._check_pairs()
+        a, b = (np.require(one_of_equals(side), requirements=["C", "W"]) for side in (left, right))
+        out = np.zeros(left.shape[0])
+        kernels.weighted(a, b, False, self._weighing.columns, self._weighing.features, out[:, None])
+        if self._weighing.pairs:
+            A, B = self._space.points(a), self._space.points(b)
+            for name, weight in self._weighing.pairs.items():
+                out += weight * self._space.pair_values(name, A, B)
+        return _score(out)
+
+    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
+        self._check_pairs()
+        block = np.require(index.vectors[rows], requirements=["C", "W"])
+        A = self._space.points(np.require(queries, requirements=["C", "W"]))
+        B = self._space.points(block)
+        if PATH in self._weighing.pairs:
+            # What links the gallery to the graph was worked out once.
+            B.attached = Attachment(
+                places=np.require(index.arrays["places"][rows], requirements=["C", "W"]),
+                lengths=np.require(index.arrays["lengths"][rows], requirements=["C", "W"]),
+            )
+        return _score(distances(self._space, self._weighing, A, B))
+
+    def _check_pairs(self) -> None:
+        if self._weighing.columns.size == 0 and not self._weighing.pairs:
+            raise ValueError(
+                "only meta-features of sets and classes have a weight, so all pairs would score alike: use a smaller "
+                "tau, or meta_features of pairs"
+            )
+
+    def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
+        if not self._weighing.pairs:
+            coordinates = np.asarray(self.transform(vectors))
+            return {"coordinates": coordinates, "reach": _reach(coordinates)}
+        if PATH not in self._weighing.pairs:
+            return {}
+        attached = self._space.points(np.require(vectors, requirements=["C", "W"])).attached
+        return {"places": attached.places, "lengths": attached.lengths}
+
+    def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
+        if "coordinates" not in index.arrays:
+            return None
+        coordinates = np.asarray(self.transform(queries))
+        # Pairs are scored from the rows in float64; the coordinates are rounded, each by half a unit of its last place.
+        slack = float(index.arrays["reach"][0] + _reach(coordinates)[0]) * 2.0**-23
+        if not np.isfinite(slack):
+            return None
+        return SearchForm(
+            measure="manhattan", queries=coordinates, gallery=index.arrays["coordinates"], slack=slack
+        )

@@ -2,21 +2,137 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
-from pairmark.models.core.arrays import Float32, Float64
+from pairmark.models.core.arrays import Float32, Float64, Int64
+from pairmark.models.core.artefact import OutdatedModel
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import RandomState, Threads, document_parameters
-from pairmark.models.evaluation.rankings import kendall_tau, positions_of
-from pairmark.models.label_ranking.base import aggregated, spread_seeds
-from pairmark.models.label_ranking.candidates import CandidateName, Examples, fit_candidate
-from pairmark.models.label_ranking.rankings_data import TrainingRankings
-from pairmark.models.label_ranking.state import LabelRankingAutoState
-from pairmark.models.label_ranking.trees import completed
+from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
+from pairmark.models.evaluation.rankings import Aggregation, kendall_tau, pairwise_shares, positions_of
+from pairmark.models.label_ranking.base import RankerBase, TrainingRankings, aggregated, spread_seeds
+from pairmark.models.label_ranking.pairwise import (
+    LogisticPairs,
+    problems_of,
+    square,
+)
+from pairmark.models.label_ranking.trees import GrowOptions, Trees, completed, grow_trees, require_trees
+
+_TREES = 50
+"""Of each forest; twice as many cost twice as much, and the blend is no better."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """What candidates learn from: positions (NaN = absent) and completed targets, in canonical label order."""
+
+    X: Float32
+    positions: Float32
+    targets: Float64
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstantCandidate:
+    """What all rows have in common, whatever their features: nothing beats it where features tell next to nothing."""
+
+    before: Annotated[Float64, Array(shape=("n_labels", "n_labels"), low=0, high=1)]
+
+    def shares(self, X: Float32) -> Float64:
+        return np.broadcast_to(self.before, (X.shape[0], *self.before.shape))
+
+    @classmethod
+    def fit(cls, data: Examples, seed: int, n_jobs: int | None) -> ConstantCandidate:
+        # Two labels that no row shows together say nothing of each other: even.
+        return cls(before=np.nan_to_num(pairwise_shares(data.positions), nan=0.5))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForestCandidate:
+    """Forest of best or of random borders, read by its leaves' pairwise votes."""
+
+    trees: Annotated[Trees, StateRecord()]
+    positions: Annotated[Float32, Array(shape=("rows", "n_labels"), nan=True)]
+    targets: Annotated[Float64, Array(shape=("rows", "n_labels"))]
+
+    @classmethod
+    def relate(cls, file: StoredState, prefix: str) -> None:
+        """Refuse a forest without a tree."""
+        require_trees(file, prefix)
+
+    def shares(self, X: Float32) -> Float64:
+        return self.trees.votes(X, self.positions, self.targets)
+
+    @classmethod
+    def fit(cls, data: Examples, seed: int, n_jobs: int | None, *, random: bool = False) -> ForestCandidate:
+        options = GrowOptions(
+            splitter="random" if random else "best",
+            max_features=None if random else "third",
+            bootstrap=not random,
+        )
+        seeds = [int(s) for s in np.random.default_rng(seed).integers(0, 2**62, _TREES)]
+        trees, _ = grow_trees(data.X, data.targets, options, seeds, n_jobs=n_jobs, stage="")
+        return cls(trees=trees, positions=data.positions, targets=data.targets)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogisticCandidate:
+    """A logistic regression a pair."""
+
+    models: Annotated[LogisticPairs, StateRecord()]
+    modelled: Annotated[Int64, Array(shape=("models",), below="pairs", order="rising")]
+    constant: Annotated[Float64, Array(shape=("pairs",), low=0, high=1)]
+    k: Annotated[Int64, Array(shape=())]
+
+    @classmethod
+    def relate(cls, file: StoredState, prefix: str) -> None:
+        """Refuse another number of labels."""
+        _require_k(file, prefix)
+
+    def shares(self, X: Float32) -> Float64:
+        return square(self.models.shares(X), self.modelled, self.constant, int(self.k))
+
+    @classmethod
+    def fit(cls, data: Examples, seed: int, n_jobs: int | None) -> LogisticCandidate:
+        problems = problems_of(data.positions)
+        constant = np.array([problem.share() for problem in problems])
+        modelled = np.flatnonzero([not problem.one_sided for problem in problems])
+        models = LogisticPairs.fit(data.X, [problems[at] for at in modelled], n_jobs, "")
+        return cls(models=models, modelled=modelled, constant=constant, k=np.array(data.positions.shape[1]))
+
+
+Candidate = ConstantCandidate | ForestCandidate | LogisticCandidate
+"""Its ``shares``: how surely the first label comes before the second, (n, k, k), the diagonal 0."""
+CandidateName = Literal["constant", "extra-trees", "forest", "logistic"]
+CANDIDATE_CLASSES: dict[str, Any] = {
+    "constant": ConstantCandidate,
+    "extra-trees": ForestCandidate,
+    "forest": ForestCandidate,
+    "logistic": LogisticCandidate,
+}
+
+
+def fit_candidate(name: str, data: Examples, seed: int, n_jobs: int | None) -> Candidate:
+    options = {"random": True} if name == "extra-trees" else {}
+    candidate: Candidate = CANDIDATE_CLASSES[name].fit(data, seed, n_jobs, **options)
+    return candidate
+
+
+def _require_k(file: StoredState, prefix: str) -> None:
+    k = file.arrays[f"{prefix}k"]
+    if k != file.facts.n_labels:
+        raise refuse(f"{prefix}k", None, f"is {k}", f"{file.facts.n_labels}, the number of labels")
+
+
+def _candidate_class(name: str) -> Any:
+    """What holds the state of a candidate of that name; an `OutdatedModel` where there is none any more."""
+    if name not in CANDIDATE_CLASSES:
+        raise OutdatedModel(f"members has {name[:80]!r}; expected some of {', '.join(CANDIDATE_CLASSES)}")
+    return CANDIDATE_CLASSES[name]
+
 
 CANDIDATES = ("constant", "extra-trees", "forest", "logistic")
 """In the order tried."""
@@ -26,11 +142,11 @@ _VALIDATION_ROWS = 3_000
 """Rows that the choice is made on at most; the chosen ones learn from all."""
 _VALIDATION_CELLS = 60_000_000
 _SLOW_PAIRS = 500
-_AGGREGATIONS: tuple[Literal["borda", "copeland", "kemeny"], ...] = ("borda", "copeland", "kemeny")
+_AGGREGATIONS: tuple[Aggregation, ...] = ("borda", "copeland")
 
 
 @document_parameters
-class LabelRankingAuto(LabelRankingAutoState):
+class LabelRankingAuto(RankerBase):
     """Choose and blend label rankers by cross-validation.
 
     One ranking for all rows, forests of best and of random borders, and pairwise logistic regression each predict, for
@@ -60,6 +176,20 @@ class LabelRankingAuto(LabelRankingAutoState):
            [0., 1., 2.]])
     """
 
+    _member_names: Annotated[list[str], Fact(name="members"), Field(min_length=1)]
+    members_: Annotated[
+        dict[str, Candidate],
+        StateRecord(
+            prefix="member{0}_",
+            each=lambda file: file.facts.members,
+            of=lambda _, name: _candidate_class(name),
+        ),
+    ]
+    weights_: Annotated[dict[str, float], Fact()]
+    tau_: Annotated[dict[str, float], Fact()]
+    blend_tau_: Annotated[float, Fact()]
+    aggregation_: Annotated[Aggregation, Fact()]
+
     def __init__(
         self,
         *,
@@ -75,7 +205,7 @@ class LabelRankingAuto(LabelRankingAutoState):
             int, Field(ge=2, le=50, description="folds of the cross-validation that chooses")
         ] = 3,
         aggregation: Annotated[
-            Literal["auto", "borda", "copeland", "kemeny"],
+            Literal["auto", "borda", "copeland"],
             Field(description="how pairwise shares become a ranking; auto: the best by cross-validation"),
         ] = "auto",
         random_state: Annotated[
@@ -159,6 +289,17 @@ class LabelRankingAuto(LabelRankingAutoState):
         for name, weight in self.weights_.items():
             blend += weight * self.members_[name].shares(X)
         return aggregated(blend, self.aggregation_)
+
+    def _restored(self) -> None:
+        # Adding up the blend in another order would change its last bits.
+        self.weights_ = {name: self.weights_[name] for name in self._member_names}
+
+    @classmethod
+    def _relate(cls, file: StoredState) -> None:
+        super()._relate(file)
+        names = file.facts.members
+        if len(set(names)) < len(names) or set(names) - file.facts.weights.keys():
+            raise refuse("members", None, f"is {names} in the manifest", "each once, with a weight")
 
 
 def _taus(before: Float64, validation: Float32, aggregation: str) -> Float64:

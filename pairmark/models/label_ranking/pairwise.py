@@ -1,35 +1,276 @@
-"""Label ranking by pairwise comparison."""
+"""Label ranking by pairwise comparison: binary models of single pairs of labels, learned and read together."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from pydantic import Field
-from sklearn.utils.validation import has_fit_parameter
+from sklearn.base import clone
 
-from pairmark.models.core.arrays import Float32, Float64
-from pairmark.models.core.inputs import checked_weight
+from pairmark.models.core.arrays import Bool, Float32, Float64
+from pairmark.models.core.progress import report
 from pairmark.models.core.spec import PYTHON_ONLY, Classifier, RandomState, Threads, document_parameters
-from pairmark.models.label_ranking.base import aggregated, spread_seeds
-from pairmark.models.label_ranking.pair_models import fit_pair_models, problems_of, square
-from pairmark.models.label_ranking.rankings_data import TrainingRankings
-from pairmark.models.label_ranking.state import PairwiseState
+from pairmark.models.core.state import Array, State, StateRecord, StoredState, refuse
+from pairmark.models.label_ranking.base import RankerBase, TrainingRankings, aggregated, spread_seeds
+from pairmark.models.label_ranking.trees import (
+    GrowOptions,
+    Trees,
+    end_to_end,
+    grow_trees,
+    in_threads,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairProblem:
+    """One pair's rows: where the first label came before the second (1) or behind (0)."""
+
+    rows: NDArray[np.intp]
+    first: Bool
+
+    @classmethod
+    def of(cls, positions: Float32, first: int, second: int) -> PairProblem:
+        """The pair's rows: those that show both labels and do not tie them."""
+        difference = positions[:, second] - positions[:, first]
+        # NaN compares false: a row that does not show both labels is no example, and neither is a tie.
+        rows = np.flatnonzero(np.abs(difference) > 0)
+        return cls(rows=rows, first=difference[rows] > 0)
+
+    def share(self) -> float:
+        """Smoothed share of rows that put the first label before."""
+        return float((self.first.sum() + 0.5) / (self.first.size + 1.0))
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether all rows (or there is none) say the same, so that there is nothing to tell apart."""
+        return bool(self.first.all() or not self.first.any())
+
+
+def problems_of(positions: Float32) -> list[PairProblem]:
+    """Of all pairs of labels, in the order of `numpy.triu_indices`."""
+    i, j = np.triu_indices(positions.shape[1], 1)
+    return [PairProblem.of(positions, a, b) for a, b in zip(i.tolist(), j.tolist(), strict=True)]
+
+
+def square(shares: Float64, modelled: NDArray[np.intp], constant: Float64, k: int) -> Float64:
+    """Shares of modelled pairs and constants of the others as (n, k, k), the diagonal 0."""
+    n = shares.shape[0]
+    flat = np.broadcast_to(constant, (n, constant.size)).copy()
+    flat[:, modelled] = np.clip(shares, 0.0, 1.0)
+    before = np.zeros((n, k, k))
+    i, j = np.triu_indices(k, 1)
+    before[:, i, j] = flat
+    before[:, j, i] = 1.0 - flat
+    return before
+
+
+def standard(X: Float32) -> tuple[Float64, Float64]:
+    """Mean and standard deviation of the features, 1 where they are constant."""
+    scale = X.std(axis=0, dtype=np.float64)
+    scale[scale == 0] = 1.0
+    return X.mean(axis=0, dtype=np.float64), scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogisticPairs:
+    """Logistic regressions on standardised features.
+
+    Attributes
+    ----------
+    mean, scale : (d,) of the features. coef : (n_models, d). intercept : (n_models,).
+    """
+
+    mean: Annotated[Float64, Array(shape=("features",))]
+    scale: Annotated[Float64, Array(shape=("features",), positive=True)]
+    coef: Annotated[Float64, Array(shape=("models", "features"))]
+    intercept: Annotated[Float64, Array(shape=("models",))]
+
+    def shares(self, X: Float32) -> Float64:
+        # einsum without BLAS: a row's answer does not depend on the rows beside it.
+        margin = np.einsum("nd,pd->np", (X - self.mean) / self.scale, self.coef) + self.intercept
+        return np.asarray(0.5 * (1.0 + np.tanh(0.5 * margin)))
+
+    @classmethod
+    def fit(cls, X: Float32, problems: list[PairProblem], n_jobs: int | None, stage: str) -> LogisticPairs:
+        from sklearn.linear_model import LogisticRegression
+
+        mean, scale = standard(X)
+        points = (X - mean) / scale
+
+        def fit(problem: PairProblem) -> tuple[Float64, float]:
+            model = LogisticRegression(max_iter=1_000)
+            model.fit(points[problem.rows], problem.first)
+            return model.coef_[0], float(model.intercept_[0])
+
+        planes = _each(fit, problems, n_jobs, stage)
+        return cls(
+            mean=mean,
+            scale=scale,
+            coef=np.array([coef for coef, _ in planes]).reshape(len(planes), X.shape[1]),
+            intercept=np.array([intercept for _, intercept in planes]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreePairs:
+    """A tree for each pair, on targets 0 and 1 (whose variance is half the Gini impurity).
+
+    Attributes
+    ----------
+    trees : of all pairs end to end, ``n_each`` a pair; members point into ``targets``, (n_examples, 1).
+    """
+
+    trees: Annotated[Trees, StateRecord()]
+    targets: Annotated[Float64, Array(shape=("rows", 1))]
+    n_each: ClassVar[int] = 1
+    options: ClassVar[GrowOptions] = GrowOptions(min_samples_leaf=5)
+
+    def shares(self, X: Float32) -> Float64:
+        roots = self.trees.roots
+        columns = [
+            self.trees.means(X, self.targets, roots=roots[at : at + self.n_each])
+            for at in range(0, roots.size, self.n_each)
+        ]
+        return np.hstack(columns) if columns else np.empty((X.shape[0], 0))
+
+    @classmethod
+    def relate(cls, file: StoredState, prefix: str) -> None:
+        """Refuse another number of trees."""
+        n, n_expected = file.sizes[f"{prefix}trees"], file.sizes["models"] * cls.n_each
+        if n != n_expected:
+            raise refuse(f"{prefix}roots", None, f"has {n} rows", f"{n_expected}")
+
+    @classmethod
+    def fit(
+        cls,
+        X: Float32,
+        problems: list[PairProblem],
+        *,
+        seeds: list[int],
+        n_jobs: int | None,
+        stage: str,
+    ) -> Self:
+        def fit(job: tuple[PairProblem, int]) -> Trees:
+            problem, seed = job
+            own = [int(s) for s in np.random.default_rng(seed).integers(0, 2**62, cls.n_each)]
+            return grow_trees(
+                X[problem.rows],
+                problem.first.astype(np.float64)[:, None],
+                cls.options,
+                own,
+                n_jobs=1,
+                stage="",
+            )[0]
+
+        forests = _each(fit, list(zip(problems, seeds, strict=True)), n_jobs, stage)
+        firsts = [problem.first for problem in problems]
+        return cls(
+            trees=end_to_end(forests, [first.size for first in firsts]),
+            targets=np.concatenate([np.empty(0), *firsts]).astype(np.float64)[:, None],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForestPairs(TreePairs):
+    """A forest for each pair."""
+
+    n_each: ClassVar[int] = 50
+    options: ClassVar[GrowOptions] = GrowOptions(min_samples_leaf=2, max_features="sqrt", bootstrap=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserPairs:
+    """Classifiers of the user's own."""
+
+    models: list[Any]
+
+    def shares(self, X: Float32) -> Float64:
+        columns = [_probability(model, X) for model in self.models]
+        return np.stack(columns, axis=1) if columns else np.empty((X.shape[0], 0))
+
+    @classmethod
+    def fit(
+        cls,
+        X: Float32,
+        problems: list[PairProblem],
+        *,
+        estimator: Any,
+        seeds: list[int],
+        n_jobs: int | None,
+        stage: str,
+    ) -> UserPairs:
+        seeded = "random_state" in estimator.get_params()
+
+        def fit(job: tuple[PairProblem, int]) -> Any:
+            problem, seed = job
+            model = clone(estimator)
+            if seeded:
+                model.set_params(random_state=seed % 2**32)
+            return model.fit(X[problem.rows], problem.first.astype(np.int64))
+
+        return cls(models=_each(fit, list(zip(problems, seeds, strict=True)), n_jobs, stage))
+
+
+PairModels = LogisticPairs | TreePairs | UserPairs
+"""Of the pairs that have something to tell apart; its ``shares``: chances of first before second, (n, n_models)."""
+
+
+STORED: dict[str, type] = {"logistic": LogisticPairs, "tree": TreePairs, "forest": ForestPairs}
+"""By the estimator's name."""
+
+
+def fit_pair_models(
+    X: Float32,
+    problems: list[PairProblem],
+    estimator: Any,
+    *,
+    seeds: list[int],
+    n_jobs: int | None,
+    stage: str,
+) -> PairModels:
+    """Learn a model for every problem; see `PairwiseLabelRanker` for what ``estimator`` may be."""
+    if estimator == "logistic":
+        return LogisticPairs.fit(X, problems, n_jobs, stage)
+    if isinstance(estimator, str):
+        trees = ForestPairs if estimator == "forest" else TreePairs
+        return trees.fit(X, problems, seeds=seeds, n_jobs=n_jobs, stage=stage)
+    return UserPairs.fit(X, problems, estimator=estimator, seeds=seeds, n_jobs=n_jobs, stage=stage)
+
+
+def _each(fit: Any, jobs: list[Any], n_jobs: int | None, stage: str) -> list[Any]:
+    results: list[Any] = []
+    for result in in_threads(fit, jobs, n_jobs):
+        results.append(result)
+        if stage and len(results) % max(1, len(jobs) // 50) == 0:
+            report(len(results) / len(jobs), f"{stage}: pair {len(results)} of {len(jobs)}")
+    return results
+
+
+def _probability(model: Any, X: Float32) -> Float64:
+    if hasattr(model, "predict_proba"):
+        return np.asarray(model.predict_proba(X)[:, list(model.classes_).index(1)], dtype=np.float64)
+    if hasattr(model, "decision_function"):
+        return np.asarray(
+            0.5 * (1.0 + np.tanh(0.5 * np.asarray(model.decision_function(X), dtype=np.float64)))
+        )
+    return np.asarray(model.predict(X), dtype=np.float64)
+
 
 _FOLDS = 3
 _NAMED = 10
 
 
 @document_parameters
-class PairwiseLabelRanker(PairwiseState):
+class PairwiseLabelRanker(RankerBase):
     """Rank labels by one binary classifier a pair of labels (Fotakis et al. 2022, Algorithms 2, 6, 7 and 8).
 
     The classifier of a pair learns from the rows that show both labels and do not tie them, so incomplete and partial
-    rankings need no completing. A pair that no row orders gets a constant preference, inferred from the labels that
-    both were compared with where there are any (log-odds add up along the way), else one half; a warning names such
-    pairs.
+    rankings need no completing. A pair that no row orders is taken to be even, and a warning names such pairs.
 
     ``logistic`` standardises features, ``forest`` has 50 trees. Of any other scikit-learn classifier clones are
     fitted; what holds one cannot be saved, since saving an object of your own means pickle. ``copeland`` ranks by how
@@ -53,6 +294,13 @@ class PairwiseLabelRanker(PairwiseState):
            [0., 1., 2.]])
     """
 
+    models_: Annotated[
+        PairModels, StateRecord(prefix="pairs_", of=lambda file, _: STORED[file.params["estimator"]])
+    ]
+    modelled_: Annotated[NDArray[np.int64], Array(shape=("models",), below="pairs", order="rising")]
+    constant_: Annotated[Float64, Array(shape=("pairs",), low=0, high=1)]
+    unseen_pairs_: Annotated[NDArray[np.int64], Array(shape=("unseen", 2), below="n_labels")]
+
     def __init__(
         self,
         *,
@@ -61,55 +309,24 @@ class PairwiseLabelRanker(PairwiseState):
             Field(description="binary classifier of each pair of labels"),
         ] = "logistic",
         aggregation: Annotated[
-            Literal["copeland", "borda", "kemeny"],
-            Field(description="rank by labels beaten, by mean probability, or by least disagreement"),
+            Literal["copeland", "borda"],
+            Field(description="rank by labels beaten, or by mean probability"),
         ] = "copeland",
         random_state: Annotated[
             RandomState, Field(description="seed; the same seed gives the same model")
         ] = 0,
         n_jobs: Threads = None,
-        verbose: Annotated[
-            int, Field(ge=0, le=100, description="has no effect; accepted like in the other rankers")
-        ] = 0,
     ) -> None:
         self.estimator = estimator
         self.aggregation = aggregation
         self.random_state = random_state
         self.n_jobs = n_jobs
-        self.verbose = verbose
-
-    def fit(self, X: ArrayLike, Y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Learn to rank labels; parameters as in `LabelRankingTree.fit`.
-
-        Parameters
-        ----------
-        sample_weight : (n,) numbers >= 0; rows of weight 0 are left out.
-
-        Raises
-        ------
-        ValueError
-            As there; and when weights are given to a classifier that takes none.
-        """
-        self._weight = sample_weight
-        try:
-            return super().fit(X, Y)
-        finally:
-            del self._weight
 
     def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
-        n, k = rankings.positions.shape
-        weight = checked_weight(self._weight, n, "row")
-        weighted = self._weight is not None
-        if (
-            weighted
-            and not isinstance(self.estimator, str)
-            and not has_fit_parameter(self.estimator, "sample_weight")
-        ):
-            raise ValueError(f"{type(self.estimator).__name__} takes no sample_weight: leave weights out")
-        i, j = np.triu_indices(k, 1)
+        i, j = np.triu_indices(rankings.positions.shape[1], 1)
         seeds = spread_seeds(random, i.size)
         constant = rankings.shares[i, j].copy()
-        problems = problems_of(rankings.positions, weight)
+        problems = problems_of(rankings.positions)
         empty = np.array([problem.rows.size == 0 for problem in problems])
         self.unseen_pairs_ = np.sort(np.stack([rankings.order[i], rankings.order[j]], axis=1)[empty], axis=1)
         _warn_unseen(self.unseen_pairs_)
@@ -125,7 +342,6 @@ class PairwiseLabelRanker(PairwiseState):
             seeds=[seeds[at] for at in self.modelled_],
             stage="learning pairs",
             estimator=self.estimator,
-            weighted=weighted,
             n_jobs=self.n_jobs,
         )
 
@@ -133,14 +349,26 @@ class PairwiseLabelRanker(PairwiseState):
         before = square(self.models_.shares(X), self.modelled_, self.constant_, self.n_labels_)
         return aggregated(before, self.aggregation)
 
+    def to_state(self) -> State:
+        """As `Stateful.to_state`; a `ValueError` when the classifier is one of the user's own."""
+        if isinstance(self.models_, UserPairs):
+            raise ValueError(
+                f"a PairwiseLabelRanker of {type(self.estimator).__name__} cannot be saved, since files hold plain "
+                "arrays and no objects: use estimator='logistic', 'forest' or 'tree'"
+            )
+        return super().to_state()
+
+    @classmethod
+    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+        return {**super()._sizes(file), "models": file.length("modelled")}
+
 
 def _warn_unseen(pairs: NDArray[np.intp]) -> None:
     if len(pairs):
         pair_names = ", ".join(f"({a}, {b})" for a, b in sorted(map(tuple, pairs.tolist()))[:_NAMED])
         tail = f" and {len(pairs) - _NAMED} more" if len(pairs) > _NAMED else ""
         warnings.warn(
-            f"no training row orders the labels {pair_names}{tail}: their preference is inferred from the labels that "
-            "both were compared with, and the same for every X",
+            f"no training row orders the labels {pair_names}{tail}: either may come before the other, for every X",
             UserWarning,
             stacklevel=5,
         )

@@ -6,8 +6,8 @@ from functools import partial
 
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.label_ranking.auto import LabelRankingAuto
-from pairmark.models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
 from pairmark.models.label_ranking.pairwise import PairwiseLabelRanker
+from pairmark.models.label_ranking.trees import LabelRankingForest, LabelRankingTree
 
 _ranker = partial(LearnerSpec, capabilities=frozenset({"rank-labels"}), needs="rankings")
 
@@ -29,7 +29,7 @@ PAIRWISE = _ranker(
     kind="label-ranking-pairwise",
     title="Pairwise label ranker: one classifier for each pair of labels; for incomplete and partial rankings",
     estimator=PairwiseLabelRanker,
-    retired={"calibrate": ...},
+    retired={"calibrate": ..., "verbose": ...},
 )
 
 AUTO = _ranker(

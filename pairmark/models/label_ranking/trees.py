@@ -1,4 +1,4 @@
-"""Grows label ranking trees in parallel, and predicts with them."""
+"""Label ranking trees and forests: grown in parallel, and as scikit-learn estimators."""
 
 from __future__ import annotations
 
@@ -10,14 +10,38 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
+from pydantic import Field
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.progress import report
-from pairmark.models.core.state import Array, StoredState, refuse, require, require_offsets
-from pairmark.models.label_ranking.kernels import levels, reading
-from pairmark.models.label_ranking.rankings_data import TrainingRankings, completed_targets
+from pairmark.models.core.spec import RandomState, Threads, document_parameters
+from pairmark.models.core.state import Array, StateRecord, StoredState, refuse, require, require_offsets
+from pairmark.models.label_ranking import kernels
+from pairmark.models.label_ranking.base import (
+    RankerBase,
+    TrainingRankings,
+    aggregated,
+    completed_targets,
+    spread_seeds,
+)
 
-MaxFeatures = int | float | str | None
+Split = Annotated[
+    Literal["breiman", "level"],
+    Field(description="the best split of each node, or one feature per level (Level-Splits)"),
+]
+MaxDepth = Annotated[
+    Annotated[int, Field(ge=1, le=10_000)] | None, Field(description="maximum depth; null: fully grown")
+]
+MaxFeatures = Annotated[
+    Literal["sqrt", "log2", "third"]
+    | Annotated[int, Field(ge=1, le=1_000_000)]
+    | Annotated[float, Field(gt=0.0, le=1.0)]
+    | None,
+    Field(
+        description="features tried in each node: a number, a share, 'sqrt', 'log2', 'third', or null for all"
+    ),
+]
+
 NEVER = np.zeros((0, 0), dtype=np.bool_)
 """No tree is skipped."""
 
@@ -93,7 +117,7 @@ class Trees:
     def means(self, X: Float32, targets: Float64, *, roots: Int64 | None = None) -> Float64:
         """Mean targets of the rows' leaves over the trees, (n, k)."""
         out = np.zeros((X.shape[0], targets.shape[1]))
-        reading.mean_targets(X, *self.of(self.roots if roots is None else roots), targets, out)
+        kernels.mean_targets(X, *self.of(self.roots if roots is None else roots), targets, out)
         return out
 
     def votes(
@@ -104,11 +128,11 @@ class Trees:
         *,
         skip: Bool = NEVER,
     ) -> Float64:
-        """Pairwise shares, (n, k, k), see `reading.pair_votes`."""
+        """Pairwise shares, (n, k, k), see `kernels.pair_votes`."""
         k = positions.shape[1]
         out = np.zeros((X.shape[0], k, k))
         nodes = self.of(self.roots)
-        reading.pair_votes(X, *nodes, positions, targets, reach_of(k), FAINT, skip, out)
+        kernels.pair_votes(X, *nodes, positions, targets, reach_of(k), FAINT, skip, out)
         return out
 
 
@@ -120,17 +144,14 @@ def grow_trees(
     *,
     n_jobs: int | None,
     stage: str,
-    span: tuple[float, float] = (0.0, 1.0),
     verbose: int = 0,
-    sample_weight: Float64 | None = None,
 ) -> tuple[Trees, Bool]:
     """Grow a tree for each seed.
 
     Parameters
     ----------
     targets : (n, k).
-    sample_weight : (n,) by which the drawn rows are weighted.
-    stage, span : what progress is reported as, and the part of the fit that this is.
+    stage : what progress is reported as.
 
     Returns
     -------
@@ -140,15 +161,13 @@ def grow_trees(
     def grow(seed: int) -> tuple[Trees, Bool]:
         rng = np.random.default_rng(seed)
         weight, estimate = _sample(X.shape[0], options, rng)
-        if sample_weight is not None:
-            weight, estimate = weight * sample_weight, estimate * sample_weight
         return _grow_one(X, targets, weight, estimate, options, rng), (weight > 0) | (estimate > 0)
 
     results: list[tuple[Trees, Bool]] = []
     for result in in_threads(grow, seeds, n_jobs):
         results.append(result)
         told = f"{stage}: {len(results)} of {len(seeds)}"
-        report(span[0] + (span[1] - span[0]) * len(results) / len(seeds), told)
+        report(len(results) / len(seeds), told)
         if verbose:
             print(told)
     return end_to_end([tree for tree, _ in results]), np.stack([in_sample for _, in_sample in results])
@@ -263,7 +282,7 @@ def _grow_one(
     feature, threshold, left, right = grow(X[rows], y[rows], weight[rows], options, rng)
     filling = np.flatnonzero(estimate).astype(np.int32)
     leaf = np.empty(filling.size, dtype=np.int32)
-    reading.leaves_of(X[filling], feature, threshold, left, right, leaf)
+    kernels.leaves_of(X[filling], feature, threshold, left, right, leaf)
     count, root = np.bincount(leaf, minlength=feature.size), 0
     if options.honest:
         # A leaf that no estimating row reaches has nothing to say: its parent's other side answers for it.
@@ -323,7 +342,7 @@ def _by_level(
         level += 1
         cell_of_node = np.full(len(feature), -1)
         cell_of_node[cells] = np.arange(cells.size)
-        gains, thresholds = levels.best_borders(X, order, cell_of_node[node], y, weight, cells.size)
+        gains, thresholds = kernels.best_borders(X, order, cell_of_node[node], y, weight, cells.size)
         splits = gains >= 0
         tried = [f for f in rng.permutation(d) if splits[f].any()][:n_tried]
         if not tried:
@@ -373,3 +392,168 @@ def require_trees(file: StoredState, prefix: str) -> None:
     """Refuse a forest without a tree."""
     if not file.sizes[f"{prefix}trees"]:
         raise refuse(f"{prefix}roots", None, "has no rows", "one tree at least")
+
+
+Honest = Annotated[
+    bool, Field(description="choose splits on one half of the sample and fill the leaves with the other")
+]
+MaxSamples = Annotated[
+    Annotated[int, Field(ge=1, le=10**9)] | Annotated[float, Field(gt=0.0, le=1.0)] | None,
+    Field(description="rows drawn for each tree: a number, a share, or null for as many as there are"),
+]
+Aggregation = Annotated[
+    Literal["mean", "borda", "copeland"],
+    Field(description="rank by the mean position in the leaf, or aggregate its rows' pairwise majorities"),
+]
+TreeSeed = Annotated[RandomState, Field(description="seed; the same seed gives the same model")]
+Verbose = Annotated[int, Field(ge=0, le=100, description="1: print a line when a tree finishes")]
+
+
+class _TreesBase(RankerBase):
+    """What tree and forest share."""
+
+    trees_: Annotated[Trees, StateRecord()]
+    positions_: Annotated[Float32, Array(shape=("rows", "n_labels"), nan=True)]
+    targets_: Annotated[Float64, Array(shape=("rows", "n_labels"))]
+
+    n_estimators: int = 1
+    bootstrap: bool = False
+
+    def __init__(
+        self,
+        *,
+        split: Split = "breiman",
+        max_depth: MaxDepth = None,
+        max_features: MaxFeatures = None,
+        honest: Honest = False,
+        max_samples: MaxSamples = None,
+        aggregation: Aggregation = "mean",
+        random_state: TreeSeed = 0,
+        n_jobs: Threads = None,
+        verbose: Verbose = 0,
+    ) -> None:
+        self.split = split
+        self.max_depth = max_depth
+        self.max_features = max_features
+        self.honest = honest
+        self.max_samples = max_samples
+        self.aggregation = aggregation
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def _options(self) -> GrowOptions:
+        return GrowOptions(
+            split=self.split,
+            max_depth=self.max_depth,
+            max_features=self.max_features,
+            honest=self.honest,
+            max_samples=self.max_samples,
+            bootstrap=self.bootstrap,
+        )
+
+    def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
+        options, seeds = self._options(), spread_seeds(random, self.n_estimators)
+        targets = completed(X, rankings, spread_seeds(random, 1)[0], self.n_jobs)
+        self.positions_, self.targets_ = rankings.positions, targets
+        self.trees_, _ = grow_trees(
+            X,
+            targets,
+            options,
+            seeds,
+            n_jobs=self.n_jobs,
+            stage="growing trees",
+            verbose=self.verbose,
+        )
+
+    def _scores(self, X: Float32) -> Float64:
+        if self.aggregation == "mean":
+            return -self.trees_.means(X, self.targets_) / 2.0
+        return aggregated(self.trees_.votes(X, self.positions_, self.targets_), self.aggregation)
+
+    @classmethod
+    def _relate(cls, file: StoredState) -> None:
+        super()._relate(file)
+        require_trees(file, "")
+
+
+@document_parameters
+class LabelRankingTree(_TreesBase):
+    """A label ranking tree by regression on positions (Fotakis et al. 2022, Algorithms 1, 3-5, 9 and 10).
+
+    The target of a row is the canonical representation of its ranking, every label's position; cells are split to
+    lower its mean squared error, and a leaf ranks by its rows. Incomplete rankings are completed by the expectation
+    under a forest grown before (rows out of bag), so that what is absent does not pull labels to the middle.
+
+    A node's split is its own best (Algorithm 10, by scikit-learn's multi-output trees), or one feature serves a whole
+    level, chosen by the total empirical error, with a border for each cell (Algorithm 9). The paper's shallow trees
+    have 5 levels. Rows of a leaf become a ranking by their mean positions, or by the shares of rows that put one label
+    before another (`pairmark.models.evaluation.rankings`).
+
+    Attributes
+    ----------
+    order_ : (k,) canonical order of the labels, by which equal scores are ordered.
+    n_labels_ : k.
+    trees_ : the grown `Trees`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pairmark import LabelRankingTree
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> Y = np.column_stack([X[:, 0] > 0, X[:, 0] <= 0, np.full(60, 2)])  # of 3 labels, 0 is the best
+    >>> model = LabelRankingTree(max_depth=2).fit(X, Y)
+    >>> model.predict([[2.0, 0.0], [-2.0, 0.0]])
+    array([[1., 0., 2.],
+           [0., 1., 2.]])
+    """
+
+
+@document_parameters
+class LabelRankingForest(_TreesBase):
+    """A forest of `LabelRankingTree`: Fotakis et al. 2022, appendix A.2 with Algorithms 9 and 10.
+
+    Attributes
+    ----------
+    order_, n_labels_, trees_ : as in `LabelRankingTree`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pairmark import LabelRankingForest
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> Y = np.column_stack([X[:, 0] > 0, X[:, 0] <= 0, np.full(60, 2)])  # of 3 labels, 0 is the best
+    >>> model = LabelRankingForest(n_estimators=20).fit(X, Y)
+    >>> model.predict([[2.0, 0.0], [-2.0, 0.0]])
+    array([[1., 0., 2.],
+           [0., 1., 2.]])
+    """
+
+    def __init__(
+        self,
+        *,
+        n_estimators: Annotated[int, Field(ge=1, le=10_000, description="trees")] = 100,
+        split: Split = "breiman",
+        max_depth: MaxDepth = None,
+        max_features: MaxFeatures = None,
+        honest: Honest = False,
+        max_samples: MaxSamples = None,
+        bootstrap: Annotated[
+            bool,
+            Field(
+                description="each tree draws its rows with replacement; otherwise without (all rows if max_samples "
+                "is null)"
+            ),
+        ] = True,
+        aggregation: Aggregation = "mean",
+        random_state: TreeSeed = 0,
+        n_jobs: Threads = None,
+        verbose: Verbose = 0,
+    ) -> None:
+        super().__init__(
+            split=split, max_depth=max_depth, max_features=max_features, honest=honest,
+            max_samples=max_samples, aggregation=aggregation, random_state=random_state, n_jobs=n_jobs,
+            verbose=verbose,
+        )  # fmt: skip
+        self.n_estimators = n_estimators
+        self.bootstrap = bootstrap

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,18 +16,155 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
-from pairmark.models.core.base import GalleryIndex, PairScorerMixin
+from pairmark.models.core.base import PairScorerMixin
 from pairmark.models.core.inputs import by_feature, csr_parts, feature_names_of, one_of_equals
 from pairmark.models.core.progress import one_blas_thread
 from pairmark.models.core.scores import PairsOfRows
+from pairmark.models.core.search import GalleryIndex
 from pairmark.models.core.search import Rows as RowNumbers
 from pairmark.models.core.spec import RandomState, document_parameters
-from pairmark.models.logistic.kernels import scoring as kernels
-from pairmark.models.logistic.learning import fit_weights
-from pairmark.models.logistic.rows import PreparedRows, RowPreparation, RowScale, is_sparse
-from pairmark.models.logistic.state import LogisticState
+from pairmark.models.core.state import Array, DeclaredState, Fact, StateRecord, StoredState, require
+from pairmark.models.logistic import kernels
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.pairs.splits import some_pairs
+
+RowScale = Literal["unit", "standard"]
+_csr: Any = sparse.csr_array
+MOST = 1e4
+"""Standardised values are held within this many standard deviations, over the root of their number."""
+_SIZE = 0.1
+
+
+class PreparedRows(NamedTuple):
+    """Prepared rows: (n, d) float32, or CSR with ascending columns; tails (n, 2)."""
+
+    values: Any
+    tails: Float64
+
+    def take(self, at: Any) -> PreparedRows:
+        """Those of some numbers."""
+        return PreparedRows(self.values[at], self.tails[at])
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowPreparation:
+    """How rows are prepared, each as if alone.
+
+    Attributes
+    ----------
+    sparse : whether prepared rows are CSR.
+    centre : (d,); zeros for ``unit``. scale : (d,): rarity of features (``unit``), or one over their spread.
+    """
+
+    kind: Annotated[RowScale, Fact(name="rows")]
+    sparse: Annotated[bool, Fact()]
+    centre: Annotated[Float64, Array(shape=("features",))] = field(repr=False)
+    scale: Annotated[Float64, Array(shape=("features",), low=0)] = field(repr=False)
+
+    @classmethod
+    def of_rows(cls, X: Any, kind: str) -> RowPreparation:
+        """From rows (n, d), dense or CSR."""
+        n, d = X.shape
+        if kind == "auto":
+            kind = "unit" if is_sparse(X) or _counts_like(X) else "standard"
+        if kind == "standard" and is_sparse(X):
+            X = X.toarray()
+        if kind == "unit":
+            n_nonzero = (
+                np.bincount(X.indices[X.data != 0], minlength=d) if is_sparse(X) else (X != 0).sum(axis=0)
+            )
+            rarity = 1.0 + np.log((1.0 + n) / (1.0 + n_nonzero))
+            return cls(kind="unit", sparse=is_sparse(X), centre=np.zeros(d), scale=rarity)
+        centre, deviations = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+        # What never varies says nothing; nor does what varies by less than float32 can tell.
+        varies = deviations > 1e-6 * np.maximum(np.abs(centre), 1e-30)
+        scale = np.divide(1.0, deviations, out=np.zeros(d), where=varies) / np.sqrt(d)
+        return cls(kind="standard", sparse=False, centre=centre, scale=scale)
+
+    @property
+    def plain(self) -> Float64:
+        """(d,) what a product of prepared values is multiplied by to be one of plain features."""
+        return 1.0 / self.scale**2 if self.kind == "unit" else np.ones(self.scale.size)
+
+    def prepared(self, X: Any) -> PreparedRows:
+        """Of rows (n, d)."""
+        tails = np.zeros((X.shape[0], 2))
+        if self.sparse:
+            rows = _csr(X)
+            if not rows.has_canonical_format:
+                rows = rows.copy()
+                rows.sum_duplicates()
+            starts, columns, values = csr_parts(rows)
+            out = np.empty(values.size, dtype=np.float32)
+            kernels.unit_sparse(starts, columns, values, self.scale, out, tails)
+            tails[:, 1] *= _SIZE
+            return PreparedRows(_csr((out, columns, starts), shape=rows.shape), tails)
+        rows = np.require(X.toarray() if is_sparse(X) else X, dtype=np.float32, requirements=["C", "W"])
+        out = np.zeros(rows.shape, dtype=np.float32)
+        if self.kind == "unit":
+            kernels.unit_dense(rows, self.scale, out, tails)
+            tails[:, 1] *= _SIZE
+        else:
+            kernels.standard_dense(rows, self.centre, self.scale, MOST, out, tails)
+        return PreparedRows(out, tails)
+
+
+def is_sparse(rows: Any) -> bool:
+    """Whether rows are sparse, of whatever kind."""
+    return bool(sparse.issparse(rows))
+
+
+def _counts_like(X: Float32) -> bool:
+    return bool(X.min() >= 0) and bool(np.count_nonzero(X) <= X.size / 2)
+
+
+def fit_weights(
+    rows: RowPreparation,
+    left: PreparedRows,
+    right: PreparedRows,
+    same: Bool,
+    weight: Float64 | None,
+    C: float,
+) -> tuple[Float64, Float64]:
+    """Weights (d,) of differences, and (5,) terms: intercept, products, plain products, smaller and larger size.
+
+    ``weight`` : (n,) of pairs, of mean 1; all ones where None.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    regression = LogisticRegression(C=C, max_iter=100, tol=1e-5)
+    with warnings.catch_warnings():
+        # More steps change no score by more than another sample of pairs would.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        regression.fit(_columns(rows, left, right), same, weight)
+    *weights, product, plain, of_all, small, large = regression.coef_[0]
+    return np.array(weights) + of_all, np.array([regression.intercept_[0], product, plain, small, large])
+
+
+def _columns(rows: RowPreparation, left: PreparedRows, right: PreparedRows) -> Any:
+    """Differences of features, and the five columns that sum up a pair: (n, d + 5)."""
+    csr: Any = sparse.csr_array
+    a, b = left.values, right.values
+    if rows.kind == "unit" and not is_sparse(a):
+        # Mostly zeros.
+        a, b = csr(a), csr(b)
+    differences, products = (abs(a - b), a.multiply(b)) if is_sparse(a) else (np.abs(a - b), a * b)
+    sums = np.column_stack(
+        [
+            products.sum(axis=1, dtype=np.float64),
+            (products @ rows.plain) * left.tails[:, 0] * right.tails[:, 0],
+            differences.sum(axis=1, dtype=np.float64),
+            np.minimum(left.tails[:, 1], right.tails[:, 1]),
+            np.maximum(left.tails[:, 1], right.tails[:, 1]),
+        ]
+    )
+    stack: Any = sparse.hstack
+    return stack([differences, sums], format="csr") if is_sparse(a) else np.hstack([differences, sums])
+
+
+_MOST_RARE = 1e3
+
 
 _PREPARED, _TAILS = "prepared", "tails"
 MOST_CELLS = 5_000_000
@@ -35,7 +174,7 @@ _LISTED = 50
 
 
 @document_parameters
-class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
+class SimilarityLogistic(DeclaredState, PairScorerMixin, BaseEstimator):
     """Same or different by logistic regression on the differences of two rows.
 
     A score is the log-odds of same: a weighted sum of each feature's difference, of two cosines (of plain rows, and of
@@ -64,6 +203,10 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
     >>> model.score(X[80:], y[80:]) > 0.9  # the AUC of pairs of people never seen
     True
     """
+
+    coef_: Annotated[Float64, Array(name="weights", shape=("features",))]
+    _map: Annotated[RowPreparation, StateRecord()]
+    _terms: Annotated[Float64, Array(shape=(5,))]
 
     _accepts_sparse = True
 
@@ -193,6 +336,13 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_terms")
+
+    @classmethod
+    def _relate(cls, file: StoredState) -> None:
+        if file.facts.rows == "unit":
+            scale = file.arrays["scale"]
+            valid = (scale > 0) & (scale <= _MOST_RARE)
+            require(valid, "scale", scale, f"a number above 0, at most {_MOST_RARE:g}")
 
 
 def _dense(rows: Any) -> Any:

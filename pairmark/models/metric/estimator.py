@@ -12,13 +12,14 @@ from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.base import EmbedderMixin, GalleryIndex, Matrix, PairScorerMixin
-from pairmark.models.core.inputs import csr_parts, one_of_equals
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
+from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
+from pairmark.models.core.inputs import by_feature, csr_parts, feature_names_of, one_of_equals
 from pairmark.models.core.kernels import unit_rows
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import (
     LENGTHS,
+    GalleryIndex,
     Measure,
     Rows,
     SearchForm,
@@ -27,42 +28,139 @@ from pairmark.models.core.search import (
     same_measure,
     sealed,
 )
-from pairmark.models.core.spec import check_params, document_parameters
+from pairmark.models.core.spec import document_parameters
 from pairmark.models.core.state import Array, DeclaredState, StoredState
-from pairmark.models.metric import explain
-from pairmark.models.metric.kernels import distances as kernels
-from pairmark.models.metric.whitening import whitening_matrix, within_deviations
+from pairmark.models.metric import kernels
 
-Metric = Literal[
-    "cosine",
-    "correlation",
-    "dot",
-    "euclidean",
-    "sqeuclidean",
-    "manhattan",
-    "chebyshev",
-    "minkowski",
-    "canberra",
-    "braycurtis",
-    "hamming",
-]
+MAX_FEATURES = 8192
+"""A (d, d) matrix of more takes over half a GiB and minutes to decompose."""
+_SMALLEST_EIGENVALUE = 1e-6
+"""Of the mean eigenvalue. What never varies within identities would otherwise be divided by zero."""
+
+
+def whitening_matrix(deviations: Float64, shrinkage: Literal["auto"] | float) -> Float64:
+    """The symmetric inverse square root of the shrunk covariance within identities.
+
+    Symmetric, so that feature j of a whitened vector is the one closest to feature j of the vector (Kessy, Lewin and
+    Strimmer 2018, "Optimal whitening and decorrelation": ZCA).
+
+    Parameters
+    ----------
+    deviations : (n, d) whose second moment is that covariance.
+    shrinkage : weight of the multiple of the identity with the same trace; ``auto`` is Ledoit and Wolf's (2004).
+
+    Returns
+    -------
+    (d, d) float64, of full rank whatever the rank of ``deviations``.
+
+    Raises
+    ------
+    ValueError
+        When nothing varies within identities, or d is beyond `MAX_FEATURES`.
+    """
+    n, d = deviations.shape
+    if d > MAX_FEATURES:
+        raise ValueError(
+            f"whiten takes at most {MAX_FEATURES} features, X has {d}: reduce them, or whiten=False"
+        )
+    # Numbers of any size: squares of large ones must not overflow, nor those of small ones vanish.
+    size = float(np.abs(deviations).max(initial=0.0))
+    if size == 0.0:
+        raise ValueError(
+            "rows of one identity are all equal, so there is no variation within identities to whiten by: use "
+            "whiten=False"
+        )
+    scaled = deviations / size
+    covariance = scaled.T @ scaled / n
+    share = ledoit_wolf_share(scaled, covariance) if shrinkage == "auto" else shrinkage
+    mean = float(np.trace(covariance)) / d
+    if 2 * n < d:
+        # All directions but those of the rows are alike: theirs alone are worked out.
+        vectors = np.linalg.svd(scaled, full_matrices=False)[2].T
+        variances = np.einsum("ij,ij->j", vectors, covariance @ vectors)
+        floors = np.maximum(
+            (1 - share) * np.append(variances, 0.0) + share * mean, _SMALLEST_EIGENVALUE * mean
+        )
+        *roots, fallback = 1.0 / np.sqrt(floors)
+        root: Float64 = ((vectors * (np.array(roots) - fallback)) @ vectors.T + fallback * np.eye(d)) / size
+    else:
+        values, vectors = np.linalg.eigh((1 - share) * covariance + share * mean * np.eye(d))
+        lengths = np.maximum(values, _SMALLEST_EIGENVALUE * mean)
+        root = (vectors / np.sqrt(lengths)) @ vectors.T / size
+    return (root + root.T) / 2
+
+
+def ledoit_wolf_share(X: Float64, covariance: Float64) -> float:
+    """Ledoit and Wolf's (2004, lemma 3.3) weight of the identity for centred rows and their covariance.
+
+    scikit-learn's imports all of `scipy.stats`: a second of each training job, which fits a whitened baseline.
+    """
+    n, d = X.shape
+    squares = float(np.sum(covariance**2))
+    off_target = squares - float(np.trace(covariance)) ** 2 / d
+    noise = (float(np.sum(np.sum(X**2, axis=1) ** 2)) / n - squares) / n
+    return min(noise / off_target, 1.0) if noise > 0 and off_target > 0 else 0.0
+
+
+def within_deviations(X: Float32, codes: Int64) -> Float64:
+    """Rows minus the mean of their identity, each identity's scaled to the unbiased covariance."""
+    counts = np.bincount(codes)
+    sums = np.zeros((counts.size, X.shape[1]))
+    np.add.at(sums, codes, X)
+    deviations = X - (sums / counts[:, None])[codes]
+    # Identities with a single row say nothing of the variation within.
+    repeated: Float64 = deviations[counts[codes] > 1]
+    degrees = repeated.shape[0] - int((counts > 1).sum())
+    return np.asarray(repeated * np.sqrt(repeated.shape[0] / degrees), dtype=np.float64)
+
+
+def contributions(
+    estimator: Any, left: Float32, right: Float32, score: float, feature_names: Sequence[str] | None
+) -> dict[str, Any]:
+    """Contributions that add up to one pair's score.
+
+    Parameters
+    ----------
+    left, right : (d,) what `transform` made of the pair.
+
+    Returns
+    -------
+    ``metric``, ``whitened``, and ``features``, the largest contributions first: ``feature``, its ``left`` and
+    ``right`` value as compared (after whitening and scaling, where there is any) and its ``contribution``: the product
+    (cosine, correlation, dot), or minus its part of the distance (of ``euclidean`` in proportion to the square of
+    the difference). ``rest`` is what all others add.
+    """
+    parts = _parts(estimator.metric, left.astype(np.float64), right.astype(np.float64), score)
+    features, total = by_feature(feature_names_of(estimator, feature_names), left, right, parts)
+    return {
+        "metric": estimator.metric,
+        "whitened": bool(estimator.whiten),
+        "features": features,
+        "rest": float(parts.sum() - total) if features else 0.0,
+    }
+
+
+def _parts(metric: str, left: Float64, right: Float64, score: float) -> Float64:
+    if metric in ("cosine", "correlation", "dot"):
+        return left * right
+    distance = np.abs(left - right)
+    if metric == "manhattan" or not distance.any():
+        return -distance
+    power = (distance / distance.max()) ** 2
+    return np.asarray(score * power / power.sum())
+
+
+Metric = Literal["cosine", "correlation", "dot", "euclidean", "manhattan"]
 _CODES: Final = {
     "cosine": kernels.DOT,
     "correlation": kernels.DOT,
     "dot": kernels.DOT,
     "euclidean": kernels.EUCLIDEAN,
-    "sqeuclidean": kernels.SQEUCLIDEAN,
     "manhattan": kernels.MANHATTAN,
-    "chebyshev": kernels.CHEBYSHEV,
-    "minkowski": kernels.MINKOWSKI,
-    "canberra": kernels.CANBERRA,
-    "braycurtis": kernels.BRAYCURTIS,
-    "hamming": kernels.HAMMING,
 }
 _FORMS: Final[dict[int, tuple[Measure, Callable[[float], float]]]] = {
     kernels.DOT: ("inner", same_measure),
     kernels.EUCLIDEAN: ("sqeuclidean", root_measure),
-    kernels.SQEUCLIDEAN: ("sqeuclidean", same_measure),
     kernels.MANHATTAN: ("manhattan", same_measure),
 }
 _DENSE_BLOCK_BYTES = 64 * 1024 * 1024
@@ -79,9 +177,7 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
     From explicit pairs, the same ones are what varies within identities; ``sample_weight`` weighs them.
 
     Scores, higher is more similar: the cosine, Pearson's correlation of the two rows, or the inner product (``dot``);
-    else the negated distance, as `scipy.spatial.distance` defines it, except that Bray and Curtis's is
-    ``sum |x - x'| / sum (|x| + |x'|)``, which is the same for vectors without negative numbers and defined for all.
-    A row of zeros (for ``correlation``, of equal numbers) has cosine 0 with everything.
+    else the negated distance. A row of zeros (for ``correlation``, of equal numbers) has cosine 0 with everything.
 
     With ``whiten`` rows are compared as ``W (x - mean)``, W being the inverse square root of the covariance within
     identities: the Mahalanobis distance of Fisher's discriminant analysis for ``euclidean``; within-class covariance
@@ -120,7 +216,6 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
                 description="how two vectors are compared; distances are scored negated, so that higher is more similar"
             ),
         ] = "cosine",
-        p: Annotated[float, Field(ge=1.0, le=100.0, description="exponent of the Minkowski distance")] = 2.0,
         whiten: Annotated[
             bool,
             Field(
@@ -136,7 +231,6 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
         ] = "auto",
     ) -> None:
         self.metric = metric
-        self.p = p
         self.whiten = whiten
         self.shrinkage = shrinkage
 
@@ -175,7 +269,7 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
     ) -> dict[str, Any]:
-        """What each feature contributes to one pair's score; see `pairmark.models.metric.explain`.
+        """What each feature contributes to one pair's score; see `contributions`.
 
         Parameters
         ----------
@@ -184,7 +278,7 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
         """
         a, b = self._one_pair(left, right)
         left_vector, right_vector = (np.asarray(self.transform(side))[0] for side in (a, b))
-        return explain.contributions(
+        return contributions(
             self,
             left_vector,
             right_vector,
@@ -212,7 +306,7 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
 
     def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
         gallery, prepared = index.arrays.get("prepared", index.vectors), self._prepared(queries)
-        if self._code not in _FORMS or _is_csr(gallery) or _is_csr(prepared):
+        if _is_csr(gallery) or _is_csr(prepared):
             return None
         measure, least_measure = _FORMS[self._code]
         return SearchForm(
@@ -238,7 +332,7 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
             return column[:, 0]
         scores: Float32 = np.empty(n, dtype=np.float32)
         steps = [int(side.shape[0] > 1) for side in (a, b)]
-        kernels.score_pairs(self._code, float(self.p), a, steps[0], b, steps[1], self.n_features_in_, scores)
+        kernels.score_pairs(self._code, a, steps[0], b, steps[1], scores)
         return scores
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
@@ -247,16 +341,12 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
         if _is_csr(prepared) or _is_csr(gallery):
             self._score_sparse(prepared, gallery, scores, grid=True)
         else:
-            kernels.score_grid(
-                self._code, float(self.p), prepared, sealed(gallery), self.n_features_in_, scores
-            )
+            kernels.score_grid(self._code, prepared, sealed(gallery), scores)
         return scores
 
     def _score_sparse(self, a: Any, b: Any, out: Float32, *, grid: bool) -> None:
         a, b = _sorted_csr(a, self.n_features_in_), _sorted_csr(b, self.n_features_in_)
-        kernels.score_sparse(
-            self._code, float(self.p), *csr_parts(a), *csr_parts(b), self.n_features_in_, grid, out
-        )
+        kernels.score_sparse(self._code, *csr_parts(a), *csr_parts(b), grid, out)
 
     def _prepared(self, X: Any) -> Any:
         """Rows as the kernels compare them: new, and padded with zeros (dense) or with ascending indices (CSR)."""
@@ -285,14 +375,6 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
         X = csr_array(X)
         blocks = [self._prepared(X[at : at + rows].toarray()) for at in range(0, X.shape[0], rows)]
         return np.concatenate(blocks)
-
-    def _check_params(self) -> None:
-        check_params(self)
-        if self.whiten and self.metric == "hamming":
-            raise ValueError(
-                "metric 'hamming' counts features that differ, which whitening makes all of them: "
-                "use whiten=False or another metric"
-            )
 
     def _restored(self) -> None:
         self._code = _CODES[self.metric]

@@ -11,5 +11,6 @@ METRIC = LearnerSpec(
     estimator=MetricSimilarity,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
     accepts_sparse=True,
+    retired={"p": ...},
     learns=lambda params: bool(params.get("whiten")),
 )

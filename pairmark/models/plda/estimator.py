@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
@@ -13,22 +14,28 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import kernels as row_kernels
+from pairmark.models.core import kernels as subject_kernels
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
-from pairmark.models.core.base import EmbedderMixin, GalleryIndex, PairScorerMixin
-from pairmark.models.core.inputs import one_of_equals
+from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
+from pairmark.models.core.inputs import feature_names_of, one_of_equals
 from pairmark.models.core.progress import one_blas_thread
 from pairmark.models.core.scores import OF_SCORES, PairsOfRows, SampleSets, SubjectIndex, sides_of
 from pairmark.models.core.search import (
+    BLOCK,
     LENGTHS,
+    GalleryIndex,
     Rows,
     SearchForm,
     SearchLimits,
     TopK,
+    TopRows,
     lengths,
+    padded,
     same_measure,
     sealed,
 )
 from pairmark.models.core.spec import RandomState, check_params, document_parameters
+from pairmark.models.core.state import Array, DeclaredState, Fact, StateRecord, StoredState, refuse
 from pairmark.models.core.two_covariance import pair_terms
 from pairmark.models.evaluation.validation import (
     Fold,
@@ -38,22 +45,86 @@ from pairmark.models.evaluation.validation import (
     validation_folds,
 )
 from pairmark.models.pairs.splits import identities_of_pairs
-from pairmark.models.plda import explain, templates
+from pairmark.models.plda import kernels
 from pairmark.models.plda.choosing import (
     BETWEEN,
+    MAX_COMPONENTS,
     WIDTHS,
     WITHIN,
     Choice,
     Chooser,
+    LatentMap,
+    Marginals,
     SettingGrid,
     SettingRates,
     fitted_model,
+    row_map,
 )
-from pairmark.models.plda.kernels import scoring as kernels
-from pairmark.models.plda.mapping import MAX_COMPONENTS, Marginals, row_map
-from pairmark.models.plda.residual import ROUNDS
-from pairmark.models.plda.state import PldaState
-from pairmark.models.plda.templates import Subjects
+from pairmark.models.plda.residual import ROUNDS, Residual
+
+_Rate = Annotated[list[float], Field(min_length=2, max_length=2)]
+
+
+LISTED, FEATURES = 50, 5
+"""Coordinates listed one by one, and features named of each."""
+
+
+def contributions(
+    estimator: Any,
+    left: Float64,
+    right: Float64,
+    score: float,
+    correction: float,
+    feature_names: Sequence[str] | None,
+) -> dict[str, Any]:
+    """Contributions that add up to one pair's score.
+
+    Parameters
+    ----------
+    left, right : (q,) latent coordinates of the pair.
+
+    Returns
+    -------
+    ``score``; ``coordinates``, the largest contributions first: the ``coordinate``'s number, its ``left`` and
+    ``right`` value, its variance ``between`` identities (1 within them), its ``contribution`` to the log-likelihood
+    ratio and the ``features`` that weigh most in it with their ``weight``; ``rest``, what all others add; and
+    ``correction``, what boosted trees add.
+    """
+    psi = estimator.psi_
+    weight, square = psi / (2 * psi + 1), psi**2 / (2 * (psi + 1) * (2 * psi + 1))
+    parts = (
+        left * right
+        if estimator.scoring == "cosine"
+        else (
+            weight * left * right
+            - square * (left**2 + right**2)
+            + np.log(psi + 1)
+            - 0.5 * np.log(2 * psi + 1)
+        )
+    )
+    order = [int(j) for j in np.argsort(-np.abs(parts), kind="stable")[:LISTED]]
+    loadings = estimator.loadings_
+    names = feature_names_of(estimator, feature_names)
+    return {
+        "score": score,
+        "coordinates": [
+            {
+                "coordinate": j,
+                "left": float(left[j]),
+                "right": float(right[j]),
+                "between": float(psi[j]),
+                "contribution": float(parts[j]),
+                "features": [
+                    {"feature": names[int(f)], "weight": float(loadings[f, j])}
+                    for f in np.argsort(-np.abs(loadings[:, j]), kind="stable")[:FEATURES]
+                ],
+            }
+            for j in order
+        ],
+        "correction": correction,
+        "rest": float(parts.sum() - parts[order].sum()),
+    }
+
 
 JUDGED_TRAINING_ROWS: Final = 10_000
 """Most rows that settings are chosen on; the model itself is fitted to all."""
@@ -63,8 +134,45 @@ _COLUMNS = "columns"
 _Shrinkage = Literal["auto"] | Annotated[float, Field(ge=0.0, le=1.0)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Subjects:
+    """Sufficient statistics of subjects in latent coordinates; new samples add to both.
+
+    Attributes
+    ----------
+    counts : (n,) int64, samples of each.
+    sums : (n, q) float64, sums of their latent coordinates.
+    rows : (n, p) float32, means of prepared rows, whose differences boosted trees see; None where there are no trees.
+    """
+
+    counts: Int64
+    sums: Float64 = field(repr=False)
+    rows: Float32 | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return int(self.counts.size)
+
+    @classmethod
+    def of(cls, sets: SampleSets, latent: Float32, rows: Float32 | None) -> Subjects:
+        """From the latent coordinates of all rows of `sets` and, where there are trees, their prepared rows."""
+        sums = np.empty((len(sets), latent.shape[1]))
+        subject_kernels.sums(latent, sets.index, sets.ends, sums)
+        if rows is not None:
+            totals = np.empty((len(sets), rows.shape[1]))
+            subject_kernels.sums(rows, sets.index, sets.ends, totals)
+            rows = (totals / sets.counts[:, None]).astype(np.float32)
+        return cls(counts=sets.counts, sums=sums, rows=rows)
+
+    def take(self, which: NDArray[Any] | slice) -> Subjects:
+        return Subjects(
+            counts=self.counts[which],
+            sums=self.sums[which],
+            rows=None if self.rows is None else self.rows[which],
+        )
+
+
 @document_parameters
-class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
+class Plda(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Probabilistic linear discriminant analysis: the two-covariance model of identities.
 
     Identities are Gaussian around centres that are Gaussian themselves. A pair's score is the natural logarithm of
@@ -101,6 +209,17 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     >>> model.score(X[80:], y[80:]) > 0.9  # the AUC of pairs of people never seen
     True
     """
+
+    settings_: Annotated[dict[str, Any], Fact(kind=dict[str, bool | int | float | str])]
+    validated_tpr_: Annotated[
+        dict[float, float], Fact(kind=list[_Rate], write=lambda rates: list(rates.items()), read=dict)
+    ]
+    psi_: Annotated[Float64, Array(shape=("coordinates",), low=0)]
+    _map: Annotated[LatentMap, StateRecord()]
+    _trees: Annotated[
+        Residual | None,
+        StateRecord(prefix="residual_", when=lambda file: file.facts.residual_bound is not None),
+    ]
 
     _missing = "median"
 
@@ -285,7 +404,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             return sets
         prepared = self._map.prepared(sets.rows)
         rows = None if self._trees is None else prepared
-        return Subjects.of(sets, self._map.of_prepared(prepared), rows, self.psi_)
+        return Subjects.of(sets, self._map.of_prepared(prepared), rows)
 
     def _subject_score(self, left: Any, right: Any, how: str) -> Float32:
         if how != "plda":
@@ -294,6 +413,9 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             side if isinstance(side, Subjects) else self._prepared_subjects(side, how)
             for side in (left, right)
         )
+        return self._corrected(self._subject_ratios(a, b), a.rows, b.rows)
+
+    def _subject_ratios(self, a: Subjects, b: Subjects) -> Float64:
         n, step_a, step_b = sides_of(len(a), len(b))
         scores = np.empty(n)
         kernels.score_subjects(a.counts, a.sums, step_a, b.counts, b.sums, step_b, self.psi_, scores)
@@ -305,26 +427,41 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
                 for side, step in ((a, step_a), (b, step_b))
             ]
             scores[single] = self._ratios(*pairs)
-        return self._corrected(scores, a.rows, b.rows)
+        return scores
 
     def _indexed_subjects(self, sets: SampleSets, how: str) -> SubjectIndex:
         if how != "plda":
             return super()._indexed_subjects(sets, how)
-        return SubjectIndex(
-            aggregation=how, n=len(sets), own=templates.Templates.of(self._prepared_subjects(sets, how))
-        )
+        subjects = self._prepared_subjects(sets, how)
+        # Those of equally many samples side by side, and which they are.
+        order = np.argsort(subjects.counts, kind="stable")
+        return SubjectIndex(aggregation=how, n=len(sets), own=(order, subjects.take(order)))
 
     def _top_k_subjects(self, queries: SampleSets, index: SubjectIndex, limits: SearchLimits) -> TopK:
         if index.aggregation != "plda":
             return super()._top_k_subjects(queries, index, limits)
-        lift = 0.0 if self._trees is None else self._trees.bound
+        numbers, subjects = index.own
         prepared = self._prepared_subjects(queries, "plda")
-        return templates.best_templates(self._subject_score, prepared, index.own, limits, lift)
+        lift = 0.0 if self._trees is None else self._trees.bound
+        bests = []
+        for at in range(len(prepared)):
+            best, query = TopRows(limits.k, limits.above), prepared.take(slice(at, at + 1))
+            for start in range(0, len(subjects), BLOCK):
+                block = subjects.take(slice(start, start + BLOCK))
+                rows, ratios = numbers[start : start + BLOCK], self._subject_ratios(query, block)
+                # Trees may lift a ratio to the floor that is at most their bound below it.
+                near = (ratios + lift).astype(np.float32) >= best.floor
+                if limits.allowed is not None:
+                    near &= limits.allowed[rows]
+                near_rows = None if block.rows is None else block.rows[near]
+                best.offer(rows[near], self._corrected(ratios[near], query.rows, near_rows))
+            bests.append(best)
+        return padded(bests, limits.k)
 
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
     ) -> dict[str, Any]:
-        """What each latent coordinate contributes to one pair's score; see `pairmark.models.plda.explain`.
+        """What each latent coordinate contributes to one pair's score; see `contributions`.
 
         Parameters
         ----------
@@ -337,7 +474,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         if self.scoring == "cosine":
             latent = [z / max(float(np.linalg.norm(z)), 1e-30) for z in latent]
         correction = 0.0 if self._trees is None else float(self._trees.corrections(*rows)[0])
-        return explain.contributions(
+        return contributions(
             self, latent[0], latent[1], float(self._pair_score(a, b)[0]), correction, feature_names
         )
 
@@ -422,6 +559,25 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_map")
+
+    @classmethod
+    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+        width = file.length("components", 1) if "components" in file.arrays else file.sizes["features"]
+        return {"prepared": width}
+
+    @classmethod
+    def _relate(cls, file: StoredState) -> None:
+        if file.sizes["coordinates"] < 1:
+            raise refuse("psi", None, "has no rows", "one or more")
+        if "components" not in file.arrays:
+            return
+        if file.facts.residual_bound is None and file.facts.length is None:
+            # With nothing in between, components are part of the weights.
+            raise refuse("components", None, "is there", "none, without lengths or trees")
+        if not 1 <= file.sizes["prepared"] <= MAX_COMPONENTS:
+            raise refuse(
+                "components", None, f"has {file.sizes['prepared']} columns", f"1 to {MAX_COMPONENTS}"
+            )
 
 
 def _seed(random_state: Any) -> int:

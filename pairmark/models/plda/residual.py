@@ -18,7 +18,7 @@ from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.state import Array, Fact
 from pairmark.models.core.two_covariance import moments, pair_terms, shrunk_model
 from pairmark.models.pairs.sampling import sample_pairs
-from pairmark.models.plda.kernels import residual as kernels
+from pairmark.models.plda import kernels
 from pairmark.models.trees.boosted import TreeSettings, fit_trees
 
 ROUNDS = (25, 50, 100, 200)
@@ -46,20 +46,25 @@ class Residual(NamedTuple):
 
     def square(self, rows: Float32, marks: list[int]) -> Float64:
         """What as many trees as each mark says add to pairs of rows: (n_marks, n, n), above the diagonal."""
-        out = np.zeros((len(marks), rows.shape[0], rows.shape[0]))
-        kernels.square_corrections(
-            np.ascontiguousarray(rows), self.features, self.thresholds, self.values, self.bound,
-            np.array(marks, dtype=np.int64), out,
-        )  # fmt: skip
+        n = rows.shape[0]
+        out = np.zeros((len(marks), n, n))
+        left, right = np.triu_indices(n, 1)
+        rows = np.ascontiguousarray(rows)
+        out[:, left, right] = self._sums(rows, left, rows, right, marks)
         return out
 
     def corrections(self, a: Float32, b: Float32) -> Float64:
         """What trees add to pairs of rows, (n,); one side may have a single row."""
-        out = np.zeros(max(a.shape[0], b.shape[0]))
-        steps = [int(side.shape[0] > 1) for side in (a, b)]
+        at = np.arange(max(a.shape[0], b.shape[0]))
+        sums: Float64 = self._sums(a, at * (a.shape[0] > 1), b, at * (b.shape[0] > 1), [len(self.values)])[0]
+        return sums
+
+    def _sums(self, a: Float32, at_a: Int64, b: Float32, at_b: Int64, marks: list[int]) -> Float64:
+        out = np.empty((len(marks), at_a.size))
         kernels.corrections(
-            a, steps[0], b, steps[1], self.features, self.thresholds, self.values, self.bound, out
-        )
+            a, at_a, b, at_b, self.features, self.thresholds, self.values, self.bound,
+            np.array(marks, dtype=np.int64), out,
+        )  # fmt: skip
         return out
 
 

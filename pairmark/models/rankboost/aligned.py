@@ -1,8 +1,10 @@
-"""A kernel learned by a network to be aligned with the perfect one."""
+"""A kernel learned by a network to be aligned with the perfect one (section 3.2)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
@@ -13,16 +15,264 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import progress
-from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.base import EmbedderMixin, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
+from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
-from pairmark.models.core.search import LENGTHS, Rows, SearchForm, lengths, numbered, sealed
+from pairmark.models.core.search import LENGTHS, GalleryIndex, Rows, SearchForm, lengths, numbered, sealed
 from pairmark.models.core.spec import Seed, document_parameters
-from pairmark.models.rankboost import embedding, network
-from pairmark.models.rankboost.binning import parts, sparse_rows
-from pairmark.models.rankboost.kernels import aligned as kernels
-from pairmark.models.rankboost.sparse_input import KnownColumns
-from pairmark.models.rankboost.state import NetworkState
+from pairmark.models.core.state import Array, DeclaredState, Fact, StoredState, refuse
+from pairmark.models.rankboost import embedding, kernels
+from pairmark.models.rankboost.rows import KnownColumns, parts, sparse_rows
+
+MOST_PAIRS = 2_048
+"""Pairs of a batch of rows that a step looks at."""
+RATES = (0.03, 0.1, 0.3, 1.0, 3.0)
+"""Learning rates tried on folds."""
+_BATCH = 64
+SEARCH_ROWS, _SEARCH_PASSES = 2_000, 8
+"""Rows, or pairs, that the search for a rate looks at, and how often."""
+_WORSE = 1.1
+
+
+class Diverged(ArithmeticError):
+    """Gradient descent made the loss worse: the learning rate is too large for this network and these rows."""
+
+
+@dataclass(kw_only=True)
+class Network:
+    """Layers of tanh units: ``weights[0]`` reads rows, or with ``both`` reads the left row and ``second`` the right."""
+
+    weights: list[Float64]
+    biases: list[Float64]
+    second: Float64 | None
+
+    @classmethod
+    def random(cls, rows: csr_array, hidden: Sequence[int], psd: bool, rng: np.random.Generator) -> Network:
+        """Weights at random, scaled so that units start out neither flat nor saturated."""
+        sizes = [int(rows.shape[1]), *hidden] + ([] if psd else [1])
+        squares = float(rows.multiply(rows).sum()) / max(1, rows.shape[0])
+        mean = np.asarray(rows.mean(axis=0)).ravel()
+        weights = [rng.normal(size=(a, b)) / np.sqrt(a) for a, b in pairwise(sizes)]
+        weights[0] *= np.sqrt(sizes[0] / max(squares, 1e-12))
+        second = None
+        if not psd:
+            second = rng.normal(size=weights[0].shape) / np.sqrt(max(squares, 1e-12))
+        biases = [np.zeros(size) for size in sizes[1:]]
+        # Rows often have no negative numbers; units start out centred on the mean row.
+        biases[0] -= mean @ weights[0] if second is None else mean @ (weights[0] + second)
+        return cls(weights=weights, biases=biases, second=second)
+
+    @property
+    def finite(self) -> bool:
+        """Whether no weight overflowed."""
+        return all(np.isfinite(part).all() for part in (*self.weights, *self.biases))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Rows, and which pairs of them are to be learned: targets 1 or -1, and weights that sum to one."""
+
+    rows: csr_array
+    left: Int64
+    right: Int64
+    target: Float64
+    weight: Float64
+
+
+Batches = Callable[[np.random.Generator], Iterator[Batch]]
+
+
+def batch_of_rows(rows: csr_array, codes: Int64, balanced: bool, rng: np.random.Generator) -> Batch:
+    """All ordered pairs of some rows, or as many as a step looks at; a row with itself is a pair, as in equation 5."""
+    n = codes.size
+    if n * n <= MOST_PAIRS:
+        left, right = np.repeat(np.arange(n), n), np.tile(np.arange(n), n)
+    else:
+        left, right = rng.integers(0, n, (2, MOST_PAIRS))
+    return _batch(rows, left, right, codes[left] == codes[right], np.ones(left.size), balanced)
+
+
+def batch_size(n: int) -> int:
+    """Rows or pairs a step: fewer than usual where that would leave a pass few steps."""
+    return min(_BATCH, max(8, n // 16))
+
+
+def batch_of_pairs(rows: csr_array, same: Bool, weight: Float64) -> Batch:
+    """Listed pairs: the first half of the rows with the second."""
+    n = same.size
+    return _batch(rows, np.arange(n), n + np.arange(n), same, weight, False)
+
+
+def _batch(rows: csr_array, left: Int64, right: Int64, same: Any, weight: Float64, balanced: bool) -> Batch:
+    if balanced:
+        # With many classes nearly all pairs differ; each kind then weighs one half.
+        n_same = max(1, int(same.sum()))
+        weight = np.where(same, 1.0 / n_same, 1.0 / max(1, same.size - n_same))
+    total = float(weight.sum())
+    return Batch(
+        rows=rows,
+        left=left,
+        right=right,
+        target=np.where(same, 1.0, -1.0),
+        weight=weight / (total if total > 0 else 1.0),
+    )
+
+
+def loss_of(K: Float64, batch: Batch, loss: Literal["squared", "alignment"]) -> tuple[float, Float64]:
+    """The loss of kernel values, and its gradient in them.
+
+    ``squared`` is equation 10; ``alignment`` is one minus equation 5, normalisation and all.
+    """
+    t, w = batch.target, batch.weight
+    if loss == "squared":
+        return float(w @ (K - t) ** 2), 2.0 * w * (K - t)
+    kt, kk, tt = float(w @ (K * t)), float(w @ (K * K)), float(w.sum())
+    size = np.sqrt(max(kk * tt, 1e-24))
+    return 1.0 - kt / size, -w * (t / size - kt * K / (max(kk, 1e-12) * size))
+
+
+def values_of(network: Network, batch: Batch) -> tuple[Float64, Any]:
+    """Kernel values of a batch's pairs, and what the gradient needs."""
+    before = batch.rows @ network.weights[0]
+    if network.second is not None:
+        before = before[batch.left] + (batch.rows @ network.second)[batch.right]
+    states = [np.tanh(before + network.biases[0])]
+    for weight, bias in zip(network.weights[1:], network.biases[1:], strict=True):
+        states.append(np.tanh(states[-1] @ weight + bias))
+    phi = states[-1]
+    if network.second is not None:
+        return phi[:, 0], states
+    return np.einsum("ij,ij->i", phi[batch.left], phi[batch.right]) / phi.shape[1], states
+
+
+def step(network: Network, batch: Batch, loss: Literal["squared", "alignment"], rate: float) -> float:
+    """One step of gradient descent; returns the loss before it."""
+    K, states = values_of(network, batch)
+    objective, slope = loss_of(K, batch, loss)
+    n = batch.rows.shape[0]
+    if network.second is None:
+        phi = states[-1]
+        # A pair's K is phi_i . phi_j / S: each side receives the slope times the other side's phi. A row may
+        # be in many pairs, whose slopes add up.
+        pairs = np.zeros((n, n))
+        np.add.at(pairs, (batch.left, batch.right), slope / phi.shape[1])
+        back = (pairs + pairs.T) @ phi
+    else:
+        back = slope[:, None]
+    for layer in range(len(states) - 1, 0, -1):
+        # The derivative of tanh by its value. What goes to the layer below is taken by the weights before their step.
+        back = back * (1.0 - states[layer] ** 2)
+        before = back @ network.weights[layer].T
+        network.weights[layer] -= rate * (states[layer - 1].T @ back)
+        network.biases[layer] -= rate * back.sum(axis=0)
+        back = before
+    back = back * (1.0 - states[0] ** 2)
+    network.biases[0] -= rate * back.sum(axis=0)
+    if network.second is None:
+        _descend(network.weights[0], batch.rows, back, rate)
+    else:
+        # One state a pair, made of a left and a right row: each row collects what its pairs send back.
+        _descend(network.weights[0], batch.rows, _sum_by_row(batch.left, back, n), rate)
+        _descend(network.second, batch.rows, _sum_by_row(batch.right, back, n), rate)
+    return objective
+
+
+def _sum_by_row(places: Int64, back: Float64, n: int) -> Float64:
+    """Sums of the pairs' gradients over the rows that they came from."""
+    indicators = csr_array((np.ones(places.size), (places, np.arange(places.size))), shape=(n, places.size))
+    return np.asarray(indicators @ back)
+
+
+def _descend(weights: Float64, rows: csr_array, back: Float64, rate: float) -> None:
+    """Change the weights of the columns that a batch holds, and no others."""
+    columns, places = np.unique(rows.indices, return_inverse=True)
+    narrow = csr_array((rows.data, places, rows.indptr), shape=(rows.shape[0], columns.size))
+    weights[columns] -= rate * (narrow.T @ back)
+
+
+def train(
+    network: Network,
+    batches: Batches,
+    watched: Batch,
+    loss: Literal["squared", "alignment"],
+    rate: float,
+    n_iter: int,
+    rng: np.random.Generator,
+    on_progress: Callable[[float], None] | None = None,
+) -> list[float]:
+    """Passes of gradient descent; the mean loss of each.
+
+    Raises
+    ------
+    Diverged
+        When weights overflow, or the watched pairs end up worse than they began, and worse than a kernel that is the
+        same for all pairs.
+    """
+    flat = np.full(watched.target.size, 0.0 if loss == "squared" else 1.0)
+    start = max(loss_of(K, watched, loss)[0] for K in (values_of(network, watched)[0], flat))
+    curve = []
+    for number in range(n_iter):
+        with np.errstate(over="ignore", invalid="ignore"):
+            curve.append(float(np.mean([step(network, batch, loss, rate) for batch in batches(rng)])))
+        if not np.isfinite(curve[-1]) or not network.finite:
+            raise Diverged
+        if on_progress is not None:
+            on_progress((number + 1) / n_iter)
+    if loss_of(values_of(network, watched)[0], watched, loss)[0] > _WORSE * start:
+        raise Diverged
+    return curve
+
+
+def searched_rate(
+    fold: Callable[[int], tuple[csr_array, Batches, Batch, Batch]],
+    n_folds: int,
+    hidden: Sequence[int],
+    psd: bool,
+    loss: Literal["squared", "alignment"],
+    n_iter: int,
+    seed: int,
+) -> tuple[float, dict[float, float]]:
+    """The learning rate with the least mean loss on folds held out (section 3.2), and every rate's loss.
+
+    Parameters
+    ----------
+    fold : number -> rows that scale the weights, batches to train on, pairs to watch, pairs held out.
+
+    Raises
+    ------
+    ValueError
+        When every rate diverges.
+    """
+    losses_of_rates: dict[float, float] = {}
+    for rate in RATES:
+        losses = []
+        for number in range(n_folds):
+            rng = np.random.default_rng([seed, number])
+            rows, batches, watched, held_out = fold(number)
+            network = Network.random(rows, hidden, psd, rng)
+            try:
+                train(network, batches, watched, loss, rate, min(n_iter, _SEARCH_PASSES), rng)
+            except Diverged:
+                losses = [np.inf]
+                break
+            losses.append(loss_of(values_of(network, held_out)[0], held_out, loss)[0])
+        losses_of_rates[rate] = float(np.mean(losses))
+    best = min(losses_of_rates, key=lambda rate: losses_of_rates[rate])
+    if not np.isfinite(losses_of_rates[best]):
+        raise ValueError(
+            f"training diverged at every learning rate tried ({', '.join(map(str, RATES))}): set learning_rate to a "
+            "smaller one, or scale the features"
+        )
+    return best, losses_of_rates
+
+
+def _layers(file: StoredState) -> range:
+    return range(file.facts.layers)
+
+
+def _has_both_sides(file: StoredState) -> bool:
+    return not file.params["psd"]
+
 
 _BLOCK: Final = 16_384
 _COMPONENTS: Final = 100
@@ -33,7 +283,7 @@ _WATCHED: Final = 64
 
 
 @document_parameters
-class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
+class AlignedKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Similarity by a network that is trained towards yy' (Sokolov, Urvoy and Ricard 2011, section 3.2).
 
     With ``psd``, tanh layers map each row to phi(x), and K(x, x') = <phi(x), phi(x')> / S, S being the last layer's
@@ -62,6 +312,19 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
     >>> bool(same > different)
     True
     """
+
+    columns_: Annotated[Int64, Array(shape=("columns",), below="features", order="rising")]
+    weights_: Annotated[list[Float64], Array(name="weight_{0}", shape=("size {0}", "size {1}"), each=_layers)]
+    biases_: Annotated[list[Float64], Array(name="bias_{0}", shape=("size {1}",), each=_layers)]
+    second_: Annotated[Float64 | None, Array(shape=("columns", "size 1"), when=_has_both_sides)]
+    _pivots_left: Annotated[Float64 | None, Array(shape=("pivots", "size 1"), when=_has_both_sides)]
+    _pivots_right: Annotated[Float64 | None, Array(shape=("pivots", "size 1"), when=_has_both_sides)]
+    projection_: Annotated[
+        Float64 | None, Array(shape=("pivots", "components"), when=_has_both_sides, optional=True)
+    ]
+    learning_rate_: Annotated[float, Fact(), Field(gt=0.0)]
+    loss_curve_: Annotated[list[float], Fact()]
+    _layers: Annotated[int, Fact(), Field(ge=1, le=5)]
 
     _accepts_sparse = True
 
@@ -123,8 +386,8 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         rng = np.random.default_rng(self.random_state)
         balanced = labels.size > 2
 
-        def batch(part: Int64, rng: np.random.Generator) -> network.Batch:
-            return network.batch_of_rows(scaled[part], codes[part], balanced, rng)
+        def batch(part: Int64, rng: np.random.Generator) -> Batch:
+            return batch_of_rows(scaled[part], codes[part], balanced, rng)
 
         self._train(scaled, rows.shape[0], batch, _WATCHED, rng, smallest=2)
         return self._finish(pool, rng)
@@ -157,8 +420,8 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         scaled = self._scaled(points)
         rng = np.random.default_rng(self.random_state)
 
-        def batch(part: Int64, rng: np.random.Generator) -> network.Batch:
-            return network.batch_of_pairs(scaled[np.concatenate([part, n + part])], flags[part], weight[part])
+        def batch(part: Int64, rng: np.random.Generator) -> Batch:
+            return batch_of_pairs(scaled[np.concatenate([part, n + part])], flags[part], weight[part])
 
         self._train(scaled, n, batch, _WATCHED**2, rng)
         return self._finish(pool, rng)
@@ -167,7 +430,7 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         self,
         scaled: csr_array,
         n: int,
-        batch: Callable[[Int64, np.random.Generator], network.Batch],
+        batch: Callable[[Int64, np.random.Generator], Batch],
         n_watched: int,
         rng: np.random.Generator,
         *,
@@ -175,10 +438,10 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
     ) -> None:
         """Train on batches of numbers below ``n``. A last batch of fewer than ``smallest`` is left out."""
 
-        def batches_of(numbers: Int64) -> network.Batches:
-            def batches(rng: np.random.Generator) -> Iterator[network.Batch]:
+        def batches_of(numbers: Int64) -> Batches:
+            def batches(rng: np.random.Generator) -> Iterator[Batch]:
                 order = rng.permutation(numbers)
-                size = network.batch_size(order.size)
+                size = batch_size(order.size)
                 for at in range(0, order.size, size):
                     part = order[at : at + size]
                     if part.size >= min(smallest, order.size):
@@ -186,41 +449,41 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
 
             return batches
 
-        def watched(numbers: Int64) -> network.Batch:
+        def watched(numbers: Int64) -> Batch:
             return batch(numbers[:n_watched], np.random.default_rng(0))
 
         seed = int(rng.integers(2**31))
         self.rates_: dict[float, float] = {}
         rate = self.learning_rate
         if rate == "auto":
-            sample = rng.permutation(n)[: network.SEARCH_ROWS]
+            sample = rng.permutation(n)[:SEARCH_ROWS]
             folds = np.array_split(sample, min(_FOLDS, max(2, n // 4)))
 
-            def fold(number: int) -> tuple[csr_array, network.Batches, network.Batch, network.Batch]:
+            def fold(number: int) -> tuple[csr_array, Batches, Batch, Batch]:
                 training = np.concatenate([part for at, part in enumerate(folds) if at != number])
                 return scaled, batches_of(training), watched(training), watched(folds[number])
 
             progress.report(0.0, "searching for a learning rate")
-            rate, self.rates_ = network.searched_rate(
+            rate, self.rates_ = searched_rate(
                 fold, len(folds), self.hidden, self.psd, self.loss, self.n_iter, seed
             )
         everything = rng.permutation(n)
-        net = network.Network.random(scaled, self.hidden, self.psd, rng)
+        net = Network.random(scaled, self.hidden, self.psd, rng)
         while True:
             try:
-                self.loss_curve_ = network.train(
+                self.loss_curve_ = train(
                     net, batches_of(everything), watched(everything), self.loss, float(rate), self.n_iter, rng,
                     lambda share: progress.report(0.4 + 0.5 * share, "training the network"),
                 )  # fmt: skip
                 break
-            except network.Diverged:
+            except Diverged:
                 # A rate that held on folds may not hold for longer; one that was asked for is the user's to change.
-                if self.learning_rate != "auto" or float(rate) < network.RATES[0] / 10:
+                if self.learning_rate != "auto" or float(rate) < RATES[0] / 10:
                     raise ValueError(
                         f"training diverged at learning_rate={rate:g}: the loss grew; use a smaller one, or 'auto'"
                     ) from None
                 rate = float(rate) / 3.0
-                net = network.Network.random(scaled, self.hidden, self.psd, rng)
+                net = Network.random(scaled, self.hidden, self.psd, rng)
         self.learning_rate_ = float(rate)
         # The scale of columns goes into the weights that read them.
         self.weights_ = [net.weights[0] / self._scale[:, None], *net.weights[1:]]
@@ -362,3 +625,22 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_flat")
+
+    @classmethod
+    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+        sizes = [file.length("columns"), *file.params["hidden"], *([1] if _has_both_sides(file) else [])]
+        if file.facts.layers != len(sizes) - 1:
+            raise refuse(
+                "layers",
+                None,
+                f"is {file.facts.layers} in the manifest",
+                f"{len(sizes) - 1}, as parameters say",
+            )
+        if not sizes[0]:
+            raise refuse("columns", None, "has no rows", "one or more")
+        return {f"size {at}": size for at, size in enumerate(sizes)}
+
+    @classmethod
+    def _relate(cls, file: StoredState) -> None:
+        if file.sizes.get("pivots", 1) < 1:
+            raise refuse("pivots_left", None, "has no rows", "one or more")

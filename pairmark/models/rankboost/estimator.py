@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -14,20 +14,24 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import progress
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.base import EmbedderMixin, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
+from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
-from pairmark.models.core.search import Rows, numbered
+from pairmark.models.core.search import GalleryIndex, Rows, numbered
 from pairmark.models.core.spec import Seed, document_parameters
-from pairmark.models.rankboost import embedding
-from pairmark.models.rankboost.binning import bin_rows, sparse_rows
-from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, boost
-from pairmark.models.rankboost.kernels import scoring as scoring_kernels
+from pairmark.models.core.state import Array, DeclaredState, StateRecord, StoredState, refuse, require
+from pairmark.models.rankboost import embedding, kernels
+from pairmark.models.rankboost.boosting import (
+    MOST_CLASSES,
+    BoostSettings,
+    RankingTask,
+    boost,
+    class_tasks,
+    pair_task,
+)
+from pairmark.models.rankboost.embedding import LinearRule, linear_svm
+from pairmark.models.rankboost.rows import KnownColumns, bin_rows, sparse_rows
 from pairmark.models.rankboost.rules import Coordinates, FeatureMap, Rules
-from pairmark.models.rankboost.sparse_input import KnownColumns
-from pairmark.models.rankboost.state import RankersState
-from pairmark.models.rankboost.svm import LinearRule, linear_svm
-from pairmark.models.rankboost.tasks import MOST_CLASSES, class_tasks, pair_task
 
 _CENTRE_ROWS: Final = 20_000
 """Rows whose mean is the kernel's centre, at most."""
@@ -47,7 +51,7 @@ _Size = Annotated[int, Field(ge=1, le=100_000)]
 
 
 @document_parameters
-class RankBoostKernel(RankersState, KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
+class RankBoostKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Similarity by the weak rankers that two rows share (Sokolov, Urvoy and Ricard 2011).
 
     RankBoost learns H(x) = sum of alpha_t h_t(x) from labels (section 3.1), h_t being 1 where one feature (``stump``)
@@ -84,6 +88,14 @@ class RankBoostKernel(RankersState, KnownColumns, PairScorerMixin, EmbedderMixin
     >>> bool(same > different)
     True
     """
+
+    rules_: Annotated[Rules, StateRecord()]
+    task_: Annotated[Int64, Array(shape=("rankers",), low=0, high=2**31)]
+    value_: Annotated[Float64, Array(shape=("rankers",))]
+    _centre: Annotated[Float64, Array(shape=("coordinates",))]
+    projection_: Annotated[Float64 | None, Array(shape=("coordinates", "components"))]
+    classes_: Annotated[NDArray[Any] | None, Array(kind="labels", shape=("classes",))]
+    svm_: Annotated[LinearRule | None, StateRecord(prefix="svm_")]
 
     _accepts_sparse = True
 
@@ -391,7 +403,7 @@ class RankBoostKernel(RankersState, KnownColumns, PairScorerMixin, EmbedderMixin
         n = left.shape[0]
         a, b = self._mapped(left), self._mapped(right)
         out = np.empty(n, dtype=np.float32)
-        scoring_kernels.pair_products(*_as_args(a), *_as_args(b), self._map.centre_square, out)
+        kernels.pair_products(*_as_args(a), *_as_args(b), self._map.centre_square, out)
         return out
 
     def _mapped(self, rows: Any) -> Coordinates:
@@ -404,7 +416,7 @@ class RankBoostKernel(RankersState, KnownColumns, PairScorerMixin, EmbedderMixin
         out = np.empty((queries.shape[0], numbers.size), dtype=np.float32)
         gallery = (index.arrays[name] for name in _INDEXED)
         mapped = self._map(sparse_rows(queries))
-        scoring_kernels.grid_products(
+        kernels.grid_products(
             *_as_args(mapped), *gallery, numbers, self._map.width, self._map.centre_square, out
         )
         return out
@@ -416,11 +428,33 @@ class RankBoostKernel(RankersState, KnownColumns, PairScorerMixin, EmbedderMixin
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "projection_")
 
+    @classmethod
+    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+        n_classes = file.length("classes")
+        return {"machines": 1 if n_classes == 2 else n_classes}
+
+    @classmethod
+    def _relate(cls, file: StoredState) -> None:
+        arrays, n = file.arrays, file.sizes["rankers"]
+        if not n:
+            raise refuse("features", None, "has no rows", "one or more")
+        features = arrays["features"]
+        require(features[:, 0] >= 0, "features", features[:, 0], "a feature: only the second may be -1")
+        if file.sizes["coordinates"] != n:
+            raise refuse("centre", None, f"has {file.sizes['coordinates']} rows", f"{n}, one a coordinate")
+        if "projection" not in arrays and {"B", "C"} & set(file.params["chain"]):
+            raise refuse("projection", None, "is missing", "it with pivots or a projection in the chain")
+        if "svm_coef" in arrays and "classes" not in arrays:
+            raise refuse("svm_coef", None, "stands alone", "svm_coef, svm_intercept and classes together")
+        width = file.sizes.get("components", n)
+        if file.sizes.get("svm_embedded", width) != width:
+            raise refuse("svm_coef", None, f"has {file.sizes['svm_embedded']} columns", f"{width}")
+
 
 def _project(rows: Coordinates, matrix: Float64, out: Any) -> None:
     """Rows in the space of the weak rankers times a matrix, (width, k), into ``out``, (n, k) of any type of float."""
     projected = np.empty(out.shape)
-    scoring_kernels.project(rows.starts, rows.at, rows.values, matrix, projected)
+    kernels.project(rows.starts, rows.at, rows.values, matrix, projected)
     out[:] = projected
 
 

@@ -11,8 +11,8 @@ from scipy.sparse import csr_array
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.state import Array
-from pairmark.models.rankboost.binning import parts
-from pairmark.models.rankboost.kernels import scoring as scoring_kernels
+from pairmark.models.rankboost import kernels
+from pairmark.models.rankboost.rows import parts
 
 _LOOKUP = 1 << 24
 """Most features for which there is a table of which are looked at; beyond, they are searched for."""
@@ -132,7 +132,7 @@ class FeatureMap:
         while True:
             out_starts = np.zeros(n - n_done + 1, dtype=np.int64)
             out_at, out_value = np.empty(capacity, np.int64), np.empty(capacity)
-            wrote = scoring_kernels.apply_rules(
+            wrote = kernels.apply_rules(
                 starts[n_done:], columns, values, self._lookup, self.features, self._begins, self._rankers,
                 self._low, self._high, self.n_conditions, self.value, out_starts, out_at, out_value,
             )  # fmt: skip
@@ -151,5 +151,5 @@ class FeatureMap:
         )
         made_starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         means = np.empty(n)
-        scoring_kernels.means(made_starts, made_at, made_values, self.centre, means)
+        kernels.means(made_starts, made_at, made_values, self.centre, means)
         return Coordinates(starts=made_starts, at=made_at, values=made_values, means=means, width=self.width)

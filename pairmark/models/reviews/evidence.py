@@ -21,8 +21,7 @@ from typing import Final
 import numpy as np
 
 from pairmark.models.core.arrays import Float64, Int64
-from pairmark.models.reviews.kernels.allocation import best_shares
-from pairmark.models.reviews.kernels.evidence import log_envelope, log_numerators, most_wrong
+from pairmark.models.reviews.kernels import best_shares, log_envelope, log_numerators, most_wrong
 
 _CONVINCING = 3.5
 """Log likelihood ratio by which strata must differ before draws follow them."""

@@ -2,30 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
+from scipy.sparse import issparse
 from scipy.special import log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
+from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
+from pairmark.models.core.inputs import checked_matrix, one_of_equals
+from pairmark.models.core.kernels import unit_rows
 from pairmark.models.core.progress import report
+from pairmark.models.core.search import LENGTHS, GalleryIndex, Rows, SearchForm, lengths, same_measure, sealed
 from pairmark.models.core.spec import Seed, check_params, document_parameters
-from pairmark.models.rsbl.choosing import DepthChoice, Judge, choose, class_distances, folds
-from pairmark.models.rsbl.growth import Distances, Growth, Layer
-from pairmark.models.rsbl.inputs import Inputs, classes_of_pairs
-from pairmark.models.rsbl.scoring import BLOCK_BYTES, Metric
-from pairmark.models.rsbl.state import RSBLState
-from pairmark.models.rsbl.svm import (
+from pairmark.models.core.state import Array, DeclaredState, Fact, StateRecord, StoredState, refuse
+from pairmark.models.rsbl import kernels
+from pairmark.models.rsbl.choosing import (
     MAX_EXACT_CLASSES,
+    DepthChoice,
+    Judge,
     by_class,
+    choose,
+    class_distances,
     exact_dual,
     fitted_sharpness,
+    folds,
     iterative_primal,
 )
+from pairmark.models.rsbl.growth import MAX_VALUES, Distances, Growth, Inputs, Layer, classes_of_pairs, walked
+
+Metric = Literal["euclidean", "manhattan", "chebyshev", "mahalanobis", "cosine", "correlation", "hamming"]
+BLOCK_BYTES: Final = 64 * 1024 * 1024
+"""Most memory for the rows of the space that are computed at a time."""
+
+
+_MOST_LAYERS = 20
+
+
+def _layers(file: StoredState) -> range:
+    return range(len(file.facts.betas))
+
+
+def _is_1nn(file: StoredState) -> bool:
+    return bool(file.params["final"] == "1nn")
+
+
+def _is_svm(file: StoredState) -> bool:
+    return not _is_1nn(file)
+
 
 SELECTION_ROWS: Final = 2_000
 """k is chosen, and probabilities calibrated, on at most so many rows, drawn class by class."""
@@ -38,7 +67,7 @@ MAX_FINAL_BYTES: Final = 2 * 1024**3
 
 
 @document_parameters
-class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
+class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     """Recursive similarity-based learning (Maszczyk & Duch, "Recursive similarity-based algorithm for deep learning").
 
     Algorithm 1: features are standardised. Each layer finds every training row's nearest neighbours in the space so
@@ -78,6 +107,30 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
     >>> bool(same > different)
     True
     """
+
+    classes_: Annotated[NDArray[Any], Array(kind="labels", shape=("classes",))]
+    k_: Annotated[list[int], Fact(kind=list[Annotated[int, Field(ge=0)]])]
+    errors_: Annotated[list[list[float]], Fact()]
+    depth_errors_: Annotated[list[float], Fact()]
+    n_components_: Annotated[int, Fact(), Field(ge=1)]
+    _sharpness: Annotated[float, Fact(), Field(ge=0.0)]
+    _inputs: Annotated[Inputs, StateRecord()]
+    _refs: Annotated[
+        list[Float32], Array(name="refs_{0}", shape=("width of {0}", "references"), each=_layers)
+    ]
+    layers_: Annotated[list[Layer], StateRecord(prefix="*_{0}", each=_layers)]
+    _final_codes: Annotated[Int64 | None, Array(shape=("rows",), below="classes", when=_is_1nn)]
+    _final_rows: Annotated[
+        list[Float32] | None,
+        Array(
+            name="final_rows_{0}",
+            shape=("width of {0}", "rows"),
+            when=_is_1nn,
+            each=lambda file: range(len(file.facts.betas) + 1),
+        ),
+    ]
+    _coef: Annotated[Float64 | None, Array(shape=("machines", "n_components"), when=_is_svm)]
+    _intercept: Annotated[Float64 | None, Array(shape=("machines",), when=_is_svm)]
 
     score = ClassifierMixin.score
 
@@ -388,6 +441,107 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_refs")
+
+    @classmethod
+    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+        nominal, d = file.facts.nominal, file.sizes["features"]
+        if nominal != sorted(set(nominal)) or (nominal and nominal[-1] >= d):
+            raise refuse("nominal", None, f"is {nominal}", f"rising columns below {d} in the manifest")
+        n_values = [file.length(f"values_{at}") for at in nominal]
+        if max(n_values, default=0) > MAX_VALUES:
+            at = int(np.argmax(n_values))
+            raise refuse(f"values_{nominal[at]}", None, f"has {n_values[at]} rows", f"at most {MAX_VALUES}")
+        n_layers = len(file.facts.betas)
+        if n_layers > _MOST_LAYERS:
+            raise refuse("columns_0", None, f"is one of {n_layers} layers", f"{_MOST_LAYERS} at most")
+        widths = [
+            d - len(nominal) + sum(n_values),
+            *(file.length(f"columns_{at}") for at in range(n_layers)),
+        ]
+        if sum(widths) != file.facts.n_components:
+            raise refuse(
+                "columns_0",
+                None,
+                f"all layers make {sum(widths)} components",
+                f"{file.facts.n_components} of them",
+            )
+        n_classes = file.length("classes")
+        if n_classes < 2:
+            raise refuse("classes", None, f"has {n_classes} rows", "two or more")
+        sizes = {f"width of {at}": width for at, width in enumerate(widths)}
+        references = file.length("refs_0", 1)
+        return sizes | {"machines": 1 if n_classes == 2 else n_classes, "references": references}
+
+    def transform(self, X: ArrayLike) -> Float32:
+        """Rows in the space that has grown: the inputs as prepared, and each layer's features.
+
+        A row that is c training rows' neighbour gives one feature, multiplied by sqrt(c).
+
+        Returns
+        -------
+        (n, n_components_) float32.
+        """
+        check_is_fitted(self)
+        return np.concatenate(self._walked(self._validated(X, "X")), axis=1)
+
+    def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
+        """The gallery embedded, once."""
+        prepared = self._prepared(vectors)
+        return {"prepared": prepared, LENGTHS: lengths(prepared)}
+
+    def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
+        return SearchForm(
+            measure="inner",
+            queries=self._prepared(queries),
+            gallery=index.arrays["prepared"],
+            least_measure=same_measure,
+            lengths=index.arrays.get(LENGTHS),
+        )
+
+    def _walked(self, X: Float32) -> list[Float32]:
+        """Blocks of the space, computed some rows at a time."""
+        rows_a_time = max(1, BLOCK_BYTES // (4 * max(self.n_components_, 1)))
+        inputs = self._inputs.transform(X)
+        parts = [
+            walked(inputs[at : at + rows_a_time], self._refs, self.layers_, self.metric, n_jobs=self.n_jobs)
+            for at in range(0, inputs.shape[0], rows_a_time)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        return [np.concatenate(blocks) for blocks in zip(*parts, strict=True)]
+
+    def _prepared(self, X: Float32) -> Float32:
+        """Embedded rows as the kernels compare them: padded with zeros, of length one."""
+        lanes = kernels.LANES
+        padded = np.zeros((X.shape[0], -(-self.n_components_ // lanes) * lanes), dtype=np.float32)
+        padded[:, : self.n_components_] = np.concatenate(self._walked(X), axis=1)
+        unit_rows(padded)
+        return padded
+
+    def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
+        a, b = self._prepared(one_of_equals(left)), self._prepared(one_of_equals(right))
+        scores: Float32 = np.empty(left.shape[0], dtype=np.float32)
+        kernels.cosines(a, b, False, scores[:, None])
+        return scores
+
+    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
+        gallery = sealed(index.arrays["prepared"][rows])
+        scores = np.empty((queries.shape[0], gallery.shape[0]), dtype=np.float32)
+        kernels.cosines(self._prepared(queries), gallery, True, scores)
+        return scores
+
+    def _validated(self, X: Any, name: str) -> Float32:
+        return self._training_rows(X, name)
+
+    def _training_rows(self, X: Any, name: str, *, reset: bool = False) -> Float32:
+        if issparse(X):
+            raise ValueError(
+                f"{name} is sparse and {type(self).__name__} compares dense rows: pass {name}.toarray(), "
+                "or reduce the dimension first"
+            )
+        rows: Float32 = checked_matrix(self, X, name, reset=reset)
+        # Kernels are compiled for one kind of array.
+        return np.require(rows, requirements=["C", "W"])
 
 
 def stratify(codes: Int64, n: int, rng: np.random.Generator) -> Int64:

@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field
 
 from pairmark.models.calibration.promises import askable
 from pairmark.models.core.spec import LearnerSpec
-from pairmark.models.evaluation.drawing import MEDIA_TYPES, Format, draw_roc
+from pairmark.models.evaluation.pairs import MEDIA_TYPES, Format, draw_roc
 from pairmark.models.registry import LEARNERS
 from pairmark.schemas.models import (
     AliasChangePage,

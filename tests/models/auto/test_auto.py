@@ -204,24 +204,25 @@ class Graded:
 
     def rates(self, estimator: Any, fold: Any, at: tuple[float, ...]) -> np.ndarray:
         return np.full(
-            len(at), self._rates[estimator.p][next(at for at, one in enumerate(FOLDS) if one is fold) % 4]
+            len(at),
+            self._rates[estimator.shrinkage][next(at for at, one in enumerate(FOLDS) if one is fold) % 4],
         )
 
     def tuned(self, candidate: Candidate, estimator: Any) -> None:
         return None
 
 
-@pytest.mark.parametrize(("other", "chosen"), [([0.9, 0.3, 0.6, 0.5], 1.0), ([0.6, 0.7, 0.65, 0.55], 2.0)])
+@pytest.mark.parametrize(("other", "chosen"), [([0.9, 0.3, 0.6, 0.5], 0.0), ([0.6, 0.7, 0.65, 0.55], 1.0)])
 def test_a_default_setting_is_left_for_one_that_is_ahead_beyond_chance(
     other: list[float], chosen: float
 ) -> None:
-    task = Graded({1.0: [0.5, 0.6, 0.6, 0.5], 2.0: other})
+    task = Graded({0.0: [0.5, 0.6, 0.6, 0.5], 1.0: other})
     candidate = Candidate(
-        name="logistic", kind="metric", params=lambda data: {}, grid=({"p": 1.0}, {"p": 2.0})
+        name="logistic", kind="metric", params=lambda data: {}, grid=({"shrinkage": 0.0}, {"shrinkage": 1.0})
     )
     race = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=1.0)
     (found,) = race.run([candidate])
-    assert found.params == {"p": chosen}
+    assert found.params == {"shrinkage": chosen}
     assert found.rates.shape == (8, 1)
 
 
@@ -274,10 +275,12 @@ def test_a_costly_candidate_that_is_far_behind_leaves_early(
     cost: float, behind: float, n_judged: int
 ) -> None:
     fair = [0.8, 0.75, 0.7, 0.72]
-    task = Graded({1.0: fair, 2.0: [rate - behind - 0.01 * (at % 2) for at, rate in enumerate(fair)]})
+    task = Graded({0.0: fair, 1.0: [rate - behind - 0.01 * (at % 2) for at, rate in enumerate(fair)]})
     candidates = [
-        Candidate(name="cosine", kind="metric", params=lambda data: {"p": 1.0}),
-        Candidate(name="logistic", kind="metric", params=lambda data: {"p": 2.0}, cost=lambda data: cost),
+        Candidate(name="cosine", kind="metric", params=lambda data: {"shrinkage": 0.0}),
+        Candidate(
+            name="logistic", kind="metric", params=lambda data: {"shrinkage": 1.0}, cost=lambda data: cost
+        ),
     ]
     race = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=30.0)
     entries = race.run(candidates)
@@ -287,10 +290,15 @@ def test_a_costly_candidate_that_is_far_behind_leaves_early(
 
 
 def test_the_cheapest_race_as_long_as_their_work_fits_the_budget() -> None:
-    task = Graded({1.0: [0.5] * 4})
+    task = Graded({0.0: [0.5] * 4})
     costs = {"cosine": 50.0, "logistic": 0.0, "similarity forest": 20.0, "plda": 12.0}
     candidates = [
-        Candidate(name=name, kind="metric", params=lambda data: {"p": 1.0}, cost=lambda data, cost=cost: cost)
+        Candidate(
+            name=name,
+            kind="metric",
+            params=lambda data: {"shrinkage": 0.0},
+            cost=lambda data, cost=cost: cost,
+        )
         for name, cost in costs.items()
     ]
     race = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=30.0)

@@ -13,8 +13,16 @@ from sklearn.datasets import load_wine
 
 import pairmark
 from pairmark.models import Ghost
-from pairmark.models.ghost.graphs import given_graph, nearest_graph
-from pairmark.models.ghost.space import PAIRS, Space, choose, draw_companions, known_names, scales_of
+from pairmark.models.ghost.space import (
+    PAIRS,
+    Space,
+    choose,
+    draw_companions,
+    given_graph,
+    known_names,
+    nearest_graph,
+    scales_of,
+)
 
 X, y = load_wine(return_X_y=True)
 X = X.astype(np.float32)

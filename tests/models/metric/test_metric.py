@@ -12,19 +12,7 @@ from sklearn.covariance import ledoit_wolf
 
 from pairmark.models import MetricSimilarity
 
-METRICS = [
-    "cosine",
-    "correlation",
-    "dot",
-    "euclidean",
-    "sqeuclidean",
-    "manhattan",
-    "chebyshev",
-    "minkowski",
-    "canberra",
-    "braycurtis",
-    "hamming",
-]
+METRICS = ["cosine", "correlation", "dot", "euclidean", "manhattan"]
 rng = np.random.default_rng(0)
 IDENTITIES = np.repeat(np.arange(12), 6)
 SPREAD = rng.standard_normal((21, 21))
@@ -33,11 +21,10 @@ X = (CENTRES + 0.3 * rng.standard_normal((72, 21)) @ SPREAD).astype(np.float32)
 X[rng.random(X.shape) < 0.4] = 0.0
 Y = IDENTITIES
 LEFT, RIGHT = X[:36], X[36:]
-WHITENABLE = [name for name in METRICS if name != "hamming"]
 
 
 def metric(name: str, **params: Any) -> MetricSimilarity:
-    return MetricSimilarity(name, p=3.5, **params).fit(X, Y)
+    return MetricSimilarity(name, **params).fit(X, Y)
 
 
 def by_scipy(name: str, a: np.ndarray, b: np.ndarray) -> float:
@@ -46,10 +33,6 @@ def by_scipy(name: str, a: np.ndarray, b: np.ndarray) -> float:
         return 1 - getattr(distance, name)(a, b)
     if name == "dot":
         return float(a @ b)
-    if name == "minkowski":
-        return -distance.minkowski(a, b, 3.5)
-    if name == "braycurtis":
-        return -float(np.abs(a - b).sum() / (np.abs(a) + np.abs(b)).sum())
     return -getattr(distance, {"manhattan": "cityblock"}.get(name, name))(a, b)
 
 
@@ -63,8 +46,6 @@ def test_scores_are_those_of_scipy(name: str) -> None:
 @pytest.mark.parametrize("whiten", [False, True])
 @pytest.mark.parametrize("name", METRICS)
 def test_one_pair_has_one_score_however_it_is_asked_for(name: str, whiten: bool) -> None:
-    if whiten and name == "hamming":
-        return
     model = metric(name, whiten=whiten)
     expected = model.pair_score(LEFT, RIGHT)
     assert model.pair_score(RIGHT, LEFT).tobytes() == expected.tobytes()
@@ -113,12 +94,12 @@ def within(X: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def test_whitening_is_the_mahalanobis_distance_within_identities() -> None:
-    model = metric("sqeuclidean", whiten=True, shrinkage=0.25)
+    model = metric("euclidean", whiten=True, shrinkage=0.25)
     covariance = within(X.astype(np.float64), Y)
     shrunk = 0.75 * covariance + 0.25 * np.trace(covariance) / 21 * np.eye(21)
     apart = LEFT.astype(np.float64) - RIGHT
     expected = -np.einsum("ij,jk,ik->i", apart, np.linalg.inv(shrunk), apart)
-    np.testing.assert_allclose(model.pair_score(LEFT, RIGHT), expected, rtol=1e-5)
+    np.testing.assert_allclose(model.pair_score(LEFT, RIGHT), -np.sqrt(-expected), rtol=1e-5)
     np.testing.assert_allclose(within(model.transform(X).astype(np.float64), Y).trace(), 21, rtol=0.5)
 
 
@@ -156,7 +137,7 @@ def test_the_inner_product_of_embeddings_is_the_score(name: str) -> None:
 
 @pytest.mark.parametrize("name", METRICS)
 def test_contributions_add_up_to_the_score(name: str) -> None:
-    for whiten in (False, True) if name in WHITENABLE else (False,):
+    for whiten in (False, True):
         model = metric(name, whiten=whiten)
         reported = model.explain(LEFT[3], RIGHT[5:6], [f"f{j}" for j in range(21)])
         total = sum(part["contribution"] for part in reported["features"]) + reported["rest"]
@@ -171,9 +152,7 @@ def test_contributions_add_up_to_the_score(name: str) -> None:
     ("params", "message"),
     [
         ({"metric": "sine"}, "metric is 'sine'.*'cosine'"),
-        ({"metric": "minkowski", "p": 0.5}, "p is 0.5"),
         ({"whiten": True, "shrinkage": 1.5}, "shrinkage is 1.5"),
-        ({"whiten": True, "metric": "hamming"}, "hamming"),
     ],
 )
 def test_bad_parameters_are_named(params: dict[str, Any], message: str) -> None:

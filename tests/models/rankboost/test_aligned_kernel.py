@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from sklearn.datasets import load_iris
 
 from pairmark.models import AlignedKernel
-from pairmark.models.rankboost import network
+from pairmark.models.rankboost import aligned as network
 
 X, y = load_iris(return_X_y=True)
 X = X.astype(np.float32)

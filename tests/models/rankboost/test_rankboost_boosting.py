@@ -12,8 +12,8 @@ from scipy.sparse import csr_array
 from sklearn.metrics import roc_auc_score
 
 from pairmark.models import RankBoostKernel
-from pairmark.models.rankboost.binning import bin_rows, sparse_rows
 from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, _Search, _Weights, boost
+from pairmark.models.rankboost.rows import bin_rows, sparse_rows
 
 
 def world(seed: int, n: int = 14, d: int = 4, classes: int = 2) -> tuple[np.ndarray, np.ndarray]:

@@ -14,8 +14,7 @@ from pairmark.models.core.compiled import kernel
 from pairmark.models.core.kernels import dot
 
 LANES = 8
-DOT, EUCLIDEAN, SQEUCLIDEAN, MANHATTAN = 0, 1, 2, 3
-CHEBYSHEV, MINKOWSKI, CANBERRA, BRAYCURTIS, HAMMING = 4, 5, 6, 7, 8
+DOT, EUCLIDEAN, MANHATTAN = 0, 1, 2
 
 
 @kernel
@@ -49,126 +48,67 @@ def _absolutes(a, b):
 
 
 @kernel
-def _term(code, p, scale, x, y):
-    """What one feature adds. ``scale`` keeps powers within range: the largest difference."""
-    if code == DOT:
-        return x * y
-    if code in (EUCLIDEAN, SQEUCLIDEAN):
-        return (x - y) ** 2
-    if code in (MANHATTAN, BRAYCURTIS):
-        return abs(x - y)
-    if code == MINKOWSKI:
-        return (abs(x - y) / scale) ** p
-    if code == CANBERRA:
-        size = abs(x) + abs(y)
-        return abs(x - y) / size if size > 0.0 else 0.0
-    return 1.0 if x != y else 0.0  # HAMMING
-
-
-@kernel
 def _folded(lanes):
     return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]))
 
 
 @kernel
-def _score(code, p, scale, total, size, width):
-    """The score from a sum of terms; ``size`` is what Bray and Curtis divide by."""
+def _score(code, total):
+    """The score from a sum over features; no distance is scored 0.0, never -0.0."""
     if code == DOT:
         return total
-    if code == EUCLIDEAN:
-        return 0.0 - np.sqrt(total)
-    if code == BRAYCURTIS:
-        return 0.0 - total / size if size > 0.0 else 0.0
-    if code == HAMMING:
-        return 0.0 - total / width
-    if code == CHEBYSHEV:
-        return 0.0 - scale
-    if code == MINKOWSKI:
-        return 0.0 - scale * total ** (1.0 / p)
-    return 0.0 - total  # and not -total: no distance is scored 0.0, never -0.0
+    return 0.0 - (np.sqrt(total) if code == EUCLIDEAN else total)
 
 
 @kernel
-def _dense(code, p, a, b, width, lanes):
-    """Score of two padded rows of ``width`` features."""
+def _dense(code, a, b):
+    """Score of two padded rows."""
     if code == DOT:
         return dot(a, b)
-    if code in (EUCLIDEAN, SQEUCLIDEAN):
-        return _score(code, p, 1.0, _squares(a, b), 0.0, width)
-    if code == MANHATTAN:
-        return 0.0 - _absolutes(a, b)
-    scale, size = 0.0, 0.0
-    if code in (CHEBYSHEV, MINKOWSKI):
-        for j in range(width):
-            scale = max(scale, abs(np.float64(a[j]) - np.float64(b[j])))
-        if code == CHEBYSHEV or scale == 0.0:
-            return 0.0 - scale
-    if code == BRAYCURTIS:
-        lanes[:] = 0.0
-        for j in range(width):
-            lanes[j & 7] += abs(np.float64(a[j])) + abs(np.float64(b[j]))
-        size = _folded(lanes)
-    lanes[:] = 0.0
-    for j in range(width):
-        lanes[j & 7] += _term(code, p, scale, np.float64(a[j]), np.float64(b[j]))
-    return _score(code, p, scale, _folded(lanes), size, width)
+    return _score(code, _squares(a, b) if code == EUCLIDEAN else _absolutes(a, b))
 
 
 @kernel
-def score_pairs(code, p, left, step_left, right, step_right, width, out):
+def score_pairs(code, left, step_left, right, step_right, out):
     """Score of each pair of padded rows; a step of 0 keeps a side's only row."""
-    lanes = np.zeros(8)
     for i in range(out.shape[0]):
-        out[i] = _dense(code, p, left[i * step_left], right[i * step_right], width, lanes)
+        out[i] = _dense(code, left[i * step_left], right[i * step_right])
 
 
 @kernel
-def score_grid(code, p, queries, gallery, width, out):
+def score_grid(code, queries, gallery, out):
     """Score of each query with each gallery row, padded."""
-    lanes = np.zeros(8)
     for i in range(queries.shape[0]):
         for j in range(gallery.shape[0]):
-            out[i, j] = _dense(code, p, queries[i], gallery[j], width, lanes)
+            out[i, j] = _dense(code, queries[i], gallery[j])
 
 
 @kernel
-def _sparse(code, p, ai, av, bi, bv, width, lanes):
+def _sparse(code, ai, av, bi, bv, lanes):
     """Score of two sparse rows: ascending indices and their values."""
-    scale, size = 0.0, 0.0
-    passes = 2 if code in (CHEBYSHEV, MINKOWSKI, BRAYCURTIS) else 1
-    # Some metrics need the largest difference, or the sum of sizes, before any term: one pass to prepare.
-    for turn in range(passes):
-        preparing = turn < passes - 1
-        lanes[:] = 0.0
-        i = j = 0
-        while i < ai.shape[0] or j < bi.shape[0]:
-            # A merge of two ascending lists: what one side lacks is 0. Lanes go by the column's number, as
-            # for dense rows, so both add up in the same order.
-            if j >= bi.shape[0] or (i < ai.shape[0] and ai[i] < bi[j]):
-                at, x, y = ai[i], np.float64(av[i]), 0.0
-                i += 1
-            elif i >= ai.shape[0] or bi[j] < ai[i]:
-                at, x, y = bi[j], 0.0, np.float64(bv[j])
-                j += 1
-            else:
-                at, x, y = ai[i], np.float64(av[i]), np.float64(bv[j])
-                i += 1
-                j += 1
-            if not preparing:
-                lanes[at & 7] += _term(code, p, scale, x, y)
-            elif code == BRAYCURTIS:
-                lanes[at & 7] += abs(x) + abs(y)
-            else:
-                scale = max(scale, abs(x - y))
-        if preparing and code == BRAYCURTIS:
-            size = _folded(lanes)
-        elif preparing and (code == CHEBYSHEV or scale == 0.0):
-            return 0.0 - scale
-    return _score(code, p, scale, _folded(lanes), size, width)
+    lanes[:] = 0.0
+    i = j = 0
+    while i < ai.shape[0] or j < bi.shape[0]:
+        # A merge of two ascending lists: what one side lacks is 0. Lanes go by the column's number, as
+        # for dense rows, so both add up in the same order.
+        of_a = ai[i] if i < ai.shape[0] else np.int64(2**62)
+        of_b = bi[j] if j < bi.shape[0] else np.int64(2**62)
+        at, x, y = min(of_a, of_b), 0.0, 0.0
+        if of_a == at:
+            x = np.float64(av[i])
+            i += 1
+        if of_b == at:
+            y = np.float64(bv[j])
+            j += 1
+        if code == DOT:
+            lanes[at & 7] += x * y
+        else:
+            lanes[at & 7] += (x - y) ** 2 if code == EUCLIDEAN else abs(x - y)
+    return _score(code, _folded(lanes))
 
 
 @kernel
-def score_sparse(code, p, a_starts, a_indices, a_values, b_starts, b_indices, b_values, width, grid, out):
+def score_sparse(code, a_starts, a_indices, a_values, b_starts, b_indices, b_values, grid, out):
     """Score of sparse rows: each pair into (n, 1), or with ``grid`` each left with each right row."""
     lanes = np.zeros(8)
     for i in range(out.shape[0]):
@@ -176,9 +116,7 @@ def score_sparse(code, p, a_starts, a_indices, a_values, b_starts, b_indices, b_
         for column in range(out.shape[1]):
             j = column if grid else i
             b = slice(b_starts[j], b_starts[j + 1])
-            out[i, column] = _sparse(
-                code, p, a_indices[a], a_values[a], b_indices[b], b_values[b], width, lanes
-            )
+            out[i, column] = _sparse(code, a_indices[a], a_values[a], b_indices[b], b_values[b], lanes)
 
 
 @kernel

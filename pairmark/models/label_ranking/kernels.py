@@ -1,4 +1,4 @@
-"""What label ranking trees say of rows, in compiled loops."""
+"""Growing and reading label ranking trees, in compiled loops."""
 
 from __future__ import annotations
 
@@ -6,8 +6,62 @@ import numpy as np
 
 from pairmark.models.core.compiled import kernel
 
-FEW = 16
-"""Fewer rows than this are read one at a time in all trees at once."""
+
+@kernel
+def best_borders(values, order, cell, y, weight, n_cells):
+    """Find, for each feature and cell, the border that lowers the squared error most.
+
+    One pass over the rows in a feature's order serves all cells: each has its own running sums of what lies left of
+    the border. The squared error is lower by as much as the squared length of the sums, over their weight, is larger.
+
+    Parameters
+    ----------
+    values : (n, d) features. order : (d, n) rows by each feature. cell : (n,) of each row; -1: of none.
+    y, weight : (n, k) targets and (n,) how often each row counts.
+
+    Returns
+    -------
+    gains, thresholds : (d, n_cells). Gains are -1 where a feature does not vary, and in cells of one ranking only.
+    """
+    d, k = order.shape[0], y.shape[1]
+    gains, thresholds = np.full((d, n_cells), -1.0), np.zeros((d, n_cells), np.float32)
+    totals, mass = np.zeros((n_cells, k)), np.zeros(n_cells)
+    first, differs = np.full(n_cells, -1), np.zeros(n_cells, np.bool_)
+    for r in range(cell.size):
+        c = cell[r]
+        if c < 0:
+            continue
+        if first[c] < 0:
+            first[c] = r
+        mass[c] += weight[r]
+        for i in range(k):
+            totals[c, i] += weight[r] * y[r, i]
+            differs[c] |= y[r, i] != y[first[c], i]
+    whole = (totals**2).sum(axis=1) / mass
+    for f in range(d):
+        sums, left, last = np.zeros((n_cells, k)), np.zeros(n_cells), np.zeros(n_cells, np.float32)
+        for r in order[f]:
+            c = cell[r]
+            if c < 0 or not differs[c]:
+                continue
+            value = values[r, f]
+            # A border lies between two different values.
+            if left[c] > 0.0 and value != last[c]:
+                left_norm = right_norm = 0.0
+                for i in range(k):
+                    left_norm += sums[c, i] ** 2
+                    right_norm += (totals[c, i] - sums[c, i]) ** 2
+                gain = left_norm / left[c] + right_norm / (mass[c] - left[c]) - whole[c]
+                if gain > gains[f, c]:
+                    gains[f, c] = max(gain, 0.0)
+                    middle = np.float32(0.5 * (np.float64(last[c]) + np.float64(value)))
+                    # Where no float32 lies between two values, the lower one is the border.
+                    thresholds[f, c] = middle if last[c] <= middle < value else last[c]
+            for i in range(k):
+                sums[c, i] += weight[r] * y[r, i]
+            left[c] += weight[r]
+            last[c] = value
+    return gains, thresholds
 
 
 @kernel
@@ -17,29 +71,6 @@ def leaves_of(X, feature, threshold, left, right, out):
         while feature[node] >= 0:
             node = left[node] if X[q, feature[node]] <= threshold[node] else right[node]
         out[q] = node
-
-
-@kernel
-def _leaves_of_trees(row, roots, feature, threshold, left, right, leaves, active):
-    """The leaf in which one row ends in every tree, all trees at once, so that waits for memory overlap."""
-    n_active = 0
-    for t in range(roots.shape[0]):
-        leaves[t] = roots[t]
-        if feature[roots[t]] >= 0:
-            active[n_active] = t
-            n_active += 1
-    while n_active > 0:
-        still = 0
-        for a in range(n_active):
-            t = active[a]
-            node = leaves[t]
-            node = left[node] if row[feature[node]] <= threshold[node] else right[node]
-            leaves[t] = node
-            # Written always, kept only where the tree goes on: no branch on data.
-            active[still] = t
-            if feature[node] >= 0:
-                still += 1
-        n_active = still
 
 
 @kernel
@@ -54,19 +85,11 @@ def mean_targets(X, roots, feature, threshold, left, right, member_start, member
     out : (n_rows, k) means.
     """
     k = y.shape[1]
-    sums_by_tree = X.shape[0] < FEW
-    slots = roots.shape[0] if sums_by_tree else 0
-    leaves, active = np.empty(slots, dtype=np.int64), np.empty(slots, dtype=np.int64)
     for q in range(X.shape[0]):
-        if sums_by_tree:
-            _leaves_of_trees(X[q], roots, feature, threshold, left, right, leaves, active)
         for t in range(roots.shape[0]):
-            if sums_by_tree:
-                node = leaves[t]
-            else:
-                node = roots[t]
-                while feature[node] >= 0:
-                    node = left[node] if X[q, feature[node]] <= threshold[node] else right[node]
+            node = roots[t]
+            while feature[node] >= 0:
+                node = left[node] if X[q, feature[node]] <= threshold[node] else right[node]
             for p in range(member_start[node], member_start[node + 1]):
                 w, r = mass[p], members[p]
                 for c in range(k):

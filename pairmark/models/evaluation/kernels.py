@@ -1,4 +1,4 @@
-"""One sweep over rows sorted by score, for one set of row weights."""
+"""One sweep over rows sorted by score, for one set of row weights, in a compiled loop."""
 
 from __future__ import annotations
 

@@ -1,0 +1,133 @@
+"""Log-likelihood ratios of pairs and of subjects, and what boosted trees add to them, in compiled loops.
+
+Columns of a row are its weighted latent coordinates, padded with zeros to a multiple of eight, then its offset at
+place ``width``. Sums run in eight lanes in float64, so a score is the same to the last bit in either order, in a pair
+or a grid.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pairmark.models.core.compiled import kernel
+
+LANES = 8
+
+
+@kernel
+def complete(latent, roots, square, width, out):
+    """Columns from latent coordinates: ``roots`` weigh them, the offset is minus the sum of ``square z^2``."""
+    for p in range(latent.shape[0]):
+        row, total = out[p], 0.0
+        for j in range(latent.shape[1]):
+            z = np.float64(latent[p, j])
+            row[j] = np.float32(z * roots[j])
+            total += square[j] * z * z
+        row[width] = np.float32(-total)
+        row[width + 1] = np.float32(1.0)
+
+
+@kernel
+def _ratio(a, b, width, constant):
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
+    for j in range(0, width, 8):
+        s0 += np.float64(a[j]) * np.float64(b[j])
+        s1 += np.float64(a[j + 1]) * np.float64(b[j + 1])
+        s2 += np.float64(a[j + 2]) * np.float64(b[j + 2])
+        s3 += np.float64(a[j + 3]) * np.float64(b[j + 3])
+        s4 += np.float64(a[j + 4]) * np.float64(b[j + 4])
+        s5 += np.float64(a[j + 5]) * np.float64(b[j + 5])
+        s6 += np.float64(a[j + 6]) * np.float64(b[j + 6])
+        s7 += np.float64(a[j + 7]) * np.float64(b[j + 7])
+    # Two offsets are added first, then to the product: either order of the rows gives the same bits.
+    offsets = np.float64(a[width]) + np.float64(b[width])
+    return (((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7)) + offsets) + constant
+
+
+@kernel
+def score(a, b, grid, width, constant, out):
+    """Ratios of all pairs of rows of two arrays of columns, (n_a, n_b), or of pairs side by side, (n, 1).
+
+    Side by side, a single row meets all of the other side's.
+    """
+    step_a, step_b = np.int64(a.shape[0] > 1), np.int64(b.shape[0] > 1)
+    for p in range(out.shape[0]):
+        for q in range(out.shape[1]):
+            i, j = (p, q) if grid else (p * step_a, p * step_b)
+            out[p, q] = _ratio(a[i], b[j], width, constant)
+
+
+@kernel
+def score_subjects(counts_a, sums_a, step_a, counts_b, sums_b, step_b, psi, out):
+    """Ratios of subjects of several samples, from their numbers and the sums of their latent coordinates.
+
+    ``log p(all) - log p(left) - log p(right)``, where ``log p`` of n samples that sum to s is, by coordinate and up to
+    what cancels, ``psi s^2 / (n psi + 1) / 2 - log(n psi + 1) / 2``.
+    """
+    q = psi.shape[0]
+    of_all, of_left, of_right = np.empty(q), np.empty(q), np.empty(q)
+    logs, last_n, last_m = 0.0, np.int64(-1), np.int64(-1)
+    for p in range(out.shape[0]):
+        i, j = p * step_a, p * step_b
+        n, m = counts_a[i], counts_b[j]
+        if n != last_n or m != last_m:
+            # What follows from the numbers alone; subjects of a gallery come ordered by them.
+            logs, last_n, last_m = 0.0, n, m
+            for k in range(q):
+                left, right, both = n * psi[k] + 1.0, m * psi[k] + 1.0, (n + m) * psi[k] + 1.0
+                of_all[k], of_left[k], of_right[k] = psi[k] / both, psi[k] / left, psi[k] / right
+                logs += math.log(left * right) - math.log(both)
+        total = logs
+        for k in range(q):
+            a, b = sums_a[i, k], sums_b[j, k]
+            # Either side first gives the same bits.
+            total += of_all[k] * ((a + b) * (a + b)) - (of_left[k] * (a * a) + of_right[k] * (b * b))
+        out[p] = 0.5 * total
+
+
+DEPTH = 4
+NODES, LEAVES = 2**DEPTH - 1, 2**DEPTH
+
+
+@kernel
+def corrections(a, at_a, b, at_b, features, thresholds, values, bound, marks, out):
+    """Each pair's sum of leaves of the first ``marks`` trees, held within ``bound``: ``out`` (n_marks, n).
+
+    Trees are of one depth, every node in its place: node k's children are 2 k + 1 and 2 k + 2. They see absolute
+    differences, which do not care for sides.
+
+    Parameters
+    ----------
+    a, b : rows, float32. at_a, at_b : (n,) the rows of each pair.
+    features : (T, NODES) int32. thresholds : (T, NODES) float32. values : (T, LEAVES).
+    """
+    n, m = out.shape[1], a.shape[1]
+    differences = np.zeros((LANES, m), dtype=np.float32)
+    node = np.empty(LANES, dtype=np.int64)
+    total = np.empty(LANES)
+    for first in range(0, n, LANES):
+        # Several pairs walk down a tree together: one alone would wait for memory at every node.
+        width = min(LANES, n - first)
+        for lane in range(width):
+            left, right = a[at_a[first + lane]], b[at_b[first + lane]]
+            for f in range(m):
+                differences[lane, f] = abs(left[f] - right[f])
+        total[:] = 0.0
+        t = 0
+        for at in range(marks.shape[0]):
+            while t < marks[at]:
+                node[:] = 0
+                for _ in range(DEPTH):
+                    # All lanes, also those beyond the last pair, whose sums nobody reads: a fixed number unrolls.
+                    for lane in range(LANES):
+                        k = node[lane]
+                        node[lane] = (
+                            2 * k + 1 + np.int64(differences[lane, features[t, k]] > thresholds[t, k])
+                        )
+                for lane in range(LANES):
+                    total[lane] += values[t, node[lane] - NODES]
+                t += 1
+            for lane in range(width):
+                out[at, first + lane] = min(max(total[lane], -bound), bound)

@@ -1,0 +1,437 @@
+"""The loops of both kernels on sparse rows, compiled: bins, RankBoost's rounds, rankers on rows, networks.
+
+Boosting (Freund, Iyer, Schapire and Singer 2003): every stored value was replaced by the number of its bin, bins of a
+feature being consecutive; where a feature has one bin only, as words that occur or don't have, by -1 - feature. A weak
+ranker fires on the rows whose value lies in a range of a feature's bins, and is silent on the others, absent values
+included. The pair weights D(i, j) = v_i v_j, i being a row of the lower kind (0) and j one of the upper (1), are never
+written out: each row holds its v. ``sums``, (2, features), holds the sums of v over the rows that hold a feature, by
+kind, and ``mass``, (2, bins), over those in a bin. In a round only the rows that the chosen ranker fires on change, and
+only their features and bins are touched.
+
+Scoring: coordinates come in ascending order and products are summed in that order in float64, one row at a time, so a
+kernel value is the same to the last bit in either order of its rows, in a pair or a grid, and for dense or sparse
+input. A library's matrix product rounds differently for different numbers of rows.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pairmark.models.core.compiled import kernel
+
+
+@kernel
+def bin_columns(starts, values, max_bins, codes, edges, owners, offsets):
+    """Bins of each column of a CSC matrix without zeros, in ascending order of values.
+
+    Parameters
+    ----------
+    starts, values : of the columns, none of them empty.
+    codes : (nnz,) out, the bin of each value; -1 - column for all values of a column that needs one bin only.
+    edges : out, the upper edge of each bin; values v of bin b have edges[b - 1] < v <= edges[b].
+    owners : out, the column of each bin.
+    offsets : (columns + 1,) out, where the bins of each column begin.
+
+    Returns
+    -------
+    The number of bins.
+    """
+    n_bins = 0
+    offsets[0] = 0
+    for column in range(starts.shape[0] - 1):
+        begin, end = starts[column], starts[column + 1]
+        low, high = np.float32(np.inf), np.float32(-np.inf)
+        for at in range(begin, end):
+            low, high = min(low, values[at]), max(high, values[at])
+        # One value only: being there is all that can be asked.
+        if low == high:
+            for at in range(begin, end):
+                codes[at] = -1 - column
+            offsets[column + 1] = n_bins
+            continue
+        ascending = np.sort(values[begin:end])
+        distinct = 1
+        for at in range(1, ascending.shape[0]):
+            if ascending[at] != ascending[at - 1]:
+                distinct += 1
+        first = n_bins
+        max_of_column = distinct if distinct <= max_bins else max_bins
+        at_bin = 0
+        for at in range(1, ascending.shape[0]):
+            if ascending[at] == ascending[at - 1]:
+                continue
+            # All boundaries between distinct values, or those where another of the equal shares is full.
+            if distinct > max_bins and at * max_of_column < (at_bin + 1) * ascending.shape[0]:
+                continue
+            if at_bin == max_of_column - 1:
+                break
+            below, above = np.float64(ascending[at - 1]), np.float64(ascending[at])
+            middle = np.float32(below + (above - below) / 2)
+            # Where float32 has nothing in between, the lower value itself.
+            edges[n_bins] = middle if middle < ascending[at] else ascending[at - 1]
+            n_bins += 1
+            at_bin += 1
+        edges[n_bins] = np.inf
+        n_bins += 1
+        owners[first:n_bins] = column
+        for at in range(begin, end):
+            codes[at] = first + np.searchsorted(edges[first : n_bins - 1], values[at])
+        offsets[column + 1] = n_bins
+    return n_bins
+
+
+BY_R, BY_Z = 0, 1
+
+
+@kernel
+def mass_of_rows(rows, starts, codes, owners, kinds, weight, mass, sums):
+    """Sums of v over some rows, anew."""
+    mass[:] = 0.0
+    sums[:] = 0.0
+    for row in rows:
+        kind = kinds[row]
+        _add_to_sums(codes[starts[row] : starts[row + 1]], owners, weight[row], mass[kind], sums[kind])
+
+
+@kernel
+def _add_to_sums(codes, owners, change, mass, sums):
+    """Add a row's weight, or a change of it, to the sums that it is in."""
+    for code in codes:
+        # Unsigned numbers index faster: they need no look at whether they count from the end.
+        if code < 0:
+            sums[np.uint64(-1 - code)] += change
+        else:
+            mass[np.uint64(code)] += change
+            sums[np.uint64(owners[np.uint64(code)])] += change
+
+
+@kernel
+def reweigh(rows, alpha, starts, codes, owners, kinds, scores, weight, mass, sums, totals):
+    """Add alpha to the scores of the rows that a ranker fires on, and update their weights and the sums they are in."""
+    # Scored higher, a row of the lower kind is more wrongly placed, and one of the upper kind less.
+    factors = np.exp(alpha), np.exp(-alpha)
+    for row in rows:
+        scores[row] += alpha
+        kind = kinds[row]
+        change = weight[row] * factors[kind] - weight[row]
+        weight[row] += change
+        totals[kind] += change
+        _add_to_sums(codes[starts[row] : starts[row + 1]], owners, change, mass[kind], sums[kind])
+
+
+@kernel
+def _gain(criterion, a, b, favour, upper_only, square):
+    """What a ranker gains, |r| or for the exact Z the g with Z = 1 - g^2; -1 where that is of no interest.
+
+    a, b : shares of the weight of the lower, and the upper kind, that it fires on: b (1 - a) of the pairs are put
+    right, and a (1 - b) wrong; those of which both rows fire are neither.
+    favour : of two equal ones, the ranker with r of this sign.
+    upper_only : only "value above", and only with r > 0.
+    square : of the least gain of interest; by r every gain is.
+    """
+    r = b - a
+    if upper_only and r <= 0.0:
+        return -1.0
+    if criterion == BY_R:
+        gain = abs(r)
+    else:
+        right, wrong = max(b * (1.0 - a), 0.0), max(a * (1.0 - b), 0.0)
+        # Few get as far as the roots: g^2 = right + wrong - 2 sqrt(right * wrong).
+        over = (right + wrong) * (1.0 + 1e-8) - square
+        if over < 0.0 or over * over * (1.0 + 1e-8) < 4.0 * right * wrong:
+            return -1.0
+        gain = abs(np.sqrt(right) - np.sqrt(wrong))
+    # Far above rounding, far below any difference that matters: it settles ties only.
+    return gain * (1.0 + 1e-9) if r * favour > 0.0 else gain
+
+
+@kernel
+def _best_of_bins(criterion, mass, begin, end, all_lower, all_upper, totals, favour, upper_only, floor):
+    """The best ranker of a feature with bins: its gain, the first bin of the upper part, and 0 (fires above) or 1
+    (below); ``floor`` where none gains more."""
+    best, best_at, best_side = floor, begin, 0
+    square = floor * floor if floor > 0.0 else 0.0
+    lower, upper = 0.0, 0.0
+    # From the highest bin down: the sums at or above `at`; what is below follows from the whole feature.
+    for at in range(end - 1, begin - 1, -1):
+        lower += mass[0, at]
+        upper += mass[1, at]
+        for side in range(2):
+            # Below the first bin there is nothing to fire on.
+            if side == 1 and (at == begin or upper_only):
+                break
+            a = (lower if side == 0 else all_lower - lower) / totals[0]
+            b = (upper if side == 0 else all_upper - upper) / totals[1]
+            gain = _gain(criterion, a, b, favour, upper_only, square)
+            if gain > best:
+                best, best_at, best_side = gain, at, side
+                square = best * best
+    return best, best_at, best_side
+
+
+@kernel
+def scan(criterion, mass, sums, totals, offsets, favour, upper_only, gains, features, ats, sides):
+    """The features with the best rankers, best first, in as many places as ``gains`` has.
+
+    A feature is passed over where all its rows together could not gain enough.
+
+    Parameters
+    ----------
+    mass, sums, totals : see the module; ``totals`` (2,) of all rows.
+    gains (-1: none), features, ats, sides : out; see `_best_of_bins`. Features without bins have no ``ats``.
+    """
+    gains[:] = -1.0
+    last = gains.shape[0] - 1
+    # What a gain, by Z its square, has to exceed.
+    floor = -1.0
+    for feature in range(offsets.shape[0] - 1):
+        a, b = sums[0, feature] / totals[0], sums[1, feature] / totals[1]
+        if max(a, b) * (1.0 + 1e-6) <= floor:
+            continue
+        begin, end = offsets[feature], offsets[feature + 1]
+        at, side = begin, 0
+        if begin == end:
+            gain = _gain(criterion, a, b, favour, upper_only, max(floor, 0.0))
+        else:
+            gain, at, side = _best_of_bins(
+                criterion, mass, begin, end, sums[0, feature], sums[1, feature], totals, favour, upper_only,
+                gains[last],
+            )  # fmt: skip
+        if gain > gains[last]:
+            _insert(gain, feature, at, side, gains, features, ats, sides)
+            if gains[last] >= 0.0:
+                floor = gains[last] if criterion == BY_R else gains[last] * gains[last]
+
+
+@kernel
+def _insert(gain, feature, at_bin, side, gains, features, ats, sides):
+    """Put a feature where its gain belongs, and drop the last; of equal gains the first that was met stays in front."""
+    place = gains.shape[0] - 1
+    while place > 0 and gains[place - 1] < gain:
+        gains[place], features[place] = gains[place - 1], features[place - 1]
+        ats[place], sides[place] = ats[place - 1], sides[place - 1]
+        place -= 1
+    gains[place], features[place], ats[place], sides[place] = gain, feature, at_bin, side
+
+
+_FEW = 16
+"""Where one in so many rankers or more is touched, looking at all is faster than sorting those."""
+
+
+@kernel
+def _place(lookup, features, feature):
+    """Where a feature is among those that some ranker looks at; -1 for nowhere."""
+    if lookup.shape[0] > 0:
+        return lookup[feature]
+    at = np.searchsorted(features, feature)
+    if at < features.shape[0] and features[at] == feature:
+        return at
+    return -1
+
+
+@kernel
+def apply_rules(
+    starts, columns, values, lookup, features, begins, rankers, low, high, n_conditions, value, out_starts,
+    out_at, out_value,
+):  # fmt: skip
+    """Coordinates of each row, as CSR.
+
+    Parameters
+    ----------
+    begins, rankers, low, high : of the i-th of the ``features``, conditions begins[i] to begins[i + 1]: the ranker
+        each is part of, and its bounds, low < x <= high.
+    n_conditions : (rankers,) conditions that each ranker has. value : what it is where they are met.
+    out_starts : (n + 1,), out_at, out_value : (capacity,) out.
+
+    Returns
+    -------
+    Entries written; or minus the rows done, when the next one might not fit.
+    """
+    n_rankers = n_conditions.shape[0]
+    n_met = np.zeros(n_rankers, dtype=np.int32)
+    touched = np.empty(n_rankers + 1, dtype=np.int64)
+    n = 0
+    out_starts[0] = 0
+    for row in range(starts.shape[0] - 1):
+        # No row can fill more than all coordinates: with less room than that, the caller makes more.
+        if n + n_rankers > out_at.shape[0]:
+            return -row
+        n_touched = 0
+        for at in range(starts[row], starts[row + 1]):
+            place = _place(lookup, features, columns[at])
+            if place < 0:
+                continue
+            x = values[at]
+            for number in range(begins[place], begins[place + 1]):
+                if low[number] < x <= high[number]:
+                    ranker = np.uint64(rankers[number])
+                    # Only rankers that were touched are looked at, and reset, at the end of the row.
+                    touched[n_touched] = ranker
+                    n_touched += n_met[ranker] == 0
+                    n_met[ranker] += 1
+        if n_touched * _FEW > n_rankers:
+            n_touched = 0
+            for ranker in range(n_rankers):
+                touched[n_touched] = ranker
+                n_touched += n_met[ranker] > 0
+        else:
+            touched[:n_touched].sort()
+        for ranker in touched[:n_touched]:
+            if n_met[ranker] == n_conditions[ranker]:
+                out_at[n], out_value[n] = ranker, value[ranker]
+                n += 1
+            n_met[ranker] = 0
+        out_starts[row + 1] = n
+    return n
+
+
+@kernel
+def means(starts, at, values, centre, out):
+    """Each row's inner product with the centre."""
+    for row in range(starts.shape[0] - 1):
+        mean = 0.0
+        for entry in range(starts[row], starts[row + 1]):
+            mean += values[entry] * centre[at[entry]]
+        out[row] = mean
+
+
+@kernel
+def pair_products(a_starts, a_at, a_values, a_means, b_starts, b_at, b_values, b_means, centre_norm, out):
+    """Kernel of each pair of rows. ``centre_norm``: the centre's square."""
+    for row in range(out.shape[0]):
+        i, j = a_starts[row], b_starts[row]
+        i_end, j_end = a_starts[row + 1], b_starts[row + 1]
+        total = 0.0
+        # Both rows ascend: a merge finds what they share.
+        while i < i_end and j < j_end:
+            if a_at[i] == b_at[j]:
+                total += a_values[i] * b_values[j]
+                i += 1
+                j += 1
+            elif a_at[i] < b_at[j]:
+                i += 1
+            else:
+                j += 1
+        # (a - c)(b - c) = ab - ac - bc + cc, c being the centre.
+        out[row] = total - (a_means[row] + b_means[row]) + centre_norm
+
+
+@kernel
+def grid_products(
+    a_starts, a_at, a_values, a_means, b_starts, b_at, b_values, b_means, rows, width, centre_norm, out
+):  # fmt: skip
+    """Kernel of each query with some gallery rows."""
+    # The query laid out once, cleared by its own entries: a gallery row then costs its entries alone.
+    line = np.zeros(width)
+    for query in range(out.shape[0]):
+        for at in range(a_starts[query], a_starts[query + 1]):
+            line[a_at[at]] = a_values[at]
+        for column in range(rows.shape[0]):
+            row = rows[column]
+            total = 0.0
+            for at in range(b_starts[row], b_starts[row + 1]):
+                total += line[b_at[at]] * b_values[at]
+            out[query, column] = total - (a_means[query] + b_means[row]) + centre_norm
+        for at in range(a_starts[query], a_starts[query + 1]):
+            line[a_at[at]] = 0.0
+
+
+@kernel
+def project(starts, at, values, matrix, out):
+    """Rows times a dense matrix, (coordinates, k); a row's result does not depend on the others."""
+    total = np.empty(matrix.shape[1])
+    for row in range(starts.shape[0] - 1):
+        total[:] = 0.0
+        for entry in range(starts[row], starts[row + 1]):
+            x, line = values[entry], matrix[at[entry]]
+            for k in range(total.shape[0]):
+                total[k] += x * line[k]
+        for k in range(total.shape[0]):
+            out[row, k] = total[k]
+
+
+@kernel
+def first_layer(starts, columns, values, features, weights, out):
+    """Sparse rows times weights, (features, k); columns that are not among ``features`` (ascending) count nothing."""
+    for row in range(starts.shape[0] - 1):
+        total = out[row]
+        total[:] = 0.0
+        place = 0
+        for at in range(starts[row], starts[row + 1]):
+            # Both lists ascend: the search goes on from where the last column was.
+            place += np.searchsorted(features[place:], columns[at])
+            if place == features.shape[0]:
+                break
+            if features[place] == columns[at]:
+                x = np.float64(values[at])
+                for k in range(total.shape[0]):
+                    total[k] += x * weights[place, k]
+
+
+@kernel
+def squashed(rows, bias):
+    """tanh(rows + bias), in place."""
+    for row in range(rows.shape[0]):
+        for k in range(rows.shape[1]):
+            rows[row, k] = math.tanh(rows[row, k] + bias[k])
+
+
+@kernel
+def product(rows, weights, out):
+    """rows @ weights, each row by itself."""
+    for row in range(rows.shape[0]):
+        total = out[row]
+        total[:] = 0.0
+        for j in range(rows.shape[1]):
+            x = rows[row, j]
+            for k in range(total.shape[0]):
+                total[k] += x * weights[j, k]
+
+
+@kernel
+def inner(left, right, at_left, at_right, out):
+    """Inner products of rows of float32, in float64: pair i is left[at_left[i]], right[at_right[i]]."""
+    for pair in range(out.shape[0]):
+        a, b = left[at_left[pair]], right[at_right[pair]]
+        total = 0.0
+        for k in range(a.shape[0]):
+            total += np.float64(a[k]) * np.float64(b[k])
+        out[pair] = total
+
+
+@kernel
+def _output(first, second, sizes, flat, inputs, outputs):
+    """What the network makes of one ordered pair, from its first layer's two halves.
+
+    ``flat`` holds the bias of the first layer, then weights and bias of each further one.
+    """
+    at = sizes[0]
+    for k in range(sizes[0]):
+        inputs[k] = math.tanh(first[k] + second[k] + flat[k])
+    for layer in range(1, sizes.shape[0]):
+        n_in, n_out = sizes[layer - 1], sizes[layer]
+        bias = at + n_in * n_out
+        for k in range(n_out):
+            outputs[k] = flat[bias + k]
+        for j in range(n_in):
+            x = inputs[j]
+            for k in range(n_out):
+                outputs[k] += x * flat[at + j * n_out + k]
+        for k in range(n_out):
+            inputs[k] = math.tanh(outputs[k])
+        at = bias + n_out
+    return inputs[0]
+
+
+@kernel
+def symmetrised(left_first, left_second, right_first, right_second, at_left, at_right, sizes, flat, out):
+    """Half the network's output for each pair in either order."""
+    inputs, outputs = np.empty(sizes.max()), np.empty(sizes.max())
+    for pair in range(out.shape[0]):
+        i, j = at_left[pair], at_right[pair]
+        # The first layer is linear, so its two halves are made once a row and added pair by pair.
+        forward = _output(left_first[i], right_second[j], sizes, flat, inputs, outputs)
+        backward = _output(right_first[j], left_second[i], sizes, flat, inputs, outputs)
+        out[pair] = 0.5 * (forward + backward)
