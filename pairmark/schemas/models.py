@@ -60,11 +60,6 @@ class Evidence(Answer):
         description="by `method`, the cost of its log-likelihood ratios in bits: `cllr`, `cllr_min` after the best "
         "non-decreasing map, `calibration_loss`; shares of pairs with misleading ratios, and the `limits` of all",
     )
-    identification: dict[str, Any] | None = Field(
-        None,
-        description="simulated searches, half of the people enrolled with one sample each: `fnir` at each `fpir`, and "
-        "the CMC; null: there are too few people",
-    )
     by_time: dict[str, Any] | None = Field(
         None, description="errors by time between two samples; null: the dataset has no times"
     )

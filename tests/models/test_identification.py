@@ -1,4 +1,4 @@
-"""1:N: the exact order statistic, its floor, what is refused, CMC and FNIR by hand."""
+"""1:N: the exact order statistic, its floor, what is refused, FNIR by hand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import beta, binom
 
 from pairmark.models import InsufficientCalibrationData
-from pairmark.models.calibration.identification import GalleryCalibration, cmc
+from pairmark.models.calibration.identification import GalleryCalibration
 
 
 @pytest.mark.parametrize(("fpir", "probes"), [(0.1, 29), (0.05, 59), (0.01, 299)])
@@ -54,15 +54,6 @@ def test_mated_probes() -> None:
         GalleryCalibration.from_state(arrays, {**meta, "state_version": 99})
     with pytest.raises(ValueError, match="gallery's calibration lacks 'mated'"):
         GalleryCalibration.from_state({"best": arrays["best"]}, meta)
-
-
-def test_cmc_by_hand() -> None:
-    found = cmc([1, 1, 2, 5], max_rank=3)
-    assert found["rate"] == [0.5, 0.75, 0.75]
-    assert all(
-        low < rate < high for low, rate, high in zip(found["low"], found["rate"], found["high"], strict=True)
-    )
-    assert found["rank"] == [1, 2, 3]
 
 
 def test_bad_input_is_named() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairmark.models.evaluation.open_set import suspects
+from pairmark.models.evaluation.suspects import suspects
 
 
 def people(n: int, rows: int, width: int = 32) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,7 @@
 
 In ISO/IEC 19795-1 words: FPIR, the false positive identification rate, is the share of searches with an un-enrolled
 probe that return anything; FNIR, the false negative identification rate, the share of searches with an enrolled
-(mated) probe that do not return the right subject; CMC, the share of mated probes whose subject is among the best r.
+(mated) probe that do not return the right subject.
 
 For a fixed gallery, held-out people who are not in it, one probe each, are independent draws of what strangers score.
 Only a probe's best score matters, and the (k+1)-th largest of n best scores keeps FPIR <= alpha with the stated
@@ -173,36 +173,6 @@ class GalleryCalibration:
         """Rebuild from `to_state`; see `reading_state` for what is refused."""
         with reading_state("the gallery's calibration", meta, STATE_VERSION):
             return cls(arrays["best"], gallery_size=int(meta["gallery_size"]), mated_scores=arrays["mated"])
-
-
-def cmc(ranks: ArrayLike, max_rank: int = 20, confidence: float = 0.95) -> dict[str, Any]:
-    """Share of mated probes, one a subject, whose own subject ranks within 1, 2, ..., ``max_rank``.
-
-    Parameters
-    ----------
-    ranks : (n,) rank of the own subject among subjects, from 1.
-
-    Returns
-    -------
-    JSON-able: ``rank``, ``rate`` and its interval's ends ``low`` and ``high``, lists; ``n_probes`` and ``confidence``.
-    """
-    values = np.asarray(ranks)
-    if values.ndim != 1 or not values.size or values.dtype.kind not in "iu" or values.min() < 1:
-        raise ValueError("ranks should be whole numbers from 1 up, one a mated probe")
-    if max_rank < 1:
-        raise ValueError(f"max_rank is {max_rank}; expected at least 1")
-    confidence = checked_rate(confidence, "confidence")
-    ranks_up = list(range(1, max_rank + 1))
-    rate = [float((values <= k).mean()) for k in ranks_up]
-    ends = [wilson_interval(share, int(values.size), confidence) for share in rate]
-    return {
-        "rank": ranks_up,
-        "rate": rate,
-        "low": [low for low, _ in ends],
-        "high": [high for _, high in ends],
-        "n_probes": int(values.size),
-        "confidence": confidence,
-    }
 
 
 def _scores(values: ArrayLike, name: str) -> Float32:

@@ -12,7 +12,6 @@ from pydantic_core import to_jsonable_python
 
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.inputs import CheckedRows, LackedCells
-from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.core.arrays import Int64
 from pairmark.models.evaluation.comparison import (
     CONFIDENCE,
@@ -26,7 +25,6 @@ from pairmark.models.evaluation.comparison import (
     ranking_baselines,
     resolved_rates,
 )
-from pairmark.models.evaluation.open_set import LEAST_PEOPLE, play_gallery
 from pairmark.models.evaluation.pairs import (
     EvaluationReport,
     likelihood_report,
@@ -37,7 +35,6 @@ from pairmark.models.evaluation.rankings import kendall_tau, pair_disagreement, 
 from pairmark.models.metric.estimator import MetricSimilarity
 from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.schemas.models import Evidence
-from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import refusals
 from pairmark.service.jobs.child import Progress
 from pairmark.service.settings import Settings
@@ -328,18 +325,34 @@ def evaluate(job: CalibratedJob, store: ModelStore, settings: Settings, progress
 
 
 def _evidence(job: CalibratedJob) -> Evidence:
-    assert job.parts.test is not None
-    assert job.scores.test is not None
-    return measure_evidence(
-        job.estimator,
-        job.X,
-        job.data,
-        job.parts.test,
-        job.scores.test,
-        None if job.calibration is None else job.calibration.likelihood_ratios,
-        own=job.spec.log_lr,
-        random_state=job.seed,
-    )
+    """Likelihood ratios and rates by time, on held-out pairs that the ratios were not fitted on."""
+    data, pairs, scores = job.data, job.parts.test, job.scores.test
+    assert pairs is not None
+    assert scores is not None
+    left_out: dict[str, str] = {}
+    by_time = None
+    if data.times is None:
+        left_out["by_time"] = NO_TIMES
+    else:
+        times = np.asarray(data.times)
+        aged = rates_by_time(scores, pairs.same, pairs.units, np.abs(times[pairs.left] - times[pairs.right]))
+        if aged is None:
+            left_out["by_time"] = FEW_TIMES
+        else:
+            by_time = {"unit": data.time_unit, **aged}
+    likelihoods = []
+    ratios = None if job.calibration is None else job.calibration.likelihood_ratios
+    if ratios is None:
+        left_out["likelihood_ratios"] = "the calibration part holds no same pair"
+    elif not pairs.same.any():
+        left_out["likelihood_ratios"] = "the test part holds no same pair"
+    else:
+        methods = ("pav", "logistic", *(["own"] if job.spec.log_lr else []))
+        likelihoods = [
+            likelihood_report(ratios, scores, pairs.same, pairs.units, method) for method in methods
+        ]
+    found = {"likelihood_ratios": likelihoods, "by_time": by_time, "left_out": left_out}
+    return Evidence(**to_jsonable_python(found, fallback=lambda value: value.tolist()))
 
 
 def _of_evidence(evidence: Evidence) -> dict[str, Any]:
@@ -398,65 +411,3 @@ NO_TIMES = (
     "the dataset names no column of times (`time`), so rates by the time between two samples are not known"
 )
 FEW_TIMES = "the times of too few pairs of the same person are known, or all lie equally far apart"
-
-
-def measure_evidence(
-    estimator: Any,
-    X: Any,
-    data: LabelledData,
-    pairs: HeldOutPairs,
-    scores: NDArray[np.float32],
-    ratios: LikelihoodRatios | None,
-    *,
-    own: bool,
-    random_state: int,
-) -> Evidence:
-    """Likelihood ratios, searches of galleries and rates by time, on held-out pairs and their rows.
-
-    Parameters
-    ----------
-    pairs, scores : held-out pairs that the ratios were not fitted on.
-    own : whether the score is a log likelihood ratio by itself.
-    """
-    left_out: dict[str, str] = {}
-    by_time = None
-    if data.times is None:
-        left_out["by_time"] = NO_TIMES
-    else:
-        times = np.asarray(data.times)
-        aged = rates_by_time(scores, pairs.same, pairs.units, np.abs(times[pairs.left] - times[pairs.right]))
-        if aged is None:
-            left_out["by_time"] = FEW_TIMES
-        else:
-            by_time = {"unit": data.time_unit, **aged}
-    likelihoods = []
-    if ratios is None:
-        left_out["likelihood_ratios"] = "the calibration part holds no same pair"
-    elif not pairs.same.any():
-        left_out["likelihood_ratios"] = "the test part holds no same pair"
-    else:
-        methods = ("pav", "logistic", *(["own"] if own else []))
-        likelihoods = [
-            likelihood_report(ratios, scores, pairs.same, pairs.units, method) for method in methods
-        ]
-    searched = None
-    if pairs.protocol != "open-set":
-        left_out["identification"] = "the version distinguishes the classes of its training, not new people"
-    elif data.y is None:
-        left_out["identification"] = "nothing says who each row is of"
-    else:
-        rows = np.unique(np.concatenate([pairs.left, pairs.right]))
-        part, y = X[rows], np.asarray(data.y)[rows]
-        searched = play_gallery(estimator, part, y, random_state=random_state)
-        if searched is None:
-            left_out["identification"] = (
-                f"a gallery of {LEAST_PEOPLE} people and as many strangers takes {2 * LEAST_PEOPLE} held-out people, "
-                f"{LEAST_PEOPLE} of them with two samples"
-            )
-    found = {
-        "likelihood_ratios": likelihoods,
-        "identification": searched,
-        "by_time": by_time,
-        "left_out": left_out,
-    }
-    return Evidence(**to_jsonable_python(found, fallback=lambda value: value.tolist()))

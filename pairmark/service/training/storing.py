@@ -21,8 +21,8 @@ from pairmark.models.evaluation.comparison import (
     judged_by,
     resolved_rates,
 )
-from pairmark.models.evaluation.open_set import TOLD, suspects
 from pairmark.models.evaluation.rankings import kendall_tau
+from pairmark.models.evaluation.suspects import TOLD, suspects
 from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.models.records.tables import declaration
 from pairmark.models.registry import load, save, spec_of

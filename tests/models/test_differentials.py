@@ -1,4 +1,4 @@
-"""Galleries played with held-out people, and rates compared between groups, against enumeration."""
+"""Rates compared between groups, against enumeration."""
 
 from __future__ import annotations
 
@@ -8,44 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from pairmark import MetricSimilarity
 from pairmark.models.calibration.groups import GroupRates, Rate, differentials, group_rates
-from pairmark.models.evaluation import open_set
-from pairmark.models.evaluation.open_set import identification_curve, play_gallery
-
-
-def crowd(people: int, rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    X = np.repeat(rng.normal(size=(people, 5)), rows, axis=0) + 0.8 * rng.normal(size=(people * rows, 5))
-    return X.astype(np.float32), np.repeat(np.arange(people), rows)
-
-
-def test_fnir_against_fpir_is_that_of_counting():
-    rng = np.random.default_rng(3)
-    best, own = rng.integers(0, 6, 25).astype(np.float32), rng.integers(1, 9, 17).astype(np.float32)
-    fpir, fnir, thresholds = identification_curve(best, own)
-    assert fpir[0] == 0
-    assert fpir[-1] == 1
-    for at, false, missed in zip(thresholds, fpir, fnir, strict=True):
-        assert false == pytest.approx(sum(score > at for score in best) / 25)
-        assert missed == pytest.approx(sum(score <= at for score in own) / 17)
-
-
-def test_a_played_gallery_keeps_its_rates_and_is_the_same_again(monkeypatch):
-    X, y = crowd(60, 3)
-    scorer = MetricSimilarity(metric="euclidean").fit(X, y)
-    found = play_gallery(scorer, X, y, random_state=1)
-    assert found == play_gallery(scorer, X, y, random_state=1)
-    assert found["gallery_size"] == found["n_strangers"] == 30
-    for one in found["at"]:
-        place = found["curve"]["thresholds"].index(one["threshold"])
-        assert found["curve"]["fpir"][place] <= one["fpir"]
-        assert one["interval"][0] <= one["fnir"] <= one["interval"][1]
-    assert found["cmc"]["rate"] == sorted(found["cmc"]["rate"])
-    assert play_gallery(scorer, *crowd(12, 3)) is None
-    assert play_gallery(scorer, *crowd(60, 1)) is None
-    monkeypatch.setattr(open_set, "MAX_COMPARISONS", 2 * 2 * 12 * 12)
-    assert play_gallery(scorer, X, y)["gallery_size"] == 12
 
 
 def rates(values: dict[str, tuple[float, tuple[float, float]]]) -> list[GroupRates]:
