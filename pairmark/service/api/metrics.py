@@ -67,6 +67,7 @@ AUTH_FAILURES = Counter(
     "Requests refused for their key: `unauthenticated` (none, or an unknown one) or `forbidden` (it lacks the scope).",
     ["reason"],
 )
+PAIRS = Counter("pairmark_pairs_scored", "Pairs scored.", ["route"])
 POINTS = Counter("pairmark_points_answered", "Points ranked, classified or embedded.", ["route"])
 SEARCHED = Counter(
     "pairmark_gallery_answers", "Items that gallery searches returned, and verifications.", ["route"]

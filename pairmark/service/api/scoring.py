@@ -33,7 +33,7 @@ from pairmark.schemas.scoring import (
     SimilarityParameters,
     VectorsOut,
 )
-from pairmark.service.api.metrics import POINTS
+from pairmark.service.api.metrics import PAIRS, POINTS
 from pairmark.service.api.problems import NotAcceptable, UnsupportedMediaType
 from pairmark.service.api.routing import (
     JSON,
@@ -67,7 +67,6 @@ from pairmark.service.runtime.bodies import (
     parse_scores,
 )
 from pairmark.service.runtime.inputs import UnlikePairs
-from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.points import ServedPoint, plain, without_threshold
 from pairmark.service.runtime.ranking import (
     Points,

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from pairmark.service.errors import CorruptArtefact
 
 FACTS = "facts.json"
 FACTS_VERSION = 1
+_ROWS = 4_096
+"""Rows that are made sparse at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,22 +111,17 @@ class LabelledData:
         Two datasets overlap where their digests do: use `numpy.isin`.
         """
         digests = np.empty(len(self), dtype="S16")
-        width = np.int64(self.n_features).tobytes()
         if self.schema is not None:
             for row, cells in enumerate(self.X):
                 digests[row] = hashlib.blake2b(repr(tuple(cells)).encode(), digest_size=16).digest()
-        elif isinstance(self.X, np.ndarray):
-            for row in range(len(self)):
-                values = self.X[row]
-                columns = np.flatnonzero(values)
-                digests[row] = _digest(width, columns.astype(np.int64, copy=False), values[columns])
-        else:
-            indptr, indices, data = self.X.indptr, self.X.indices, self.X.data
-            for row in range(len(self)):
-                part = slice(int(indptr[row]), int(indptr[row + 1]))
-                values, columns = data[part], indices[part].astype(np.int64)
-                nonzero = values != 0
-                digests[row] = _digest(width, columns[nonzero], values[nonzero])
+            return digests
+        width = np.int64(self.n_features).tobytes()
+        for start in range(0, len(self), _ROWS):
+            block = csr_array(self.X[start : start + _ROWS])
+            block.eliminate_zeros()
+            for row, (begin, end) in enumerate(pairwise(block.indptr.tolist()), start):
+                columns = block.indices[begin:end].astype(np.int64, copy=False)
+                digests[row] = _digest(width, columns, block.data[begin:end])
         return digests
 
 

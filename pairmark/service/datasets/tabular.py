@@ -5,7 +5,6 @@ Memory stays flat however long the file is.
 
 from __future__ import annotations
 
-import codecs
 import csv
 import glob
 import gzip
@@ -17,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,28 +143,33 @@ _OTHER_MAGIC = {
 
 
 def plain_text(path: Path, scratch: Path, limits: FileLimits) -> Path:
-    """The file itself, or what it unpacks to, within ``limits``, once it is known to be UTF-8 text."""
+    """The file itself, or what it unpacks to, within ``limits``, where it is text by its first bytes."""
+    empty = InvalidInput("the file is empty; expected a header line and rows", field="file")
     with path.open("rb") as stream:
         start = stream.read(8)
-        stream.seek(0)
         if not start:
-            raise InvalidInput("the file is empty; expected a header line and rows", field="file")
+            raise empty
         for magic, kind in _OTHER_MAGIC.items():
             if start.startswith(magic):
                 raise InvalidInput(f"the file is {kind}", field="file")
         if not start.startswith(GZIP_MAGIC):
-            _check(stream, None, limits)
             return path
+        stream.seek(0)
         plain = scratch / "unpacked"
         try:
             with gzip.GzipFile(fileobj=stream) as unpacked, plain.open("wb") as copy:
-                _check(unpacked, copy, limits)
+                while chunk := unpacked.read(CHUNK):
+                    copy.write(chunk)
+                    if (size := copy.tell()) > limits.unpacked_bytes:
+                        raise limits.exceeded(
+                            "unpacked_bytes", f"the file unpacks to {size} bytes or more", "bytes"
+                        )
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise InvalidInput(
                 "the gzip file is truncated or damaged; pack and send it again", field="file"
             ) from error
         if plain.stat().st_size == 0:
-            raise InvalidInput("the file is empty; expected a header line and rows", field="file")
+            raise empty
         return plain
 
 
@@ -174,11 +178,15 @@ def first_record(path: Path) -> tuple[str, list[str]]:
 
     The delimiter is whichever of comma, semicolon, tab and bar the line holds most of, outside quotes.
     """
-    with path.open("r", encoding="utf-8-sig", newline="") as stream:
+    with path.open("r", encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
         lines = iter(lambda: stream.readline(_MAX_HEADER), "")
         head = next((line for line in lines if line.strip("\r\n")), "")
         if not head.strip():
             raise InvalidInput("the file is empty; expected a header line and rows", field="file")
+        try:
+            head.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInput("line 1 is not UTF-8; save the file as UTF-8", field="file", line=1) from error
         bare = "".join(part for number, part in enumerate(head.split('"')) if number % 2 == 0)
         delimiter = max(DELIMITERS, key=bare.count)
         try:
@@ -186,37 +194,6 @@ def first_record(path: Path) -> tuple[str, list[str]]:
             return delimiter, next(csv.reader(chain([head], lines), delimiter=delimiter, strict=True))
         except (csv.Error, StopIteration) as error:
             raise InvalidInput(f"the first line is not CSV: {error}", field="file") from error
-
-
-def _check(stream: BinaryIO | gzip.GzipFile, copy: BinaryIO | None, limits: FileLimits) -> None:
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    size = lines = 0
-    while chunk := stream.read(CHUNK):
-        size += len(chunk)
-        if size > limits.unpacked_bytes:
-            raise limits.exceeded("unpacked_bytes", f"the file unpacks to {size} bytes or more", "bytes")
-        try:
-            decoder.decode(chunk)
-        except UnicodeDecodeError as error:
-            bad = error.object[error.start]
-            line = lines + error.object[: error.start].count(b"\n") + 1
-            raise InvalidInput(
-                f"line {line} holds byte 0x{bad:02x}, which is not UTF-8; save the file as UTF-8",
-                field="file",
-                line=line,
-            ) from error
-        if b"\x00" in chunk:
-            line = lines + chunk[: chunk.index(b"\x00")].count(b"\n") + 1
-            raise InvalidInput(f"line {line} holds a zero byte; expected text", field="file", line=line)
-        lines += chunk.count(b"\n")
-        if copy is not None:
-            copy.write(chunk)
-    try:
-        decoder.decode(b"", final=True)
-    except UnicodeDecodeError as error:
-        raise InvalidInput(
-            "the file ends within a UTF-8 character; is it truncated?", field="file"
-        ) from error
 
 
 _CELLS = 1_000_000
@@ -268,6 +245,8 @@ def refuse_csv(error: Exception) -> NoReturn:
         raise InvalidInput(
             f"{where} has a quote that is not closed; is the file truncated?", line=line
         ) from error
+    if "Invalid unicode" in message:
+        raise InvalidInput(f"{where} is not UTF-8; save the file as UTF-8", line=line) from error
     if "maximum line size" in message.lower():
         raise TooLarge(
             f"{where} is longer than {_MAX_LINE} bytes; is the file truncated or of one line?"

@@ -22,6 +22,7 @@ import numpy as np
 import simdjson
 from msgspec import Meta, Raw
 from numpy.typing import NDArray
+from prometheus_client import Counter
 from pydantic import BaseModel, ValidationError
 from scipy.sparse import csr_array
 
@@ -34,8 +35,10 @@ from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE, FLOAT32_MAX
 from pairmark.schemas.scoring import AskingBody, PairsFields
 from pairmark.service.datasets.confined import UNREADABLE_HEAD, checked_members, damage_refused
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.metrics import UNKNOWN_COLUMNS
 
+UNKNOWN_COLUMNS = Counter(
+    "pairmark_unknown_columns", "Entries of sparse vectors in columns that a model never saw, ignored by it."
+)
 Counts = NDArray[np.int64]
 
 FEW = 16

@@ -11,6 +11,10 @@ import logging
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Row, select
+from sqlalchemy.orm import Session
 
 from pairmark.schemas.models import DECIDED_RATES, ReviewPolicy
 from pairmark.service.db import Database
@@ -40,7 +44,7 @@ from pairmark.service.names import (
     name_of,
     split_ref,
 )
-from pairmark.service.runtime import repository
+from pairmark.service.tables import AliasRow, CalibrationRow, ModelRow, ModelVersion, Revision
 
 log = logging.getLogger(__name__)
 
@@ -287,7 +291,7 @@ class Catalogue:
     def read(self) -> CatalogueView:
         """Read the database (blocking): only the revision, when nothing changed."""
         with self._database.read() as session:
-            revision = repository.revision(session)
+            revision = _revision(session)
             view = self._view
             if view is not None and view.revision == revision:
                 return view
@@ -303,12 +307,12 @@ class Catalogue:
                     ReviewPolicy(**policy) if isinstance(policy, dict) else None,
                     rates if isinstance(rates, list) else DECIDED_RATES,
                 )
-                for id, name, allowed, policy, rates in repository.models(session)
+                for id, name, allowed, policy, rates in _models(session)
             }
-            for row in repository.versions(session):
+            for row in _versions(session):
                 entry = VersionEntry(**{**row._mapping, "capabilities": frozenset(row.capabilities)})
                 versions.setdefault(entry.model_id, {})[entry.version] = entry
-            for model_id, alias, version in repository.aliases(session):
+            for model_id, alias, version in _aliases(session):
                 aliases.setdefault(model_id, {})[alias] = version
             return CatalogueView(
                 revision=revision,
@@ -318,9 +322,49 @@ class Catalogue:
                         "code": "inputs-moved",
                         "detail": f"inputs have moved since the calibration: {words}",
                     }
-                    for id, words in repository.moved(session)
+                    for id, words in _moved(session)
                 },
                 keys=active_keys(session),
                 sessions=active_sessions(session),
                 locked=any_key(session),
             )
+
+
+def _revision(session: Session) -> int:
+    """How many changes there have been."""
+    return int(session.scalar(select(Revision.value)) or 0)
+
+
+def _models(session: Session) -> list[Row[str, str, bool | None, Any, Any]]:
+    """(id, name, allow_asymptotic, reviews, rates) of every model."""
+    columns = ModelRow.id, ModelRow.name, ModelRow.allow_asymptotic, ModelRow.reviews, ModelRow.rates
+    return list(session.execute(select(*columns).order_by(ModelRow.name)))
+
+
+def _versions(session: Session) -> list[Row[Any]]:
+    """(model_id, name, version, kind, capabilities, calibration_id, artefact_sha256) of every version."""
+    of = ModelVersion
+    columns = (
+        of.model_id,
+        ModelRow.name,
+        of.version,
+        of.kind,
+        of.capabilities,
+        of.calibration_id,
+        of.artefact_sha256,
+    )
+    return list(session.execute(select(*columns).join(ModelRow).order_by(of.model_id, of.version)))
+
+
+def _moved(session: Session) -> list[Row[str, str | None]]:
+    """(id, what has moved) of calibrations whose inputs have."""
+    return list(
+        session.execute(
+            select(CalibrationRow.id, CalibrationRow.moved).where(CalibrationRow.moved.is_not(None))
+        )
+    )
+
+
+def _aliases(session: Session) -> list[Row[str, str, int]]:
+    """(model_id, alias, version) of every alias."""
+    return list(session.execute(select(AliasRow.model_id, AliasRow.alias, AliasRow.version)))

@@ -8,9 +8,10 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+from prometheus_client import Counter, Gauge
 from pydantic_core import to_json
 from scipy.sparse import csr_array, issparse
 
@@ -22,8 +23,9 @@ from pairmark.service.caches import BoundedCache
 from pairmark.service.errors import CorruptArtefact, InvalidInput, ModelNotCapable, PairmarkError
 from pairmark.service.runtime.bodies import Features, SideRows, VectorPairs, check_finite, to_rows
 from pairmark.service.runtime.catalogue import CatalogueView, VersionEntry
-from pairmark.service.runtime.metrics import LOADED, LOADS
 
+LOADS: Final = Counter("pairmark_model_loads", "Versions read into memory, by outcome.", ["outcome"])
+LOADED: Final = Gauge("pairmark_loaded_models", "Versions in memory.", multiprocess_mode="livesum")
 FEW, FEW_NUMBERS = 64, 1_000_000
 """So few pairs, of so few numbers, take no time worth a thread."""
 
