@@ -102,7 +102,7 @@ class ReadingRequest(Request):
         None,
         description="column of the identity or class, where you do not say which: jobs then take 30 values or more "
         "for identities, and ask below that. Never guessed in CSV and Parquet; npz: the array `y` "
-        "if there is one; svmlight: the target (0 in front of every line: the rows are unlabelled)",
+        "if there is one; svmlight: the target",
     )
     ranking: ColumnNames = Field(
         [],

@@ -359,8 +359,7 @@ def _from_svmlight(
     if request.group == "qid" and not query.size:
         raise InvalidInput("no line has a qid; expected `label qid:7 1:0.5`", field="group")
     labels = None if request.unlabelled else y.tolist()
-    # The format has no way to leave a label out; 0 in front of every line is what others write then.
-    writer = DatasetWriter(out, limits, int(X.shape[1]), sparse=True, zero_is_no_label=True)
+    writer = DatasetWriter(out, limits, int(X.shape[1]), sparse=True)
     block = Block(X=X, labels=labels, groups=query.tolist() if query.size else None)
     return writer, iter([block]), []
 

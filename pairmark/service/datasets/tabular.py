@@ -261,7 +261,7 @@ class TableFile:
 
     Attributes
     ----------
-    columns : what its columns are called. cells : SQL of each column. types : of Parquet's columns; empty of CSV.
+    columns : what its columns are called. cells : SQL of each column. types, n_rows : of Parquet; empty of CSV.
     source, params : what stands after FROM, and its parameters: of CSV every cell as text.
     """
 
@@ -270,6 +270,7 @@ class TableFile:
     ) -> None:
         scratch.mkdir(parents=True, exist_ok=True)
         self.limits, self.kind, self.types = limits, kind, list[str]()
+        self.n_rows: int | None = None
         self.connection = connected(scratch, limits)
         try:
             if kind == "csv":
@@ -284,10 +285,10 @@ class TableFile:
         """Let go of the file."""
         self.connection.close()
 
-    def query(self, sql: str, params: list[Any] | None = None) -> duckdb.DuckDBPyConnection:
+    def query(self, sql: str) -> duckdb.DuckDBPyConnection:
         """Run a query of the source, or refuse the file."""
         try:
-            return self.connection.execute(sql, self.params if params is None else params)
+            return self.connection.execute(sql, self.params)
         except Exception as error:
             self.refuse(error)
 
@@ -305,9 +306,15 @@ class TableFile:
         keep = bool(self.types) and self.types[number] in ("FLOAT", "DOUBLE")
         return cell if keep else f"left(CAST({cell} AS VARCHAR), {longest})"
 
-    def typed(self, types: Mapping[str, str]) -> list[Any]:
-        """The parameters of a CSV with these types of its columns."""
-        return [*self.params[:-1], dict(types)]
+    def as_cells(self) -> list[str]:
+        """SQL of each column as records have it."""
+        if not self.types:
+            return [self.text(number, MAX_CELL + 1) for number in range(len(self.cells))]
+        # Without a package of time zones Python takes no zoned time: it is read in UTC.
+        return [
+            f"CAST({cell} AS TIMESTAMP)" if "TIME ZONE" in kind else cell
+            for cell, kind in zip(self.cells, self.types, strict=True)
+        ]
 
     def _open_csv(self, path: Path, scratch: Path, header: bool) -> None:
         plain = plain_text(path, scratch, self.limits)
@@ -343,56 +350,51 @@ class Table:
         self._as_cells = as_cells
         self._widths: dict[int, int] = {}
         self.roles = file.columns.roles(request)
-        self._params = file.params
-        self._read_csv() if file.kind == "csv" else self._read_parquet()
+        self._cells = self._chosen_cells()
         if len(self.roles.ranking) == 1:
             number = self.roles.ranking[0]
             # Longer than other texts.
             self._cells[number] = f"CAST({file.cells[number]} AS VARCHAR)"
 
-    def _read_csv(self) -> None:
-        file, everyone = self._file, range(len(self._file.cells))
+    def _chosen_cells(self) -> dict[int, str]:
+        """SQL of each column that is read."""
+        file = self._file
         if self._as_cells:
-            self._cells = {n: file.text(n, MAX_CELL + 1) for n in everyone}
-            return
-        first = self._query(f"SELECT * FROM {file.source} LIMIT 1").fetchone() or ()
-        lists = {n for n in self.roles.features if first and LIST.match(first[n] or "")}
-        numbers = {*self.roles.features, *self._position_columns()} - lists
-        self._params = file.typed({f"c{n}": "DOUBLE" if n in numbers else "VARCHAR" for n in everyone})
-        self._cells = {n: f"c{n}" if n in numbers else file.text(n) for n in everyone}
-        for n in lists:
-            # Not the bare column: its cast would become the reader's, and refuse what is no list in its own words.
-            self._cells[n] = f"TRY_CAST(trim(c{n}) AS DOUBLE[])"
-            self._widths[n] = self._width(self._cells[n], self.roles.names[n])
-
-    def _read_parquet(self) -> None:
-        file, numeric = self._file, {*self.roles.features, *self._position_columns()}
-        self._cells = {}
-        for number, (quoted, kind) in enumerate(zip(file.cells, file.types, strict=True)):
-            if self._as_cells:
-                if number not in self.roles.index:
-                    # Without a package of time zones Python takes no zoned time: it is read in UTC.
-                    self._cells[number] = f"CAST({quoted} AS TIMESTAMP)" if "TIME ZONE" in kind else quoted
-            elif number in numeric:
-                self._cells[number] = self._as_number(number, quoted, kind)
-            elif number in (*self.roles.texts.values(), *self.roles.ranking):
-                self._cells[number] = file.text(number)
-        table_bytes = file.n_rows * (len(self._cells) + sum(self._widths.values())) * 4
+            return {n: cell for n, cell in enumerate(file.as_cells()) if n not in self.roles.index}
+        kinds = self._kinds()
+        cells = {n: self._as_number(n, kinds[n]) for n in (*self.roles.features, *self._position_columns())}
+        cells |= {
+            n: file.text(n) for n in (*self.roles.texts.values(), *self.roles.ranking) if n not in cells
+        }
+        table_bytes = (file.n_rows or 0) * (len(cells) + sum(self._widths.values())) * 4
         if table_bytes > file.limits.stored_bytes:
             raise file.limits.exceeded("stored_bytes", f"the table unpacks to {table_bytes} bytes", "bytes")
+        return cells
 
-    def _as_number(self, number: int, quoted: str, kind: str) -> str:
-        name = self.roles.names[number]
-        if number in self.roles.features and kind_of(kind) == "vector":
-            self._widths[number] = self._width(quoted, name)
-            return f"CAST({quoted} AS DOUBLE[])"
-        if kind_of(kind) != "number":
+    def _kinds(self) -> list[str]:
+        """Of each column: number, vector or text; of CSV, whose cells are all text, by the first row."""
+        if self._file.types:
+            return [kind_of(kind) for kind in self._file.types]
+        first = self._query(f"SELECT * FROM {self._file.source} LIMIT 1").fetchone() or ()
+        return ["vector" if LIST.match(cell or "") else "number" for cell in first] or ["number"] * len(
+            self._file.cells
+        )
+
+    def _as_number(self, number: int, kind: str) -> str:
+        name, cell = self.roles.names[number], self._file.cells[number]
+        if number in self.roles.features and kind == "vector":
+            # A cast of the bare column of a CSV would become the reader's, and refuse what is no list in its own words.
+            cell = f"CAST({cell} AS DOUBLE[])" if self._file.types else f"TRY_CAST(trim({cell}) AS DOUBLE[])"
+            self._widths[number] = self._width(cell, name)
+            return cell
+        if kind != "number":
+            declared = self._file.types[number].lower()[:40] if self._file.types else "lists"
             raise InvalidInput(
-                f"column {name!r} is {kind.lower()[:40]}; expected numbers (or lists of numbers): exclude it, or "
-                "encode it as numbers",
+                f"column {name!r} is {declared}; expected numbers (or lists of numbers): exclude it, or encode it as "
+                "numbers",
                 column=name,
             )
-        return f"CAST({quoted} AS DOUBLE)"
+        return f"CAST({cell} AS DOUBLE)"
 
     def _position_columns(self) -> set[int]:
         """The columns of positions, where there is one for each label and not one of rankings."""
@@ -400,7 +402,7 @@ class Table:
 
     def _query(self, sql: str) -> duckdb.DuckDBPyConnection:
         try:
-            return self._file.connection.execute(sql, self._params)
+            return self._file.connection.execute(sql, self._file.params)
         except Exception as error:
             self._refuse(error)
 
@@ -412,8 +414,8 @@ class Table:
 
     def _name_text_column(self, column: int) -> NoReturn:
         # As text: what else is wrong further up, lines of the wrong length say, is told first.
-        file, types = self._file, self._params[-1]
-        numeric = [int(name[1:]) for name, kind in types.items() if kind == "DOUBLE"]
+        file = self._file
+        numeric = [n for n, cell in self._cells.items() if cell.endswith("AS DOUBLE)")]
         bad = "c{0} IS NOT NULL AND TRY_CAST(c{0} AS DOUBLE) IS NULL"
         flags = file.query(
             "SELECT " + ", ".join(f"bool_or({bad.format(n)})" for n in numeric) + f" FROM {file.source}"

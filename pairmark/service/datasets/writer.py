@@ -145,7 +145,6 @@ class DatasetWriter:
     feature_names : names, or None for ``x0``, ``x1``, ...
     label_names : labels that `Block.rankings` orders.
     schema : of the records of a table, whose blocks hold cells.
-    zero_is_no_label : whether rows that all carry the label 0 are unlabelled.
     """
 
     def __init__(
@@ -157,7 +156,6 @@ class DatasetWriter:
         *,
         sparse: bool = False,
         label_names: list[str] | None = None,
-        zero_is_no_label: bool = False,
         schema: Schema | None = None,
     ) -> None:
         if features < 1:
@@ -169,7 +167,6 @@ class DatasetWriter:
         self.rows = 0
         self._bytes = 0
         self._codes: dict[str, Codes] = {}
-        self._zero_is_no_label = zero_is_no_label
         self._times: list[Any] = []
         self._ids: list[str] = []
         self.label_names = label_names
@@ -297,12 +294,10 @@ class DatasetWriter:
             return [], np.empty(0, dtype=np.int64)
         identities, y = self._codes["label"].finish()
         counts = np.bincount(y, minlength=len(identities)).astype(np.int64)
-        if counts.size == 1 and self._zero_is_no_label and identities[0] == "0":
-            warnings.append("the label in front of every line is 0: the rows are taken as unlabelled")
-            return [], np.empty(0, dtype=np.int64)
         if counts.size == 1:
             raise InvalidInput(
-                f"every row has the same label ({identities[0][:50]!r}); expected at least two identities or classes",
+                f"every row has the same label ({identities[0][:50]!r}); expected at least two identities or classes. "
+                "Rows without labels are stored where that is said (--unlabelled)",
                 field="label",
             )
         if counts.max() < 2:
