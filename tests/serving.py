@@ -28,14 +28,13 @@ from sklearn.datasets import load_digits
 
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.app import create_app
-from pairmark.service.attempt import runner_of
+from pairmark.service.attempt import attempt_error, runner_of
 from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.cli import main
 from pairmark.service.datasets import Datasets
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import PairmarkError
-from pairmark.service.jobs.child import attempt_error
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.settings import Settings
 

@@ -1,14 +1,92 @@
-"""Entry point of one attempt at a job; imports only the package that runs such jobs."""
+"""The process that runs one attempt at a job: ``python -m pairmark.service.attempt JOB ATTEMPT PARENT``.
+
+A process of its own, so that a cancel can stop any fit at once, its memory goes back to the system, and a
+crash in native code takes nothing else down. It exits with 0 when the job was ended (well or not), with
+`FENCED` when the attempt was superseded, and with anything else when it could not end the job itself.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
 import sys
+from collections.abc import Callable
+from typing import Any, Protocol
 
-from pairmark.service.blobs import Blobs
-from pairmark.service.db import Database
-from pairmark.service.jobs.child import Runner, main
-from pairmark.service.jobs.queue import Claim
+from pairmark.service.audit.actor import Actor, acting
+from pairmark.service.blobs import Blobs, open_blobs
+from pairmark.service.db import Database, open_database
+from pairmark.service.errors import Fenced, NotReady, PairmarkError, TrainingFailed
+from pairmark.service.jobs.queue import Claim, JobQueue
+from pairmark.service.jobs.worker import memory_limit, out_of_memory
+from pairmark.service.logs import configure_logging
+from pairmark.service.processes import die_with_parent
 from pairmark.service.settings import Settings
+
+FENCED = 75
+_NICENESS = 10
+logger = logging.getLogger("pairmark.training")
+
+
+class Runner(Protocol):
+    """What runs an attempt at a job to its end."""
+
+    def run(self, claim: Claim) -> object:
+        """Do the work and end the job in one transaction; returns what was made."""
+
+
+def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Settings], Runner]) -> int:
+    """Run one attempt at the job whose claim ``runner`` works on; returns the exit status."""
+    job_id, attempt, parent = arguments[0], int(arguments[1]), int(arguments[2])
+    die_with_parent(parent)
+    # A service on the same machine goes first.
+    os.nice(_NICENESS)
+    # The worker decides when this process stops; a terminal's Ctrl-C reaches the worker too.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    settings = Settings()
+    configure_logging(settings.log_level)
+    db = open_database(settings)
+    queue = JobQueue(db, settings)
+    try:
+        claim = queue.claim_of(job_id, attempt)
+        work = runner(claim, db, open_blobs(settings), settings)
+        limit = memory_limit(settings)
+        with acting(Actor(name=f"job {claim.job_id}", trace_id=claim.trace_id)):
+            error = attempt_error(claim, work, limit)
+        if isinstance(error, NotReady):
+            queue.lost(claim, error.detail)
+        elif error is not None:
+            queue.fail(claim, error)
+    except Fenced:
+        return FENCED
+    finally:
+        db.dispose()
+    return 0
+
+
+def attempt_error(claim: Claim, runner: Runner, limit: int) -> PairmarkError | None:
+    """Run it; returns the message for people when it failed. `Fenced` goes through."""
+    fields: dict[str, Any] = {"job": claim.job_id, "attempt": claim.attempt}
+    if claim.trace_id is not None:
+        fields["trace_id"] = claim.trace_id
+    try:
+        outcome = runner.run(claim)
+    except Fenced:
+        raise
+    except PairmarkError as error:
+        logger.warning("job failed", extra={**fields, "problem": error.slug})
+        return error
+    except Exception as error:
+        if isinstance(error, MemoryError):
+            logger.warning("job ran out of memory", extra={**fields, "limit_bytes": limit}, exc_info=error)
+            return out_of_memory(limit)
+        logger.exception("job failed unexpectedly", extra=fields)
+        return TrainingFailed(
+            f"something unexpected happened; the worker's log has the details under job {claim.job_id}"
+        )
+    logger.info("job succeeded", extra={**fields, "model": claim.model, "made": outcome})
+    return None
 
 
 def runner_of(claim: Claim, db: Database, blobs: Blobs, settings: Settings) -> Runner:

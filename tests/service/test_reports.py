@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pairmark.service.training.fitting import split
-from pairmark.service.training.trainer import Trainer
+from pairmark.service.training.trainer import Trainer, split
 from tests.service.conftest import people
 
 

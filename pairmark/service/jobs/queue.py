@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 import time
@@ -570,3 +571,58 @@ def job_out(row: JobRow, attempts: list[JobAttempt], *, unattended: bool = False
     waits = _UNATTENDED if unattended and row.state == "queued" else ""
     message = ". ".join(text for text in (waits, row.message) if text)
     return JobOut.model_validate({**row.values(), "message": message, "attempts": attempts})
+
+
+_progress_log = logging.getLogger("pairmark.jobs")
+
+_WRITE_EVERY_S = 0.5
+_EVENT_STEP = 0.01
+
+
+class Progress:
+    """Progress of one attempt, whose ``stages`` say where each begins and ends on the job's way from 0 to 1."""
+
+    def __init__(self, queue: JobQueue, claim: Claim, stages: Mapping[str, tuple[float, float]]) -> None:
+        self._stages = stages
+        self._queue = queue
+        self._claim = claim
+        self._stage = "starting"
+        self._written_at = 0.0
+        self._event_at = -1.0
+
+    def stage(self, name: str) -> None:
+        """A stage begins: always written. Raises `Fenced` when the attempt was superseded."""
+        self._stage = name
+        self._write(self._stages[name][0], "", event=True)
+
+    def within(self, share: float, message: str = "") -> None:
+        """A share of the stage is done: written when enough time has passed."""
+        if time.monotonic() - self._written_at < _WRITE_EVERY_S:
+            return
+        low, high = self._stages[self._stage]
+        fraction = low + (high - low) * min(max(share, 0.0), 1.0)
+        self._write(fraction, message, event=fraction >= self._event_at + _EVENT_STEP)
+
+    def log(self, message: str, facts: Mapping[str, Any] | None = None) -> None:
+        """A line for people in the job's events, and the same as facts. Raises `Fenced` when superseded."""
+        try:
+            self._queue.log(self._claim, message, facts)
+        except NotReady:
+            self._away()
+
+    def _write(self, fraction: float, message: str, *, event: bool) -> None:
+        self._written_at = time.monotonic()
+        if event:
+            self._event_at = fraction
+        try:
+            self._queue.progress(
+                self._claim, fraction=fraction, stage=self._stage, message=message, event=event
+            )
+        except NotReady:
+            self._away()
+
+    def _away(self) -> None:
+        # Progress is for people; the work goes on while the database is away.
+        _progress_log.warning(
+            "progress was not written: the database does not answer", extra={"job": self._claim.job_id}
+        )

@@ -1,10 +1,11 @@
-"""The worker: claims jobs, runs each in a child process, and keeps its lease alive."""
+"""The worker: claims jobs, runs each in a child process (`pairmark.service.attempt`), and keeps its lease alive."""
 
 from __future__ import annotations
 
 import logging
 import math
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,16 +15,72 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import Enum
+from pathlib import Path
 
 from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.audit.log import AuditLog
 from pairmark.service.blobs import collect, open_blobs
 from pairmark.service.db import open_database
-from pairmark.service.errors import Fenced, JobTimeout, PairmarkError, TrainingFailed, TrainingKilled
-from pairmark.service.jobs.child import memory_in_use, memory_limit, out_of_memory
+from pairmark.service.errors import (
+    Fenced,
+    JobTimeout,
+    OutOfMemory,
+    PairmarkError,
+    TrainingFailed,
+    TrainingKilled,
+)
 from pairmark.service.jobs.queue import Claim, JobQueue
 from pairmark.service.processes import child_environment
 from pairmark.service.settings import Settings
+
+_SHARE = 0.9
+_CGROUP = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def memory_limit(settings: Settings) -> int:
+    """Most bytes that one job may take: the setting, or nine tenths of what this machine or container has."""
+    if settings.job_memory_bytes is not None:
+        return settings.job_memory_bytes
+    return int(_SHARE * machine_memory())
+
+
+def machine_memory() -> int:
+    """Bytes of memory of this machine, or of the container it runs in where that is less."""
+    limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in _CGROUP:
+        try:
+            limit = min(limit, int(Path(name).read_text()))
+        except (OSError, ValueError):
+            # Absent, or "max".
+            continue
+    return limit
+
+
+def memory_in_use(group: int) -> int:
+    """Bytes of memory that the processes of a process group hold; files that are mapped do not count on Linux."""
+    if not sys.platform.startswith("linux"):
+        rows = subprocess.run(
+            ["ps", "-axo", "pgid=,rss="], capture_output=True, text=True, check=False
+        ).stdout
+        pairs = (line.split() for line in rows.splitlines())
+        return sum(int(rss) * 1024 for pgid, rss in pairs if pgid == str(group))
+    total = 0
+    for folder in Path("/proc").iterdir():
+        # Those that have ended, or belong to somebody else, are passed over.
+        with suppress(OSError):
+            if folder.name.isdigit() and os.getpgid(int(folder.name)) == group:
+                found = re.search(r"^RssAnon:\s+(\d+)", (folder / "status").read_text(), re.MULTILINE)
+                total += 1024 * int(found[1]) if found else 0
+    return total
+
+
+def out_of_memory(limit: int) -> OutOfMemory:
+    """The error of a job that needed more than ``limit`` bytes."""
+    return OutOfMemory(
+        f"ran out of memory at {limit / 2**30:.3g} GiB; train on fewer pairs or rows, or raise "
+        "PAIRMARK_JOB_MEMORY_BYTES on workers that have more"
+    )
+
 
 logger = logging.getLogger("pairmark.worker")
 _COLLECT_EVERY_S = 3600.0

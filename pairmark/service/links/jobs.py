@@ -14,8 +14,7 @@ from pairmark.service.blobs import Blobs, hold
 from pairmark.service.datasets.data import LabelledData, row_name
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
-from pairmark.service.jobs.child import Progress
-from pairmark.service.jobs.queue import Claim, JobQueue
+from pairmark.service.jobs.queue import Claim, JobQueue, Progress
 from pairmark.service.links import repository
 from pairmark.service.links.linking import link_files
 from pairmark.service.links.links import FILE

@@ -1,10 +1,11 @@
-"""Stores the result of a job and registers it in one transaction."""
+"""Stores the result of a job, registers it in one transaction, and decides whether it takes production's place."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,9 @@ from pairmark.models.evaluation.comparison import (
 )
 from pairmark.models.evaluation.rankings import kendall_tau
 from pairmark.models.evaluation.suspects import TOLD, suspects
-from pairmark.models.pairs.splits import HeldOutPairs
+from pairmark.models.pairs.splits import (
+    HeldOutPairs,
+)
 from pairmark.models.records.tables import declaration
 from pairmark.models.registry import load, save, spec_of
 from pairmark.schemas.jobs import IF_BETTER
@@ -35,13 +38,46 @@ from pairmark.service.errors import CorruptArtefact, InvalidInput, UnknownModel
 from pairmark.service.jobs.queue import JobQueue, persist
 from pairmark.service.names import PRODUCTION, ModelRef
 from pairmark.service.settings import Settings
-from pairmark.service.store.calibrations import class_count, rows_for, store_calibration
+from pairmark.service.store.calibrations import (
+    class_count,
+    rows_for,
+    store_calibration,
+)
 from pairmark.service.store.reports import error_arrays
 from pairmark.service.store.repository import NewCalibration, NewVersion
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.versions import overlapping, trained_on, write_report
-from pairmark.service.training.fitting import EvaluatedJob, LoadedJob, Promotion, ScoredJob, in_blocks
 from pairmark.version import code_version
+
+if TYPE_CHECKING:
+    from pairmark.service.training.trainer import EvaluatedJob, LoadedJob, ScoredJob
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promotion:
+    """What becomes of an alias.
+
+    Attributes
+    ----------
+    alias : that moves to the new version; None for none.
+    only_from : where the alias must stand for that: a version, or 0 for nowhere; None for anywhere.
+    reason : a sentence for the job's owner.
+    facts : JSON-able, kept with the version; None where nothing was compared.
+    """
+
+    alias: str | None
+    only_from: int | None = None
+    reason: str = ""
+    facts: dict[str, Any] | None = field(default=None)
+
+
+def in_blocks(
+    predict: Callable[[Any], Any], X: Any, rows: NDArray[np.int64], size: int = 65_536
+) -> NDArray[np.float64]:
+    """What is predicted for some rows, (n, labels), ``size`` at a time."""
+    starts = range(0, rows.size, size)
+    return np.concatenate([np.asarray(predict(X[rows[start : start + size]])) for start in starts])
+
 
 FEATURE_NAMES_KEPT = 1_000
 

@@ -1,25 +1,84 @@
-"""From a dataset to a registered version: load, split, fit, score, calibrate, evaluate, store."""
+"""From a dataset to a registered version: load, split, fit, score, calibrate, evaluate, store.
+
+Each stage takes the record that the last one made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
+import numpy as np
 from joblib import cpu_count, parallel_config
+from numpy.typing import NDArray
+from pydantic_core import to_jsonable_python
+from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
+from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.inputs import CheckedRows, LackedCells
+from pairmark.models.core.arrays import Int64
+from pairmark.models.core.inputs import checked_pairs
+from pairmark.models.core.progress import listening
+from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.evaluation.comparison import (
+    CONFIDENCE,
+    ScorerComparison,
+    class_baselines,
+    classification_metrics,
+    compare_pairs,
+    compare_rows,
+    judged_by,
+    pair_baselines,
+    ranking_baselines,
+    resolved_rates,
+)
+from pairmark.models.evaluation.pairs import (
+    EvaluationReport,
+    likelihood_report,
+    pair_report,
+    rates_by_time,
+)
+from pairmark.models.evaluation.rankings import (
+    kendall_tau,
+    pair_disagreement,
+    ranking_metrics,
+    split_rankings,
+)
+from pairmark.models.metric.estimator import MetricSimilarity
+from pairmark.models.pairs.splits import (
+    HeldOutPairs,
+    split_data,
+    split_drawn,
+    split_pairs,
+)
+from pairmark.models.records.encoder import RecordEncoder
+from pairmark.models.records.tables import declaration
 from pairmark.models.registry import spec_of
+from pairmark.schemas.jobs import EvaluationRequest
+from pairmark.schemas.models import Evidence
 from pairmark.service.blobs import Blobs
+from pairmark.service.cluster import connected
+from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
-from pairmark.service.jobs.child import Progress
-from pairmark.service.jobs.queue import Claim, JobQueue
+from pairmark.service.errors import refusals
+from pairmark.service.jobs.queue import Claim, JobQueue, Progress
 from pairmark.service.settings import Settings
-from pairmark.service.store.calibrations import taken_by
+from pairmark.service.store.calibrations import (
+    listed_pairs,
+    pairs_among,
+    split_codes,
+    taken_by,
+    units_of_list,
+    without_groups,
+)
+from pairmark.service.store.reports import rates_by_group
 from pairmark.service.store.store import ModelStore
-from pairmark.service.training.fitting import LoadedJob, encoded, fit, split
-from pairmark.service.training.measuring import calibrate, evaluate, score
-from pairmark.service.training.storing import Registrar
+from pairmark.service.training.storing import Promotion, Registrar, in_blocks, promotion
 
 STAGES = {
     "loading": (0.0, 0.03),
@@ -90,3 +149,715 @@ class Trainer:
             unlabelled=None if unlabelled_id is None else self._datasets.load(unlabelled_id),
             seed=int(claim.params.get("random_state") or 0),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedJob:
+    """The job and its data.
+
+    Attributes
+    ----------
+    X : the points as the learner takes them.
+    unlabelled : further rows for learners that use some; None without.
+    encoder : what made vectors of a table's records, for a learner that takes vectors.
+    seed : of the split and of what the learner draws: the learner's own, so that one number repeats the job.
+    """
+
+    claim: Claim
+    spec: LearnerSpec
+    data: LabelledData
+    X: Any = field(repr=False)
+    unlabelled: LabelledData | None
+    seed: int
+    encoder: RecordEncoder | None = None
+
+    @property
+    def evaluation(self) -> EvaluationRequest:
+        """What is held out, and how it is measured."""
+        return self.claim.evaluation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What is trained on and what is held out.
+
+    Attributes
+    ----------
+    rows : training rows. pairs : numbers of the listed training pairs, when the dataset lists pairs.
+    learned : the rows that the learner learns from: ``rows``, or none where it learns nothing.
+    calibration, test : held-out pairs to score; None for a learner that scores none.
+    calibration_rows : rows held out to calibrate on.
+    test_rows : held-out rows that are judged one by one: rankings, and rows of learned classes; else None.
+    sizes : rows (or listed pairs) in each part, for the lineage.
+    """
+
+    protocol: str
+    rows: Int64 = field(repr=False)
+    pairs: Int64 | None = field(repr=False, default=None)
+    learned: Int64 = field(repr=False)
+    calibration: HeldOutPairs | None = None
+    test: HeldOutPairs | None = None
+    calibration_rows: Int64 = field(repr=False, default_factory=lambda: np.empty(0, dtype=np.int64))
+    test_rows: Int64 | None = field(repr=False, default=None)
+    sizes: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitJob(LoadedJob):
+    """The job, split."""
+
+    parts: Parts
+
+    @property
+    def row_units(self) -> Int64 | None:
+        """The group of each of `Parts.test_rows`, where rows of one group depend on each other."""
+        groups = self.data.groups
+        return None if groups is None else np.asarray(groups)[self.parts.test_rows]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedJob(SplitJob):
+    """The job with its learner, fitted on the training part."""
+
+    estimator: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartScores:
+    """What the learner says of the held-out parts.
+
+    Attributes
+    ----------
+    calibration, test : scores of the held-out pairs.
+    rows : of `Parts.test_rows`: predicted positions, or probabilities of classes.
+    """
+
+    calibration: NDArray[np.float32] | None = field(repr=False, default=None)
+    test: NDArray[np.float32] | None = field(repr=False, default=None)
+    rows: NDArray[np.float64] | None = field(repr=False, default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredJob(FittedJob):
+    """The job with the scores of its held-out parts."""
+
+    scores: PartScores
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibratedJob(ScoredJob):
+    """The job with what operating points are computed from; None for a learner that scores no pairs."""
+
+    calibration: Calibration | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatedJob(CalibratedJob):
+    """The job with everything that was measured.
+
+    Attributes
+    ----------
+    metrics : JSON-able. curve : the ROC, for a learner that scores pairs. evidence : what else held-out pairs say.
+    leaderboard : the model among baselines.
+    promotion : which alias moves to the version, and why.
+    """
+
+    metrics: dict[str, Any]
+    curve: EvaluationReport | None
+    leaderboard: dict[str, Any]
+    promotion: Promotion
+    evidence: Evidence | None = None
+
+
+CONNECT_S = 30
+JobT = TypeVar("JobT", bound=SplitJob)
+
+
+def fit(job: SplitJob, settings: Settings, progress: Progress) -> FittedJob:
+    """The job with its learner fitted, or `InvalidInput` when it refuses the training part."""
+    spec, parts = job.spec, job.parts
+    estimator = spec.estimator(
+        **{**spec.params.model_validate(job.claim.params).model_dump(), **_data_params(job)}
+    )
+    options = _unlabelled(job, settings)
+    with (
+        _engine(spec, settings),
+        listening(progress.within, progress.log),
+        refusals("the learner refused the training part"),
+    ):
+        if spec.needs == "rankings":
+            estimator.fit(job.X[parts.rows], np.asarray(job.data.rankings)[parts.rows])
+        elif parts.pairs is None:
+            estimator.fit(job.X[parts.rows], np.asarray(job.data.y)[parts.rows], **options)
+        else:
+            fit_listed(estimator, job, **options)
+    if job.encoder is not None:
+        estimator.encoder_ = job.encoder
+    return FittedJob(**vars(job), estimator=estimator)
+
+
+def encoded(job: JobT, *, always: bool = False) -> JobT:
+    """A table's job with vectors for rows, where the learner takes those (or ``always``); others as they are.
+
+    The encoder learns from the training rows alone.
+    """
+    schema = job.data.schema
+    if schema is None or job.encoder is not None or (job.spec.takes_records and not always):
+        return job
+    sparse = job.spec.accepts_sparse and not always
+    encoder = RecordEncoder(schema, sparse=sparse).fit(np.asarray(job.X)[job.parts.rows])
+    return replace(job, X=encoder.transform(job.X), encoder=encoder)
+
+
+def _data_params(job: SplitJob) -> dict[str, Any]:
+    """What the job knows and a learner that chooses by cross-validation should: the use it is meant for."""
+    claim, schema = job.claim, job.data.schema
+    params: dict[str, Any] = {}
+    if claim.params.get("protocol") == "auto":
+        params["protocol"] = job.parts.protocol
+    if job.spec.takes_records and schema is not None:
+        params["columns"] = declaration(schema)
+    target = claim.evaluation.target_fpr
+    if target is not None and "target_fpr" in claim.params and claim.params["target_fpr"] is None:
+        params["target_fpr"] = target
+    return params
+
+
+def fit_listed(estimator: Any, job: SplitJob, **options: Any) -> None:
+    """Fit on the listed training pairs, or `ValueError` when those of positive weight are not of both kinds."""
+    pairs, X, training_pairs = job.data.pairs, job.X, job.parts.pairs
+    assert pairs is not None
+    weight = None if pairs.weight is None else np.asarray(pairs.weight)[training_pairs]
+    same = np.asarray(pairs.same)[training_pairs]
+    # Some learners take pairs of one kind and learn a constant: nothing that a service should promote.
+    checked_pairs(same.size, same, weight)
+    left, right = (np.asarray(end)[training_pairs] for end in (pairs.left, pairs.right))
+    estimator.fit_pairs(X[left], X[right], same, sample_weight=weight, **options)
+
+
+def _unlabelled(job: LoadedJob, settings: Settings) -> dict[str, Any]:
+    if job.unlabelled is None:
+        return {}
+    rows = taken_by(job.spec, job.unlabelled.X, settings.max_dense_bytes)
+    return {"unlabelled": widened(rows, int(job.X.shape[1]))}
+
+
+@contextmanager
+def _engine(spec: LearnerSpec, settings: Settings) -> Iterator[None]:
+    """Run joblib's parallel parts inside the block on the cluster, if there is one and the learner can use it. Results
+    do not depend on where they were made: learners draw every seed before parallel work begins."""
+    if settings.dask_scheduler is None or not spec.distributes:
+        yield
+        return
+    client = connected(settings.dask_scheduler, CONNECT_S)
+    try:
+        with parallel_config(backend="dask", client=client, n_jobs=-1):
+            yield
+    finally:
+        client.close()
+
+
+ROWS = "held-out-rows"
+GROUPED = "held-out-groups"
+_CALIBRATION_SEED = 0
+"""Of the pairs that calibrate: no seed of the job's moves a threshold."""
+
+
+def split(job: LoadedJob) -> SplitJob:
+    """The job with the parts of its dataset, or `InvalidInput` when one would be too small."""
+    data = job.data
+    with refusals(f"dataset {data.name}:{data.version} cannot be split"):
+        if job.spec.needs == "rankings":
+            return SplitJob(**vars(job), parts=_ranking_parts(job))
+        together = without_groups(data, job.evaluation.groups)
+        if data.pairs is not None:
+            return SplitJob(**vars(job), parts=_pair_list(job, together))
+        if data.y is None:
+            raise ValueError("it has neither a label column nor a list of pairs")
+        return SplitJob(**vars(job), parts=_identities(job, together))
+
+
+def _ranking_parts(job: LoadedJob) -> Parts:
+    """Rows to learn from and rows to judge by; rankers calibrate themselves, so none go to that."""
+    data = job.data
+    if data.rankings is None:
+        raise ValueError("it has no rankings: upload it with `ranking`")
+    train, test = split_rankings(
+        len(data), test_fraction=job.evaluation.test_fraction, groups=data.groups, random_state=job.seed
+    )
+    return Parts(
+        protocol=ROWS if data.groups is None else GROUPED,
+        rows=train,
+        learned=train,
+        test_rows=test,
+        sizes={"train_rows": int(train.size), "test_rows": int(test.size)},
+    )
+
+
+def _fractions(job: LoadedJob) -> dict[str, Any]:
+    evaluation = job.evaluation
+    # Of a table an encoder learns, whatever the learner does.
+    learns = job.data.schema is not None or job.spec.learns(job.claim.params)
+    return {
+        # Without anything to learn, everybody outside the test part is there to calibrate on.
+        "calibration_fraction": evaluation.calibration_fraction if learns else None,
+        "test_fraction": evaluation.test_fraction,
+        "random_state": job.seed,
+    }
+
+
+def _pair_list(job: LoadedJob, data: LabelledData) -> Parts:
+    assert data.pairs is not None
+    evaluation, pairs = job.evaluation, data.pairs
+    ends = np.asarray(pairs.left), np.asarray(pairs.right)
+    same, units = np.asarray(pairs.same), units_of_list(data, evaluation.protocol)
+    if pairs.population is None:
+        parts = split_pairs(
+            units.units, same, units.usable, protocol=units.protocol, name=units.name, **_fractions(job)
+        )
+    else:
+        parts = split_drawn(
+            np.asarray(pairs.drawn_from) > 0,
+            same,
+            protocol=units.protocol,
+            test_fraction=evaluation.test_fraction,
+            random_state=job.seed,
+        )
+    calibration_rows = np.unique(np.concatenate([end[parts.calibration] for end in ends]))
+    seeds = (_CALIBRATION_SEED, job.seed + 2)
+    calibration, test = (
+        listed_pairs(
+            data, numbers, units, n_pairs=evaluation.n_pairs, random_state=seed, listing=evaluation.listing
+        )
+        for seed, numbers in zip(seeds, (parts.calibration, parts.test), strict=True)
+    )
+    # A learner that learns nothing still wants to see data; it may see what calibrates it.
+    pair_numbers = parts.train if parts.train.size else parts.calibration
+    rows = np.unique(np.concatenate([end[pair_numbers] for end in ends]))
+    return Parts(
+        protocol=parts.protocol,
+        rows=rows,
+        learned=rows if parts.train.size else rows[:0],
+        pairs=pair_numbers,
+        calibration=calibration,
+        test=test,
+        calibration_rows=calibration_rows,
+        sizes={
+            "train_pairs": int(parts.train.size),
+            "calibration_pairs": int(parts.calibration.size),
+            "test_pairs": int(parts.test.size),
+            "dropped_pairs": parts.n_dropped,
+        },
+    )
+
+
+def _identities(job: LoadedJob, data: LabelledData) -> Parts:
+    evaluation = job.evaluation
+    codes, protocol = split_codes(data, evaluation.protocol)
+    whole = "open-set" if data.groups is not None else protocol
+    parts = split_data(codes, protocol=whole, **_fractions(job))
+    seeds = (_CALIBRATION_SEED, job.seed + 2)
+    calibration, test = (
+        pairs_among(data, rows, protocol=protocol, n_pairs=evaluation.n_pairs, random_state=seed)
+        for seed, rows in zip(seeds, (parts.calibration, parts.test), strict=True)
+    )
+    _check_both_kinds(calibration, test)
+    y = np.asarray(data.y)
+    rows = {"train": parts.train, "calibration": parts.calibration, "test": parts.test}
+    return Parts(
+        protocol=protocol,
+        rows=parts.train if parts.train.size else parts.calibration,
+        learned=parts.train,
+        calibration=calibration,
+        test=test,
+        calibration_rows=np.asarray(parts.calibration, dtype=np.int64),
+        test_rows=_rows_of_learned_classes(job, protocol, parts.test),
+        sizes={
+            **{f"{name}_rows": int(part.size) for name, part in rows.items()},
+            **{f"{name}_identities": int(np.unique(y[part]).size) for name, part in rows.items()},
+            "calibration_pairs": len(calibration),
+            "test_pairs": len(test),
+        },
+    )
+
+
+def _rows_of_learned_classes(job: LoadedJob, protocol: str, test: Int64) -> Int64 | None:
+    return test if protocol == "closed-set" and "classify" in job.spec.capabilities else None
+
+
+def _check_both_kinds(calibration: HeldOutPairs, test: HeldOutPairs) -> None:
+    for name, pairs in (("calibration", calibration), ("test", test)):
+        if pairs.same.all() or (name == "test" and not pairs.same.any()):
+            kind = "differ" if pairs.same.all() else "are the same"
+            raise ValueError(
+                f"its {name} part gives no pairs that {kind}: bring more data or larger fractions"
+            )
+
+
+def widened(X: Any, width: int) -> Any:
+    """Sparse rows with so many columns: further ones are cut off, missing ones are empty. Dense rows as they are."""
+    if isinstance(X, np.ndarray) or X.shape[1] == width:
+        return X
+    if X.shape[1] > width:
+        return X[:, :width]
+    return csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], width))
+
+
+MODEL = "this model"
+MAX_ROWS = 5_000
+"""Held-out rows that rankers and classifiers are compared on; more are sampled."""
+OnProgress = Callable[[float, str], None]
+
+
+def leaderboard(job: ScoredJob, on_progress: OnProgress) -> dict[str, Any]:
+    """The model among baselines, best first.
+
+    Returns
+    -------
+    JSON-able: ``task``, ``judged_by``, ``confidence``, ``items`` (each ``name``, ``role``, ``value``, ``interval``,
+    ``difference`` of the model's value and this one's with its paired interval, and what trains it), ``left_out``
+    with reasons, ``best_baseline``, ``beaten`` (by a baseline) and ``verdict``, a sentence. For a classifier also
+    ``classification``, the same for its classes.
+    """
+    if job.spec.needs == "rankings":
+        return _compared_rankings(job)
+    board = _pairs(job, on_progress)
+    if job.scores.rows is not None:
+        board["classification"] = _classes(job)
+    return board
+
+
+def _pairs(job: ScoredJob, on_progress: OnProgress) -> dict[str, Any]:
+    job = encoded(job, always=True)
+    pairs, X, model_scores = job.parts.test, job.X, job.scores.test
+    assert pairs is not None
+    assert model_scores is not None
+    scores: dict[str, NDArray[np.float32]] = {MODEL: model_scores}
+    trained_by: dict[str, Any] = {}
+    left_out: list[dict[str, str]] = []
+    baselines = pair_baselines(int(X.shape[1]))
+    for number, (name, params) in enumerate(baselines.items()):
+        on_progress(number / (len(baselines) + 1), f"baseline {name}")
+        try:
+            estimator = _fit(MetricSimilarity(**params), job)
+            pair_scores = estimator.score_pairs(X, pairs.left, pairs.right)
+            if pair_scores.min() == pair_scores.max():
+                raise ValueError("it scores all held-out pairs alike")
+        except ValueError as error:
+            left_out.append({"name": name, "reason": str(error)[:300]})
+            continue
+        scores[name] = pair_scores
+        trained_by[name] = {"learner": "metric", "params": params}
+    on_progress(len(baselines) / (len(baselines) + 1), "comparing")
+    rates = resolved_rates(int((~pairs.same).sum()), job.evaluation.target_fpr)
+    compared = compare_pairs(
+        scores,
+        pairs.same,
+        pairs.units,
+        reference=MODEL,
+        rates=rates,
+        protocol=pairs.protocol,
+        random_state=job.seed,
+    )
+    facts = {"n_pairs": len(pairs), "n_same_pairs": int(pairs.same.sum()), "rates": list(rates)}
+    return _board("pairs", judged_by(rates), compared, left_out=left_out, trained_by=trained_by, facts=facts)
+
+
+def _fit(estimator: MetricSimilarity, job: SplitJob) -> MetricSimilarity:
+    if job.parts.pairs is None:
+        rows = job.parts.rows
+        return estimator.fit(job.X[rows], np.asarray(job.data.y)[rows])
+    fit_listed(estimator, job)
+    return estimator
+
+
+def _compared_rankings(job: ScoredJob) -> dict[str, Any]:
+    truth = np.asarray(job.data.rankings)
+    positions = np.asarray(job.scores.rows)
+
+    def right(predicted: Any, rows: Int64) -> NDArray[np.float64]:
+        return np.nan_to_num(kendall_tau(predicted, truth[rows]))
+
+    usable = _ordered(truth)
+    return _rows(job, "rankings", "mean Kendall tau", truth, usable, positions, ranking_baselines, right)
+
+
+def _classes(job: ScoredJob) -> dict[str, Any]:
+    y = np.asarray(job.data.y)
+    labels = np.asarray(job.estimator.classes_)[np.asarray(job.scores.rows).argmax(axis=1)]
+    usable = np.ones(y.size, dtype=np.bool_)
+
+    def right(predicted: Any, rows: Int64) -> NDArray[np.bool_]:
+        return np.asarray(predicted == y[rows])
+
+    return _rows(job, "classification", "accuracy", y, usable, labels, class_baselines, right)
+
+
+def _rows(
+    job: ScoredJob,
+    task: str,
+    judged_by: str,
+    truth: NDArray[Any],
+    usable: NDArray[np.bool_],
+    predicted: NDArray[Any],
+    baselines: Callable[..., Any],
+    right: Callable[[Any, Int64], NDArray[Any]],
+) -> dict[str, Any]:
+    """Compared on held-out rows: ``right`` says how right each prediction is."""
+    X, units, training_rows = job.X, job.row_units, job.parts.rows
+    rows, at = _judged(job, usable)
+    predictions = {MODEL: predicted[at]}
+    left_out: list[dict[str, str]] = []
+    try:
+        predictions |= baselines(X[training_rows], truth[training_rows], X[rows], job.seed)
+    except ValueError as error:
+        left_out.append({"name": "baselines", "reason": str(error)[:300]})
+    values = {name: right(prediction, rows) for name, prediction in predictions.items()}
+    compared = compare_rows(values, reference=MODEL, units=None if units is None else units[at])
+    return _board(task, judged_by, compared, left_out=left_out, facts={"n_rows": int(rows.size)})
+
+
+def _ordered(truth: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Rows that order at least two labels."""
+    low = np.where(np.isnan(truth), np.inf, truth).min(axis=1)
+    return np.asarray(low < np.where(np.isnan(truth), -np.inf, truth).max(axis=1))
+
+
+def _judged(job: SplitJob, usable: NDArray[np.bool_]) -> tuple[Int64, Int64]:
+    """Test rows that are compared on, and where they stand among `Parts.test_rows`."""
+    test_rows = job.parts.test_rows
+    assert test_rows is not None
+    at = np.flatnonzero(usable[test_rows])
+    if at.size > MAX_ROWS:
+        at = np.sort(np.random.default_rng(job.seed).choice(at, size=MAX_ROWS, replace=False))
+    return test_rows[at], at
+
+
+def _board(
+    task: str,
+    judged_by: str,
+    compared: Mapping[str, ScorerComparison],
+    *,
+    left_out: list[dict[str, str]],
+    facts: Mapping[str, Any],
+    trained_by: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    names = sorted(compared, key=lambda name: -compared[name].value)
+    items = [
+        {
+            "name": name,
+            "role": "model" if name == MODEL else "baseline",
+            **compared[name].as_dict(),
+            **(trained_by or {}).get(name, {}),
+        }
+        for name in names
+    ]
+    baselines = [name for name in names if name != MODEL]
+    best = baselines[0] if baselines else None
+    return {
+        "task": task,
+        "judged_by": judged_by,
+        "confidence": CONFIDENCE,
+        **facts,
+        "items": items,
+        "left_out": left_out,
+        "best_baseline": best,
+        "beaten": best is not None and _surely_better(compared[best]),
+        "verdict": None
+        if best is None
+        else verdict(judged_by, best, compared[best], compared[MODEL], (trained_by or {}).get(best, {})),
+    }
+
+
+def _surely_better(baseline: ScorerComparison) -> bool:
+    interval = baseline.difference_interval
+    return interval is not None and interval[1] < 0
+
+
+def verdict(
+    judged_by: str,
+    name: str,
+    baseline: ScorerComparison,
+    model: ScorerComparison,
+    trained_by: Mapping[str, Any],
+) -> str:
+    """How a model stands to the best baseline, in words; what is equal in three digits is said to be."""
+    interval = baseline.difference_interval
+    behind = f"{judged_by}: {baseline.value:.3f} against {model.value:.3f}"
+    ahead = f"{judged_by}: {model.value:.3f} against {baseline.value:.3f}"
+    if round(baseline.difference, 3) == 0:
+        return f"{name} is as good on held-out data ({behind})"
+    if baseline.difference < 0:
+        hint = "" if _surely_better(baseline) else ", which may be chance"
+        how = (
+            f"; to use it, train {trained_by['learner']} with params {json.dumps(trained_by['params'])}"
+            if trained_by
+            else ""
+        )
+        return f"{name} is better on held-out data ({behind}{hint}){how}"
+    if interval is not None and interval[0] <= 0:
+        return f"not clearly better than {name} on held-out data ({ahead})"
+    return f"better than every baseline on held-out data ({ahead} of {name})"
+
+
+MAX_LABELS = 40
+"""Labels up to which each two of them are looked at by themselves."""
+
+
+def score(job: FittedJob, progress: Progress) -> ScoredJob:
+    """The job with scores of the held-out pairs and predictions for the held-out rows, or `InvalidInput` when the
+    learner cannot score them."""
+    parts, estimator, X = job.parts, job.estimator, job.X
+    calibration = test = rows = None
+    with refusals("the learner could not score the held-out part"):
+        if parts.calibration is not None and parts.test is not None:
+            share = len(parts.calibration) / (len(parts.calibration) + len(parts.test))
+
+            def scores_of(pairs: HeldOutPairs, start: float, share: float) -> NDArray[np.float32]:
+                scores: NDArray[np.float32] = estimator.score_pairs(
+                    X, pairs.left, pairs.right, lambda part: progress.within(start + part * share)
+                )
+                return scores
+
+            calibration = scores_of(parts.calibration, 0.0, share)
+            test = scores_of(parts.test, share, 1 - share)
+        if parts.test_rows is not None:
+            if job.spec.needs == "rankings":
+                rows = in_blocks(estimator.predict, X, parts.test_rows)
+            else:
+                rows = in_blocks(estimator.predict_proba, X, parts.test_rows, 4_096)
+    return ScoredJob(**vars(job), scores=PartScores(calibration=calibration, test=test, rows=rows))
+
+
+def calibrate(job: ScoredJob) -> CalibratedJob:
+    """The job with what operating points are computed from, or `InvalidInput` when the scores cannot be used."""
+    pairs, scores = job.parts.calibration, job.scores.calibration
+    if pairs is None or scores is None:
+        return CalibratedJob(**vars(job), calibration=None)
+    with refusals("the held-out calibration pairs cannot be used"):
+        calibration = Calibration.fit(
+            scores,
+            pairs.same,
+            pairs.units,
+            protocol=pairs.protocol,
+            units_assumed=pairs.units_assumed,
+            listing=pairs.listing,
+            blocks=pairs.blocks,
+            population=pairs.population,
+        ).with_inputs(CheckedRows.of(job.X, pairs, training=job.parts.learned, test=job.parts.test))
+        calibration = calibration.with_cells(LackedCells.of(job.X, pairs))
+    return CalibratedJob(**vars(job), calibration=calibration)
+
+
+def evaluate(job: CalibratedJob, store: ModelStore, settings: Settings, progress: Progress) -> EvaluatedJob:
+    """The job with what the test part says: metrics, the model among baselines, and whether it takes production's
+    place."""
+    curve = None if job.scores.test is None else _curve(job, job.scores.test)
+    evidence = None
+    with refusals("the held-out rows cannot be used"):
+        if curve is None:
+            metrics = _ranking_report(job)
+        else:
+            evidence = _evidence(job)
+            metrics = {**curve.metrics, **_of_groups(job), **_of_evidence(evidence)}
+            if job.scores.rows is not None:
+                metrics["classification"] = _classification(job)
+        board = leaderboard(job, lambda share, what: progress.within(0.2 + 0.5 * share, what))
+    progress.within(0.7, "comparing with production")
+    return EvaluatedJob(
+        **vars(job),
+        metrics=metrics,
+        curve=curve,
+        leaderboard=board,
+        promotion=promotion(job, store, settings),
+        evidence=evidence,
+    )
+
+
+def _evidence(job: CalibratedJob) -> Evidence:
+    """Likelihood ratios and rates by time, on held-out pairs that the ratios were not fitted on."""
+    data, pairs, scores = job.data, job.parts.test, job.scores.test
+    assert pairs is not None
+    assert scores is not None
+    left_out: dict[str, str] = {}
+    by_time = None
+    if data.times is None:
+        left_out["by_time"] = NO_TIMES
+    else:
+        times = np.asarray(data.times)
+        aged = rates_by_time(scores, pairs.same, pairs.units, np.abs(times[pairs.left] - times[pairs.right]))
+        if aged is None:
+            left_out["by_time"] = FEW_TIMES
+        else:
+            by_time = {"unit": data.time_unit, **aged}
+    likelihoods = []
+    ratios = None if job.calibration is None else job.calibration.likelihood_ratios
+    if ratios is None:
+        left_out["likelihood_ratios"] = "the calibration part holds no same pair"
+    elif not pairs.same.any():
+        left_out["likelihood_ratios"] = "the test part holds no same pair"
+    else:
+        methods = ("pav", "logistic", *(["own"] if job.spec.log_lr else []))
+        likelihoods = [
+            likelihood_report(ratios, scores, pairs.same, pairs.units, method) for method in methods
+        ]
+    found = {"likelihood_ratios": likelihoods, "by_time": by_time, "left_out": left_out}
+    return Evidence(**to_jsonable_python(found, fallback=lambda value: value.tolist()))
+
+
+def _of_evidence(evidence: Evidence) -> dict[str, Any]:
+    if not evidence.likelihood_ratios:
+        return {}
+    names = ("cllr", "cllr_min", "calibration_loss")
+    return {
+        "likelihood_ratios": {
+            ratios["method"]: {name: ratios[name] for name in names} for ratios in evidence.likelihood_ratios
+        }
+    }
+
+
+def _curve(job: ScoredJob, scores: NDArray[np.float32]) -> EvaluationReport:
+    pairs = job.parts.test
+    assert pairs is not None
+    with refusals("the held-out test pairs cannot be used"):
+        return pair_report(scores, pairs.same, pairs.units, protocol=pairs.protocol, random_state=job.seed)
+
+
+def _of_groups(job: CalibratedJob) -> dict[str, Any]:
+    """Rates by group of people, where the job asked for them."""
+    evaluation, pairs = job.claim.evaluation, job.parts.test
+    if evaluation.groups != "compare" or job.calibration is None:
+        return {}
+    assert pairs is not None
+    rates = rates_by_group(job.calibration, job.scores.test, pairs, job.data)
+    return {"groups": rates}
+
+
+def _classification(job: ScoredJob) -> dict[str, Any]:
+    """The report on held-out rows of learned classes, and what always naming the largest class would have done."""
+    parts, rows = job.parts, job.scores.rows
+    y, learned = np.asarray(job.data.y), np.asarray(job.estimator.classes_, dtype=np.int64)
+    column = np.full(len(job.data.identities), -1, dtype=np.int64)
+    column[learned] = np.arange(learned.size)
+    assert rows is not None
+    return classification_metrics(
+        rows, column[y[parts.test_rows]], reference=column[y[parts.rows]], units=job.row_units
+    )
+
+
+def _ranking_report(job: ScoredJob) -> dict[str, Any]:
+    """The report on held-out rows, and what one ranking for all would have done there."""
+    parts, positions = job.parts, job.scores.rows
+    truth = np.asarray(job.data.rankings)
+    assert positions is not None
+    truth_of_test = truth[parts.test_rows]
+    metrics = ranking_metrics(positions, truth_of_test, reference=truth[parts.rows], units=job.row_units)
+    if truth_of_test.shape[1] <= MAX_LABELS:
+        metrics["pair_disagreement"] = pair_disagreement(positions, truth_of_test)
+    return metrics
+
+
+NO_TIMES = (
+    "the dataset names no column of times (`time`), so rates by the time between two samples are not known"
+)
+FEW_TIMES = "the times of too few pairs of the same person are known, or all lie equally far apart"

@@ -50,8 +50,7 @@ from pairmark.service.galleries.items.rows import (
     subject_text,
 )
 from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.jobs.child import Progress
-from pairmark.service.jobs.queue import Claim, JobQueue, NewJob, persist
+from pairmark.service.jobs.queue import Claim, JobQueue, NewJob, Progress, persist
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
