@@ -640,6 +640,7 @@ class ModelCalls(Calls):
         Parameters
         ----------
         allow_asymptotic : whether ``method="auto"`` may answer by bootstrap (asymptotic); None: the server's setting.
+        missing : ``assume-random``, or ``refuse``: records that lack columns never match.
         rates : false positive rates at which keys with ``decide`` alone are answered; None: .1, .03, .01 ... .0001.
         reviews : ``{"share", "per_hour", "days", "sides"}``, all optional: which decisions are kept for
             reviews; None: none.

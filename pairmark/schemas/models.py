@@ -417,6 +417,12 @@ class Policy(Request):
         description="false positive rates at which keys with `decide` alone are answered, so that no series of "
         f"questions brackets a score; null: {', '.join(f'{rate:g}' for rate in DECIDED_RATES)}",
     )
+    missing: Literal["assume-random", "refuse"] = Field(
+        "assume-random",
+        description="what is decided of records that lack columns: by a threshold for the columns that are there, "
+        "which assumes that what a missing cell would hold is no reason why it is missing; or `refuse`: they never "
+        "match",
+    )
 
 
 class ModelOut(Answer):

@@ -226,14 +226,19 @@ class MatchOut(Answer):
     reason: str | None = Field(
         None,
         description="why it does not match whatever it scores: `unlike-calibration`, a row unlike those of the people "
-        "who calibrated; `too-little-to-compare`, records that lack cells, on either side, that no calibration pair "
-        "lacked, or more of them",
+        "who calibrated; `too-little-to-compare`, records of which the columns that both sides have say too little",
     )
     unlike: list[str] | None = Field(
         None, description="the rows that are: `left`, `right`, of subjects `left[2]`"
     )
     missing: list[str] | None = Field(
         None, description="with `too-little-to-compare`: the missing columns, any of which may help"
+    )
+    compared: list[str] | None = Field(
+        None, description="of records that lack columns: those that both sides have, which are compared"
+    )
+    threshold: float | None = Field(
+        None, description="with `compared`: the threshold for these columns, which decides instead"
     )
     decision: str | None = Field(None, description="with `fnr`: match, review or different")
 

@@ -19,4 +19,4 @@ DECISIONS: Final = tuple(code.name.lower() for code in DecisionCode)
 RAW_UNLIKE: Final = 3
 """Of a pair with a row unlike those of the calibration, in raw answers."""
 RAW_TOO_LITTLE: Final = 4
-"""Of a pair of records that lacks cells that calibration pairs did not lack."""
+"""Of a pair of records that nothing can be said of by the columns that both have."""

@@ -216,6 +216,7 @@ class ModelRow(Base):
     allow_asymptotic: Mapped[bool | None] = mapped_column(default=None)
     reviews: Mapped[dict[str, Any] | None] = mapped_column(Json)
     rates: Mapped[list[float] | None] = mapped_column(Json)
+    missing: Mapped[str] = mapped_column(String(20), default="assume-random", server_default="assume-random")
     created_at: Mapped[float]
 
 

@@ -255,26 +255,41 @@ class TestServing:
         assert fields["surname"]["left"] == left["surname"]
         assert fields["surname"]["right"] == stranger["surname"]
 
-    def test_records_that_lack_what_calibration_had_do_not_match(self, served: RunningServer) -> None:
+    def test_records_that_lack_columns_are_decided_by_the_others(self, served: RunningServer) -> None:
         left, right = record(OTHERS, 0), record(OTHERS, 1)
-        bare = {name: left[name] for name in ("given", "weight")}
-        url = "/match?fpr=0.2"
-        answer = served.http.post(
-            url, json={"model": "customers", "left": left, "right": [right, bare]}
-        ).json()
-        assert "reason" not in answer["matches"][0]
+        part = {name: value for name, value in left.items() if name not in ("weight", "home")}
+        url, body = "/match?fpr=0.2", {"model": "customers", "left": left, "right": [right, part]}
+        answer = served.http.post(url, json=body).json()
         entry = answer["matches"][1]
-        assert (entry["match"], entry["reason"]) == (False, "too-little-to-compare")
-        assert "surname" in entry["missing"]
-        assert "given" not in entry["missing"]
-        raw = served.http.post(
-            url,
-            json={"model": "customers", "left": left, "right": [right, bare]},
-            headers={"Accept": "application/octet-stream"},
-        )
-        assert raw.content[1] == 4
+        assert entry["match"] == (entry["score"] > entry["threshold"])
+        assert "surname" in entry["compared"]
+        assert "weight" not in entry["compared"]
         assumed = {one["assumption"]: one["status"] for one in answer["operating_point"]["assumes"]}
-        assert assumed["missing-at-random"] == "unchecked"
+        assert assumed["missing-at-random"] == "declared"
+        again = served.http.post(url, json=body).json()
+        assert again == answer
+        swapped = served.http.post(url, json={**body, "left": [right, part], "right": left}).json()
+        assert swapped["matches"] == answer["matches"]
+
+    def test_too_little_to_compare_names_the_columns_that_would_help(self, served: RunningServer) -> None:
+        left, bare = record(OTHERS, 0), {"member": record(OTHERS, 1)["member"]}
+        url, body = "/match?fpr=0.2&fnr=0.2", {"model": "customers", "left": left, "right": bare}
+        served.http.put("/models/customers/policy", json={"missing": "refuse"}).raise_for_status()
+        try:
+            answer = served.http.post(url, json=body).json()
+            raw = served.http.post(url, json=body, headers={"Accept": "application/octet-stream"})
+        finally:
+            served.http.put("/models/customers/policy", json={"missing": "assume-random"})
+        (entry,) = answer["matches"]
+        assert (entry["match"], entry["reason"]) == (False, "too-little-to-compare")
+        assert entry["decision"] == "review"
+        assert "surname" in entry["missing"]
+        assert "member" not in entry["missing"]
+        (warning,) = answer["warnings"]
+        assert "surname" in warning["detail"]
+        assert raw.content == bytes([4])
+        assumed = {one["assumption"]: one["status"] for one in answer["operating_point"]["assumes"]}
+        assert assumed["missing-at-random"] == "checked"
 
     def test_missing_columns_are_missing_cells_and_ids_may_come_along(self, served: RunningServer) -> None:
         full = record(OTHERS, 0)

@@ -21,8 +21,9 @@ threshold that keeps alpha, and the test was wrong at that single point.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -39,7 +40,7 @@ from pairmark.models.calibration.bounds import (
 )
 from pairmark.models.calibration.finite_sample import STEPS_PER_DECADE
 from pairmark.models.calibration.held_out import Arrays, HeldOutScores, pick_points
-from pairmark.models.calibration.inputs import CheckedRows, LackedCells, RowRanges
+from pairmark.models.calibration.inputs import CalibrationRecords, CheckedRows, RowRanges
 from pairmark.models.calibration.operating_point import (
     ANSWERING,
     METHODS,
@@ -53,7 +54,7 @@ from pairmark.models.calibration.operating_point import (
     origin_of,
 )
 from pairmark.models.calibration.promises import askable, candidate_share, checked_rate, units_needed
-from pairmark.models.core.arrays import Float32, Float64
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.pairs.samples import pair_sample
 
 
@@ -218,6 +219,7 @@ _PUBLIC_FACTS = (
     "n_replicates",
 )
 
+FEWEST_COMPARED = 0.1
 FEWEST_TURNED = 20
 """So many positive pairs that score lower than negative ones are no chance."""
 
@@ -231,6 +233,7 @@ class Calibration:
     ----------
     likelihood_ratios : what scores are worth as evidence; None without same pairs, or where it was not kept yet.
     inputs : what the rows of the calibration are like; None where that was not kept.
+    records : its pairs of records; None for vectors, and where they were not kept.
     """
 
     def __init__(self, held_out: HeldOutScores, origin: Origin | None = None) -> None:
@@ -241,6 +244,7 @@ class Calibration:
         self._bands: dict[tuple[bool, float], FprBand | None] = {}
         self.likelihood_ratios = held_out.likelihood_ratios
         self.inputs = RowRanges.from_arrays(held_out.arrays)
+        self.records = CalibrationRecords.from_arrays(held_out.arrays, held_out.facts)
 
     @classmethod
     def fit(
@@ -357,17 +361,51 @@ class Calibration:
             self.inputs = check.ranges
         return self
 
-    @property
-    def lacked(self) -> LackedCells | None:
-        """Which cells calibration pairs lacked; None where none can be missing, or where that was not kept."""
-        facts = self._held_out.facts.get("lacked")
-        return None if facts is None else LackedCells(**facts)
-
-    def with_cells(self, lacked: LackedCells | None) -> Self:
-        """This calibration, which knows from now on which cells its pairs lacked."""
-        if lacked is not None:
-            self._held_out.facts["lacked"] = asdict(lacked)
+    def with_records(self, records: CalibrationRecords | None) -> Self:
+        """This calibration, which knows from now on the records of its pairs."""
+        if records is not None:
+            self._held_out.arrays |= records.arrays()
+            self._held_out.facts["records"] = records.facts
+            self.records = records
         return self
+
+    def supports(self, columns: Bool, fpr: float, confidence: float) -> bool:
+        """Whether calibration pairs say something of pairs that lack ``columns`` (d,): each of the others is there in a
+        tenth of them, or in pairs of as many people as the rate takes."""
+        if self.records is None or columns.shape[0] != self.records.cells.shape[1]:
+            return False
+        there, needed = ~self.records.lacked[:, ~columns], units_needed(fpr, confidence)["finite-sample"] or 0
+        return all(
+            column.mean() >= FEWEST_COMPARED or np.unique(self.records.units[column]).size >= needed
+            for column in there.T
+        )
+
+    def without_columns(
+        self, columns: Bool, score: Callable[[Any, Int64, Int64], Float32]
+    ) -> tuple[Self, Self | None]:
+        """Calibrations of pairs of records that lack columns: of all pairs, scored without these, and of those that
+        lack just these of themselves, where there are enough to say anything.
+
+        Parameters
+        ----------
+        columns : (d,) those that a pair lacks. score : scores of pairs of rows, from cells and their numbers.
+
+        Raises
+        ------
+        ValueError
+            When what is left of the records says nothing.
+        """
+        records = self.records
+        assert records is not None
+        scores = score(records.without(columns), records.left, records.right)
+        facts, own = records.facts, (records.lacked == columns).all(axis=1)
+        made = self.fit(scores, records.same, records.units, **facts)
+        natural = None
+        # Which of all pairs they are depends on cells that are missing, not on people.
+        facts = {**facts, "listing": "drawn"} if self.origin == "all" else facts
+        with suppress(ValueError):
+            natural = self.fit(scores[own], records.same[own], records.units[own], **facts)
+        return made, natural
 
     def check_protocol(self) -> None:
         """Refuse a protocol that was inferred where the units do not settle it: ids of photos would be samples of
@@ -467,6 +505,10 @@ class Calibration:
             if point is not None:
                 return point
         raise self._refusal(fpr, confidence, methods)
+
+    def answers(self, fpr: float, confidence: float) -> bool:
+        """Whether the finite-sample bound supports a rate."""
+        return self._finite.answers(fpr, confidence)
 
     def smallest_fpr(self, confidence: float = 0.95) -> dict[str, float | None]:
         """Method -> smallest rate that is answered; None where no rate is."""
@@ -649,7 +691,9 @@ class Calibration:
             fpr=fpr,
             threshold=float(threshold),
             fpr_upper_bound=bound if method == "estimate" else min(bound, fpr),
-            assumes=assumptions(self.origin, rows_checked=self.inputs is not None, lacked=self.lacked),
+            assumes=assumptions(
+                self.origin, rows_checked=self.inputs is not None, records=self.records is not None
+            ),
             confidence=confidence,
             method=method,
             tpr=tpr,

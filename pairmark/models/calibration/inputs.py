@@ -7,18 +7,22 @@ positive rate, so that the guarantee stands for every input. `DriftTest` looks a
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from pairmark.models.calibration.kernels.row_statistics import row_statistics, rows_outside
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.pairs.splits import HeldOutPairs
+from pairmark.models.pairs.splits import HeldOutPairs, permutation_of
 
 STATISTICS = ("largest distance", "typical distance", "typical size", "norm", "spread")
 """Of a row, as logs: the largest and a typical |x - median| / scale, a typical |x| / scale, the norm, and the standard
@@ -214,49 +218,121 @@ def _rows_of(pairs: HeldOutPairs) -> tuple[Int64, NDArray[Any]]:
     return rows, np.asarray(pairs.units).T.ravel()[first]
 
 
-def cells_missing(rows: Any) -> Bool | None:
-    """(n, d) which cells of records are missing; None for rows without any such cell, and for vectors that have all."""
-    if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "Of":
-        return None
+def cells_missing(rows: Any) -> Bool:
+    """(n, d) which cells of records are missing."""
     none: Any = None
-    is_missing: Bool = np.equal(rows, none).astype(np.bool_) if rows.dtype.kind == "O" else np.isnan(rows)
-    return is_missing if rows.dtype.kind == "O" or is_missing.any() else None
+    is_missing: Bool = np.equal(rows, none).astype(np.bool_)
+    return is_missing
+
+
+def are_records(rows: Any) -> bool:
+    """Whether rows are cells of records, which may be missing."""
+    return isinstance(rows, np.ndarray) and rows.dtype.kind == "O"
+
+
+MOST_PAIRS = 20_000
+"""Negative pairs that are scored without some columns, about: of more people, so many more."""
+
+
+def _enough_pairs(pairs: HeldOutPairs) -> Int64:
+    """Numbers of some pairs of all people. Where all pairs inside of cells are there, these are those inside of parts
+    of the cells, so that they count as fully; which parts depends on the number of people alone."""
+    numbers = np.arange(len(pairs))
+    if pairs.blocks is not None or len(pairs) <= MOST_PAIRS:
+        return numbers
+    people, ends = np.unique(pairs.units, return_inverse=True)
+    m, ends = people.size, ends.reshape(-1, 2)
+    if pairs.population is None and pairs.listing in ("all", "drawn"):
+        graph = coo_array((np.ones(len(pairs), dtype=np.int8), ends.T), shape=(m, m))
+        _, cell = connected_components(graph, directed=False)
+        by_cell = permutation_of(m, 0)
+        by_cell = by_cell[np.argsort(cell[by_cell], kind="stable")]
+        sizes = np.bincount(cell)
+        place = np.empty(m, dtype=np.int64)
+        place[by_cell] = np.arange(m) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        n_parts = -(-sizes // max(2, 2 * MOST_PAIRS // m))
+        part = place * n_parts[cell] // sizes[cell]
+        numbers = numbers[part[ends[:, 0]] == part[ends[:, 1]]]
+    else:
+        numbers = numbers[:: -(-len(pairs) // MOST_PAIRS)]
+    # Of several rows of the same two people, and of one person, a few.
+    _, edge, counts = np.unique(
+        np.sort(ends[numbers], axis=1), axis=0, return_inverse=True, return_counts=True
+    )
+    order = np.argsort(edge, kind="stable")
+    turn = np.empty(numbers.size, dtype=np.int64)
+    turn[order] = np.arange(numbers.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    return numbers[turn < max(1, MOST_PAIRS // counts.size)]
+
+
+_ENDS = ("left", "right", "same", "units")
+_OF_PAIRS = ("protocol", "units_assumed", "listing", "blocks", "population")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LackedCells:
-    """Which columns negative calibration pairs lacked, on either side.
+class CalibrationRecords:
+    """Calibration pairs with their records, so that they can be scored again without some columns.
 
     Attributes
     ----------
-    columns : numbers of the columns that a pair lacked. most : the most columns that one pair lacked.
+    cells : (n, d) the records; None is a missing cell.
+    left, right, same, units, facts : as `HeldOutPairs` has them, rows being numbers of ``cells``.
     """
 
-    columns: list[int]
-    most: int
+    cells: Any = field(repr=False)
+    left: Int64 = field(repr=False)
+    right: Int64 = field(repr=False)
+    same: Bool = field(repr=False)
+    units: Int64 = field(repr=False)
+    facts: dict[str, Any]
 
     @classmethod
     def of(cls, X: Any, pairs: HeldOutPairs) -> Self | None:
-        """Of the rows of calibration pairs; None where no cell can be missing."""
-        is_missing = cells_missing(X)
-        if is_missing is None:
+        """About `MOST_PAIRS` of the pairs, and their rows; None for rows without cells that can be missing."""
+        if not are_records(X):
             return None
-        lacked = (is_missing[pairs.left] | is_missing[pairs.right])[~pairs.same]
-        return cls(
-            columns=np.flatnonzero(lacked.any(axis=0)).tolist(), most=int(lacked.sum(axis=1).max(initial=0))
-        )
+        kept = _enough_pairs(pairs)
+        rows, ends = np.unique([pairs.left[kept], pairs.right[kept]], return_inverse=True)
+        left, right = ends.reshape(2, -1)
+        facts = {name: getattr(pairs, name) for name in _OF_PAIRS}
+        same, units = pairs.same[kept], pairs.units[kept]
+        return cls(cells=X[rows], left=left, right=right, same=same, units=units, facts=facts)
 
-    def beyond(self, left: Any, right: Any) -> Bool:
-        """(n_pairs, d) columns that a pair lacks and may not: no calibration pair lacked them, or so many."""
-        sides = [cells_missing(side) for side in (left, right)]
-        lacked = np.zeros((1, left.shape[1]), dtype=np.bool_)
-        for side in sides:
-            lacked = lacked if side is None else lacked | side
-        unknown = np.ones(lacked.shape[1], dtype=np.bool_)
-        unknown[self.columns] = False
-        too_many = lacked.sum(axis=1, keepdims=True) > self.most
-        beyond: Bool = lacked & (unknown | too_many)
-        return beyond
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> Self | None:
+        """What `arrays` wrote; None where there is none. `ValueError` for what nothing wrote."""
+        if "records" not in facts:
+            return None
+        rows = json.loads(arrays["records_cells"].tobytes())
+        cells = np.empty((len(rows), len(rows[0])), dtype=object)
+        for at, row in enumerate(rows):
+            if len(row) != cells.shape[1]:
+                raise ValueError(f"records_cells: row {at} has {len(row)} cells; expected {cells.shape[1]}")
+            for place, cell in enumerate(row):
+                cells[at, place] = tuple(cell) if isinstance(cell, list) else cell
+        ends = {name: np.array(arrays[f"records_{name}"]) for name in _ENDS}
+        if max(ends["left"].max(), ends["right"].max()) >= len(cells):
+            raise ValueError(
+                f"records_left and records_right name rows beyond the {len(cells)} of records_cells"
+            )
+        return cls(cells=cells, **ends, facts=dict(facts["records"]))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """As they are kept with a calibration."""
+        cells = np.frombuffer(json.dumps(self.cells.tolist()).encode(), dtype=np.uint8)
+        return {"records_cells": cells, **{f"records_{name}": getattr(self, name) for name in _ENDS}}
+
+    @cached_property
+    def lacked(self) -> Bool:
+        """(n_pairs, d) columns that each pair lacks, on either side."""
+        missing = cells_missing(self.cells)
+        return missing[self.left] | missing[self.right]
+
+    def without(self, columns: Bool) -> Any:
+        """The records with these columns blanked."""
+        cells = self.cells.copy()
+        cells[:, columns] = None
+        return cells
 
 
 OUTER = 0.2

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from pairmark.models.calibration.inputs import LackedCells
 from pairmark.models.pairs.samples import PairSample
 
 Listing = Literal["all", "drawn", "random-people", "random-rows"]
@@ -100,21 +99,19 @@ def origin_of(
     return "random-rows" if listing == "random-rows" else "random" if listing == "random-people" else "drawn"
 
 
-def assumptions(
-    origin: str, *, rows_checked: bool = False, lacked: LackedCells | None = None
-) -> list[dict[str, str]]:
+def assumptions(origin: str, *, rows_checked: bool = False, records: bool = False) -> list[dict[str, str]]:
     """What an operating point supposes, and whether that is checked, declared or neither.
 
-    ``rows_checked`` : whether rows that are unlike those of the calibration are told at a decision. ``lacked`` : which
-    cells its pairs lacked; None: none can be missing. Where they lacked none, no pair that lacks one matches.
+    ``rows_checked`` : whether rows that are unlike those of the calibration are told at a decision. ``records`` :
+    whether pairs that lack columns are decided by thresholds of their own.
     """
     drawn: Status = "unchecked" if origin in _WANTING else "checked" if origin == "all" else "declared"
     statuses: dict[Assumption, Status] = {
         "people-alike": "checked" if rows_checked else "unchecked",
         "pairs-drawn": drawn,
     }
-    if lacked is not None:
-        statuses["missing-at-random"] = "unchecked" if lacked.most else "checked"
+    if records:
+        statuses["missing-at-random"] = "declared"
     return [{"assumption": name, "status": status} for name, status in statuses.items()]
 
 
@@ -259,7 +256,7 @@ class OperatingPoint:
     meaning : the guarantee in words: what holds, for whom, and under which assumption.
     assumes : what it supposes, each an ``assumption`` and its ``status`` (``checked``, ``declared`` or ``unchecked``):
         ``people-alike``, that new people are like those who calibrated; ``pairs-drawn``, that pairs came about as
-        ``origin`` says; ``missing-at-random``, of records: that cells are missing as among calibration pairs.
+        ``origin`` says; ``missing-at-random``, of records: that what a missing cell would hold is no reason why it is.
 
     Examples
     --------

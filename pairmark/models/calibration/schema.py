@@ -60,6 +60,11 @@ def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) ->
         "inputs_scales": Array(kind="float32", shape=(2, "features"), optional=True),
         "inputs_ranges": Array(kind="float64", shape=(2, N_STATISTICS), optional=True),
         "inputs_reference": Array(kind="float64", shape=("people", N_STATISTICS), optional=True),
+        "records_cells": Array(kind="uint8", shape=("bytes",), optional=True),
+        "records_left": Array(kind="int64", shape=("pairs",), low=0, optional=True),
+        "records_right": Array(kind="int64", shape=("pairs",), low=0, optional=True),
+        "records_same": Array(kind="bool", shape=("pairs",), optional=True),
+        "records_units": Array(kind="int64", shape=("pairs", 2), optional=True),
         "lr_cap_scores": Array(kind="float32", shape=("lr_caps",), optional=True),
         "lr_cap_values": Array(
             kind="float64", shape=("lr_caps",), low=0, order="never-falling", optional=True

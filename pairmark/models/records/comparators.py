@@ -3,8 +3,8 @@
 Of text, names and all cells joined: exact equality, Jaro-Winkler, Levenshtein, and tokens weighed by how rare they are
 in the training records, ``log((1 + N) / (1 + df))``, compared softly (see `kernels.tokens`). Of the two longest texts
 also how each matches the other field of the other side. Of categories, and of numbers and dates as they are written:
-the first three. Of numbers and dates: equal, difference, ratio. Of places: kilometres. Of every field: how many sides
-lack it.
+the first three. Of numbers and dates: equal, difference, ratio. Of places: kilometres. Of every field: whether it is
+missing. A field that one side lacks is taken as missing on both, in what is joined or crossed too.
 A feature that a missing cell leaves open is NaN. Swapped sides give the same features to the last bit.
 """
 
@@ -46,6 +46,8 @@ _NUMERIC_NAMES = {
 JOINED = "all fields"
 _ACCENTED = re.compile("[a-z\u0370-\u03ff]")
 """Letters that differ from each other by more than an accent, once decomposed."""
+MISSING = 2
+"""The feature of a field that is missing: sides were counted once."""
 _LEAST_WEIGHT = 1e-3
 _SEEN_TWICE = 2
 _PAIR = 2
@@ -212,8 +214,7 @@ class Comparators:
         cells = self._cells(records)
         n, rarity = len(records), self.rarity
         weights = np.empty(cells.hashes.size, dtype=np.float32)
-        table = rarity.hashes, rarity.starts, rarity.weights, rarity.unseen
-        tokens.weigh(cells.hashes, cells.row_tokens, n, *table, weights)
+        tokens.weigh(cells.hashes, cells.row_tokens, n, rarity, weights)
         values = np.full((n, int(self._columns[-1])), np.nan)
         for place, at in enumerate(self._numeric):
             first, last = self._columns[place], self._columns[place + 1]
@@ -226,13 +227,16 @@ class Comparators:
         """Features of pairs of prepared records, (n_pairs, m) float32."""
         left, right = np.ascontiguousarray(left, dtype=np.int64), np.ascontiguousarray(right, dtype=np.int64)
         out = np.empty((left.size, len(self.features)), dtype=np.float32)
-        d = a.missing.shape[1]
-        out[:, :d] = a.missing[left].view(np.uint8) + b.missing[right].view(np.uint8)
+        missing = a.missing[left], b.missing[right]
+        out[:, : missing[0].shape[1]] = MISSING * (missing[0] | missing[1])
         if self._modes.size:
             first, second = self.facts.crossed or (-1, -1)
             crossed = first, second, out.shape[1] - tokens.N_CROSSED
             sides = a.cells, b.cells, a.n, b.n, left, right
-            tokens.compare(*sides, self._modes, self.rarity.unseen, self._places, crossed, out)
+            lacked = np.take(missing[0] != missing[1], self._strings, axis=1)
+            lacked, spare = (lacked, (_spare(), _spare())) if lacked.any() else (lacked[:0], _NO_SPARE)
+            fields = self._modes, self.rarity, self._places, crossed
+            tokens.compare(*sides, *fields, lacked, spare, out)
         if self._kinds.size:
             numbers.compare_numbers(
                 a.numbers, b.numbers, left, right, self._kinds, self._columns, self._number_places, out
@@ -313,6 +317,26 @@ def check_rarity(state: StoredState) -> None:
     require_offsets(
         "rarity_starts", state.arrays["rarity_starts"], state.length("rarity_hashes"), "rarity_hashes"
     )
+
+
+def _spare(n_tokens: int = tokens.MAX_TOKENS) -> Cells:
+    """Room for the tokens of one row."""
+    texts, ends = np.empty(n_tokens * tokens.TOKEN_CHARS, dtype=np.int32), np.empty(2, dtype=np.int64)
+    return Cells(
+        chars=texts[:0],
+        starts=ends,
+        squeezed=texts,
+        squeezed_starts=ends.copy(),
+        token_starts=np.empty(n_tokens + 1, dtype=np.int64),
+        hashes=np.empty(n_tokens, dtype=np.int64),
+        masks=np.empty(n_tokens, dtype=np.uint64),
+        flags=np.empty(n_tokens, dtype=np.uint8),
+        weights=np.empty(n_tokens, dtype=np.float32),
+        row_tokens=ends.copy(),
+    )
+
+
+_NO_SPARE = _spare(0), _spare(0)
 
 
 def absent_cells(cells: Any) -> Bool:

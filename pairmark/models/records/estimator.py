@@ -21,6 +21,8 @@ from pairmark.models.records.schema import Records
 from pairmark.models.records.state import RecordSimilarityState
 from pairmark.models.trees.boosted import TreeSettings, fit_trees
 
+BLANKED_SHARE, N_PATTERNS = 1 / 3, 24
+"""Training pairs that are learned from a second time without some of their columns, and how many choices of columns."""
 N_FOLDS = 5
 """Parts of the training pairs, by left row: each is scored by models of the others."""
 
@@ -84,21 +86,42 @@ class RecordSimilarity(RecordSimilarityState, RecordScorer):
         random = self._random()
         prepared = self._comparators.fit(rows).prepare(rows)
         left, right, same = self._pairs_of_identities(prepared, codes, self.n_pairs, random)
-        features = self._comparators.compare(prepared, left, prepared, right)
-        self._learn(features, same, np.ones(same.size), random)
+        self._learn(rows, prepared, (left, right), same, np.ones(same.size), random)
 
     def _learn_pairs(self, left: Records, right: Records, same: Bool, weight: Float64) -> None:
         random = self._random()
         first, number = distinct_cells(np.concatenate([left, right]))
         cells = np.concatenate([left, right])[first]
         prepared = self._comparators.fit(cells).prepare(cells)
-        features = self._comparators.compare(prepared, number[: len(left)], prepared, number[len(left) :])
-        self._learn(features, same, weight / weight.mean(), random)
+        sides = number[: len(left)], number[len(left) :]
+        self._learn(cells, prepared, sides, same, weight / weight.mean(), random)
 
-    def _learn(self, features: Float32, same: Bool, weight: Float64, random: np.random.Generator) -> None:
+    def _learn(
+        self,
+        cells: Records,
+        prepared: Prepared,
+        sides: tuple[Int64, Int64],
+        same: Bool,
+        weight: Float64,
+        random: np.random.Generator,
+    ) -> None:
+        """Grow trees on pairs of rows, some of them a second time with whole columns blanked."""
         if not self.n_estimators and not self.n_forest:
             raise ValueError("n_estimators and n_forest are 0: expected trees of either kind")
-        self.trees_, self.context_ = fit_trees(features, same, weight, self._settings, random), None
+        left, right = sides
+        features = [self._comparators.compare(prepared, left, prepared, right)]
+        d = cells.shape[1]
+        again = random.permutation(left.size)[: int(BLANKED_SHARE * left.size) if d > 1 else 0]
+        for part in np.array_split(again, N_PATTERNS):
+            lacked = random.permutation(d)[random.integers(1, max(d, 2)) :]
+            rows, number = np.unique([left[part], right[part]], return_inverse=True)
+            blanked = cells[rows]
+            blanked[:, lacked] = None
+            records, ends = self._comparators.prepare(blanked), number.reshape(2, -1)
+            features.append(self._comparators.compare(records, ends[0], records, ends[1]))
+        order = np.concatenate([np.arange(left.size), again])
+        data = np.concatenate(features), same[order], weight[order]
+        self.trees_, self.context_ = fit_trees(*data, self._settings, random), None
 
     @property
     def _settings(self) -> TreeSettings:

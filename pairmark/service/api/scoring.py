@@ -67,6 +67,7 @@ from pairmark.service.runtime.bodies import (
     parse_scores,
 )
 from pairmark.service.runtime.inputs import UnlikePairs
+from pairmark.service.runtime.patterns import ComparedPairs
 from pairmark.service.runtime.points import ServedPoint, plain, without_threshold
 from pairmark.service.runtime.ranking import (
     Points,
@@ -111,6 +112,8 @@ class ScoredPairs:
     pairs: VectorPairs | None = None
     unlike: UnlikePairs | None = None
     """Pairs that are decided without their score."""
+    compared: ComparedPairs | None = None
+    """Pairs of records of which some lack columns."""
     subjects: SubjectClass | None = None
     """The class of subjects that a decision is about; None for plain vectors."""
     aggregation: str | None = None
@@ -118,7 +121,9 @@ class ScoredPairs:
 
     def codes(self, point: ServedPoint, *, raw: bool = False) -> Any:
         """What was decided of each pair, an array; see `ServedPoint.decided`."""
-        return point.decided(self.scores, None if self.unlike is None else self.unlike.codes, raw=raw)
+        odd = self.unlike or self.compared
+        thresholds = None if self.compared is None else self.compared.thresholds
+        return point.decided(self.scores, None if odd is None else odd.codes, thresholds, raw=raw)
 
 
 @router.post("/similarity", summary="Score pairs", response_model=ScoresOut, responses=content(OCTETS_TYPE))
@@ -206,6 +211,9 @@ async def match(call: Call) -> Answer:
             fnr=query.fnr,
             simultaneous=query.simultaneous,
             subjects=scored.subjects,
+        )
+        scored.compared = await call.services.runtime.compared(
+            scored.version, point, scored.pairs, call.asker
         )
         n_matched, answer = await request_work.run(
             _writing(scored, raw), lambda: _match_answer(scored, point, raw, with_scores)
@@ -379,13 +387,15 @@ def _match_answer(
     scored: ScoredPairs, point: ServedPoint, raw: bool, with_scores: bool
 ) -> tuple[int, Answer]:
     """How many match, and the answer."""
-    unlike = scored.unlike = UnlikePairs.of(point.inputs, scored.pairs, point.lacked)
+    unlike, compared = UnlikePairs.of(point.inputs, scored.pairs), scored.compared
+    scored.unlike = unlike
     if raw:
         codes = scored.codes(point, raw=True).tobytes()
         return codes.count(1), (codes, OCTETS, _point_headers(scored.model_json, point, with_scores))
     scores: list[float] = scored.scores.tolist()
-    decided = point.match_list(scores) if unlike is None else (scored.codes(point) == 1).tolist()
-    if point.lower is not None or not with_scores or unlike is not None:
+    odd, warnings = unlike or compared, point.warnings
+    decided = point.match_list(scores) if odd is None else (scored.codes(point) == 1).tolist()
+    if point.lower is not None or not with_scores or odd is not None:
         entries: list[dict[str, Any]] = [
             {"score": score, "match": match} if with_scores else {"match": match}
             for score, match in zip(scores, decided, strict=True)
@@ -394,9 +404,14 @@ def _match_answer(
             for entry, code in zip(entries, scored.codes(point).tolist(), strict=True):
                 entry["decision"] = DECISIONS[code]
         if unlike is not None:
-            assert scored.version is not None
             for pair in unlike.places:
-                entries[pair] |= unlike.told(pair, scored.version.columns)
+                entries[pair] |= unlike.told(pair)
+        if compared is not None:
+            assert scored.version is not None
+            columns = scored.version.columns
+            warnings += compared.warnings(columns)
+            for pair in compared.places:
+                entries[pair] |= compared.told(pair, columns, with_scores=with_scores)
         matches = to_json(entries)
     else:
         matches = (
@@ -412,7 +427,7 @@ def _match_answer(
         scored.model_json,
         matches,
         point.json if with_scores else to_json(without_threshold(point.public)),
-        b',"warnings":%b' % to_json(point.warnings) if point.warnings else b"",
+        b',"warnings":%b' % to_json(warnings) if warnings else b"",
     )
     return sum(decided), (body, JSON, ())
 

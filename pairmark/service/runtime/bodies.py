@@ -26,7 +26,8 @@ from prometheus_client import Counter
 from pydantic import BaseModel, ValidationError
 from scipy.sparse import csr_array
 
-from pairmark.models.core.arrays import Float32
+from pairmark.models.calibration.inputs import are_records, cells_missing
+from pairmark.models.core.arrays import Bool, Float32
 from pairmark.models.core.artefact import npy_header
 from pairmark.models.core.scores import common_samples
 from pairmark.models.records.schema import RESERVED, RecordError, Schema, is_plain
@@ -134,6 +135,19 @@ class VectorPairs:
             row = rows[place if len(rows) > 1 else 0]
             sides[name] = row if isinstance(row, dict) else [float(number) for number in row]
         return sides
+
+    def lacked(self) -> Bool | None:
+        """(n_pairs, d) columns that pairs of records, or any sample of them, lack; None where nothing is missing."""
+        if self.rows is None or not all(are_records(side) for side in self.rows):
+            return None
+        sides = [cells_missing(side) for side in self.rows]
+        if self.counts is not None:
+            sides = [
+                np.logical_or.reduceat(side, np.cumsum(counts) - counts, axis=0)
+                for side, counts in zip(sides, self.counts, strict=True)
+            ]
+        lacked: Bool = sides[0] | sides[1]
+        return lacked if lacked.any() else None
 
     def sample_class(self) -> tuple[int, int] | None:
         """Numbers of samples of the two subjects of every pair, the larger first; None for plain vectors."""

@@ -81,6 +81,8 @@ class ModelEntry:
     """Which of its decisions are kept."""
     rates: Collection[float] = DECIDED_RATES
     """At which keys that may only decide are answered."""
+    missing: str = "assume-random"
+    """What is decided of records that lack columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,8 +308,9 @@ class Catalogue:
                     allowed,
                     ReviewPolicy(**policy) if isinstance(policy, dict) else None,
                     rates if isinstance(rates, list) else DECIDED_RATES,
+                    missing,
                 )
-                for id, name, allowed, policy, rates in _models(session)
+                for id, name, allowed, policy, rates, missing in _models(session)
             }
             for row in _versions(session):
                 entry = VersionEntry(**{**row._mapping, "capabilities": frozenset(row.capabilities)})
@@ -335,10 +338,11 @@ def _revision(session: Session) -> int:
     return int(session.scalar(select(Revision.value)) or 0)
 
 
-def _models(session: Session) -> list[Row[str, str, bool | None, Any, Any]]:
-    """(id, name, allow_asymptotic, reviews, rates) of every model."""
-    columns = ModelRow.id, ModelRow.name, ModelRow.allow_asymptotic, ModelRow.reviews, ModelRow.rates
-    return list(session.execute(select(*columns).order_by(ModelRow.name)))
+def _models(session: Session) -> list[Row[str, str, bool | None, Any, Any, str]]:
+    """(id, name, allow_asymptotic, reviews, rates, missing) of every model."""
+    of = ModelRow
+    columns = of.id, of.name, of.allow_asymptotic, of.reviews, of.rates, of.missing
+    return list(session.execute(select(*columns).order_by(of.name)))
 
 
 def _versions(session: Session) -> list[Row[Any]]:

@@ -18,8 +18,8 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.inputs import TOGETHER, DriftTest, LackedCells, RowRanges
-from pairmark.service.decision_codes import RAW_TOO_LITTLE, RAW_UNLIKE
+from pairmark.models.calibration.inputs import TOGETHER, DriftTest, RowRanges
+from pairmark.service.decision_codes import RAW_UNLIKE
 from pairmark.service.runtime.bodies import VectorPairs
 from pairmark.service.runtime.versions import LoadedVersion
 
@@ -147,12 +147,10 @@ class InputChecks:
 
 UNLIKE: Final = "unlike-calibration"
 """The reason of such a decision."""
-TOO_LITTLE: Final = "too-little-to-compare"
-"""The reason where cells are missing that calibration pairs did not lack."""
 
 
 class UnlikePairs:
-    """Which pairs of a request hold such a row, and which of their rows are; and which lack too many cells.
+    """Which pairs of a request hold such a row, and which of their rows are.
 
     Attributes
     ----------
@@ -160,10 +158,8 @@ class UnlikePairs:
     codes : (n_pairs,) 0, or the code of a pair in raw answers.
     """
 
-    def __init__(
-        self, flags: NDArray[np.bool_], pairs: VectorPairs, beyond: NDArray[np.bool_] | None = None
-    ) -> None:
-        self.rows, self.flags, self._beyond = int(flags.sum()), flags, beyond
+    def __init__(self, flags: NDArray[np.bool_], pairs: VectorPairs) -> None:
+        self.rows, self.flags = int(flags.sum()), flags
         self._sides = {"left": flags[: len(pairs.left)], "right": flags[len(pairs.left) :]}
         self._starts = None
         subjects = list(self._sides.values())
@@ -175,23 +171,15 @@ class UnlikePairs:
             ]
         left, right = subjects
         self.codes = np.uint8(RAW_UNLIKE) * (left | right)
-        if beyond is not None:
-            self.codes[beyond.any(axis=1) & (self.codes == 0)] = RAW_TOO_LITTLE
 
     @classmethod
-    def of(
-        cls, ranges: RowRanges | None, pairs: VectorPairs | None, lacked: LackedCells | None = None
-    ) -> Self | None:
-        """None where no pair is any of that, and where nothing is known of rows."""
-        if pairs is None or (ranges is None and lacked is None):
+    def of(cls, ranges: RowRanges | None, pairs: VectorPairs | None) -> Self | None:
+        """None where no row is, and where nothing is known of rows."""
+        if pairs is None or ranges is None:
             return None
         left, right = (pairs.left, pairs.right) if pairs.rows is None else pairs.rows
-        flags = np.empty(0, dtype=np.bool_) if ranges is None else ranges.unlike(left, right)
-        # Of subjects each sample may lack others.
-        beyond = None if lacked is None or pairs.counts is not None else lacked.beyond(left, right)
-        if beyond is None or not beyond.any():
-            return cls(flags, pairs) if flags.size else None
-        return cls(flags if flags.size else np.zeros(len(left) + len(right), dtype=np.bool_), pairs, beyond)
+        flags = ranges.unlike(left, right)
+        return cls(flags, pairs) if flags.size else None
 
     @property
     def places(self) -> list[int]:
@@ -199,14 +187,9 @@ class UnlikePairs:
         places: list[int] = np.flatnonzero(self.codes).tolist()
         return places
 
-    def told(self, pair: int, columns: Sequence[str]) -> dict[str, Any]:
-        """What an answer says of such a pair; ``columns`` : the model's."""
-        if self.codes[pair] == RAW_UNLIKE or self._beyond is None:
-            return {"reason": UNLIKE, "unlike": self.names(pair)}
-        return {
-            "reason": TOO_LITTLE,
-            "missing": [columns[place] for place in np.flatnonzero(self._beyond[pair]).tolist()],
-        }
+    def told(self, pair: int) -> dict[str, Any]:
+        """What an answer says of such a pair."""
+        return {"reason": UNLIKE, "unlike": self.names(pair)}
 
     def names(self, pair: int) -> list[str]:
         """The rows of a pair that are: ``left``, ``right``, of subjects ``left[2]``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -12,16 +13,24 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.inputs import LackedCells, RowRanges
-from pairmark.models.calibration.operating_point import InsufficientCalibrationData, without_guarantee
-from pairmark.models.core.arrays import Float32
+from pairmark.models.calibration.inputs import RowRanges
+from pairmark.models.calibration.operating_point import (
+    InsufficientCalibrationData,
+    OperatingPoint,
+    without_guarantee,
+)
+from pairmark.models.core.arrays import Bool, Float32
 from pairmark.schemas.models import Imported
 from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.promises import population_of, ways_from
 from pairmark.service.errors import InvalidInput, UnsupportedRate
 from pairmark.service.store.calibrations import SubjectClass
 
-MOST_POINTS = 4_096
+MOST_POINTS, MOST_CALIBRATIONS = 4_096, 4
+"""Points that are kept; and calibrations without some columns, for further rates."""
+Thresholds = tuple[Any, Any]
+"""The threshold, and with `fnr` the lower one: of a pattern, numbers; of pairs, (n,) float32. NaN: nothing matches."""
+UNSUPPORTED = np.float32(np.nan), np.float32(np.nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +46,25 @@ class ServedPoint:
     """At or below it a pair is different, and between the two to be reviewed; None where no `fnr` was asked for."""
     inputs: RowRanges | None = None
     """What rows must be like for a match; None where that was not kept."""
-    lacked: LackedCells | None = None
-    """Which cells a match may lack; None where none can be missing."""
+    request: PointRequest | None = None
+    """What it was asked for by."""
     warnings: tuple[dict[str, str], ...] = ()
 
     def decided(
-        self, scores: Float32, refused: NDArray[np.uint8] | None = None, *, raw: bool = False
+        self,
+        scores: Float32,
+        refused: NDArray[np.uint8] | None = None,
+        thresholds: Thresholds | None = None,
+        *,
+        raw: bool = False,
     ) -> NDArray[np.uint8]:
         """0: different, 1: match, 2: review. Pairs that are ``refused``, by its codes, never match; ``raw`` : they have
-        these codes."""
-        codes = (scores > self.threshold).view(np.uint8)
+        these codes. ``thresholds`` : each pair's own."""
+        own: Thresholds = (self.threshold, self.lower)
+        upper, lower = thresholds or own
+        codes: NDArray[np.uint8] = (scores > upper).view(np.uint8)
         if self.lower is not None:
-            codes[(scores > self.lower) & (codes == 0)] = 2
+            codes[(scores > lower) & (codes == 0)] = 2
         if refused is not None:
             codes[refused > 0] = refused[refused > 0] if raw else 0 if self.lower is None else 2
         return codes
@@ -104,6 +120,8 @@ class PointRequest(NamedTuple):
     simultaneous: bool = False
     allow_asymptotic: bool = False
     """Whether ``auto`` may answer by bootstrap."""
+    complete_only: bool = False
+    """Whether pairs that lack a column are refused."""
 
 
 class OperatingPoints:
@@ -113,6 +131,10 @@ class OperatingPoints:
         self.fetch = lru_cache(maxsize=32)(load)
         """The calibration of an id (blocking)."""
         self._points: BoundedCache[PointRequest, ServedPoint] = BoundedCache(MOST_POINTS)
+        self._thresholds: BoundedCache[tuple[PointRequest, bytes], Thresholds] = BoundedCache(MOST_POINTS)
+        self._patterns: BoundedCache[tuple[str, bytes], tuple[Calibration, Calibration | None]] = (
+            BoundedCache(MOST_CALIBRATIONS)
+        )
 
     def at_hand(self, request: PointRequest) -> ServedPoint | None:
         """The point, when it was computed before."""
@@ -129,15 +151,7 @@ class OperatingPoints:
         calibration = entry.calibration
         class_facts = {} if entry.subjects is None else entry.subjects.facts
         try:
-            point = calibration.operating_point(
-                fpr,
-                request.confidence,
-                request.method,
-                allow_asymptotic=request.allow_asymptotic,
-                simultaneous=request.simultaneous,
-                candidate=entry.number if request.simultaneous and request.method != "bootstrap" else None,
-                fnr=request.fnr,
-            )
+            point = _asked(calibration, request, entry.number)
         except InsufficientCalibrationData as error:
             smallest, needed = (
                 error.smallest_fpr.get("finite-sample"),
@@ -162,6 +176,10 @@ class OperatingPoints:
             "calibration_id": calibration_id,
             **class_facts,
         }
+        for one in public["assumes"] if request.complete_only else ():
+            if one["assumption"] == "missing-at-random":
+                # No pair that lacks a cell is decided.
+                one["status"] = "checked"
         public["number"] = number
         public["imported"] = entry.imported
         if entry.classes is not None and point.guarantee != "none":
@@ -179,10 +197,49 @@ class OperatingPoints:
             rate=f"{fpr:g}",
             lower=None if point.fnr_threshold is None else np.float32(point.fnr_threshold),
             inputs=calibration.inputs,
-            lacked=calibration.lacked,
+            request=request,
         )
         self._points.put(request, served_point)
         return served_point
+
+    def known_thresholds(self, request: PointRequest, pattern: bytes) -> Thresholds | None:
+        """Those of pairs that lack a pattern of columns, when they were worked out before."""
+        return self._thresholds.get((request, pattern))
+
+    def thresholds(self, request: PointRequest, pattern: bytes, columns: Bool, estimator: Any) -> Thresholds:
+        """Those of pairs that lack ``columns`` (blocking: scores the calibration's records without these); the stricter
+        ones of all calibration pairs and of those that lack just these of themselves. `UNSUPPORTED` where the
+        calibration's people do not suffice, or their records were not kept."""
+        entry = self.fetch(request.calibration_id)
+        calibration, key = entry.calibration, (request.calibration_id, pattern)
+        found: Thresholds = UNSUPPORTED
+        if calibration.supports(columns, request.fpr, request.confidence):
+            made = self._patterns.get(key)
+            with suppress(ValueError):
+                made = made or calibration.without_columns(columns, estimator.score_pairs)
+                points = [_asked(made[0], request, entry.number)]
+                if made[1] is not None and made[1].answers(request.fpr, request.confidence):
+                    with suppress(ValueError):
+                        points.append(_asked(made[1], request, entry.number))
+                found = (
+                    max(np.float32(point.threshold) for point in points),
+                    min(np.float32(point.fnr_threshold or 0) for point in points),
+                )
+                self._patterns.put(key, made)
+        self._thresholds.put((request, pattern), found)
+        return found
+
+
+def _asked(calibration: Calibration, request: PointRequest, number: int | None) -> OperatingPoint:
+    return calibration.operating_point(
+        request.fpr,
+        request.confidence,
+        request.method,
+        allow_asymptotic=request.allow_asymptotic,
+        simultaneous=request.simultaneous,
+        candidate=number if request.simultaneous and request.method != "bootstrap" else None,
+        fnr=request.fnr,
+    )
 
 
 def plain(value: Any) -> Any:

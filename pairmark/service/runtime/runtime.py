@@ -29,8 +29,10 @@ from pairmark.service.errors import (
 )
 from pairmark.service.names import EVERY_NAME, PRODUCTION, VisibleNames, split_ref
 from pairmark.service.places import Places, RequestWork
+from pairmark.service.runtime.bodies import VectorPairs
 from pairmark.service.runtime.catalogue import Catalogue, CatalogueView, VersionEntry
 from pairmark.service.runtime.inputs import InputChecks
+from pairmark.service.runtime.patterns import ComparedPairs, Patterns
 from pairmark.service.runtime.points import (
     LoadedCalibration,
     OperatingPoints,
@@ -54,6 +56,7 @@ class Runtime:
         self.catalogue = Catalogue(database, settings.catalogue_ttl_s)
         self.versions = LoadedVersions(self._load, settings.max_loaded_models)
         self.points = OperatingPoints(self._load_calibration)
+        self.patterns = Patterns(self.points)
         self.inputs = InputChecks(self.store.calibrations.mark_moved)
         self.warm = False
         self._last_view: CatalogueView | None = None
@@ -113,13 +116,27 @@ class Runtime:
         elif method == "auto":
             owner = (await self._calibration(calibration)).owner
             allowed = self._allows_asymptotic("" if owner is None else owner[0])
-        request = PointRequest(calibration, fpr, confidence, method, fnr, simultaneous, allowed)
+        complete_only = version is not None and self._refuses_missing(version.entry.name)
+        request = PointRequest(
+            calibration, fpr, confidence, method, fnr, simultaneous, allowed, complete_only
+        )
         point = self.points.at_hand(request)
         if point is None:
             point = await asyncio.to_thread(self.points.compute, request)
         # A calibration of subjects is of the same people's rows.
         warning = self.moved(calibration) or self.moved(None if version is None else version.calibration_id)
         return point if warning is None else point.moved(warning)
+
+    async def compared(
+        self, version: LoadedVersion | None, point: ServedPoint, pairs: VectorPairs | None, client: str
+    ) -> ComparedPairs | None:
+        """The thresholds of pairs of records that lack columns; None where none does."""
+        lacked = None if pairs is None or version is None else pairs.lacked()
+        if lacked is None or version is None:
+            return None
+        patterns, of = self.patterns, (point, lacked, version.estimator, client)
+        known = patterns.of(*of, may_work=False)
+        return known or await self.batch_place.run(lambda: patterns.of(*of))
 
     def moved(self, calibration: str | None) -> dict[str, str] | None:
         """The warning that inputs are no longer like those of a calibration; None where they are."""
@@ -211,6 +228,11 @@ class Runtime:
         model = self.catalogue.view.models.get(name)
         policy = None if model is None else model.allow_asymptotic
         return self.settings.allow_asymptotic if policy is None else policy
+
+    def _refuses_missing(self, name: str) -> bool:
+        """Whether a model's policy refuses pairs that lack a column."""
+        model = self.catalogue.view.models.get(name)
+        return model is not None and model.missing == "refuse"
 
     async def check_calibration(self, calibration: str | None, names: VisibleNames) -> None:
         """`UnknownCalibration`, as for one that is not there, where it is of no model (or scores) of these names."""

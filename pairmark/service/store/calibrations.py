@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sqlalchemy.exc import IntegrityError
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.inputs import CheckedRows, LackedCells
+from pairmark.models.calibration.inputs import CalibrationRecords, CheckedRows
 from pairmark.models.core.arrays import Float32, Int64
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.base import SCORE_BLOCK
@@ -133,7 +133,7 @@ class Calibrations:
             blocks=pairs.blocks,
             population=pairs.population,
         ).with_inputs(CheckedRows.of(X, pairs))
-        calibration = calibration.with_cells(LackedCells.of(X, pairs))
+        calibration = calibration.with_records(CalibrationRecords.of(X, pairs))
         return self.register(
             calibration,
             name=f"{data.name}:{data.version}",

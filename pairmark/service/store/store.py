@@ -181,6 +181,7 @@ class ModelStore:
             )
             model.allow_asymptotic = after.allow_asymptotic
             model.rates = after.rates
+            model.missing = after.missing
             model.reviews = None if after.reviews is None else after.reviews.model_dump()
             if after.reviews is None:
                 repository.delete_decisions(session, model.id)

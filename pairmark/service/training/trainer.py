@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.inputs import CheckedRows, LackedCells
+from pairmark.models.calibration.inputs import CalibrationRecords, CheckedRows
 from pairmark.models.core.arrays import Int64
 from pairmark.models.core.inputs import checked_pairs
 from pairmark.models.core.progress import listening
@@ -745,7 +745,7 @@ def calibrate(job: ScoredJob) -> CalibratedJob:
             blocks=pairs.blocks,
             population=pairs.population,
         ).with_inputs(CheckedRows.of(job.X, pairs, training=job.parts.learned, test=job.parts.test))
-        calibration = calibration.with_cells(LackedCells.of(job.X, pairs))
+        calibration = calibration.with_records(CalibrationRecords.of(job.X, pairs))
     return CalibratedJob(**vars(job), calibration=calibration)
 
 

@@ -6,7 +6,7 @@ from scipy.sparse import csr_array
 
 from pairmark import Plda
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.inputs import CheckedRows, DriftTest, LackedCells, RowRanges
+from pairmark.models.calibration.inputs import CheckedRows, DriftTest, RowRanges
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.pairs.splits import HeldOutPairs
 
@@ -156,29 +156,3 @@ def test_a_stream_that_moved_is_told_and_people_who_return_are_not() -> None:
     unknown = DriftTest(few)
     unknown.observe(np.full((100, 4), 9, dtype=np.float32))
     assert (unknown.n, unknown.moved) == (0, None)
-
-
-def test_cells_that_no_calibration_pair_lacked_may_not_be_missing() -> None:
-    """A pair may lack what calibration pairs lacked, and not more columns than one of them did."""
-    cells = np.array([["a", "x", 1.0], [None, "y", 2.0], ["b", None, 3.0], ["c", "z", 4.0]], dtype=object)
-    left, right = np.array([0, 0, 3]), np.array([1, 3, 2])
-    pairs = HeldOutPairs(
-        left=left, right=right, same=np.array([False, True, False]),
-        units=np.stack([left, right], axis=1), protocol="closed-set",
-    )  # fmt: skip
-    lacked = LackedCells.of(cells, pairs)
-    assert lacked == LackedCells(columns=[0, 1], most=1)
-    full = np.array([["q", "q", 1.0]], dtype=object)
-    asked = np.array([["q", "q", 1.0], [None, "q", 1.0], [None, None, 1.0], ["q", "q", None]], dtype=object)
-    assert lacked.beyond(asked, full).any(axis=1).tolist() == [False, False, True, True]
-    assert lacked.beyond(full, asked)[3].tolist() == [False, False, True]
-    X, y = people(60)
-    i, j = np.triu_indices(len(X), 1)
-    made = Calibration.fit(
-        Plda().fit(*people(100, seed=3)).pair_score(X[i], X[j]), y[i] == y[j], (y[i], y[j])
-    )
-    for kept, status in ((LackedCells(columns=[], most=0), "checked"), (lacked, "unchecked")):
-        state = made.with_cells(kept).to_state()
-        point = Calibration.from_state(*state).operating_point(0.1)
-        assert point.assumes[-1] == {"assumption": "missing-at-random", "status": status}
-    assert LackedCells.of(X, pairs) is None

@@ -123,19 +123,25 @@ def tokenise(chars, starts, squeezed, squeezed_starts, token_starts, hashes, mas
 
 
 @kernel
-def weigh(hashes, row_tokens, n_rows, table, table_starts, weights, unseen, out):
-    """Weight of each token: of its place in its field's sorted part of ``table``, else what is ``unseen`` there."""
-    for field in range(unseen.shape[0]):
-        first, last = table_starts[field], table_starts[field + 1]
+def _weight(code, field, rarity):
+    """Weight of a token: of its place in its field's sorted part of the table, else what is unseen there."""
+    low, high = rarity.starts[field], rarity.starts[field + 1]
+    last = high
+    while low < high:
+        middle = (low + high) >> 1
+        if rarity.hashes[middle] < code:
+            low = middle + 1
+        else:
+            high = middle
+    return rarity.weights[low] if low < last and rarity.hashes[low] == code else rarity.unseen[field]
+
+
+@kernel
+def weigh(hashes, row_tokens, n_rows, rarity, out):
+    """Weight of each token in its field; ``rarity`` is a `Rarity`."""
+    for field in range(rarity.unseen.shape[0]):
         for i in range(row_tokens[field * n_rows], row_tokens[(field + 1) * n_rows]):
-            code, low, high = hashes[i], first, last
-            while low < high:
-                middle = (low + high) >> 1
-                if table[middle] < code:
-                    low = middle + 1
-                else:
-                    high = middle
-            out[i] = weights[low] if low < last and table[low] == code else unseen[field]
+            out[i] = _weight(hashes[i], field, rarity)
 
 
 @kernel
@@ -316,15 +322,41 @@ def _soft(a, p, b, q, unit, sums, shares, peq, row, out):
 
 
 @kernel
-def compare(a, b, n_a, n_b, left, right, modes, units, places, crossed, out):
+def _join(side, n, row, lacked, rarity, out):
+    """The tokens of a row's fields that are not ``lacked``, as all cells joined would have them if these were all."""
+    n_tokens, end, joined = 0, 0, lacked.shape[0]
+    out.token_starts[0] = 0
+    for field in range(joined):
+        cell = field * n + row
+        if lacked[field]:
+            continue
+        for i in range(side.row_tokens[cell], side.row_tokens[cell + 1]):
+            if n_tokens == MAX_TOKENS:
+                break
+            for at in range(side.token_starts[i], side.token_starts[i + 1]):
+                out.squeezed[end] = side.squeezed[at]
+                end += 1
+            out.hashes[n_tokens], out.masks[n_tokens] = side.hashes[i], side.masks[i]
+            out.flags[n_tokens] = side.flags[i]
+            out.weights[n_tokens] = _weight(side.hashes[i], joined, rarity)
+            n_tokens += 1
+            out.token_starts[n_tokens] = end
+    out.row_tokens[0], out.row_tokens[1] = 0, n_tokens
+    out.squeezed_starts[0], out.squeezed_starts[1] = 0, end
+
+
+@kernel
+def compare(a, b, n_a, n_b, left, right, modes, rarity, places, crossed, lacked, spare, out):
     """Features of pairs of rows, field by field; NaN where either cell is missing.
 
     Parameters
     ----------
     a, b : `Cells` of the two sides, field after field, ``n_a`` and ``n_b`` rows each.
     left, right : (n,) int64 rows.
-    modes : (F,) `WHOLE`, `BOTH` or `TOKENS`: what of a field is compared.
-    units : (F,) weight of a token of a single record, by which masses are divided.
+    modes : (F,) `WHOLE`, `BOTH` or `TOKENS`: what of a field is compared; `TOKENS` is of all fields joined.
+    rarity : `Rarity`; masses are divided by the weight of a token of a single record.
+    lacked : (n, fields) which fields a pair lacks on one side only, or (0, fields): what is joined leaves them out.
+    spare : two `Cells` to join such rows in.
     places : (F,) int64, the first column of each field's `N_PLAIN`, `N_SOFT` or both in ``out``, float32.
     crossed : two fields that are compared with each other, and the first of their `N_CROSSED` columns; -1: none.
     """
@@ -341,8 +373,13 @@ def compare(a, b, n_a, n_b, left, right, modes, units, places, crossed, out):
             if s.shape[0] == 0 or t.shape[0] == 0:
                 own[:] = np.nan
                 continue
+            if mode == TOKENS and lacked.shape[0] > 0 and lacked[k].any():
+                _join(a, n_a, left[k], lacked[k], rarity, spare[0])
+                _join(b, n_b, right[k], lacked[k], rarity, spare[1])
+                _soft(spare[0], 0, spare[1], 0, rarity.unseen[field], sums, shares, peq, row, own)
+                continue
             if mode != WHOLE:
-                _soft(a, p, b, q, units[field], sums, shares, peq, row, own[width - N_SOFT :])
+                _soft(a, p, b, q, rarity.unseen[field], sums, shares, peq, row, own[width - N_SOFT :])
             if mode == TOKENS:
                 continue
             if same_text(s, t):
@@ -355,6 +392,10 @@ def compare(a, b, n_a, n_b, left, right, modes, units, places, crossed, out):
     # Low and high, over both ways to cross the two fields, of the low and the high share of mass.
     ways = np.empty((2, N_SOFT), dtype=np.float32)
     for k in range(left.shape[0]):
+        if lacked.shape[0] > 0 and (lacked[k, first] or lacked[k, second]):
+            # Either way would read a field that the other side lacks.
+            out[k, place : place + N_CROSSED] = np.nan
+            continue
         p, q = left[k], right[k]
         _soft(a, first * n_a + p, b, second * n_b + q, 1.0, sums, shares, peq, row, ways[0])
         _soft(a, second * n_a + p, b, first * n_b + q, 1.0, sums, shares, peq, row, ways[1])

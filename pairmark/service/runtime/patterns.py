@@ -1,0 +1,134 @@
+"""Pairs of records that lack columns: which threshold decides each of them.
+
+A pair lacks the columns that are missing on either side: its pattern. Both sides are scored without them, and the
+threshold is that of calibration pairs scored without them. Patterns that calibration pairs have are worked out whenever
+they are first asked for; of others each client gets `NEW_A_MINUTE`, and a calibration `MOST_PATTERNS` in all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.core.arrays import Bool, Float32
+from pairmark.service.caches import BoundedCache
+from pairmark.service.decision_codes import RAW_TOO_LITTLE
+from pairmark.service.runtime.points import UNSUPPORTED, OperatingPoints, ServedPoint, Thresholds
+
+MOST_PATTERNS, NEW_A_MINUTE, MOST_CLIENTS = 256, 8, 4_096
+MORE_COLUMNS = "these columns would help."
+COMPLETE_ONLY = "the model's policy (missing) refuses records that lack a column."
+NOT_KEPT = (
+    "the calibration has no records to compare without them, as those of subjects of several samples and of earlier "
+    "versions have none; calibrate the version again, or send complete records."
+)
+LATER = f"a client may ask for {NEW_A_MINUTE} new choices of columns a minute; ask again in a minute."
+TOO_LITTLE: Final = "too-little-to-compare"
+"""The reason where nothing can be said of the columns that both sides have."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ComparedPairs:
+    """Pairs of which some lack columns.
+
+    Attributes
+    ----------
+    lacked : (n_pairs, d) columns missing on either side.
+    thresholds : each pair's own. codes : (n_pairs,) 0, or the code of a pair with too little to compare.
+    why : what to do about these, in words.
+    """
+
+    lacked: Bool
+    thresholds: tuple[Float32, Float32]
+    why: str
+    codes: NDArray[np.uint8] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "codes", np.uint8(RAW_TOO_LITTLE) * np.isnan(self.thresholds[0]))
+
+    @property
+    def places(self) -> list[int]:
+        """The numbers of pairs that lack columns."""
+        places: list[int] = np.flatnonzero(self.lacked.any(axis=1)).tolist()
+        return places
+
+    def told(self, pair: int, columns: Sequence[str], *, with_scores: bool) -> dict[str, Any]:
+        """What an answer says of such a pair; ``columns`` : the model's."""
+        lacked = self.lacked[pair].tolist()
+        if self.codes[pair]:
+            missing = [name for name, lacks in zip(columns, lacked, strict=True) if lacks]
+            return {"reason": TOO_LITTLE, "missing": missing}
+        if not with_scores:
+            return {}
+        compared = [name for name, lacks in zip(columns, lacked, strict=True) if not lacks]
+        return {"threshold": float(self.thresholds[0][pair]), "compared": compared}
+
+    def warnings(self, columns: Sequence[str]) -> tuple[dict[str, str], ...]:
+        """What limits the answer."""
+        refused = self.codes > 0
+        if not refused.any():
+            return ()
+        names = [columns[at] for at in np.flatnonzero(self.lacked[refused].any(axis=0)).tolist()]
+        said = f"{int(refused.sum())} pairs have too little to compare, for want of {', '.join(names)}: {self.why}"
+        return ({"code": TOO_LITTLE, "detail": said},)
+
+
+class Patterns:
+    """Finds thresholds by pattern, within bounds."""
+
+    def __init__(self, points: OperatingPoints) -> None:
+        self._points = points
+        self._known: BoundedCache[str, dict[bytes, None]] = BoundedCache(MOST_PATTERNS)
+        self._asked: BoundedCache[str, deque[float]] = BoundedCache(MOST_CLIENTS)
+
+    def of(
+        self, point: ServedPoint, lacked: Bool, estimator: Any, client: str, *, may_work: bool = True
+    ) -> ComparedPairs | None:
+        """The thresholds of pairs (blocking, unless ``may_work`` is false: then None where some are not there yet)."""
+        request = point.request
+        assert request is not None
+        found: dict[bytes, Thresholds] = {}
+        why = COMPLETE_ONLY if request.complete_only else MORE_COLUMNS
+        patterns = [row.tobytes() for row in np.packbits(lacked, axis=1)]
+        for at, pattern in enumerate(patterns):
+            if pattern in found:
+                continue
+            columns = lacked[at]
+            if not columns.any():
+                found[pattern] = point.threshold, point.lower or np.float32(0)
+                continue
+            thresholds = (
+                UNSUPPORTED if request.complete_only else self._points.known_thresholds(request, pattern)
+            )
+            if thresholds is None and not may_work:
+                return None
+            if thresholds is None:
+                refusal = self._refused(request.calibration_id, pattern, columns, client)
+                why = refusal or why
+                work = request, pattern, columns, estimator
+                thresholds = UNSUPPORTED if refusal else self._points.thresholds(*work)
+            found[pattern] = thresholds
+        upper, lower = (
+            np.array([found[pattern][side] for pattern in patterns], dtype=np.float32) for side in (0, 1)
+        )
+        return ComparedPairs(lacked, (upper, lower), why)
+
+    def _refused(self, calibration: str, pattern: bytes, columns: Bool, client: str) -> str | None:
+        """Why a pattern is not worked out now; None: it may be."""
+        known = self._known.get_or_make(calibration, dict)
+        records = self._points.fetch(calibration).calibration.records
+        if records is None:
+            return NOT_KEPT
+        if pattern not in known and not (records.lacked == columns).all(axis=1).any():
+            asked, now = self._asked.get_or_make(client, lambda: deque(maxlen=NEW_A_MINUTE)), time.monotonic()
+            if len(known) >= MOST_PATTERNS or (len(asked) == NEW_A_MINUTE and now - asked[0] < 60):
+                return LATER
+            asked.append(now)
+        known[pattern] = None
+        return None

@@ -1,0 +1,118 @@
+"""Thresholds for the columns that are there."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.inputs import MOST_PAIRS, CalibrationRecords, cells_missing
+from pairmark.models.pairs.splits import HeldOutPairs, held_out_pairs
+
+COLUMNS = 5
+
+
+def people(m: int, seed: int, rows: int = 2) -> tuple[Any, np.ndarray]:
+    random = np.random.default_rng(seed)
+    values = np.repeat(random.normal(size=(m, COLUMNS)), rows, axis=0)
+    cells = (values + 0.1 * random.normal(size=values.shape)).astype(object)
+    return cells, np.repeat(np.arange(m), rows)
+
+
+def score(cells: Any, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """What cells differ by speaks against a pair; a missing one says nothing."""
+    values = np.where(cells_missing(cells), np.nan, cells).astype(np.float64)
+    apart = np.abs(values[left] - values[right])
+    return np.nansum(0.5 - apart, axis=1).astype(np.float32)
+
+
+def calibrated(m: int, seed: int, n_pairs: int = 5_000, missing: float = 0.0) -> Calibration:
+    cells, who = people(m, seed)
+    cells[np.random.default_rng(seed).random(cells.shape) < missing] = None
+    pairs = held_out_pairs(who, protocol="open-set", n_pairs=n_pairs, random_state=seed)
+    return Calibration.fit(
+        score(cells, pairs.left, pairs.right), pairs.same, pairs.units, protocol="open-set", listing="drawn"
+    ).with_records(CalibrationRecords.of(cells, pairs))
+
+
+def lacking(*places: int) -> np.ndarray:
+    columns = np.zeros(COLUMNS, dtype=np.bool_)
+    columns[list(places)] = True
+    return columns
+
+
+def test_each_choice_of_columns_keeps_the_rate() -> None:
+    """Where one threshold lets strangers of whom little is known match, that of the columns there does not."""
+    cells, _ = people(4_000, 99, rows=1)
+    left = np.arange(len(cells))
+    n, rate = 40, 0.05
+    for places in ((0,), (1, 2), (0, 1, 2, 3)):
+        columns = lacking(*places)
+        asked = cells.copy()
+        asked[:, columns] = None
+        strangers = score(asked, left, np.roll(left, 1))
+        one, own = [], []
+        for seed in range(n):
+            calibration = calibrated(150, seed)
+            assert calibration.supports(columns, rate, 0.95)
+            whole, _ = calibration.without_columns(columns, score)
+            one.append((strangers > calibration.operating_point(rate).threshold).mean() > rate)
+            own.append((strangers > whole.operating_point(rate).threshold).mean() > rate)
+        assert sum(own) <= 6, "at most one in twenty, and chance"
+        assert len(places) < 4 or sum(one) > n / 2
+
+
+def test_pairs_that_lack_just_these_columns_have_a_say() -> None:
+    calibration = calibrated(400, 1, n_pairs=20_000, missing=0.05)
+    whole, natural = calibration.without_columns(lacking(0), score)
+    assert natural is not None
+    assert natural.summary()["n_negative_pairs"] < whole.summary()["n_negative_pairs"]
+    _, nobody = calibration.without_columns(lacking(0, 1, 2, 3), score)
+    assert nobody is None
+
+
+def test_what_says_nothing_is_not_decided() -> None:
+    calibration = calibrated(150, 1)
+    with pytest.raises(ValueError, match="equal"):
+        calibration.without_columns(lacking(*range(COLUMNS)), score)
+    cells, who = people(150, 1)
+    cells[:-10, 1] = None
+    pairs = held_out_pairs(who, protocol="open-set", n_pairs=5_000, random_state=0)
+    scarce = Calibration.fit(
+        score(cells, pairs.left, pairs.right), pairs.same, pairs.units, protocol="open-set", listing="drawn"
+    ).with_records(CalibrationRecords.of(cells, pairs))
+    assert not scarce.supports(lacking(0), 0.05, 0.95), "hardly anybody has column 1"
+    assert scarce.supports(lacking(0, 1), 0.05, 0.95)
+
+
+def test_some_pairs_of_all_people_are_kept_and_count_as_fully() -> None:
+    calibration = calibrated(600, 3, n_pairs=120_000)
+    records = calibration.records
+    assert records is not None
+    assert len(records.same) < 2 * MOST_PAIRS
+    assert np.unique(records.units).size == 600
+    whole, _ = calibration.without_columns(lacking(0), score)
+    assert whole.smallest_fpr()["finite-sample"] == calibration.smallest_fpr()["finite-sample"]
+
+
+def test_records_come_back_as_they_were_and_damaged_ones_are_refused() -> None:
+    cells = np.array([["a", 1.0], [None, 2.0], ["c", None], ["d", 4.0]], dtype=object)
+    cells[0, 1] = (52.1, 4.3)
+    left, right = np.array([0, 0, 3, 1]), np.array([1, 3, 2, 2])
+    units = np.stack([left, right], axis=1)
+    same = np.array([False, True, False, False])
+    pairs = HeldOutPairs(left=left, right=right, same=same, units=units, protocol="closed-set")
+    made = Calibration.fit([0.1, 0.9, 0.3, 0.2], same, units, protocol="closed-set", listing="drawn")
+    arrays, facts = made.with_records(CalibrationRecords.of(cells, pairs)).to_state()
+    back = Calibration.from_state(arrays, facts).records
+    assert back is not None
+    assert back.cells.tolist() == cells.tolist()
+    assert back.lacked.tolist() == [[True, False], [False, False], [False, True], [True, True]]
+    for name, wrong in (
+        ("records_left", left + 9),
+        ("records_cells", np.frombuffer(b'[["a"], ["b", 1]]', dtype=np.uint8)),
+        ("records_same", same[:2]),
+    ):
+        with pytest.raises(ValueError, match="records_"):
+            Calibration.from_state({**arrays, name: wrong}, facts)
+    assert CalibrationRecords.of(np.ones((4, 2), dtype=np.float32), pairs) is None
