@@ -31,6 +31,6 @@ WORKDIR /var/lib/pairmark
 RUN pairmark warmup
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
-  CMD ["python", "-m", "pairmark.service.healthcheck"]
+  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/readyz', timeout=4)"]
 ENTRYPOINT ["pairmark"]
 CMD ["serve"]

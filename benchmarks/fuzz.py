@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 
 from benchmarks.common import Claim, Preset, Result
-from pairmark.service.cli.keys import opened_keys
+from pairmark.service.cli.operating import opened_keys
 
 SCOPES = (None, "score", "decide", "gallery", "train", "import", "admin")
 WORDS: tuple[Any, ...] = (

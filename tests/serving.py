@@ -29,7 +29,7 @@ from sklearn.datasets import load_digits
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.app import create_app
 from pairmark.service.attempt import attempt_error, runner_of
-from pairmark.service.audit.actor import Actor, acting
+from pairmark.service.audit import Actor, acting
 from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.cli import main
 from pairmark.service.datasets import Datasets

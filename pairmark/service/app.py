@@ -9,6 +9,8 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -27,7 +29,6 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pairmark.models.calibration.warmup import warm_calibration
-from pairmark.service import db_metrics
 from pairmark.service.api import docs, metrics, problems
 from pairmark.service.api.guard import Guard
 from pairmark.service.api.problems import MethodNotAllowed, ProblemAnswer, UnknownAddress
@@ -35,15 +36,16 @@ from pairmark.service.api.routers import ROUTERS, guarded_routes
 from pairmark.service.api.routing import PlainRoute
 from pairmark.service.api.services import Services, keep_galleries
 from pairmark.service.console import pages as console
-from pairmark.service.console.ask import Refused
-from pairmark.service.console.frame import refused
+from pairmark.service.console.frame import Refused, refused
+from pairmark.service.db import publish_connections
 from pairmark.service.errors import NotReady, PairmarkError
-from pairmark.service.logs import configure_logging
+from pairmark.service.processes import configure_logging
 from pairmark.service.settings import Settings
 from pairmark.version import VERSION
 
 log = logging.getLogger(__name__)
 
+TRUSTED = "pairmark.trusted"
 PUBLISH_S = 1.0
 DELIVER_S = 2.0
 KEEP_USE_TICKS = 30
@@ -112,12 +114,58 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
 
 def served_app() -> FastAPI:
     """What `pairmark serve` runs in each of its processes: the application, its logs as JSON lines."""
+    # The event loop waits so long for a thread that computes in Python: Python's own 5 ms are many scores.
+    sys.setswitchinterval(0.0005)
     settings = Settings()
     configure_logging(settings.log_level)
     _end_with_the_parent()
     app = create_app(settings)
     app.state.own_process = True
     return app
+
+
+@contextlib.contextmanager
+def embedded(app: Callable[..., Any]) -> Iterator[Any]:
+    """An httpx transport to the application, which answers on a socket in a folder of this user's until the block ends.
+
+    Its requests are marked as trusted, which nothing that arrives over the network can be: who can read the embedded
+    database needs no key to it.
+    """
+    import httpx
+    import uvicorn
+
+    failures: list[BaseException] = []
+
+    async def trusted(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app({**scope, TRUSTED: True}, receive, send)
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    with tempfile.TemporaryDirectory(prefix="pairmark-") as folder:
+        path = f"{folder}/socket"
+        config = uvicorn.Config(
+            trusted,
+            uds=path,
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            ws="none",
+            lifespan="on",
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, name="pairmark-embedded", daemon=True)
+        thread.start()
+        try:
+            while not server.started and thread.is_alive():
+                time.sleep(0.005)
+            if not server.started:
+                raise failures[0]
+            yield httpx.HTTPTransport(uds=path)
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 def _end_with_the_parent() -> None:
@@ -204,7 +252,7 @@ async def _publish(services: Services) -> None:
         await asyncio.sleep(PUBLISH_S)
         metrics.publish_inputs(services.runtime.inputs.watches())
         await services.recorder.flush()
-        db_metrics.publish(services.database)
+        publish_connections(services.database)
         if tick % KEEP_USE_TICKS == 0:
             await asyncio.to_thread(_keep_use, services)
 

@@ -14,14 +14,13 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from pairmark.service.audit.actor import Actor, acting
+from pairmark.service.audit import Actor, acting
 from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import Fenced, NotReady, PairmarkError, TrainingFailed
 from pairmark.service.jobs.queue import Claim, JobQueue
 from pairmark.service.jobs.worker import memory_limit, out_of_memory
-from pairmark.service.logs import configure_logging
-from pairmark.service.processes import die_with_parent
+from pairmark.service.processes import configure_logging, die_with_parent
 from pairmark.service.settings import Settings
 
 FENCED = 75

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from prometheus_client import Gauge, Histogram
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -30,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DatabaseError, DataError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from pairmark import migrations
 from pairmark.service.errors import DamagedRow, InvalidInput, NotReady, SchemaMismatch, StorageFailed
@@ -367,3 +368,34 @@ def _begin_sqlite(connection: Any) -> None:
     # A transaction that will write takes the lock at once: upgrading a read lock later can fail as busy.
     writes = connection.get_execution_options().get("pairmark_write", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+STATEMENT_SECONDS = Histogram(
+    "pairmark_database_statement_seconds",
+    "Time that one statement takes.",
+    buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+CONNECTIONS = Gauge("pairmark_database_connections", "Connections in use.", multiprocess_mode="livesum")
+
+
+def time_statements(database: Database) -> None:
+    """Time every statement from now on."""
+    event.listen(database.engine, "before_cursor_execute", _begin)
+    event.listen(database.engine, "after_cursor_execute", _end)
+
+
+def publish_connections(database: Database) -> None:
+    """Tell how many connections are in use just now."""
+    pool = database.engine.pool
+    if isinstance(pool, QueuePool):
+        CONNECTIONS.set(pool.checkedout())
+
+
+def _begin(connection: Any, _cursor: Any, _text: Any, _values: Any, _context: Any, _executemany: Any) -> None:
+    connection.info["pairmark_began"] = time.perf_counter()
+
+
+def _end(connection: Any, _cursor: Any, _text: Any, _values: Any, _context: Any, _executemany: Any) -> None:
+    began = connection.info.pop("pairmark_began", None)
+    if began is not None:
+        STATEMENT_SECONDS.observe(time.perf_counter() - began)

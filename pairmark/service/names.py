@@ -1,4 +1,5 @@
-"""Names that people give to datasets, models, galleries, aliases and calibrations, and which of them a key may see.
+"""Names that people give to datasets, models, galleries, aliases and calibrations, which of them a key may see; names
+of hosts.
 
 A tenant is a prefix of names: those of the tenant ``acme`` begin with ``acme/``. A model is named ``name``,
 ``name@alias`` or ``name:version``.
@@ -6,6 +7,7 @@ A tenant is a prefix of names: those of the tenant ``acme`` begin with ``acme/``
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -174,3 +176,18 @@ def _version_number(number: str) -> int:
     ):
         raise InvalidInput(f"model: expected a version number from 1 up, got {number[:20]!r}", field="model")
     return int(number)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address (or a Host header's name) is this machine itself."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def host_name(header: str) -> str:
+    """The name in a Host header, without port and brackets."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0].lower()

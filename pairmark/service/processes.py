@@ -1,20 +1,72 @@
-"""How Pairmark starts other Python processes, and ends them with their parent."""
+"""How Pairmark's processes log, start others, end with their parents, and reach a cluster."""
 
 from __future__ import annotations
 
 import ctypes
+import json
+import logging
 import os
 import signal
 import site
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
+from typing import Any
 
 from pydantic import SecretStr
 
 import pairmark
+from pairmark.service.audit import current_actor
+from pairmark.service.errors import NotReady
 from pairmark.service.settings import Settings
+
+_OF_EVERY_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message",
+    "asctime",
+    "taskName",
+    "color_message",
+}
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as JSON: time, level, logger, message, what `extra` added, and a traceback where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, Any] = {
+            "time": f"{whole}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line.update((key, value) for key, value in vars(record).items() if key not in _OF_EVERY_RECORD)
+        actor = current_actor()
+        if actor.trace_id is not None:
+            line.setdefault("trace_id", actor.trace_id)
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=True, default=str)
+
+
+def configure_logging(level: str) -> None:
+    """Send every log of this process to stderr as JSON lines; ``level`` is a name such as INFO."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = []
+        logger.propagate = True
+    # Our own middleware logs requests, with their ids.
+    logging.getLogger("uvicorn.access").disabled = True
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
+
 
 _PR_SET_PDEATHSIG = 1
 _LOOK_S = 1.0
@@ -89,3 +141,29 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+def connected(address: str, seconds: float) -> Any:
+    """A client of the cluster.
+
+    Raises
+    ------
+    NotReady
+        When its scheduler does not answer within so many seconds, or Dask is not installed.
+    """
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise NotReady(
+            "PAIRMARK_DASK_SCHEDULER is set but Dask is not installed: pip install 'pairmark[dask]', or unset it"
+        ) from error
+    try:
+        with warnings.catch_warnings():
+            # A cluster of slightly other versions works or fails on its own; the job's log is no place for its table.
+            warnings.simplefilter("ignore")
+            return Client(address, timeout=seconds)  # type: ignore[no-untyped-call]
+    except (OSError, TimeoutError, ValueError) as error:
+        raise NotReady(
+            f"the Dask scheduler {address!r} does not answer within {seconds:g} s; start it, or unset "
+            "PAIRMARK_DASK_SCHEDULER"
+        ) from error

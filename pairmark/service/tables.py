@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from enum import IntEnum
+from typing import Any, Final
 
 from sqlalchemy import (
     JSON,
@@ -299,7 +300,7 @@ class CalibrationLedger(Base):
 
 
 class ServiceSecret(Base):
-    """One row: the service's secret; see `pairmark.service.webhooks.repository.service_secret`."""
+    """One row: the service's secret; see `pairmark.service.webhooks.webhooks.service_secret`."""
 
     __tablename__ = "service_secret"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -433,6 +434,22 @@ class LinkRow(Base):
     summary: Mapped[dict[str, Any] | None] = mapped_column(Json)
     blob: Mapped[str | None] = mapped_column(String(64))
     created_at: Mapped[float]
+
+
+class DecisionCode(IntEnum):
+    """What was decided of a pair; the name in lower case is that of answers."""
+
+    DIFFERENT = 0
+    MATCH = 1
+    REVIEW = 2
+
+
+DECISIONS: Final = tuple(code.name.lower() for code in DecisionCode)
+"""Names of the codes, in their order."""
+RAW_UNLIKE: Final = 3
+"""Of a pair with a row unlike those of the calibration, in raw answers."""
+RAW_TOO_LITTLE: Final = 4
+"""Of a pair of records that nothing can be said of by the columns that both have."""
 
 
 class KeptDecision(Base):

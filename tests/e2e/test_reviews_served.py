@@ -81,7 +81,7 @@ def test_served_decisions_are_kept_judged_and_bounded(deployment: RunningServer)
             client.report_outcomes(model, [{"left": "a1", "right": "b1", "same": False}])["contradicted"] == 1
         )
         assert client.erase_refs(model, ["a1"])["decisions"] == 1
-    shown = deployment.cli("review", review["id"], "--show", "--json")
+    shown = deployment.cli("review", review["id"], "--json")
     assert json.loads(shown.stdout)["statement"] == now.statement
     page = http.get(f"/console/reviews/{review['id']}", headers={"Accept": "text/html"})
     assert page.status_code == 200

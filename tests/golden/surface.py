@@ -23,17 +23,18 @@ FOLDER = Path(__file__).parent / "surface"
 
 def learners() -> str:
     """Every kind with the JSON Schema of its parameters."""
-    from pairmark.service.app import create_app
+    from pairmark.service.app import create_app, embedded
     from pairmark.service.db import open_database
-    from pairmark.service.inprocess import InProcessTransport
     from pairmark.service.settings import Settings
 
     with tempfile.TemporaryDirectory() as home:
         settings = Settings(home=Path(home))
         with open_database(settings) as database:
             database.upgrade()
-        transport = InProcessTransport(create_app(settings, warm=False))
-        with httpx.Client(transport=transport, base_url="http://127.0.0.1") as client:
+        with (
+            embedded(create_app(settings, warm=False)) as transport,
+            httpx.Client(transport=transport, base_url="http://127.0.0.1") as client,
+        ):
             listed = client.get("/learners").json()["items"]
     return json.dumps(listed, indent=1) + "\n"
 

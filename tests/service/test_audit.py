@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from pairmark.service.audit.actor import Actor, acting
+from pairmark.service.audit import Actor, acting
 from pairmark.service.audit.log import AuditLog, record
 from pairmark.service.errors import Conflict, InvalidInput
 from pairmark.service.keys import Keys

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from pairmark.service.app import create_app
-from pairmark.service.inprocess import InProcessTransport
+from pairmark.service.app import create_app, embedded
 from tests.service.conftest import Deployment, people
 
 
@@ -23,9 +22,10 @@ def spoil(deployment: Deployment, *statements: str) -> None:
 def client(deployment: Deployment):
     """The service in this process, with a model and a gallery of two items."""
     deployment.train()
-    with httpx.Client(
-        transport=InProcessTransport(create_app(deployment.settings, warm=False)), base_url="http://here"
-    ) as client:
+    with (
+        embedded(create_app(deployment.settings, warm=False)) as transport,
+        httpx.Client(transport=transport, base_url="http://here") as client,
+    ):
         vectors = people(2, 1)[0].tolist()
         assert client.put("/galleries/staff", json={"model": "faces"}).is_success
         items = [{"id": name, "vector": one} for name, one in zip("ab", vectors, strict=True)]
@@ -37,9 +37,10 @@ def test_production_without_its_calibration_says_so(deployment, client):
     spoil(deployment, "DELETE FROM calibrations")
     pair = people(2, 1)[0].tolist()
     # A process that has not loaded it yet.
-    with httpx.Client(
-        transport=InProcessTransport(create_app(deployment.settings, warm=False)), base_url="http://here"
-    ) as other:
+    with (
+        embedded(create_app(deployment.settings, warm=False)) as transport,
+        httpx.Client(transport=transport, base_url="http://here") as other,
+    ):
         answer = other.post("/match?fpr=0.5", json={"model": "faces", "left": pair[0], "right": pair[1]})
     assert (answer.status_code, answer.json()["type"]) == (503, "/problems/damaged-row")
     assert "faces:1" in answer.json()["detail"]

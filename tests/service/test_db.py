@@ -10,11 +10,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import inspect, select, text
+from sqlalchemy import select, text
 
 from pairmark import migrations
 from pairmark.service.db import Database
@@ -52,28 +50,11 @@ def test_migrations_lead_to_the_tables_that_the_code_uses(database: Database) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_migrations_can_be_taken_back(new_database, kind: str) -> None:
-    database = Database(new_database(kind))
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
-    with database.engine.execution_options(pairmark_write=True).connect() as connection, connection.begin():
-        config.attributes["connection"] = connection
-        command.downgrade(config, "base")
-    assert set(inspect(database.engine).get_table_names()) <= {"alembic_version"}
-    database.upgrade()
-    read_something(database)
-    database.dispose()
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_jobs_of_older_houses_learn_the_names_of_their_unlabelled_rows(new_database, kind: str) -> None:
-    database = Database(new_database(kind))
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    database = Database(new_database(kind, migrated=False))
+    database.upgrade("0002")
     blank = {"params": "{}", "evaluation": "{}", "promote": None, "stage": "", "message": ""}
-    with database.engine.execution_options(pairmark_write=True).connect() as connection, connection.begin():
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0002")
+    with database.schema_change() as connection:
         connection.execute(
             text(
                 "INSERT INTO datasets (id, name, version, sha256, blob, rows, features, size_bytes, summary,"
@@ -90,7 +71,8 @@ def test_jobs_of_older_houses_learn_the_names_of_their_unlabelled_rows(new_datab
                 ),
                 {"id": job, "more": more, **blank},
             )
-        command.upgrade(config, "head")
+    database.upgrade()
+    with database.schema_change() as connection:
         named = connection.execute(text("SELECT id, unlabelled FROM jobs ORDER BY id")).all()
     assert [tuple(row) for row in named] == [("j1", "more:3"), ("j2", None), ("j3", None)]
     database.dispose()
@@ -196,13 +178,9 @@ def at_revision(url: str, revision: str) -> None:
     database.dispose()
 
 
-def downgraded(url: str, revision: str) -> None:
+def upgraded(url: str, revision: str) -> None:
     database = Database(url)
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
-    with database.engine.execution_options(pairmark_write=True).connect() as connection, connection.begin():
-        config.attributes["connection"] = connection
-        command.downgrade(config, revision)
+    database.upgrade(revision)
     database.dispose()
 
 
@@ -234,8 +212,8 @@ def test_a_database_newer_than_the_program_is_refused_in_words(new_database, tmp
 
 
 def test_an_older_postgresql_database_is_migrated_on_request_only(new_database, tmp_path) -> None:
-    url = new_database("postgresql")
-    downgraded(url, "0004")
+    url = new_database("postgresql", migrated=False)
+    upgraded(url, "0004")
     done = pairmark(url, tmp_path, "serve", "--port", "0")
     assert done.returncode == 1
     assert "run `pairmark db upgrade`" in done.stderr
@@ -247,12 +225,12 @@ def test_an_older_postgresql_database_is_migrated_on_request_only(new_database, 
 
 
 def test_an_older_embedded_database_is_copied_then_migrated_and_that_is_said(new_database, tmp_path) -> None:
-    url = new_database("sqlite")
+    url = new_database("sqlite", migrated=False)
+    upgraded(url, "0004")
     database = Database(url)
     with database.write() as session:
         session.add(DatasetName(name="kept", next_version=3))
     database.dispose()
-    downgraded(url, "0004")
     done = pairmark(url, tmp_path, "keys", "list")
     assert done.returncode == 0, done.stderr
     assert f"migrated from revision 0004 to {migrations.HEAD}" in done.stderr

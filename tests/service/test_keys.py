@@ -10,8 +10,16 @@ from sqlalchemy import select, text
 from pairmark.schemas.admin import Level
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, UnknownKey
-from pairmark.service.keys import ActiveKey, Grants, Keys, active_keys, match_key
-from pairmark.service.keys.keys import Sessions, active_sessions, session_hash
+from pairmark.service.keys import (
+    ActiveKey,
+    Grants,
+    Keys,
+    Sessions,
+    active_keys,
+    active_sessions,
+    match_key,
+    session_hash,
+)
 from pairmark.service.tables import Revision
 
 pytestmark = pytest.mark.each_database

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
@@ -13,8 +14,7 @@ import pytest
 
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.api.routers import guarded_routes
-from pairmark.service.app import create_app
-from pairmark.service.inprocess import TRUSTED, InProcessTransport
+from pairmark.service.app import TRUSTED, create_app, embedded
 from pairmark.service.keys import Grants, Keys
 from tests.service.conftest import Deployment, people
 
@@ -38,7 +38,7 @@ class FromOutside:
 class House:
     """A service with two tenants, and a client for each kind of key."""
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: Deployment, stack: ExitStack) -> None:
         self.deployment = deployment
         self.settings = deployment.settings
         keys = Keys(deployment.db)
@@ -57,7 +57,7 @@ class House:
                 learner="metric", dataset=name, model=name.replace("people", "faces"), params={}, promote=True
             )
         self.app = create_app(self.settings, warm=False)
-        self.transport = InProcessTransport(FromOutside(self.app))
+        self.transport = stack.enter_context(embedded(FromOutside(self.app)))
 
     def client(self, who: str) -> httpx.Client:
         headers = {"authorization": f"Bearer {self.keys[who].key}"}
@@ -70,9 +70,8 @@ class House:
 
 @pytest.fixture
 def house(deployment: Deployment) -> Iterator[House]:
-    made = House(deployment)
-    yield made
-    made.transport.close()
+    with ExitStack() as stack:
+        yield House(deployment, stack)
 
 
 def without_request(answer: httpx.Response, name: str) -> str:

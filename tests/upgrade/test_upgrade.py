@@ -19,7 +19,6 @@ from sqlalchemy import JSON, Integer, MetaData, create_engine, text
 
 from pairmark.service.app import create_app
 from pairmark.service.db import Database
-from pairmark.service.inprocess import InProcessTransport
 from pairmark.service.settings import Settings
 from tests.serving import serving
 
@@ -95,8 +94,10 @@ def upgraded(
     database.upgrade()
     database.dispose()
     settings = Settings(home=home, database_url=url, request_timeout_s=600)
-    transport = InProcessTransport(create_app(settings, warm=False))
-    with httpx.Client(transport=transport, base_url="http://upgraded", timeout=600) as http:
+    with (
+        embedded(create_app(settings, warm=False)) as transport,
+        httpx.Client(transport=transport, base_url="http://upgraded", timeout=600) as http,
+    ):
         yield Upgraded(http, **kept)
 
 

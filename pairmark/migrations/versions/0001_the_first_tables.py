@@ -8,8 +8,6 @@ from sqlalchemy.dialects import postgresql
 
 revision = "0001"
 down_revision = None
-branch_labels = None
-depends_on = None
 
 JSON = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
 SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -197,33 +195,3 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("model_id", "version", name=op.f("pk_model_versions")),
         sa.UniqueConstraint("job_id", name=op.f("uq_model_versions_job_id")),
     )
-
-
-def downgrade() -> None:
-    op.drop_table("model_versions")
-    with op.batch_alter_table("job_events", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_job_events_job_id"))
-
-    op.drop_table("job_events")
-    op.drop_table("job_attempts")
-    with op.batch_alter_table("calibrations", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_calibrations_model_id"))
-
-    op.drop_table("calibrations")
-    op.drop_table("aliases")
-    with op.batch_alter_table("alias_changes", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_alias_changes_model_id"))
-
-    op.drop_table("alias_changes")
-    op.drop_table("revision")
-    op.drop_table("models")
-    with op.batch_alter_table("jobs", schema=None) as batch_op:
-        batch_op.drop_index("ix_jobs_state_created_at")
-
-    op.drop_table("jobs")
-    with op.batch_alter_table("datasets", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_datasets_name"))
-
-    op.drop_table("datasets")
-    op.drop_table("dataset_names")
-    op.drop_table("api_keys")

@@ -8,8 +8,6 @@ from sqlalchemy.dialects import postgresql
 
 revision = "0002"
 down_revision = "0001"
-branch_labels = None
-depends_on = None
 
 JSON = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
 SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -100,21 +98,3 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("gallery_evaluations", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_gallery_evaluations_gallery_id"), ["gallery_id"], unique=False)
-
-
-def downgrade() -> None:
-    with op.batch_alter_table("gallery_evaluations", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_gallery_evaluations_gallery_id"))
-
-    op.drop_table("gallery_evaluations")
-    with op.batch_alter_table("gallery_calibrations", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_gallery_calibrations_gallery_id"))
-
-    op.drop_table("gallery_calibrations")
-    op.drop_table("gallery_removals")
-    with op.batch_alter_table("gallery_items", schema=None) as batch_op:
-        batch_op.drop_index("ix_gallery_items_subject")
-        batch_op.drop_index("ix_gallery_items_seq")
-
-    op.drop_table("gallery_items")
-    op.drop_table("galleries")

@@ -7,8 +7,6 @@ from alembic import op
 
 revision = "0003"
 down_revision = "0002"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -18,7 +16,3 @@ def upgrade() -> None:
         "UPDATE jobs SET unlabelled = (SELECT name || ':' || CAST(version AS VARCHAR(20)) FROM datasets"
         " WHERE datasets.id = jobs.unlabelled_id) WHERE unlabelled_id IS NOT NULL"
     )
-
-
-def downgrade() -> None:
-    op.drop_column("jobs", "unlabelled")

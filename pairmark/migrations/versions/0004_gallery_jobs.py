@@ -8,8 +8,6 @@ from sqlalchemy.dialects import postgresql
 
 revision = "0004"
 down_revision = "0003"
-branch_labels = None
-depends_on = None
 
 JSON = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
 
@@ -21,9 +19,3 @@ def upgrade() -> None:
         )
         batch_op.add_column(sa.Column("gallery", sa.String(length=200), nullable=True))
         batch_op.add_column(sa.Column("result", JSON, nullable=True))
-
-
-def downgrade() -> None:
-    with op.batch_alter_table("jobs", schema=None) as batch_op:
-        for name in ("result", "gallery", "task"):
-            batch_op.drop_column(name)

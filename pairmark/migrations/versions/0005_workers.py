@@ -7,8 +7,6 @@ from alembic import op
 
 revision = "0005"
 down_revision = "0004"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -20,7 +18,3 @@ def upgrade() -> None:
         sa.Column("job_id", sa.String(length=32), nullable=True),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_workers")),
     )
-
-
-def downgrade() -> None:
-    op.drop_table("workers")

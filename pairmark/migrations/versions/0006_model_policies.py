@@ -7,15 +7,8 @@ from alembic import op
 
 revision = "0006"
 down_revision = "0005"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
     with op.batch_alter_table("models", schema=None) as batch_op:
         batch_op.add_column(sa.Column("allow_asymptotic", sa.Boolean(), nullable=True))
-
-
-def downgrade() -> None:
-    with op.batch_alter_table("models", schema=None) as batch_op:
-        batch_op.drop_column("allow_asymptotic")

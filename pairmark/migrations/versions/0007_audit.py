@@ -8,8 +8,6 @@ from sqlalchemy.dialects import postgresql
 
 revision = "0007"
 down_revision = "0006"
-branch_labels = None
-depends_on = None
 
 JSON = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
 SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -47,11 +45,3 @@ def upgrade() -> None:
             "CREATE TRIGGER audit_stays BEFORE UPDATE ON audit "
             "BEGIN SELECT RAISE(ABORT, 'audit entries cannot be changed'); END"
         )
-
-
-def downgrade() -> None:
-    with op.batch_alter_table("jobs", schema=None) as batch_op:
-        batch_op.drop_column("trace_id")
-    op.drop_table("audit")
-    if op.get_bind().dialect.name == "postgresql":
-        op.execute("DROP FUNCTION pairmark_audit_stays()")

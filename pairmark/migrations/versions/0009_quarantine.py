@@ -7,8 +7,6 @@ from alembic import op
 
 revision = "0009"
 down_revision = "0008"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -33,11 +31,3 @@ def upgrade() -> None:
     with op.batch_alter_table("model_versions", schema=None) as batch_op:
         batch_op.add_column(sa.Column("quarantine", sa.String(length=1000), nullable=True))
         batch_op.add_column(sa.Column("quarantined_at", sa.Double(), nullable=True))
-
-
-def downgrade() -> None:
-    with op.batch_alter_table("model_versions", schema=None) as batch_op:
-        batch_op.drop_column("quarantined_at")
-        batch_op.drop_column("quarantine")
-    op.drop_index(op.f("ix_version_loads_model_id"), table_name="version_loads")
-    op.drop_table("version_loads")

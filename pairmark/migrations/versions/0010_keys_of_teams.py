@@ -7,8 +7,6 @@ from alembic import op
 
 revision = "0010"
 down_revision = "0009"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -30,10 +28,3 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("sha256", name=op.f("pk_sessions")),
     )
     op.create_index(op.f("ix_sessions_key_id"), "sessions", ["key_id"])
-
-
-def downgrade() -> None:
-    op.drop_table("sessions")
-    with op.batch_alter_table("api_keys", schema=None) as batch_op:
-        for name in ("replaces", "rate", "last_used_at", "expires_at"):
-            batch_op.drop_column(name)

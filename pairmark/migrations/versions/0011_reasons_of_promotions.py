@@ -7,15 +7,8 @@ from alembic import op
 
 revision = "0011"
 down_revision = "0010"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
     with op.batch_alter_table("alias_changes", schema=None) as batch_op:
         batch_op.add_column(sa.Column("reason", sa.String(length=500), nullable=True))
-
-
-def downgrade() -> None:
-    with op.batch_alter_table("alias_changes", schema=None) as batch_op:
-        batch_op.drop_column("reason")

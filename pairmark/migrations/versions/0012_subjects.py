@@ -7,8 +7,6 @@ from alembic import op
 
 revision = "0012"
 down_revision = "0011"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -20,12 +18,3 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("gallery_calibrations", schema=None) as batch_op:
         batch_op.add_column(sa.Column("aggregation", sa.String(length=16), nullable=True))
-
-
-def downgrade() -> None:
-    with op.batch_alter_table("gallery_calibrations", schema=None) as batch_op:
-        batch_op.drop_column("aggregation")
-    op.drop_index("ix_calibrations_parent_id_subjects", table_name="calibrations")
-    with op.batch_alter_table("calibrations", schema=None) as batch_op:
-        for name in ("subjects", "parent_id"):
-            batch_op.drop_column(name)

@@ -7,8 +7,6 @@ from alembic import op
 
 revision = "0013"
 down_revision = "0012"
-branch_labels = None
-depends_on = None
 
 BYTE_TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
@@ -33,10 +31,3 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("calibration_id", "place", name=op.f("pk_gallery_probes")),
     )
     op.create_index("ix_gallery_probes_subject", "gallery_probes", ["gallery_id", "subject"])
-
-
-def downgrade() -> None:
-    op.drop_table("gallery_probes")
-    with op.batch_alter_table("gallery_calibrations", schema=None) as batch_op:
-        batch_op.drop_column("revision")
-        batch_op.drop_column("kept")

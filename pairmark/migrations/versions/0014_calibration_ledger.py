@@ -8,8 +8,6 @@ from sqlalchemy.dialects import postgresql
 
 revision = "0014"
 down_revision = "0013"
-branch_labels = None
-depends_on = None
 
 JSON = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
 
@@ -37,7 +35,3 @@ def upgrade() -> None:
         "c.id, m.name, c.version, '[]', c.created_at "
         "FROM calibrations c JOIN models m ON m.id = c.model_id WHERE c.dataset_sha256 IS NOT NULL"
     )
-
-
-def downgrade() -> None:
-    op.drop_table("calibration_ledger")

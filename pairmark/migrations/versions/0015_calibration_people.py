@@ -8,8 +8,6 @@ from sqlalchemy.dialects import postgresql
 
 revision = "0015"
 down_revision = "0014"
-branch_labels = None
-depends_on = None
 
 JSON = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
 KEPT = "calibration_id, dataset_sha256, number, model, version, rates, created_at"
@@ -51,31 +49,3 @@ def upgrade() -> None:
     op.drop_table("older_ledger")
     for column in ("cohort", "dataset_sha256"):
         op.create_index(op.f(f"ix_calibration_ledger_{column}"), "calibration_ledger", [column])
-
-
-def downgrade() -> None:
-    for column in ("cohort", "dataset_sha256"):
-        op.drop_index(op.f(f"ix_calibration_ledger_{column}"), "calibration_ledger")
-    op.rename_table("calibration_ledger", "newer_ledger")
-    op.create_table(
-        "calibration_ledger",
-        sa.Column("dataset_sha256", sa.String(length=64), nullable=False),
-        sa.Column("number", sa.Integer(), nullable=False),
-        sa.Column("calibration_id", sa.String(length=32), nullable=False),
-        sa.Column("model", sa.String(length=200), nullable=False),
-        sa.Column("version", sa.Integer(), nullable=False),
-        sa.Column("rates", JSON, nullable=False),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.PrimaryKeyConstraint("dataset_sha256", "number", name=op.f("pk_calibration_ledger")),
-    )
-    op.create_index(
-        op.f("ix_calibration_ledger_calibration_id"), "calibration_ledger", ["calibration_id"], unique=True
-    )
-    op.execute(
-        f"INSERT INTO calibration_ledger ({KEPT}) SELECT calibration_id, dataset_sha256, "
-        "ROW_NUMBER() OVER (PARTITION BY dataset_sha256 ORDER BY created_at, calibration_id), "
-        "model, version, rates, created_at FROM newer_ledger WHERE dataset_sha256 IS NOT NULL"
-    )
-    op.drop_table("newer_ledger")
-    op.drop_table("calibrated_people")
-    op.drop_table("service_secret")

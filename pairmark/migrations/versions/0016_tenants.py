@@ -8,8 +8,6 @@ from sqlalchemy.dialects import postgresql
 
 revision = "0016"
 down_revision = "0015"
-branch_labels = None
-depends_on = None
 
 JSON = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
 SIZED = ("model_versions", "calibrations")
@@ -32,17 +30,3 @@ def upgrade() -> None:
     op.create_index(op.f("ix_audit_tenant"), "audit", ["tenant"])
     for table in SIZED:
         op.add_column(table, sa.Column("size_bytes", sa.BigInteger(), server_default="0", nullable=False))
-
-
-def downgrade() -> None:
-    # A key would see every name without its tenant.
-    op.execute("DELETE FROM sessions WHERE key_id IN (SELECT id FROM api_keys WHERE tenant IS NOT NULL)")
-    op.execute("DELETE FROM api_keys WHERE tenant IS NOT NULL")
-    for table in SIZED:
-        op.drop_column(table, "size_bytes")
-    op.drop_index(op.f("ix_audit_tenant"), "audit")
-    op.drop_column("audit", "tenant")
-    op.drop_index(op.f("ix_jobs_owner_started_at"), "jobs")
-    op.drop_column("jobs", "owner")
-    op.drop_column("api_keys", "tenant")
-    op.drop_table("tenants")

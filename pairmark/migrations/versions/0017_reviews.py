@@ -8,8 +8,6 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 revision = "0017"
 down_revision = "0016"
-branch_labels = None
-depends_on = None
 
 BYTE_TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 JSON = sa.JSON().with_variant(JSONB(), "postgresql")
@@ -168,19 +166,3 @@ def upgrade() -> None:
     )
     for column in ("webhook_id", "created_at", "next_at"):
         op.create_index(op.f(f"ix_webhook_deliveries_{column}"), "webhook_deliveries", [column])
-
-
-def downgrade() -> None:
-    for table in (
-        "webhook_deliveries",
-        "webhooks",
-        "outcomes",
-        "review_judgements",
-        "review_items",
-        "reviews",
-        "decision_counts",
-        "kept_decisions",
-    ):
-        op.drop_table(table)
-    with op.batch_alter_table("models", schema=None) as batch_op:
-        batch_op.drop_column("reviews")

@@ -8,15 +8,9 @@ from sqlalchemy.dialects import postgresql
 
 revision = "0018"
 down_revision = "0017"
-branch_labels = None
-depends_on = None
 
 JSON = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
 
 
 def upgrade() -> None:
     op.add_column("galleries", sa.Column("columns", JSON, nullable=True))
-
-
-def downgrade() -> None:
-    op.drop_column("galleries", "columns")

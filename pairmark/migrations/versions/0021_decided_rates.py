@@ -8,16 +8,9 @@ from sqlalchemy.dialects import postgresql
 
 revision = "0021"
 down_revision = "0020"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
     json = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
     with op.batch_alter_table("models") as batch_op:
         batch_op.add_column(sa.Column("rates", json, nullable=True))
-
-
-def downgrade() -> None:
-    with op.batch_alter_table("models") as batch_op:
-        batch_op.drop_column("rates")

@@ -7,15 +7,8 @@ from alembic import op
 
 revision = "0022"
 down_revision = "0021"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
     with op.batch_alter_table("calibrations") as batch_op:
         batch_op.add_column(sa.Column("moved", sa.Text(), nullable=True))
-
-
-def downgrade() -> None:
-    with op.batch_alter_table("calibrations") as batch_op:
-        batch_op.drop_column("moved")

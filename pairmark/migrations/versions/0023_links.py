@@ -8,8 +8,6 @@ from sqlalchemy.dialects import postgresql
 
 revision = "0023"
 down_revision = "0022"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -24,7 +22,3 @@ def upgrade() -> None:
         sa.Column("created_at", sa.Double(), nullable=False),
     )
     op.create_index("ix_links_name", "links", ["name"])
-
-
-def downgrade() -> None:
-    op.drop_table("links")

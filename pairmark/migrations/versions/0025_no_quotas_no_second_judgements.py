@@ -8,8 +8,6 @@ from sqlalchemy.dialects import postgresql
 
 revision = "0025"
 down_revision = "0024"
-branch_labels = None
-depends_on = None
 
 JSON = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
 SIZED = ("model_versions", "calibrations")
@@ -31,17 +29,3 @@ def upgrade() -> None:
     for table in SIZED:
         op.drop_column(table, "size_bytes")
     op.drop_table("tenants")
-
-
-def downgrade() -> None:
-    op.create_table(
-        "tenants",
-        sa.Column("name", sa.String(length=50), nullable=False),
-        sa.Column("quotas", JSON, nullable=False),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.PrimaryKeyConstraint("name", name=op.f("pk_tenants")),
-    )
-    for table in SIZED:
-        op.add_column(table, sa.Column("size_bytes", sa.BigInteger(), server_default="0", nullable=False))
-    op.add_column("review_items", sa.Column("twice", sa.Boolean(), server_default="0", nullable=False))
-    op.add_column("reviews", sa.Column("twice", sa.Double(), server_default="0", nullable=False))

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, Literal
 from starlette.types import Scope
 
 from pairmark.schemas.admin import Level
-from pairmark.service.addresses import host_name, is_loopback
 from pairmark.service.api.rates import limit_of
 from pairmark.service.errors import (
     Forbidden,
@@ -21,10 +20,10 @@ from pairmark.service.errors import (
     UnknownGallery,
     UnknownModel,
 )
-from pairmark.service.keys.keys import ActiveKey, ActiveSession
-from pairmark.service.names import check_prefix, name_of
+from pairmark.service.keys import ActiveKey, ActiveSession
+from pairmark.service.names import check_prefix, host_name, is_loopback, name_of
+from pairmark.service.places import own
 from pairmark.service.runtime.catalogue import CatalogueView
-from pairmark.service.shares import own
 
 COOKIE: Final = "pairmark_session"
 READING: Final = frozenset({"GET", "HEAD"})

@@ -23,7 +23,7 @@ from pairmark.schemas.admin import (
 from pairmark.service.api.routing import GuardedRoute, PageQuery, Paging, needs
 from pairmark.service.api.services import InServices, names_of
 from pairmark.service.errors import UnknownTenant
-from pairmark.service.keys.keys import DAY_S
+from pairmark.service.keys import DAY_S
 
 keys = APIRouter(tags=["keys"], route_class=GuardedRoute)
 

@@ -31,8 +31,8 @@ from pairmark.service.api.problems import (
 from pairmark.service.api.rates import rate_fields
 from pairmark.service.api.routing import WITHIN_PAGE, GuardedRoute, PlainRoute
 from pairmark.service.errors import Forbidden, InvalidInput, PairmarkError, Unauthenticated
+from pairmark.service.places import noting_limits
 from pairmark.service.settings import Settings
-from pairmark.service.shares import noting_limits
 
 log = logging.getLogger("pairmark.access")
 

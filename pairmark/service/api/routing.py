@@ -38,15 +38,15 @@ from pairmark.service.api.problems import (
     invalid_field,
 )
 from pairmark.service.api.services import Services
-from pairmark.service.audit.actor import Actor, acting
+from pairmark.service.audit import Actor, acting
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
 from pairmark.service.keys import ActiveKey
 from pairmark.service.names import EVERY_NAME, NAME_PATTERN, VisibleNames
 from pairmark.service.pagination import MAX_LIMIT
+from pairmark.service.places import current_owner
 from pairmark.service.runtime.bodies import check_structure
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
-from pairmark.service.shares import current_owner
 
 MAX_FIELDS: Final = 2048
 _CACHED_BYTES: Final = 512

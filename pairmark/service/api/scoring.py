@@ -50,7 +50,6 @@ from pairmark.service.api.routing import (
     model_header,
     needs,
 )
-from pairmark.service.decision_codes import DECISIONS, DecisionCode
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.places import RequestWork
 from pairmark.service.reviews.repository import Deciding
@@ -79,6 +78,7 @@ from pairmark.service.runtime.ranking import (
 )
 from pairmark.service.runtime.versions import LoadedVersion, embedded
 from pairmark.service.store.calibrations import SubjectClass
+from pairmark.service.tables import DECISIONS, DecisionCode
 
 router = APIRouter(tags=["scoring"], route_class=PlainRoute)
 BINARY_BODIES: Final = ("application/octet-stream", "application/x-npz")

@@ -16,7 +16,6 @@ from fastapi import Depends, Request
 from starlette.requests import ClientDisconnect
 
 from pairmark.schemas.admin import Level, Scope
-from pairmark.service import db_metrics
 from pairmark.service.api.access import Admission
 from pairmark.service.api.rates import Rates
 from pairmark.service.audit.log import AuditLog
@@ -24,21 +23,21 @@ from pairmark.service.blobs import open_blobs
 from pairmark.service.blobs.collect import last_finished, sweep_unfinished
 from pairmark.service.datasets.confined import CallerGone, Gone
 from pairmark.service.datasets.ingest import Datasets
-from pairmark.service.db import open_database
+from pairmark.service.db import open_database, time_statements
 from pairmark.service.errors import Forbidden, NotReady, PairmarkError, UnknownModel
 from pairmark.service.galleries.calibration.identification import Identification
 from pairmark.service.galleries.calibration.thresholds import Thresholds
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.searches import Searches
 from pairmark.service.jobs.queue import QueueReading
-from pairmark.service.keys.keys import EVERYTHING, ActiveKey, Grants, Keys, Sessions
+from pairmark.service.keys import EVERYTHING, ActiveKey, Grants, Keys, Sessions
 from pairmark.service.links.links import Links
 from pairmark.service.names import check_prefix
+from pairmark.service.places import Seats, Turns
 from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.reviews import JudgedPairs, Reviews
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.settings import Settings
-from pairmark.service.shares import Seats, Turns
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.validation import TrainingQueue
 from pairmark.service.webhooks.webhooks import Webhooks
@@ -167,7 +166,7 @@ class Services:
         )
         self.last_use: dict[str, float] = {}
         """When keys were last used, by id, that is not in the database yet."""
-        db_metrics.watch(self.database)
+        time_statements(self.database)
 
     def slot(self, owner: str) -> asyncio.Semaphore:
         """Held by each request of an owner while a handler of the framework answers it."""

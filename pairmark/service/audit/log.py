@@ -7,17 +7,16 @@ import secrets
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from sqlalchemy import insert, select
+from sqlalchemy import delete, insert, or_, select
 from sqlalchemy.orm import Session
 
 from pairmark.schemas.admin import EVENTS, AuditEntry, AuditPage
 from pairmark.schemas.base import iso
-from pairmark.service.audit import repository
-from pairmark.service.audit.actor import current_actor
-from pairmark.service.db import Database
+from pairmark.service.audit import current_actor
+from pairmark.service.db import Database, touched
 from pairmark.service.names import tenant_of
 from pairmark.service.pagination import page_of, start_of
-from pairmark.service.tables import WebhookDelivery, WebhookRow
+from pairmark.service.tables import AuditRow, WebhookDelivery, WebhookRow
 
 
 def post(session: Session, now: float, action: str, resource: str, facts: Mapping[str, Any] | None) -> None:
@@ -67,20 +66,18 @@ def record(
     """
     post(session, now, action, resource, after)
     actor = current_actor()
-    return repository.add(
-        session,
-        {
-            "at": now,
-            "actor": actor.name[:200],
-            "action": action[:64],
-            "resource": resource[:400],
-            "tenant": tenant or actor.tenant or tenant_of(resource.partition(":")[2]) or None,
-            "before": None if before is None else dict(before),
-            "after": None if after is None else dict(after),
-            "request_id": actor.request_id,
-            "trace_id": actor.trace_id,
-        },
+    entry = insert(AuditRow).values(
+        at=now,
+        actor=actor.name[:200],
+        action=action[:64],
+        resource=resource[:400],
+        tenant=tenant or actor.tenant or tenant_of(resource.partition(":")[2]) or None,
+        before=None if before is None else dict(before),
+        after=None if after is None else dict(after),
+        request_id=actor.request_id,
+        trace_id=actor.trace_id,
     )
+    return int(session.execute(entry.returning(AuditRow.id)).scalar_one())
 
 
 class AuditLog:
@@ -110,17 +107,23 @@ class AuditLog:
         tenant : only entries of this one's view.
         """
         before = start_of(limit, cursor, int)
+        of = AuditRow
+        query = select(of).order_by(of.id.desc()).limit(limit + 1)
+        if before is not None:
+            query = query.where(of.id < before)
+        if actor is not None:
+            query = query.where(of.actor == actor)
+        if action is not None:
+            query = query.where((of.action == action) | of.action.startswith(f"{action}.", autoescape=True))
+        if resource is not None:
+            below = (of.resource.startswith(f"{resource}{mark}", autoescape=True) for mark in ":@")
+            query = query.where(or_(of.resource == resource, *below))
+        if tenant is not None:
+            query = query.where(of.tenant == tenant)
+        if since is not None:
+            query = query.where(of.at >= since)
         with self._db.read() as session:
-            rows = repository.page(
-                session,
-                limit=limit + 1,
-                before=before,
-                actor=actor,
-                action=action,
-                resource=resource,
-                since=since,
-                tenant=tenant,
-            )
+            rows = list(session.scalars(query))
         return page_of(AuditPage, rows, limit, lambda row: (row.id,), AuditEntry.model_validate)
 
     def note(self, action: str, resource: str, facts: Mapping[str, Any]) -> int:
@@ -132,7 +135,7 @@ class AuditLog:
         """Remove entries older than ``days``, leaving one that says so; returns how many."""
         with self._db.write() as session:
             now = self._db.now(session)
-            n_removed = repository.delete_before(session, now - days * _DAY_S)
+            n_removed = touched(session, delete(AuditRow).where(AuditRow.at < now - days * _DAY_S))
             if n_removed:
                 record(
                     session,

@@ -8,21 +8,46 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from sqlalchemy import delete, exists, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from pairmark.service.audit.log import recovered
 from pairmark.service.blobs.local import Blobs
-from pairmark.service.blobs.repository import (
-    backup_under_way,
-    begin_backup,
-    extend_backup,
-    finish_backup,
-    last_backup,
-    lock_blobs,
-    named_blobs,
-)
 from pairmark.service.db import Database
 from pairmark.service.errors import PairmarkError, StorageFailed
+from pairmark.service.tables import BackupRow, CalibrationRow, DatasetRow, LinkRow, ModelVersion
+
+_NAMED = (DatasetRow.blob, ModelVersion.artefact, ModelVersion.report, CalibrationRow.blob, LinkRow.blob)
+_LOCK = 7261948
+
+
+def lock_blobs(session: Session, *, exclusive: bool) -> None:
+    """Until the transaction ends, keep blob deleters out (or, ``exclusive``, everybody).
+
+    SQLite needs no lock of its own: a writing transaction is alone there, once it has begun.
+    """
+    session.connection()
+    if session.get_bind().dialect.name == "postgresql":
+        lock = func.pg_advisory_xact_lock if exclusive else func.pg_advisory_xact_lock_shared
+        session.execute(select(lock(_LOCK)))
+
+
+def named_blobs(session: Session, keys: Iterable[str]) -> set[str]:
+    """Those of ``keys`` that some row names."""
+    ordered = sorted(set(keys))
+    names: set[str] = set()
+    for start in range(0, len(ordered), 500):
+        chunk = ordered[start : start + 500]
+        for column in _NAMED:
+            names.update(
+                key for key in session.scalars(select(column).where(column.in_(chunk))) if key is not None
+            )
+    return names
+
+
+def all_named_blobs(session: Session) -> set[str]:
+    return {key for column in _NAMED for key in session.scalars(select(column)) if key}
+
 
 GRACE_S = 3600.0
 """How long a blob may wait for the row that names it."""
@@ -45,7 +70,7 @@ def delete_unused(db: Database, blobs: Blobs, keys: Iterable[str]) -> list[str]:
         return []
     with db.write() as session:
         lock_blobs(session, exclusive=True)
-        if backup_under_way(session, db.now(session)):
+        if session.scalar(select(exists().where(BackupRow.holds_until > db.now(session)))):
             # The backup may have seen rows that are gone by now; a later `collect` removes what stays.
             return []
         unused = sorted(candidates - named_blobs(session, candidates))
@@ -86,7 +111,7 @@ def hold_all(db: Database) -> Iterator[None]:
         # Whoever deletes just now is waited for.
         lock_blobs(session, exclusive=False)
         now = db.now(session)
-        begin_backup(session, hold, now, now + HOLD_S)
+        session.execute(insert(BackupRow).values(id=hold, started_at=now, holds_until=now + HOLD_S))
     ending = threading.Event()
     renewing = threading.Thread(target=_renew, args=(db, hold, ending), name="backup-hold", daemon=True)
     renewing.start()
@@ -98,20 +123,26 @@ def hold_all(db: Database) -> Iterator[None]:
         ending.set()
         renewing.join()
         with db.write() as session:
-            now = db.now(session)
-            finish_backup(session, hold, now, finished=finished)
+            now, own = db.now(session), BackupRow.id == hold
+            if finished:
+                session.execute(update(BackupRow).where(own).values(holds_until=now, finished_at=now))
+                # Only the newest is remembered.
+                session.execute(delete(BackupRow).where(~own, BackupRow.holds_until < now))
+            else:
+                session.execute(delete(BackupRow).where(own))
 
 
 def last_finished(db: Database) -> float | None:
     """When the last backup was made, in seconds since the epoch."""
     with db.read() as session:
-        return last_backup(session)
+        return session.scalar(select(func.max(BackupRow.finished_at)))
 
 
 def _renew(db: Database, hold: str, ending: threading.Event) -> None:
     while not ending.wait(HOLD_S / 4):
         try:
             with db.write() as session:
-                extend_backup(session, hold, db.now(session) + HOLD_S)
+                until = db.now(session) + HOLD_S
+                session.execute(update(BackupRow).where(BackupRow.id == hold).values(holds_until=until))
         except PairmarkError as error:
             logger.warning("the hold on stored data could not be renewed", extra={"reason": error.detail})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pairmark.service.cli import output
-from pairmark.service.cli.points import ColumnTypes, column_types, rate
+from pairmark.service.cli.options import ColumnTypes, column_types, rate
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,7 +55,7 @@ def link(
     first record.
     """
     from pairmark.models.core.progress import listening
-    from pairmark.service.cli.connect import settings
+    from pairmark.service.cli.options import settings
     from pairmark.service.links.linking import link_files, read_links
 
     files = [path for path in (table, other) if path is not None]

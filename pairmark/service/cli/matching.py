@@ -1,4 +1,4 @@
-"""The commands that score and decide pairs."""
+"""The commands that score, decide and judge pairs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,22 @@ import typer
 
 from pairmark.schemas.scoring import MatchParameters, SimilarityParameters
 from pairmark.service.cli import output
-from pairmark.service.cli.connect import Connection
-from pairmark.service.cli.options import Members, given
-from pairmark.service.cli.points import numbers, read_points, read_records, read_subjects, read_table
-from pairmark.service.cli.training import resolve
+from pairmark.service.cli.models import resolve
+from pairmark.service.cli.options import (
+    Connection,
+    Members,
+    given,
+    numbers,
+    read_points,
+    read_records,
+    read_subjects,
+    read_table,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from pairmark.client import Client
 
 SHOWN = 20
 
@@ -141,3 +150,54 @@ def _columns(client: Connection, model: str | None) -> dict[str, str] | None:
     facts = client.version(*resolve(client, names[0]))["facts"]
     columns: dict[str, str] | None = facts.get("columns")
     return columns
+
+
+_KEYS = {"s": True, "d": False, "?": None}
+
+
+def review(
+    client: Connection,
+    review_id: Annotated[str, typer.Argument(help="The review's id.", metavar="ID")],
+    by: Annotated[str | None, typer.Option(help="Your name as a reviewer; default: the key.")] = None,
+) -> None:
+    """Judge pairs drawn at random, and learn how many of all decisions are wrong. --json only shows what is known."""
+    if not output.wants_json():
+        _ask(client, review_id, by)
+    now = client.review(review_id)
+    names = "id population judged waiting wrong bound enough expected_more statement"
+    output.show(now, output.facts({name: now[name] for name in names.split()}))
+
+
+def _key(question: str) -> str:
+    return str(typer.prompt(question, err=True)).strip().lower()
+
+
+def _ask(client: Client, review_id: str, by: str | None) -> None:
+    """Ask about pairs until it is enough, nothing is left, or the person stops."""
+    before: str | None = None
+    while True:
+        items = client.pairs_to_judge(review_id, by=by)
+        if not items:
+            output.say("nothing to judge: it is enough, all is drawn, or the rest is with others")
+            return
+        item = items[0]
+        output.say(f"\n{item['refs'][0] or '-'}  |  {item['refs'][1] or '-'}")
+        for name in ("left", "right"):
+            if item[name] is not None:
+                output.say(f"  {name}: {output.cell(item[name])}")
+        name = item["item"]
+        key = _key("same (s), different (d), cannot tell (?), undo (u), stop (q)")
+        if key == "q":
+            return
+        if key == "u" and before is not None:
+            name = before
+            key = _key("the pair before: same (s), different (d), cannot tell (?)")
+        if key not in _KEYS:
+            output.say("expected s, d, ?, u or q")
+            continue
+        outcome = {"item": name, "same": _KEYS[key], **({} if by is None else {"by": by})}
+        now = client.judge(review_id, [outcome])
+        before = name
+        output.say(f"{now.judged} judged, {now.wrong} wrong: {now.statement}")
+        if now.enough:
+            return

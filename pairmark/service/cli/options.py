@@ -1,22 +1,312 @@
-"""What commands take: options made of the members of `pairmark.schemas`, a client, and ``--json``."""
+"""What commands take: options made of the members of `pairmark.schemas`, a client, points, and ``--json``."""
 
 from __future__ import annotations
 
+import csv
 import functools
 import inspect
-from collections.abc import Callable
-from contextlib import ExitStack
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from pairmark.service.cli.connect import Connects, LazyClient, UrlOption, connected
+from pairmark.service.cli import output
 from pairmark.service.cli.output import JsonOption
-from pairmark.service.cli.points import rate
+
+if TYPE_CHECKING:
+    from pairmark.client import Client
+    from pairmark.service.db import Database
+    from pairmark.service.settings import Settings
+
+RequiredModel = Annotated[str, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.")]
+
+
+def read_points(file: Path) -> tuple[list[str], list[list[float]]]:
+    """The names of the features, and the points in the file's order; `typer.BadParameter` names the row that has too
+    few or too many fields, or one that is no number."""
+    names, lines = _table(file)
+    return names, [_numbers_of(names, line, f"{file}: row {at}") for at, line in enumerate(lines, start=1)]
+
+
+def read_records(argument: str) -> list[dict[str, Any]]:
+    """Records of a JSON file, or of JSON itself: an object, or a list of objects; else `typer.BadParameter`."""
+    try:
+        text = (
+            argument if argument.lstrip().startswith("{") else Path(argument).read_text(encoding="utf-8-sig")
+        )
+        value = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"{argument[:100]}: {error}") from error
+    records = value if isinstance(value, list) else [value]
+    if not records or not all(isinstance(record, dict) for record in records):
+        raise typer.BadParameter(
+            f'{argument[:100]}: expected a record {{"column": value, ..}} or a list of records'
+        )
+    return records
+
+
+def read_table(file: Path, columns: dict[str, str]) -> list[dict[str, Any]]:
+    """Records of a CSV, of a model's columns; `typer.BadParameter` names the cell that is not of its column's type."""
+    from pairmark.models.records.tables import declared
+
+    names, lines = _table(file)
+    schema = declared(columns)
+    rows = [dict(zip(names, line, strict=True)) for line in lines]
+    try:
+        return list(schema.values(schema.records(rows, "a line", strict=False)))
+    except ValueError as error:
+        raise typer.BadParameter(f"{file}: {error}") from None
+
+
+def read_subjects(file: Path, column: str) -> list[dict[str, list[list[float]]]]:
+    """Subjects in order of their first row: points with the same word in a column are samples of one subject. Refused
+    as by `read_points`."""
+    names, lines = _table(file)
+    if column not in names:
+        raise typer.BadParameter(f"{file}: the first line has no {column!r}; it has {', '.join(names[:20])}")
+    place = names.index(column)
+    subjects: dict[str, dict[str, list[list[float]]]] = {}
+    for at, line in enumerate(lines, start=1):
+        features, cells = ([*row[:place], *row[place + 1 :]] for row in (names, line))
+        values = _numbers_of(features, cells, f"{file}: row {at}")
+        subjects.setdefault(line[place], {"samples": []})["samples"].append(values)
+    return list(subjects.values())
+
+
+def _table(file: Path) -> tuple[list[str], list[list[str]]]:
+    """The first line's names, all different, and the other lines, of as many fields."""
+    text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8-sig")
+    lines = [line for line in csv.reader(text.splitlines()) if line]
+    if len(lines) < 2:
+        raise typer.BadParameter(f"{file}: expected a line of names and a line for each point")
+    names = lines[0]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise typer.BadParameter(
+            f"{file}: the first line has {', '.join(map(repr, twice[:5]))} more than once"
+        )
+    for number, line in enumerate(lines[1:], start=1):
+        if len(line) != len(names):
+            raise typer.BadParameter(f"{file}: row {number} has not as many fields as the first line")
+    return names, lines[1:]
+
+
+def _numbers_of(names: list[str], line: list[str], where: str) -> list[float]:
+    try:
+        return [float(cell) for cell in line]
+    except ValueError:
+        for name, cell in zip(names, line, strict=True):
+            numbers(
+                [cell], f"{where}, column {name!r}", "; leave out columns that are no features of the model"
+            )
+        raise
+
+
+def numbers(words: Iterable[str], where: str, mend: str = "") -> list[float]:
+    """Each of ``words`` as a number, or `typer.BadParameter`."""
+    read = []
+    for word in words:
+        try:
+            read.append(float(word))
+        except ValueError:
+            raise typer.BadParameter(f"{where}: {word!r} is not a number{mend}") from None
+    return read
+
+
+TableFile = Annotated[
+    Path, typer.Argument(help="CSV, Parquet, npz or svmlight file.", exists=True, dir_okay=False)
+]
+ColumnTypes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        help="Type of a table's column, NAME:TYPE, such as street:text or born:date (repeatable); dates take a format.",
+    ),
+]
+PairsFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="File of explicit pairs: columns left, right, same and optionally weight, left_unit, right_unit, "
+        "drawn_from.",
+        exists=True,
+    ),
+]
+RightFile = Annotated[
+    Path | None,
+    typer.Option(help="A second table of records: the pairs' right side names its ids.", exists=True),
+]
+
+
+def column_types(columns: list[str] | None) -> dict[str, str] | None:
+    """Types by column; None where none is named."""
+    if not columns:
+        return None
+    wrong = [option for option in columns if ":" not in option]
+    if wrong:
+        raise typer.BadParameter(f"--column {wrong[0]!r}: expected NAME:TYPE, such as street:text")
+    # A name may hold colons; a date's format holds none.
+    parts = [
+        option.rsplit(":date:", 1) if ":date:" in option else option.rsplit(":", 1) for option in columns
+    ]
+    dated = [":date:" in option for option in columns]
+    return {name: f"date:{kind}" if date else kind for (name, kind), date in zip(parts, dated, strict=True)}
+
+
+def rate(text: str) -> float:
+    """A number between 0 and 1, also in percent; `typer.BadParameter` for anything else."""
+    digits = str(text).strip()
+    number, divisor = (digits[:-1], 100) if digits.endswith("%") else (digits, 1)
+    try:
+        value = round(float(number) / divisor, 15)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < 1:
+        raise typer.BadParameter(
+            f"{digits!r} is no rate; expected a number between 0 and 1, such as 0.01 or 1%"
+        )
+    return value
+
+
+Confidence = Annotated[float, typer.Option(parser=rate, metavar="RATE", help="Confidence of the guarantee.")]
+
+
+A_DAY_S = 86_400.0
+UrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="PAIRMARK_URL",
+        help="A running service (its key in PAIRMARK_API_KEY). Without it, the database of the settings is used.",
+    ),
+]
+
+
+def settings() -> Settings:
+    """The settings of this process."""
+    from pairmark.service.settings import Settings
+
+    return Settings()
+
+
+@dataclass(frozen=True)
+class Connects:
+    """Of a command's argument: a client of the service at ``--url``, or else of one inside this process, on a database
+    that is there or that the command ``creates``."""
+
+    creates: bool = False
+
+
+Connection = Annotated["Client", Connects()]
+NewConnection = Annotated["Client", Connects(creates=True)]
+
+
+class LazyClient:
+    """A client that connects for its first call: what is wrong with a command's words is said before."""
+
+    def __init__(self, connect: Callable[[], Client]) -> None:
+        self._connect = connect
+
+    @cached_property
+    def _client(self) -> Client:
+        return self._connect()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+@contextmanager
+def connected(url: str | None, *, creates: bool = False) -> Iterator[Client]:
+    """See `Connects`."""
+    if url:
+        from pairmark.client import Client
+
+        try:
+            client = Client(url)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--url") from error
+        with client:
+            yield client
+        return
+    config = settings()
+    if not creates and not config.database_url and not (config.home / "pairmark.db").exists():
+        output.complain(
+            f"there is no service to ask and no database in {config.home}/: start one with `pairmark serve`, then "
+            "`export PAIRMARK_URL=http://127.0.0.1:8000`, or name one with --url"
+        )
+        raise typer.Exit(1)
+    from pairmark.client import Client
+    from pairmark.service.app import create_app, embedded
+
+    prepare_database(config)
+    with (
+        embedded(create_app(config, warm=False)) as transport,
+        Client("http://pairmark.embedded", api_key="", timeout=A_DAY_S, transport=transport) as client,
+    ):
+        yield client
+
+
+def prepare_database(config: Settings, wait: float = 0.0) -> None:
+    """Migrate the embedded database; a PostgreSQL one is only checked, since others may be using it.
+
+    An embedded database that is older is copied first, and both are said on stderr.
+
+    Parameters
+    ----------
+    wait : seconds to wait for PostgreSQL to answer and to have its tables.
+
+    Raises
+    ------
+    SchemaMismatch
+        When PostgreSQL's tables are older or missing, or the database is newer than this version.
+    """
+    from pairmark.service.db import open_database
+    from pairmark.service.errors import SchemaMismatch
+
+    deadline = time.monotonic() + wait
+    with open_database(config) as database:
+        if database.is_sqlite:
+            migrate_embedded(database)
+            return
+        database.wait(max(wait, 5.0))
+        while True:
+            try:
+                database.check_schema()
+                return
+            except SchemaMismatch:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(0.5)
+
+
+def migrate_embedded(database: Database) -> None:
+    """Bring an embedded database to the newest revision, after copying one that holds data."""
+    from pairmark import migrations
+
+    before = database.revision()
+    if before in (None, migrations.HEAD):
+        database.upgrade()
+        return
+    if before not in migrations.revisions():
+        database.check_schema()
+    file = Path(database.url.database or "")
+    copy = file.with_name(f"{file.name}.revision-{before}")
+    if not copy.exists():
+        database.copy_to(copy)
+    database.upgrade()
+    typer.echo(
+        f"the database was migrated from revision {before} to {migrations.HEAD}; a copy from before is in {copy}",
+        err=True,
+    )
 
 
 @dataclass(frozen=True)

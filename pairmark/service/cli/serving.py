@@ -1,20 +1,30 @@
-"""Commands that run the service's processes: serve, worker, warmup, db."""
+"""Commands that run the service's processes: serve, worker, warmup, setup, db."""
 
 from __future__ import annotations
 
+import errno
+import gc
+import json
+import logging
 import os
+import secrets as random_secrets
 import signal
+import socket
+import subprocess
+import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pairmark.service.cli import output
-from pairmark.service.cli.connect import migrate_embedded, prepare_database, settings
-from pairmark.service.cli.listening import announce, answer, listen
-from pairmark.service.cli.options import Commands
+from pairmark.service.cli.operating import has_active_key, opened_keys
+from pairmark.service.cli.options import Commands, migrate_embedded, prepare_database, settings
 
 if TYPE_CHECKING:
     from pairmark.service.settings import Settings
@@ -57,9 +67,8 @@ def serve(
     until_stdin_closes: UntilStdinCloses = False,
 ) -> None:
     """Start the HTTP service. Other machines can reach it only once an API key exists."""
-    from pairmark.service.addresses import is_loopback
-    from pairmark.service.cli.supervising import worker_beside
-    from pairmark.service.logs import configure_logging
+    from pairmark.service.names import is_loopback
+    from pairmark.service.processes import configure_logging
 
     config = settings()
     configure_logging(config.log_level)
@@ -83,7 +92,7 @@ def worker(
 ) -> None:
     """Run training jobs from the queue, one at a time."""
     from pairmark.service.jobs.worker import Worker
-    from pairmark.service.logs import configure_logging
+    from pairmark.service.processes import configure_logging
 
     config = settings()
     configure_logging(config.log_level)
@@ -107,8 +116,6 @@ def warmup() -> None:
 
 
 def _require_a_key(config: Settings, host: str, wait: float) -> None:
-    from pairmark.service.cli.keys import has_active_key
-
     deadline = time.monotonic() + wait
     while not has_active_key(config):
         if time.monotonic() >= deadline:
@@ -129,3 +136,200 @@ def _when_stdin_closes(do: Callable[[], None]) -> None:
         do()
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+GRACE_S = 10
+"""How long requests under way may take once the service was asked to stop; event streams end then."""
+
+SILENCE_S = 60
+"""How long a process may be silent before it is replaced: starting takes more than uvicorn's 5 s where cores are busy,
+and each replacement starts anew."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; exits with what to do when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            output.complain(
+                f"port {port} on {host} is taken: stop what listens there, or choose another with --port"
+            )
+        else:
+            output.complain(f"cannot listen on {host} port {port}: {error.strerror or error}")
+        raise typer.Exit(1) from error
+    # Listening this early, requests that come during the start wait instead of being refused.
+    listener.listen(2048)
+    listener.set_inheritable(True)
+    return listener
+
+
+def announce(listener: socket.socket, url: str) -> None:
+    """Say where the service is, once it answers there."""
+    host, port = listener.getsockname()[:2]
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    import http.client
+
+    connection = http.client.HTTPConnection(reachable, port, timeout=300)
+    try:
+        connection.request("GET", "/healthz")
+        connection.getresponse().read()
+    except (OSError, http.client.HTTPException):
+        return
+    finally:
+        connection.close()
+    # Said in plain text: drawing libraries would be imported while models are being loaded.
+    facts = {"url": url, "pid": os.getpid()}
+    sentence = f"Pairmark answers on {url}  (console at /, endpoints at /docs)"
+    sys.stdout.write((json.dumps(facts, indent=2) if output.wants_json() else sentence) + "\n")
+    sys.stdout.flush()
+
+
+def answer(listener: socket.socket, workers: int) -> None:
+    """Serve until asked to stop."""
+    import uvicorn
+    from uvicorn.supervisors import Multiprocess
+
+    config = uvicorn.Config(
+        "pairmark.service.app:served_app",
+        factory=True,
+        workers=workers,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+        timeout_worker_healthcheck=SILENCE_S,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+    )
+    if workers > 1:
+        with tempfile.TemporaryDirectory(prefix="pairmark-metrics-") as folder:
+            # Each process counts into files there, and every scrape adds them up.
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+            Multiprocess(config, sockets=[listener]).run()
+        return
+    # What a start allocates stays, and looking for garbage in it is a sixth of the time; `app._warm` turns it on.
+    gc.disable()
+    server = uvicorn.Server(config)
+    # uvicorn raises the signal that stopped it once more when it is done; being asked to stop is no failure.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    server.run(sockets=[listener])
+    if not server.started:
+        raise typer.Exit(1)
+
+
+logger = logging.getLogger("pairmark.worker")
+WORKER = (sys.executable, "-P", "-m", "pairmark.service.cli", "worker", "--until-stdin-closes")
+POLL_S = 0.1
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 30.0
+STEADY_S = 60.0
+"""After so long a run, the next restart comes at once again."""
+WORKER_GRACE_S = 30.0
+
+
+@contextmanager
+def worker_beside(enabled: bool) -> Iterator[None]:
+    """A training worker that is started again when it ends, and ends when this process does, even when this one is
+    killed."""
+    if not enabled:
+        yield
+        return
+    stop = threading.Event()
+    keeper = threading.Thread(target=_keep_worker, args=(stop,), name="worker-keeper", daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        keeper.join()
+
+
+def _keep_worker(stop: threading.Event) -> None:
+    from pairmark.service.processes import isolated_environment
+
+    pause = 0.0
+    while not stop.wait(pause):
+        start = time.monotonic()
+        # The pipe closes when this process ends, however it ends.
+        with subprocess.Popen(WORKER, stdin=subprocess.PIPE, env=isolated_environment()) as worker:
+            while worker.poll() is None and not stop.wait(POLL_S):
+                pass
+            if stop.is_set():
+                worker.terminate()
+                try:
+                    worker.wait(WORKER_GRACE_S)
+                except subprocess.TimeoutExpired:
+                    worker.kill()
+                return
+        ran_steadily = time.monotonic() - start >= STEADY_S
+        pause = FIRST_PAUSE_S if ran_steadily else min(max(2 * pause, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+        logger.error(
+            "the worker ended and is started again", extra={"status": worker.returncode, "in_s": pause}
+        )
+
+
+GENERATE = "generate"
+"""A given password that means none: not every Compose knows empty defaults."""
+
+
+def setup(
+    secrets: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the database password: the files `password`, and `pgpass` for clients."
+        ),
+    ] = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the database to answer.", min=0)] = 60.0,
+) -> None:
+    """Prepare a deployment: password file, tables and first admin key (shown once). Safe to run again."""
+    from pairmark.service.db import open_database
+
+    config = settings()
+    if secrets is not None:
+        password = os.environ.get("PAIRMARK_POSTGRES_PASSWORD", "")
+        _write_password(secrets, password if password not in ("", GENERATE) else None)
+    with open_database(config) as database:
+        database.wait(wait)
+        database.upgrade()
+    with opened_keys(config, prepare=False) as keys:
+        admin_key = None if keys.list() else keys.create("first admin", ["admin"]).key
+    if admin_key is None:
+        output.show({"key": None}, "ready: an API key exists already")
+        return
+    output.show(
+        {"key": admin_key},
+        lambda to: to.print(f"first admin key (shown only this once; send it as Bearer): {admin_key}"),
+    )
+
+
+def _write_password(folder: Path, choice: str | None) -> None:
+    """One password for server and clients; an existing one stays, since the database was made with it."""
+    file = folder / "password"
+    if file.exists():
+        password = file.read_text()
+        if choice is not None and choice != password:
+            output.complain(
+                f"PAIRMARK_POSTGRES_PASSWORD differs from {file}, which the database was made with: change it in the "
+                "database and in that file, or unset the variable"
+            )
+            raise typer.Exit(1)
+    else:
+        password = choice or random_secrets.token_urlsafe(32)
+    # The clients' file first: the server starts when it sees its own.
+    escaped = password.replace("\\", "\\\\").replace(":", "\\:")
+    for path, content in ((folder / "pgpass", f"*:*:*:*:{escaped}\n"), (file, password)):
+        if not path.exists():
+            part = path.with_suffix(".part")
+            part.unlink(missing_ok=True)
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
+            with os.fdopen(descriptor, "w") as stream:
+                stream.write(content)
+                os.fsync(stream.fileno())
+            part.replace(path)

@@ -22,7 +22,7 @@ from pairmark.service.api.routing import GuardedRoute, QueryModel, needs
 from pairmark.service.api.services import InServices, Services
 from pairmark.service.console.frame import page
 from pairmark.service.errors import Forbidden, NotReady, RateLimited
-from pairmark.service.keys.keys import SESSION_S
+from pairmark.service.keys import SESSION_S
 from pairmark.service.settings import OIDC_CALLBACK
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from pairmark.models.calibration.operating_point import assumptions, without_gua
 from pairmark.models.core.scores import SampleSets
 from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE
 from pairmark.schemas.galleries import SearchRequestFields, VerifyFields
-from pairmark.service.decision_codes import DECISIONS, DecisionCode
 from pairmark.service.errors import InvalidInput, TooLarge, UnknownItem
 from pairmark.service.galleries.calibration.thresholds import MAX_TEMPLATES, Thresholds
 from pairmark.service.galleries.galleries import Galleries
@@ -40,6 +39,7 @@ from pairmark.service.runtime.inputs import UNLIKE
 from pairmark.service.runtime.points import ServedPoint, without_threshold
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
+from pairmark.service.tables import DECISIONS, DecisionCode
 
 CHECKED_ROWS = 65_536
 """Enrolled rows that are looked at together."""

@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from pairmark.schemas.jobs import EvaluationRequest, JobEventOut, JobOut, JobPage, JobState, Task, WorkerOut
-from pairmark.service.audit.actor import current_actor
+from pairmark.service.audit import current_actor
 from pairmark.service.audit.log import record, recovered
 from pairmark.service.db import Database
 from pairmark.service.errors import (
@@ -30,8 +30,8 @@ from pairmark.service.errors import (
 from pairmark.service.jobs import repository
 from pairmark.service.names import EVERY_NAME, VisibleNames, tenant_of
 from pairmark.service.pagination import page_of, start_of
+from pairmark.service.places import current_owner, note_limit
 from pairmark.service.settings import Settings
-from pairmark.service.shares import current_owner, note_limit
 from pairmark.service.tables import JobAttempt, JobRow, WorkerRow
 
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 
-from pairmark.service.audit.actor import Actor, acting
+from pairmark.service.audit import Actor, acting
 from pairmark.service.audit.log import AuditLog
 from pairmark.service.blobs import collect, open_blobs
 from pairmark.service.db import open_database

@@ -17,9 +17,9 @@ else:
     import httpx2 as httpx
 from starlette.requests import Request
 
-from pairmark.service.addresses import is_loopback
 from pairmark.service.errors import Forbidden, InvalidInput, NotReady, RateLimited
-from pairmark.service.keys.keys import parse_grant
+from pairmark.service.keys import parse_grant
+from pairmark.service.names import is_loopback
 from pairmark.service.settings import OIDC_CALLBACK, Settings
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")

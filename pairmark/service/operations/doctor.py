@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pairmark import migrations
 from pairmark.service.blobs import Blobs
-from pairmark.service.blobs.repository import all_named_blobs
+from pairmark.service.blobs.collect import all_named_blobs
 from pairmark.service.db import Database
 from pairmark.service.errors import PairmarkError
 from pairmark.service.settings import Settings

@@ -44,13 +44,12 @@ from pairmark.schemas.reviews import (
 from pairmark.service.audit.log import record
 from pairmark.service.datasets import Datasets
 from pairmark.service.db import Database
-from pairmark.service.decision_codes import DECISIONS, DecisionCode
 from pairmark.service.errors import InvalidInput, UnknownGallery, UnknownModel, UnknownReview
 from pairmark.service.names import VisibleNames
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.reviews import repository
 from pairmark.service.reviews.recorder import HOUR_S
-from pairmark.service.tables import ReviewItem, ReviewJudgement, ReviewRow
+from pairmark.service.tables import DECISIONS, DecisionCode, ReviewItem, ReviewJudgement, ReviewRow
 
 _RANDOM: Final = SystemRandom()
 _CURVE: Final = 200

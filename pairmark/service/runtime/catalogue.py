@@ -26,15 +26,15 @@ from pairmark.service.errors import (
     NotReady,
     UnknownModel,
 )
-from pairmark.service.keys.keys import (
+from pairmark.service.keys import (
     ActiveKey,
     ActiveSession,
     active_keys,
     active_sessions,
+    any_key,
     match_key,
     session_hash,
 )
-from pairmark.service.keys.repository import any_key
 from pairmark.service.names import (
     EVERY_NAME,
     PRODUCTION,

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.inputs import TOGETHER, DriftTest, RowRanges
-from pairmark.service.decision_codes import RAW_UNLIKE
 from pairmark.service.runtime.bodies import VectorPairs
 from pairmark.service.runtime.versions import LoadedVersion
+from pairmark.service.tables import RAW_UNLIKE
 
 PICKED = 8
 WINDOW = 100

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Bool, Float32
 from pairmark.service.caches import BoundedCache
-from pairmark.service.decision_codes import RAW_TOO_LITTLE
 from pairmark.service.runtime.points import UNSUPPORTED, OperatingPoints, ServedPoint, Thresholds
+from pairmark.service.tables import RAW_TOO_LITTLE
 
 MOST_PATTERNS, NEW_A_MINUTE, MOST_CLIENTS = 256, 8, 4_096
 MORE_COLUMNS = "these columns would help."

@@ -61,12 +61,12 @@ from pairmark.models.registry import spec_of
 from pairmark.schemas.jobs import EvaluationRequest
 from pairmark.schemas.models import Evidence
 from pairmark.service.blobs import Blobs
-from pairmark.service.cluster import connected
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.errors import refusals
 from pairmark.service.jobs.queue import Claim, JobQueue, Progress
+from pairmark.service.processes import connected
 from pairmark.service.settings import Settings
 from pairmark.service.store.calibrations import (
     listed_pairs,

@@ -1,4 +1,4 @@
-"""Webhooks: named by admins, told of events, tried again with growing pauses."""
+"""Webhooks: named by admins, told of events by signed messages, tried again with growing pauses."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from prometheus_client import Counter
+from sqlalchemy import delete, func, select, tuple_, update
+from sqlalchemy.exc import IntegrityError
 
 from pairmark.schemas.admin import (
     DeliveryOut,
@@ -24,16 +26,15 @@ from pairmark.schemas.admin import (
     WebhookRequest,
 )
 from pairmark.service.audit.log import record
-from pairmark.service.db import Database
+from pairmark.service.db import Database, touched
 from pairmark.service.errors import Conflict, InvalidInput, PairmarkError, UnknownWebhook
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.settings import Settings
-from pairmark.service.tables import WebhookDelivery, WebhookRow
-from pairmark.service.webhooks import repository
-from pairmark.service.webhooks.repository import service_secret
+from pairmark.service.tables import ServiceSecret, WebhookDelivery, WebhookRow
 
 if TYPE_CHECKING:
     import httpx
+
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ PAUSES_S: Final = (10, 60, 300, 1_800, 7_200, 18_000, 36_000)
 LONGEST_REST_S: Final = 300
 """A receiver that fails is told nothing else for as long as the message waits, and at most this long."""
 KEPT_DAYS: Final = 30
+_ROW: Final = 1
 _SENT = Counter("pairmark_webhook_attempts_total", "attempts to deliver to webhooks", ["delivered"])
 
 
@@ -65,7 +67,7 @@ class Webhooks:
         """Make a webhook; only this answer tells its secret."""
         self._check(request.url)
         with self._db.write() as session:
-            if repository.count(session) >= MOST_WEBHOOKS:
+            if (session.scalar(select(func.count()).select_from(WebhookRow)) or 0) >= MOST_WEBHOOKS:
                 raise Conflict(f"there are {MOST_WEBHOOKS} webhooks already; delete one first")
             now = self._db.now(session)
             webhook = WebhookRow(
@@ -83,9 +85,12 @@ class Webhooks:
 
     def page(self, limit: int, cursor: str | None) -> WebhookPage:
         """Webhooks, oldest first."""
-        after = start_of(limit, cursor, float, str)
+        of, after = WebhookRow, start_of(limit, cursor, float, str)
+        query = select(of).order_by(of.created_at, of.id).limit(limit + 1)
+        if after is not None:
+            query = query.where(tuple_(of.created_at, of.id) > tuple_(*after))
         with self._db.read() as session:
-            rows = repository.page_of_webhooks(session, limit + 1, after)
+            rows = list(session.scalars(query))
             return page_of(
                 WebhookPage, rows, limit, lambda row: (row.created_at, row.id), WebhookOut.model_validate
             )
@@ -93,17 +98,22 @@ class Webhooks:
     def delete(self, webhook_id: str) -> None:
         """Delete a webhook with its deliveries, or `UnknownWebhook`."""
         with self._db.write() as session:
-            if not repository.remove(session, webhook_id):
+            session.execute(delete(WebhookDelivery).where(WebhookDelivery.webhook_id == webhook_id))
+            if not touched(session, delete(WebhookRow).where(WebhookRow.id == webhook_id)):
                 raise UnknownWebhook(f"there is no webhook {webhook_id[:50]!r}")
             record(session, self._db.now(session), "webhook.delete", f"webhook:{webhook_id}")
 
     def deliveries(self, webhook_id: str, limit: int, cursor: str | None) -> DeliveryPage:
         """Messages to a webhook, newest first, or `UnknownWebhook`."""
-        after = start_of(limit, cursor, float, str)
+        of, after = WebhookDelivery, start_of(limit, cursor, float, str)
+        query = select(of).where(of.webhook_id == webhook_id)
+        if after is not None:
+            query = query.where(tuple_(of.created_at, of.id) < tuple_(*after))
         with self._db.read() as session:
             if session.get(WebhookRow, webhook_id) is None:
                 raise UnknownWebhook(f"there is no webhook {webhook_id[:50]!r}")
-            rows = repository.page_of_deliveries(session, webhook_id, limit + 1, after)
+            newest_first = query.order_by(of.created_at.desc(), of.id.desc()).limit(limit + 1)
+            rows = list(session.scalars(newest_first))
             return page_of(DeliveryPage, rows, limit, lambda row: (row.created_at, row.id), _delivery_out)
 
     async def deliver(self) -> int:
@@ -138,15 +148,30 @@ class Webhooks:
 
     def _receivers(self) -> set[str]:
         with self._db.read() as session:
-            return repository.receivers(session, self._db.now(session))
+            due = WebhookDelivery.next_at <= self._db.now(session)
+            return set(session.scalars(select(WebhookDelivery.webhook_id).where(due).distinct()))
 
     def _claim(self, receiver: str) -> Any:
+        """Take the delivery to a webhook that is due the longest: nobody else tries it for a while. None: none is."""
+        of = WebhookDelivery
+        columns = of.id, of.webhook_id, WebhookRow.url, of.body, of.attempts, of.created_at
         with self._db.write() as session:
             now = self._db.now(session)
             if now - self._forgot > 3_600:
-                repository.forget(session, now - KEPT_DAYS * 86_400)
+                session.execute(delete(of).where(of.created_at < now - KEPT_DAYS * 86_400))
                 self._forgot = now
-            return repository.claim(session, receiver, now, now + 3 * TIMEOUT_S)
+            due = session.execute(
+                select(*columns)
+                .join(WebhookRow, WebhookRow.id == of.webhook_id)
+                .where(of.webhook_id == receiver, of.next_at <= now)
+                .order_by(of.next_at)
+                .limit(1)
+                .with_for_update(of=of, skip_locked=True)
+            ).first()
+            if due is not None:
+                claimed = {"next_at": now + 3 * TIMEOUT_S, "attempts": of.attempts + 1}
+                session.execute(update(of).where(of.id == due.id).values(**claimed))
+            return due
 
     async def _send(self, http: httpx.AsyncClient, due: Any) -> tuple[str, bool]:
         import httpx
@@ -167,13 +192,17 @@ class Webhooks:
             return error.detail, False
 
     def _close(self, due: Any, answer: str, delivered: bool) -> None:
+        of = WebhookDelivery
         with self._db.write() as session:
             again = None if delivered or due.attempts >= len(PAUSES_S) else PAUSES_S[due.attempts]
             now = self._db.now(session)
             if not delivered:
                 rest = LONGEST_REST_S if again is None else min(again, LONGEST_REST_S)
-                repository.pause(session, due.webhook_id, now + rest)
-            repository.close(session, due.id, answer, None if again is None else now + again, delivered)
+                others = update(of).where(of.webhook_id == due.webhook_id, of.next_at < now + rest)
+                session.execute(others.values(next_at=now + rest))
+            next_at = None if again is None else now + again
+            values = {"answer": answer[:200], "next_at": next_at, "delivered": delivered}
+            session.execute(update(of).where(of.id == due.id).values(**values))
 
     def _check(self, url: str) -> None:
         """Refuse addresses that are not on a host of the setting: the service must not be sent anywhere else."""
@@ -192,6 +221,22 @@ class Webhooks:
 
     def _secret(self, webhook_id: str) -> bytes:
         return hmac.digest(service_secret(self._db), b"webhook:" + webhook_id.encode(), hashlib.sha256)
+
+
+def service_secret(db: Database) -> bytes:
+    """The service's secret; the first who asks makes it."""
+    with db.read() as session:
+        row = session.get(ServiceSecret, _ROW)
+    if row is not None:
+        return row.value
+    try:
+        with db.write() as session:
+            session.add(ServiceSecret(id=_ROW, value=secrets.token_bytes(32)))
+    except IntegrityError:
+        # Another process made it meanwhile.
+        pass
+    with db.read() as session:
+        return session.get_one(ServiceSecret, _ROW).value
 
 
 def signed(secret: bytes, message: str, now: int, body: bytes) -> dict[str, str]:

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from pairmark.service.app import create_app
-from pairmark.service.inprocess import TRUSTED
+from pairmark.service.app import TRUSTED, create_app
 from tests.service.conftest import Deployment
 
 

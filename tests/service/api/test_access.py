@@ -6,7 +6,7 @@ import pytest
 
 from pairmark.service.api.access import check_csrf, shown_key, shown_session
 from pairmark.service.errors import Forbidden
-from pairmark.service.keys.keys import ActiveSession
+from pairmark.service.keys import ActiveSession
 
 
 def test_keys_are_read_from_headers_and_sessions_from_the_cookie() -> None:

@@ -9,8 +9,7 @@ import httpx
 import pytest
 
 from pairmark.service.api import docs
-from pairmark.service.app import create_app
-from pairmark.service.inprocess import InProcessTransport
+from pairmark.service.app import create_app, embedded
 from pairmark.service.settings import Settings
 
 NewDatabase = Callable[..., str]
@@ -23,8 +22,10 @@ def client(
     monkeypatch.setattr(docs, "GUIDE", tmp_path / "guide")
     docs._files.cache_clear()
     settings = Settings(home=tmp_path, database_url=new_database("sqlite"))
-    transport = InProcessTransport(create_app(settings, warm=False))
-    with httpx.Client(transport=transport, base_url="http://127.0.0.1", follow_redirects=True) as opened:
+    with (
+        embedded(create_app(settings, warm=False)) as transport,
+        httpx.Client(transport=transport, base_url="http://127.0.0.1", follow_redirects=True) as opened,
+    ):
         yield opened
     docs._files.cache_clear()
 

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from pairmark.models.core.arrays import Float32
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.service.blobs import open_blobs
-from pairmark.service.cluster import connected
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import InvalidInput, SearchTooLong, UnknownGallery
 from pairmark.service.galleries import repository
@@ -41,6 +40,7 @@ from pairmark.service.galleries.items import item_repository
 from pairmark.service.galleries.items.metadata import Filter, choose
 from pairmark.service.galleries.items.rows import form_of
 from pairmark.service.galleries.repository import GalleryState
+from pairmark.service.processes import connected
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 

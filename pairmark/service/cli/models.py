@@ -1,0 +1,705 @@
+"""Commands for datasets and models: upload, train, evaluate, promote, report, and plan."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pairmark.schemas.datasets import DatasetRequest, ReadingRequest
+from pairmark.schemas.jobs import EvaluationRequest, JobRequest
+from pairmark.schemas.models import AliasRequest, MeasureRequest
+from pairmark.service.cli import output
+from pairmark.service.cli.options import (
+    ColumnTypes,
+    Commands,
+    Confidence,
+    Connection,
+    Members,
+    NewConnection,
+    PairsFile,
+    RequiredModel,
+    RightFile,
+    TableFile,
+    UrlOption,
+    column_types,
+    connected,
+    given,
+    rate,
+    settings,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pairmark.client import Client
+    from pairmark.schemas.jobs import JobOut
+
+LABELS_SHOWN = 12
+COLUMNS_SHOWN = 40
+datasets = Commands(
+    help="Datasets: labelled vectors. A dataset never changes after its upload.", no_args_is_help=True
+)
+models = Commands(help="Models, their versions and aliases.", no_args_is_help=True)
+Ref = Annotated[str, typer.Argument(help="NAME, NAME@ALIAS or NAME:VERSION.", metavar="MODEL")]
+DatasetRef = Annotated[
+    str, typer.Argument(help="NAME (its newest version) or NAME:VERSION.", metavar="DATASET")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+@datasets.command("add")
+def add_dataset(
+    client: NewConnection,
+    name: Annotated[str, typer.Argument(help="Name of the dataset.")],
+    file: TableFile,
+    reading: Annotated[
+        ReadingRequest,
+        Members("identity classes label ranking group time id exclude header format"),
+    ],
+    contents: Annotated[DatasetRequest, Members("unlabelled")],
+    pairs: PairsFile = None,
+    column: ColumnTypes = None,
+    right_file: RightFile = None,
+) -> None:
+    """Upload a dataset."""
+    options = {**given(reading), "columns": column_types(column)}
+    with output.progress_bar(f"uploading {file.name}") as progress:
+        dataset = client.add_dataset(
+            name, file, pairs=pairs, right_file=right_file, progress=progress, **options, **given(contents)
+        )
+    output.show(dataset, lambda to: _show_dataset(to, dataset.json))
+
+
+@datasets.command("inspect")
+def inspect_dataset(
+    client: NewConnection,
+    file: TableFile,
+    reading: Annotated[
+        ReadingRequest, Members("identity classes label ranking group time exclude header format")
+    ],
+    pairs: PairsFile = None,
+    column: ColumnTypes = None,
+    right_file: RightFile = None,
+) -> None:
+    """Show how a file would be read and which rate it supports, without storing it."""
+    options = {**given(reading), "columns": column_types(column)}
+    with output.progress_bar(f"reading {file.name}") as progress:
+        inspection = client.inspect_dataset(
+            file, pairs=pairs, right_file=right_file, progress=progress, **options
+        )
+    more_files = {"--right-file": right_file, "--pairs": pairs}
+    output.show(inspection, lambda to: _show_inspection(to, file, inspection.json, more_files))
+    if inspection["problem"]:
+        raise typer.Exit(1)
+
+
+@datasets.command("list")
+def list_datasets(client: Connection, limit: output.Limit = None) -> None:
+    """List datasets, newest first."""
+    page = client.datasets(limit=limit)
+    columns = ("name", "version", "rows", "features", "created_at")
+    empty = "No datasets yet: pairmark datasets add NAME FILE --identity COLUMN"
+    output.show({"items": page}, output.table(columns, page, empty=empty))
+
+
+@datasets.command("show")
+def show_dataset(client: Connection, ref: DatasetRef) -> None:
+    """Show a dataset: columns, rows, labels and the smallest supported rate."""
+    dataset = client.dataset(ref)
+    output.show(dataset, lambda to: _show_dataset(to, dataset.json))
+
+
+@datasets.command("delete")
+def delete_dataset(client: Connection, ref: DatasetRef, yes: Yes = False) -> None:
+    """Delete a dataset that no waiting or running job uses."""
+    confirm(f"Delete dataset {ref}?", yes)
+    client.delete_dataset(ref)
+    output.show({"deleted": ref}, f"deleted {ref}")
+
+
+@models.command("list")
+def list_models(client: Connection, limit: output.Limit = None) -> None:
+    """List models with their aliases."""
+    page = client.models(limit=limit)
+    rows = [
+        (
+            entry["name"],
+            entry["versions"][0]["kind"] if entry["versions"] else None,
+            entry["latest_version"],
+            ", ".join(f"{alias['alias']} = {alias['version']}" for alias in entry["aliases"]),
+        )
+        for entry in page
+    ]
+    empty = "No models yet: pairmark train --dataset D --model M"
+    output.show({"items": page}, output.table(("name", "kind", "newest", "aliases"), rows, empty=empty))
+
+
+@models.command("show")
+def show_model(client: Connection, ref: Ref) -> None:
+    """Show a version: kind, parameters, metrics with intervals, lineage."""
+    name, number = resolve(client, ref)
+    version = client.version(name, number)
+
+    def human(to: Console) -> None:
+        keys = ("kind", "aliases", "capabilities", "params", "n_features", "calibration_id", "created_at")
+        facts = {"model": f"{name}:{number}", **{key: version.get(key) for key in keys}}
+        output.facts({**facts, "lineage": _flat(version.get("lineage") or {})})(to)
+        show_metrics(to, version.get("metrics") or {})
+        show_leaderboard(to, version.get("facts") or {})
+        promotion = (version.get("facts") or {}).get("promotion")
+        if promotion:
+            became = "promoted" if promotion["promoted"] else "not promoted"
+            to.print(f"\n{became}: {promotion['reason']}")
+        suspects = (version.get("facts") or {}).get("suspects") or {}
+        output.warn(to, [suspects["text"]] if suspects.get("text") else [])
+        show_promise(to, version.json)
+
+    output.show(version, human)
+
+
+@models.command("promote")
+def promote_model(
+    client: Connection,
+    ref: Annotated[
+        str, typer.Argument(help="NAME:VERSION (or NAME@ALIAS to copy an alias).", metavar="MODEL")
+    ],
+    alias: Annotated[str, typer.Option(help="Alias to move.")] = "production",
+    *,
+    moving: Annotated[AliasRequest, Members("reason")],
+) -> None:
+    """Move an alias to a version. Running services switch by themselves."""
+    name, number = resolve(client, ref)
+    promotion = client.promote(name, number, alias, **given(moving))
+    output.show(promotion, f"{name}@{alias} is now version {number}")
+
+
+@models.command("export")
+def export_model(
+    client: Connection, ref: Ref, file: Annotated[Path, typer.Argument(help="File to write.", dir_okay=False)]
+) -> None:
+    """Write a version, with its calibration, to one file."""
+    name, number = resolve(client, ref)
+    client.export_version(name, number, file)
+    facts = {"model": name, "version": number, "file": str(file), "bytes": file.stat().st_size}
+    output.show(facts, f"wrote {name}:{number} to {file}")
+
+
+@models.command("import")
+def import_model(
+    client: NewConnection,
+    file: Annotated[Path, typer.Argument(help="A file written by export.", exists=True, dir_okay=False)],
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name to register it under. Default: the exported name.")
+    ] = None,
+) -> None:
+    """Register a version from an exported file. The file is checked and tried in a separate process first."""
+    with output.progress_bar(f"importing {file.name}") as progress:
+        version = client.import_version(file, name=name, progress=progress)
+    output.show(version, f"registered {version['model']}:{version['version']}")
+
+
+@models.command("delete")
+def delete_model(
+    client: Connection,
+    ref: Annotated[str, typer.Argument(help="NAME:VERSION.", metavar="MODEL")],
+    yes: Yes = False,
+) -> None:
+    """Delete a version that no alias points to."""
+    if ":" not in ref:
+        raise typer.BadParameter(f"{ref!r}: expected NAME:VERSION, so that no alias decides what is deleted")
+    confirm(f"Delete {ref}?", yes)
+    client.delete_version(*resolve(client, ref))
+    output.show({"deleted": ref}, f"deleted {ref}")
+
+
+def confirm(question: str, yes: bool) -> None:
+    import sys
+
+    if not yes and not output.wants_json() and sys.stdin.isatty():
+        typer.confirm(question, abort=True)
+
+
+def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
+    keys = ("rows", "features", "sha256", "label", "label_role", "created_at")
+    facts = {"dataset": f"{dataset['name']}:{dataset['version']}", **{key: dataset[key] for key in keys}}
+    if dataset["label"] is None:
+        del facts["label_role"]
+    if dataset["ranking_labels"]:
+        facts["ranked labels"] = dataset["ranking_labels"]
+    counts = dataset["label_counts"]
+    if counts:
+        n_hidden = (dataset.get("n_labels") or len(counts)) - LABELS_SHOWN
+        first = ", ".join(f"{key}: {value}" for key, value in list(counts.items())[:LABELS_SHOWN])
+        facts["label_counts"] = first + (f", and {n_hidden:,} more" if n_hidden > 0 else "")
+    if dataset["n_pairs"]:
+        n_same = dataset["n_same_pairs"]
+        facts["pairs"] = (
+            f"{dataset['n_pairs']:,}: {n_same:,} the same, {dataset['n_pairs'] - n_same:,} different"
+        )
+    output.facts(facts)(to)
+    if dataset["existing"]:
+        to.print("the newest version has this content already: nothing was added")
+    show_promise(to, dataset)
+    if dataset["n_pairs"] and dataset["population"] is None:
+        to.print(
+            "promise: depends on how the list of pairs came about. Name it with `pairmark train --listing all`, "
+            "`random-people` or `blocks`; of a list of unknown origin nothing is guaranteed"
+        )
+    output.warn(to, dataset.get("warnings") or [])
+
+
+def _show_inspection(
+    to: Console, file: Path, inspection: dict[str, Any], more_files: dict[str, Path | None]
+) -> None:
+    rows = [
+        (
+            column["name"],
+            column["kind"],
+            column["role"] + (" (inferred)" if column["inferred"] else ""),
+            column["distinct"],
+            ", ".join(column["examples"]),
+        )
+        for column in inspection["columns"][:COLUMNS_SHOWN]
+    ]
+    output.table(("column", "holds", "role", "distinct, about", "first values"), rows)(to)
+    if len(inspection["columns"]) > COLUMNS_SHOWN:
+        to.print(f"and {len(inspection['columns']) - COLUMNS_SHOWN} more columns")
+    output.warn(to, inspection["warnings"])
+    if inspection["problem"]:
+        to.print(f"it would be refused: {inspection['problem']}", style="yellow")
+        return
+    ranked = inspection["ranking_labels"]
+    labels = f"rankings of {', '.join(ranked)}"
+    if not ranked:
+        labels = f"{inspection['n_labels']:,} {_labels(inspection['columns'])}"
+    to.print(f"{inspection['rows']:,} rows of {inspection['features']:,} features, {labels}")
+    show_promise(to, inspection)
+    words = [f"pairmark datasets add NAME {shlex.quote(str(file))}"]
+    words += [f"{option} {shlex.quote(str(path))}" for option, path in more_files.items() if path is not None]
+    request = dict(inspection["request"])
+    columns = request.pop("columns", None)
+    if columns is not None:
+        words += [f"--column {shlex.quote(f'{name}:{kind}')}" for name, kind in columns.items()]
+    for name, value in request.items():
+        values = value if isinstance(value, list) else [value]
+        words += [f"--{name}" if part is True else f"--{name} {shlex.quote(str(part))}" for part in values]
+    to.print("keep it with: " + " ".join(words))
+
+
+def _labels(columns: list[dict[str, Any]]) -> str:
+    roles = {column["role"] for column in columns}
+    return (
+        "identities" if "identity" in roles else "classes" if "classes" in roles else "identities or classes"
+    )
+
+
+def _flat(lineage: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{key} {value}" for key, value in lineage.items() if isinstance(value, (str, int, float))
+    )
+
+
+def train(
+    request: Annotated[JobRequest, Members("dataset model learner", optional=True)],
+    spec: Annotated[
+        Path | None,
+        typer.Option(
+            help="A .json or .toml file with the job as POST /jobs takes it.", exists=True, dir_okay=False
+        ),
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A parameter of the learner as NAME=VALUE; VALUE may be JSON (repeatable).", metavar="K=V"
+        ),
+    ] = None,
+    *,
+    evaluation: Annotated[
+        EvaluationRequest,
+        Members("protocol calibration_fraction test_fraction n_pairs target_fpr groups listing"),
+    ],
+    extras: Annotated[JobRequest, Members("budget_seconds unlabelled")],
+    promote: Annotated[
+        str | None,
+        typer.Option(
+            help="if-better (default: production moves unless the new version is worse), true, false, or an alias."
+        ),
+    ] = None,
+    no_promote: Annotated[bool, typer.Option("--no-promote", help="Do not move any alias.")] = False,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Submit the job and return; a worker trains.")
+    ] = False,
+    url: UrlOption = None,
+) -> None:
+    """Train a model with the service at PAIRMARK_URL or --url. Without one, train in this process."""
+    if promote is not None and no_promote:
+        raise typer.BadParameter("expected one of --promote and --no-promote")
+    options = {
+        **given(request),
+        **given(extras),
+        "promote": False if no_promote else {"true": True, "false": False}.get(promote or "", promote),
+    }
+    job = _job_request(spec, options, given(evaluation), param or [])
+    with connected(url) as client:
+        submitted = _submitted(client, job)
+        if no_wait:
+            output.show(submitted, output.facts({"job": submitted["id"], "state": submitted["state"]}))
+            return
+        if submitted["message"]:
+            output.say(submitted["message"])
+        with _worker_for(submitted["id"], url), output.progress_bar("training") as progress:
+            try:
+                job_done = client.wait(
+                    submitted["id"], progress=progress, waiting=output.say if url else lambda _: None
+                )
+            except KeyboardInterrupt:
+                client.cancel(submitted["id"])
+                raise
+        version = client.version(job_done["model"], job_done["version"])
+    output.show(
+        {"job": job_done, "version": version}, lambda to: _show_trained(to, job_done.json, version.json)
+    )
+
+
+def evaluate(
+    client: Connection,
+    model: RequiredModel,
+    dataset: Annotated[str, typer.Option(help="NAME or NAME:VERSION of a labelled dataset.")],
+    *,
+    measuring: Annotated[MeasureRequest, Members("protocol")],
+) -> None:
+    """Measure a version on another dataset: its ROC curve, and the rates at its thresholds."""
+    name, number = resolve(client, model)
+    report = client.evaluate(name, number, dataset, **given(measuring))
+    output.show(report, lambda to: _show_evaluation(to, report.json))
+
+
+def resolve(client: Client, ref: str) -> tuple[str, int]:
+    """The name and version that NAME, NAME@ALIAS or NAME:VERSION means."""
+    from pairmark.service.errors import InvalidInput
+    from pairmark.service.names import parse_ref
+
+    try:
+        parsed = parse_ref(ref)
+    except InvalidInput as error:
+        raise typer.BadParameter(f"{ref!r}: {error.detail}") from error
+    name, alias = parsed.name, parsed.alias
+    if parsed.version is not None:
+        return name, parsed.version
+    aliases = {entry["alias"]: entry["version"] for entry in client.model(name)["aliases"]}
+    if alias not in aliases:
+        has = ", ".join(sorted(aliases)) or "none"
+        raise typer.BadParameter(
+            f"model {name!r} has no alias {alias!r} (it has: {has}); name {name}:VERSION"
+        )
+    return name, aliases[str(alias)]
+
+
+def _job_request(
+    spec: Path | None, options: dict[str, Any], evaluation: dict[str, Any], params: list[str]
+) -> dict[str, Any]:
+    """The job that the file describes, with what the options say in its place."""
+    job = {} if spec is None else _read_spec(spec)
+    unknown = sorted(set(job) - JobRequest.model_fields.keys())
+    if unknown:
+        raise typer.BadParameter(f"the spec names {', '.join(unknown)}, which a job does not have")
+    job.update({name: value for name, value in options.items() if value is not None})
+    missing = [name for name in ("dataset", "model") if not job.get(name)]
+    if missing:
+        raise typer.BadParameter(
+            f"missing {', '.join('--' + name for name in missing)}: expected --dataset and --model, or a --spec file "
+            "that names them"
+        )
+    if params:
+        job["params"] = {**job.get("params", {}), **dict(_param(entry) for entry in params)}
+    if evaluation:
+        job["evaluation"] = {**job.get("evaluation", {}), **evaluation}
+    return job
+
+
+def _submitted(client: Client, job: dict[str, Any]) -> JobOut:
+    """The job in the queue. Where the service asks what the labels are, ask on a terminal; else say what to add."""
+    from pairmark.client import Problem
+
+    try:
+        return client.train(**job, wait=False)
+    except Problem as problem:
+        if problem.slug != "choose-protocol":
+            raise
+        choices = problem.facts["choices"]
+        if output.wants_json() or not sys.stdin.isatty():
+            options = " or ".join(f"--protocol {choice['protocol']}" for choice in choices)
+            raise typer.BadParameter(f"{problem.detail}. Add {options}") from problem
+    protocols = {choice["role"]: choice["protocol"] for choice in choices}
+
+    def protocol_of(role: str) -> str:
+        if role not in protocols:
+            raise typer.BadParameter(f"expected {' or '.join(protocols)}")
+        return str(protocols[role])
+
+    for choice in choices:
+        text = (choice["promise"] or {}).get("text", "")
+        typer.echo(f"{choice['role']}: {choice['meaning']}. {text}", err=True)
+    question = f"What are the labels? ({'/'.join(protocols)})"
+    protocol = typer.prompt(question, value_proc=protocol_of, err=True)
+    evaluation = {**job.get("evaluation", {}), "protocol": protocol}
+    return client.train(**{**job, "evaluation": evaluation}, wait=False)
+
+
+def _read_spec(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        job = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{path}: {error}") from error
+    if not isinstance(job, dict):
+        raise typer.BadParameter(f"{path}: expected an object with learner, dataset and model")
+    return job
+
+
+def _param(entry: str) -> tuple[str, Any]:
+    name, equals, text = entry.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(f"--param {entry!r}: expected NAME=VALUE")
+    try:
+        return name, json.loads(text)
+    except ValueError:
+        return name, {"True": True, "False": False, "None": None}.get(text, text)
+
+
+@contextmanager
+def _worker_for(job_id: str, url: str | None) -> Iterator[None]:
+    """Without a service: a worker in this process for that one job, unless another one was quicker."""
+    if url:
+        yield
+        return
+    from pairmark.service.jobs.worker import Worker
+
+    stop = threading.Event()
+    # The bar shows the progress; the worker's own logs would write across it.
+    worker = Worker(settings().model_copy(update={"log_level": "WARNING"}))
+    thread = threading.Thread(target=worker.run, args=(stop,), kwargs={"drain": True, "only_job": job_id})
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _show_trained(to: Console, job: dict[str, Any], version: dict[str, Any]) -> None:
+    to.print(f"{version['model']}:{version['version']}  {version['kind']}", style="bold")
+    show_metrics(to, version.get("metrics") or {})
+    show_leaderboard(to, version.get("facts") or {})
+    to.print("\n" + str(job.get("message") or ""))
+    show_promise(to, version)
+
+
+def show_promise(to: Console, of: dict[str, Any]) -> None:
+    """What a dataset or version can promise, in a sentence; where that depends on what its labels are, in two."""
+    if of.get("promise"):
+        to.print(f"promise: {of['promise']['text']}")
+    for choice in of.get("choices") or []:
+        text = (choice["promise"] or {}).get("text", "not known from the size")
+        to.print(f"promise with --{choice['role']} ({choice['meaning']}): {text}")
+
+
+def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
+    """What the learner chose from, and the model among the baselines, on the same held-out data."""
+    race = facts.get("race") or {}
+    if race.get("candidates"):
+        to.print(f"\nchosen by cross-validation: {race['winner']}, the simplest of the best")
+        output.table(("name", "mean_tpr", "folds", "reference_seconds"), race["candidates"])(to)
+    board = facts.get("leaderboard") or {}
+    for table in filter(None, (board, board.get("classification"))):
+        to.print(f"\n{table['judged_by']}, on the same held-out data:")
+        output.table(("name", "value", "interval", "difference", "difference_interval"), table["items"])(to)
+
+
+_METRICS = {
+    "auc": "AUC",
+    "eer": "equal error rate",
+    "tpr_at_fpr": "TPR at FPR",
+    "n_units": "held-out units",
+    "n_negative_pairs": "held-out different pairs",
+    "n_same_pairs": "held-out same pairs",
+}
+_FOOTNOTES = ("intervals", "estimand")
+
+
+def show_metrics(to: Console, metrics: dict[str, Any]) -> None:
+    """Metrics with their intervals, as a table; what the intervals are, below it."""
+    rows: list[tuple[str, Any, Any]] = []
+
+    def add(name: str, value: Any) -> None:
+        if isinstance(value, dict) and "value" in value:
+            rows.append((name, value["value"], value.get("interval")))
+        elif isinstance(value, dict):
+            for at, nested in value.items():
+                add(f"{name} {at}".replace("_", " "), nested)
+        elif isinstance(value, (int, float, str)):
+            rows.append((name, value, None))
+
+    for name, value in metrics.items():
+        if name == "likelihood_ratios":
+            for method, worth in (value or {}).items():
+                add(f"Cllr of likelihood ratios by {method}, bits", worth.get("cllr"))
+        # FNMR is 1 - TPR: JSON has both.
+        elif name not in (*_FOOTNOTES, "fnmr_at_fmr"):
+            add(_METRICS.get(name, name), value)
+    output.table(("metric", "value", "interval"), rows, empty="no metrics")(to)
+    for name in _FOOTNOTES:
+        if isinstance(metrics.get(name), str):
+            to.print(f"{name}: {metrics[name]}", style="dim")
+
+
+def _show_evaluation(to: Console, report: dict[str, Any]) -> None:
+    to.print(f"{report['model']}:{report['version']} on {report['dataset']} ({report['protocol']})")
+    output.warn(to, report.get("warnings", []))
+    show_metrics(to, report["metrics"])
+    inputs = report.get("inputs")
+    if inputs is not None:
+        to.print(f"{inputs['unlike']:,} of {inputs['rows']:,} rows are unlike those of the calibration")
+    points = report.get("operating_points") or []
+    if points:
+        columns = list(points[0])
+        output.table(columns, points)(to)
+
+
+def report(
+    client: Connection,
+    ref: Ref,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write the whole report to this file: .html for a page, .json for the numbers.",
+            dir_okay=False,
+        ),
+    ] = None,
+) -> None:
+    """Show a version's report: guarantee, error rates, groups, likelihood ratios and limits."""
+    ending = None if file is None else file.suffix.lower()
+    if ending not in (None, ".html", ".json"):
+        raise typer.BadParameter(
+            f"{file}: expected a file that ends in .html or .json", param_hint="--output"
+        )
+    name, number = resolve(client, ref)
+    if file is None:
+        answer = client.report(name, number)
+        output.show(answer, lambda to: _summary(to, answer.json))
+        return
+    if ending == ".html":
+        text = client.report_page(name, number)
+    else:
+        text = json.dumps(client.report(name, number).json, indent=2, allow_nan=False) + "\n"
+    file.write_text(text, encoding="utf-8")
+    facts = {"model": name, "version": number, "file": str(file), "bytes": file.stat().st_size}
+    output.show(facts, f"wrote the report of {name}:{number} to {file}")
+
+
+def _summary(to: Console, parts: dict[str, Any]) -> None:
+    version, card = parts["version"], parts["card"]
+    for title, sentences in (
+        ("What it is", card["details"]),
+        ("Trained on", card["training_data"]),
+        ("Measured on", card["evaluation_data"]),
+    ):
+        _section(to, title, sentences)
+    to.print("\nThe promise", style="bold")
+    if (version.get("promise") or {}).get("population"):
+        to.print(f"  It holds among {version['promise']['population']}.")
+    rows: list[tuple[Any, ...]] = [
+        (entry["fpr"], None, None, None, "not supported")
+        if entry["refused"]
+        else (entry["fpr"], entry["threshold"], entry["fpr_upper_bound"], entry["tpr"], entry["guarantee"])
+        for entry in parts["promises"]
+    ]
+    output.table(("fpr", "threshold", "bound", "recognised", "guarantee"), rows, empty="  none")(to)
+    to.print("\nMeasured", style="bold")
+    metrics = {
+        key: value for key, value in version["metrics"].items() if key not in ("groups", "pair_disagreement")
+    }
+    show_metrics(to, metrics)
+    _section(to, "\nLimits", card["limits"])
+
+
+def _section(to: Console, title: str, sentences: list[str]) -> None:
+    to.print(title, style="bold")
+    for sentence in sentences:
+        to.print(f"  {sentence}")
+
+
+def plan(
+    fpr: Annotated[
+        float,
+        typer.Option(
+            parser=rate, metavar="RATE", help="The false positive rate that you will ask for, as 0.01 or 1%."
+        ),
+    ],
+    confidence: Confidence = 0.95,
+    samples: Annotated[
+        int, typer.Option(help="Samples of each person; two or more are needed to measure the TPR.", min=1)
+    ] = 2,
+    classes: Annotated[
+        int | None,
+        typer.Option(
+            help="For closed-set use (the classes in use are those of training): the number of classes.",
+            min=2,
+        ),
+    ] = None,
+) -> None:
+    """Show how many people, samples and pairs a false positive rate takes, before you collect them."""
+    from pairmark.service.datasets.promises import plan_people
+
+    try:
+        to_collect = plan_people(fpr, confidence, samples, classes)
+        output.show(to_collect, lambda to: _show_people(to, to_collect))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _show_people(to: Console, plan: dict[str, Any]) -> None:
+    from pairmark.models.calibration.promises import BEST_TPR
+
+    unit = {"open-set": "people", "closed-set": "samples"}[plan["protocol"]]
+    fpr, needs = plan["fpr"], plan["needs"]
+    to.print(
+        f"A false positive rate of {fpr:g} at confidence {plan['confidence']:g}, {plan['protocol']}, takes at least:\n"
+    )
+    titles = {
+        "method": "method",
+        "calibration_people": "people to calibrate on",
+        "dataset_people": "people in the dataset",
+        "calibration_samples": "samples to calibrate on",
+        "dataset_samples": "samples in the dataset",
+        "calibration_pairs": f"different pairs of {unit}",
+        "independent_pairs": "or independent pairs",
+    }
+    keys = [name for name in titles if any(need[name] is not None for need in needs)]
+    rows = [[need[name] for name in keys] for need in needs]
+    output.table([titles[name] for name in keys], rows)(to)
+    to.print(f"\n{plan['text']} (pairmark train --target-fpr {fpr:g}).")
+    to.print(
+        f"finite-sample holds for every "
+        "distribution; it is what `auto` uses. What a model that could recognise\n"
+        f"{100 * BEST_TPR:.0f} % of same pairs at this rate is to be expected to recognise:"
+    )
+    for expected in plan["expected"]:
+        to.print(f"  with {expected['people']:,} {unit} to calibrate on about {100 * expected['tpr']:.0f} %")
+    to.print(
+        "bootstrap is asymptotic. "
+        "It answers only if you ask for it (method=bootstrap) or a policy allows it, at confidence\n0.90, 0.95 or "
+        "0.99. Its numbers here are approximate."
+    )
