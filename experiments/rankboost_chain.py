@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, hstack, vstack
+from scipy.sparse import csr_array, hstack
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
-from sklearn.neural_network import MLPClassifier
 
 from benchmarks.common import Claim, Preset, Result
 from experiments import _sparse
@@ -57,8 +55,7 @@ def run(preset: Preset) -> Result:
             # The claims are about all its rows, which the small preset does not have.
             whole = _sparse.a9a()
             claims += _claims(name, whole, _compared(name, whole, pivots, quick) if quick else found, quick)
-    noise = _noise(quick)
-    return Result(rows=rows, claims=claims, facts={"label_noise": noise})
+    return Result(rows=rows, claims=claims)
 
 
 def _less(data: _sparse.Sparse, n: int) -> _sparse.Sparse:
@@ -175,10 +172,7 @@ def _baselines(name: str, data: _sparse.Sparse, pivots: int, quick: bool) -> lis
         R = binary_projection(pivots, 100, np.random.default_rng(draw))
         aucs.append(_svm_auc(many[0] @ R, y, many[1] @ R, y_test))
     rows.append(_row(name, f"{pivots} k-means, projection", aucs, pivots=pivots))
-    rows.append(
-        _row(name, f"{pivots} k-means, neural reduction", [_neural(many[0], y, many[1], y_test, "relu")])
-    )
-    l1, C = _logistic(small.X, y, "l1")
+    l1, _ = _logistic(small.X, y, "l1")
     rows.append(_row(name, "logistic regression, L1 (one score)", [_auc(l1, small.X_test, y_test)]))
     l2, _ = _logistic(small.X, y, "l2")
     rows.append(_row(name, "logistic regression, L2 (one score)", [_auc(l2, small.X_test, y_test)]))
@@ -187,14 +181,6 @@ def _baselines(name: str, data: _sparse.Sparse, pivots: int, quick: bool) -> lis
     )
     with_means, _ = _logistic(both, y, "l1")
     rows.append(_row(name, "logistic regression, L1, + 100 k-means", [_auc(with_means, both_test, y_test)]))
-    linear = _neural(small.X, y, small.X_test, y_test, "identity")
-    rows.append(_row(name, "logistic regression by neural reduction", [linear]))
-    smooth = _smoothed(l1, small, y_test)
-    rows.append(_row(name, "logistic regression + graph smoothing", [smooth]))
-    everything = _csr(vstack([small.X, _sample(small.unlabelled, 8_000 if quick else 100_000)]))
-    guessed = np.concatenate([y, l1.predict(everything[small.X.shape[0] :])])
-    again = LogisticRegression(penalty="l1", C=C, solver="liblinear", random_state=0).fit(everything, guessed)
-    rows.append(_row(name, "self-training on labelled unlabelled rows", [_auc(again, small.X_test, y_test)]))
     return rows
 
 
@@ -220,19 +206,6 @@ def _means(data: _sparse.Sparse, n: int, quick: bool) -> tuple[np.ndarray, np.nd
     return train - centre, rbf(data.X_test) - centre
 
 
-def _neural(train: Any, y: np.ndarray, test: Any, y_test: np.ndarray, activation: str) -> float:
-    """A hidden layer of 100 units; its outputs are the reduced rows, on which a linear SVM is trained."""
-    net = MLPClassifier((100,), activation=activation, max_iter=8, batch_size=128, random_state=0).fit(
-        train, y
-    )
-
-    def hidden(rows: Any) -> np.ndarray:
-        made = np.asarray(rows @ net.coefs_[0] + net.intercepts_[0])
-        return np.maximum(made, 0.0) if activation == "relu" else made
-
-    return _svm_auc(hidden(train), y, hidden(test), y_test)
-
-
 def _logistic(X: Any, y: np.ndarray, penalty: str) -> tuple[Any, float]:
     """The penalty that is best on a fifth of the rows."""
     order = np.random.default_rng(0).permutation(len(y))
@@ -248,24 +221,6 @@ def _logistic(X: Any, y: np.ndarray, penalty: str) -> tuple[Any, float]:
 
 def _auc(model: Any, rows: Any, y: np.ndarray) -> float:
     return float(roc_auc_score(y, model.decision_function(_csr(rows))))
-
-
-def _smoothed(model: Any, data: _sparse.Sparse, y_test: np.ndarray) -> float:
-    """Scores made smooth over rows with like fingerprints: signs of 16 random projections, 8 times (Charikar 2002)."""
-    rows = _csr(vstack([data.X_test, _sample(data.unlabelled, 20_000)]))
-    scores = model.decision_function(rows)
-    rng = np.random.default_rng(0)
-    totals, counts = np.zeros(len(scores)), np.zeros(len(scores))
-    for _ in range(8):
-        planes = rng.normal(size=(rows.shape[1], 16)).astype(np.float32)
-        keys = ((rows @ planes) > 0) @ (1 << np.arange(16))
-        _, group = np.unique(keys, return_inverse=True)
-        sizes = np.bincount(group)
-        totals += np.bincount(group, weights=scores)[group] - scores
-        counts += sizes[group] - 1
-    # The minimum of (z - y)^2 + 0.1 (z - mean of the neighbours)^2, one step.
-    mean = np.divide(totals, counts, out=scores.copy(), where=counts > 0)
-    return float(roc_auc_score(y_test, ((scores + 0.1 * mean) / 1.1)[: len(y_test)]))
 
 
 # ---------------------------------------------------------------- claims
@@ -329,38 +284,3 @@ def _claims(name: str, data: _sparse.Sparse, rows: list[dict[str, Any]], quick: 
             holds=ours >= sparse - 0.002,
         ),
     ]
-
-
-def _noise(quick: bool) -> list[dict[str, float]]:
-    """What unlabelled pivots buy as more labels are wrong: one kernel, its embeddings with and without them.
-
-    Means over draws of pivots and projections, beside a supervised score.
-    """
-    n, more, width = (3_000, 10_000, 20_000) if quick else (50_000, 200_000, 1_000_000)
-    table = []
-    for noise in (0.0, 0.1, 0.2, 0.3):
-        data = _sparse.challenge(n, more, width, noise)
-        model = RankBoostKernel(n_estimators=200, n_bags=1, chain="A-C-D", random_state=0).fit(data.X, data.y)
-        phi, phi_test = model.map_rows(data.X), model.map_rows(data.X_test)
-        pools = {
-            "unlabelled pivots": model.map_rows(data.unlabelled),
-            "labelled pivots": phi,
-            "no pivots": None,
-        }
-        found: dict[str, float] = {"label_noise": noise}
-        for (name, pool), whiten in product(pools.items(), (False, True)):
-            if pool is None and whiten:
-                continue
-            aucs = []
-            for draw in range(5):
-                rng = np.random.default_rng([draw, 6])
-                at = None if pool is None else np.sort(rng.choice(pool.shape[0], 1_000, replace=False))
-                pivots = None if pool is None else pool[at].toarray()
-                chain = "A-C-D" if pool is None else "A-B-C-D"
-                matrix = compose(chain, pivots, phi.shape[1], whiten, 100, rng)
-                aucs.append(_svm_auc(phi @ matrix, data.y, phi_test @ matrix, data.y_test))
-            found[name + (", whitened" if whiten else "")] = float(np.mean(aucs))
-        l1, _ = _logistic(data.X, data.y, "l1")
-        found["logistic regression, L1"] = _auc(l1, data.X_test, data.y_test)
-        table.append(found)
-    return table
