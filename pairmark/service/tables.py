@@ -179,13 +179,11 @@ class WorkerRow(Base):
 
 
 class BackupRow(Base):
-    """A backup: until `holds_until` no blob is deleted; the newest one that was finished is remembered."""
+    """The last backup."""
 
     __tablename__ = "backups"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
-    started_at: Mapped[float]
-    holds_until: Mapped[float]
-    finished_at: Mapped[float | None]
+    finished_at: Mapped[float]
 
 
 class AuditRow(Base):

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-import secrets
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 
-from sqlalchemy import delete, exists, func, insert, select, update
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from pairmark.service.audit.log import recovered
 from pairmark.service.blobs.local import Blobs
 from pairmark.service.db import Database
-from pairmark.service.errors import PairmarkError, StorageFailed
+from pairmark.service.errors import StorageFailed
 from pairmark.service.tables import BackupRow, CalibrationRow, DatasetRow, LinkRow, ModelVersion
 
 _NAMED = (DatasetRow.blob, ModelVersion.artefact, ModelVersion.report, CalibrationRow.blob, LinkRow.blob)
@@ -64,15 +60,12 @@ def hold(session: Session, blobs: Blobs, *keys: str) -> None:
 
 def delete_unused(db: Database, blobs: Blobs, keys: Iterable[str]) -> list[str]:
     """Delete those of ``keys`` that no row names (any more). Call after the rows' deletion is committed. Returns those
-    that were deleted; none while a backup is under way."""
+    that were deleted."""
     candidates = set(keys)
     if not candidates:
         return []
     with db.write() as session:
         lock_blobs(session, exclusive=True)
-        if session.scalar(select(exists().where(BackupRow.holds_until > db.now(session)))):
-            # The backup may have seen rows that are gone by now; a later `collect` removes what stays.
-            return []
         unused = sorted(candidates - named_blobs(session, candidates))
         for key in unused:
             blobs.delete(key)
@@ -96,53 +89,7 @@ def sweep_unfinished(db: Database, blobs: Blobs, deleted: Sequence[str] = ()) ->
             recovered(session, db.now(session), "storage", "storage", **facts)
 
 
-HOLD_S = 60.0
-logger = logging.getLogger("pairmark.backup")
-
-
-@contextmanager
-def hold_all(db: Database) -> Iterator[None]:
-    """Until the block ends, no process deletes a blob; those that lose their rows go with a later `collect`.
-
-    The hold is renewed while the block runs, and ends within a minute when this process is killed.
-    """
-    hold = secrets.token_hex(16)
-    with db.write() as session:
-        # Whoever deletes just now is waited for.
-        lock_blobs(session, exclusive=False)
-        now = db.now(session)
-        session.execute(insert(BackupRow).values(id=hold, started_at=now, holds_until=now + HOLD_S))
-    ending = threading.Event()
-    renewing = threading.Thread(target=_renew, args=(db, hold, ending), name="backup-hold", daemon=True)
-    renewing.start()
-    finished = False
-    try:
-        yield
-        finished = True
-    finally:
-        ending.set()
-        renewing.join()
-        with db.write() as session:
-            now, own = db.now(session), BackupRow.id == hold
-            if finished:
-                session.execute(update(BackupRow).where(own).values(holds_until=now, finished_at=now))
-                # Only the newest is remembered.
-                session.execute(delete(BackupRow).where(~own, BackupRow.holds_until < now))
-            else:
-                session.execute(delete(BackupRow).where(own))
-
-
 def last_finished(db: Database) -> float | None:
     """When the last backup was made, in seconds since the epoch."""
     with db.read() as session:
         return session.scalar(select(func.max(BackupRow.finished_at)))
-
-
-def _renew(db: Database, hold: str, ending: threading.Event) -> None:
-    while not ending.wait(HOLD_S / 4):
-        try:
-            with db.write() as session:
-                until = db.now(session) + HOLD_S
-                session.execute(update(BackupRow).where(BackupRow.id == hold).values(holds_until=until))
-        except PairmarkError as error:
-            logger.warning("the hold on stored data could not be renewed", extra={"reason": error.detail})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import io
 import os
+import secrets
 import shutil
 import sqlite3
 import subprocess
@@ -26,7 +27,7 @@ from pairmark import migrations
 from pairmark.models.core.artefact import file_sha256, fsync_path
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs
-from pairmark.service.blobs.collect import all_named_blobs, hold_all
+from pairmark.service.blobs.collect import all_named_blobs
 from pairmark.service.blobs.local import storage_errors
 from pairmark.service.db import Database
 from pairmark.service.errors import (
@@ -46,6 +47,8 @@ from pairmark.version import VERSION
 
 MANIFEST, SIGNATURE, DATABASE = "pairmark-backup.json", "pairmark-backup.sig", "database"
 FORMAT_VERSION = 2
+PASSES = 5
+"""Over the artefacts, while others delete what the copy of the database names."""
 _MOMENTARY = (SessionRow, WorkerRow, BackupRow)
 """Tables of what goes on just now, which no backup holds; who was signed in then may be somebody else by now."""
 
@@ -67,7 +70,7 @@ class BackupManifest(BaseModel):
 def back_up(db: Database, blobs: Blobs, settings: Settings, target: Path) -> dict[str, Any]:
     """Write a backup that only its owner may read; the service may go on reading and writing meanwhile.
 
-    Artefacts are held until they are copied, and each is checked against its hash. Where an import key is set, the
+    Each artefact is checked against its hash. Where an import key is set, the
     manifest, which holds every hash, is signed with it.
 
     Parameters
@@ -86,12 +89,19 @@ def back_up(db: Database, blobs: Blobs, settings: Settings, target: Path) -> dic
         When there is no space, or ``target`` cannot be written.
     """
     db.check_schema()
-    with storage_errors(f"writing {target}"), _work_folder(target) as folder, hold_all(db):
+    with storage_errors(f"writing {target}"), _work_folder(target) as folder:
         copy, part = folder / DATABASE, folder / "backup"
-        made_at, keys = (_copy_sqlite if db.is_sqlite else _dump_postgres)(db, copy)
         with tarfile.open(part, mode="w") as archive:
+            archived: dict[str, list[str]] = {}
+            for _ in range(PASSES):
+                made_at, keys = (_copy_sqlite if db.is_sqlite else _dump_postgres)(db, copy)
+                damaged = _add_blobs(blobs, keys - archived.keys(), archive, archived)
+                with db.read() as session:
+                    if damaged.keys() <= all_named_blobs(session):
+                        break
+                # What was deleted meanwhile, a new copy of the database does not name.
+            files = {key: archived[key] for key in sorted(keys & archived.keys())}
             archive.add(copy, DATABASE)
-            files, damaged = _copied(blobs, keys, archive)
             manifest = BackupManifest(
                 format_version=FORMAT_VERSION,
                 code_version=VERSION,
@@ -111,7 +121,10 @@ def back_up(db: Database, blobs: Blobs, settings: Settings, target: Path) -> dic
         part.replace(target)
         fsync_path(target.parent)
     with db.write() as session:
-        record(session, db.now(session), "backup.create", "backup", after={"blobs": len(files)})
+        now = db.now(session)
+        record(session, now, "backup.create", "backup", after={"blobs": len(files)})
+        session.execute(delete(BackupRow))
+        session.add(BackupRow(id=secrets.token_hex(16), finished_at=now))
     return {
         "file": str(target),
         "blobs": len(files),
@@ -202,23 +215,24 @@ def _dump_postgres(db: Database, copy: Path) -> tuple[float, set[str]]:
     return made_at, keys
 
 
-def _copied(
-    blobs: Blobs, keys: set[str], archive: tarfile.TarFile
-) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Add every artefact; returns the files of each, and what was wrong with those that cannot be read."""
-    files: dict[str, list[str]] = {}
+def _add_blobs(
+    blobs: Blobs, keys: set[str], archive: tarfile.TarFile, archived: dict[str, list[str]]
+) -> dict[str, str]:
+    """Add artefacts, and to ``archived`` the files of each; returns what was wrong with those that cannot be read."""
     damaged: dict[str, str] = {}
     for key in sorted(keys):
         try:
             folder = blobs.folder(key)
+            paths = sorted(path for path in folder.rglob("*") if path.is_file())
+            names = [path.relative_to(folder).as_posix() for path in paths]
+            for path, name in zip(paths, names, strict=True):
+                archive.add(path, f"blobs/{key}/{name}")
+            archived[key] = names
         except PairmarkError as error:
             damaged[key] = error.detail
-            continue
-        paths = sorted(path for path in folder.rglob("*") if path.is_file())
-        files[key] = [path.relative_to(folder).as_posix() for path in paths]
-        for path, name in zip(paths, files[key], strict=True):
-            archive.add(path, f"blobs/{key}/{name}")
-    return files, damaged
+        except FileNotFoundError:
+            damaged[key] = f"blob {key[:12]} was deleted while it was read"
+    return damaged
 
 
 def _add_bytes(archive: tarfile.TarFile, name: str, content: bytes) -> None:
