@@ -38,7 +38,7 @@ from pairmark.service.api.services import Services, keep_galleries
 from pairmark.service.console import pages as console
 from pairmark.service.console.frame import Refused, refused
 from pairmark.service.db import publish_connections
-from pairmark.service.errors import NotReady, PairmarkError
+from pairmark.service.errors import PairmarkError
 from pairmark.service.processes import configure_logging
 from pairmark.service.settings import Settings
 from pairmark.version import VERSION
@@ -162,7 +162,8 @@ def embedded(app: Callable[..., Any]) -> Iterator[Any]:
                 time.sleep(0.005)
             if not server.started:
                 raise failures[0]
-            yield httpx.HTTPTransport(uds=path)
+            with httpx.HTTPTransport(uds=path) as transport:
+                yield transport
         finally:
             server.should_exit = True
             thread.join()
@@ -212,7 +213,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.closing = asyncio.Event()
     threads = ThreadPoolExecutor(HELPERS, thread_name_prefix="helper")
     asyncio.get_running_loop().set_default_executor(threads)
-    await asyncio.to_thread(_await_database, services)
+    await asyncio.to_thread(services.database.await_schema, START_PATIENCE_S)
     await services.runtime.catalogue.refreshed()
     warming = asyncio.create_task(_warm(app)) if app.state.warm else None
     upkeep = asyncio.create_task(keep_galleries(services)) if app.state.warm else None
@@ -230,19 +231,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services.runtime.close()
     services.galleries.close()
     services.database.dispose()
-
-
-def _await_database(services: Services) -> None:
-    deadline = time.monotonic() + START_PATIENCE_S
-    services.database.wait(START_PATIENCE_S)
-    while True:
-        try:
-            services.database.check_schema()
-            return
-        except NotReady:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(0.5)
 
 
 async def _publish(services: Services) -> None:

@@ -276,6 +276,19 @@ class Database:
                     ) from error
                 time.sleep(0.5)
 
+    def await_schema(self, seconds: float) -> None:
+        """Wait, for at most ``seconds``, for a server and its tables, which another process may still be making."""
+        deadline = time.monotonic() + seconds
+        self.wait(max(seconds, 5.0))
+        while True:
+            try:
+                self.check_schema()
+                return
+            except NotReady:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(0.5)
+
     def __enter__(self) -> Self:
         return self
 

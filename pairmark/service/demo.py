@@ -11,7 +11,6 @@ import json
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -56,17 +55,6 @@ def main(arguments: list[str] | None = None) -> int:
 @contextmanager
 def _service(port: int) -> Iterator[str]:
     """The service with one training worker on the embedded database; both end with this block."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            print(
-                f"error: port {port} is used by another program. Choose another port:\n"
-                f"  make demo DEMO_ARGS='--port {_free_port()}'",
-                file=sys.stderr,
-            )
-            sys.exit(1)
     home = Settings().home
     home.mkdir(parents=True, exist_ok=True)
     log = home / "demo.log"
@@ -97,6 +85,7 @@ def _service(port: int) -> Iterator[str]:
                 code = process.wait(30)
                 tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
                 print(f"error: the service did not start (exit code {code}):\n{tail}", file=sys.stderr)
+                print("For another port: make demo DEMO_ARGS='--port 8001'", file=sys.stderr)
                 sys.exit(1)
             yield f"http://127.0.0.1:{port}"
         finally:
@@ -106,13 +95,6 @@ def _service(port: int) -> Iterator[str]:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def _digits() -> tuple[Any, Any]:
@@ -151,24 +133,15 @@ def _train(client: Client) -> None:
         print(f"model {NAME}: exists already")
         return
     with progress_bar(f"training {NAME}") as progress:
-        open_job = next((job for job in client.jobs(limit=50) if _goes_on(job.json)), None)
-        if open_job is not None:
-            # An earlier run was interrupted: its job waits, or its worker takes it up again.
-            job = client.wait(open_job["id"], progress=progress)
-        else:
-            job = client.train(
-                dataset=NAME,
-                model=NAME,
-                evaluation={"target_fpr": FPR},
-                budget_seconds=BUDGET_S,
-                progress=progress,
-            )
+        job = client.train(
+            dataset=NAME,
+            model=NAME,
+            evaluation={"target_fpr": FPR},
+            budget_seconds=BUDGET_S,
+            progress=progress,
+        )
     kind = client.version(NAME, job["version"]).kind
     print(f"model {NAME}: version {job['version']} ({kind}) trained, calibrated, in production")
-
-
-def _goes_on(job: dict[str, Any]) -> bool:
-    return job["task"] == "training" and job["model"] == NAME and job["state"] in ("queued", "running")
 
 
 def _show(client: Client, url: str, left: list[int], rights: list[list[int]], *, once: bool) -> None:

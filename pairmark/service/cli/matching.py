@@ -14,7 +14,6 @@ from pairmark.service.cli.options import (
     Connection,
     Members,
     given,
-    numbers,
     read_points,
     read_records,
     read_subjects,
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from pairmark.client import Client
 
 SHOWN = 20
+BESIDE_THE_MEANING = ("fnr_upper_bound", "samples", "aggregation", "n_units", "assumes")
 
 Side = Annotated[
     str,
@@ -86,26 +86,10 @@ def match(
     def human(to: Console) -> None:
         rows = [(at, f"{pair['score']:.6g}", pair["decision"]) for at, pair in enumerate(pairs)]
         output.table(("pair", "score", "decision"), rows, empty="no pairs", most=SHOWN)(to)
-        to.print(_promise(point))
+        to.print(point["meaning"])
+        output.facts({name: point.get(name) for name in BESIDE_THE_MEANING})(to)
 
     output.show({"model": answer.model, "pairs": pairs, "operating_point": point}, human)
-
-
-def _promise(point: dict[str, Any]) -> str:
-    """One line on what the decisions are worth."""
-    text = str(point["meaning"])
-    counted = "people" if point["protocol"] == "open-set" else "samples"
-    if point["origin"] == "blocks" or point["n_units"] == point["n_independent"]:
-        counted = "blocks" if point["origin"] == "blocks" else "pairs"
-    unchecked = [one["assumption"] for one in point.get("assumes") or () if one["status"] == "unchecked"]
-    if unchecked:
-        text += f" Not checked: {', '.join(unchecked)}."
-    if point.get("fnr_upper_bound") is not None:
-        text += f" The false negative rate is at most {point['fnr_upper_bound']:.3g}; both hold together."
-    if point.get("samples"):
-        enrolled, probes = point["samples"]
-        text += f" It is for subjects of {enrolled} and {probes} samples ({point['aggregation']})."
-    return f"{text} {point['n_units']:,} {counted} calibrate."
 
 
 def _side(argument: str, subject: str | None, client: Connection, model: str | None) -> list[Any]:
@@ -116,7 +100,7 @@ def _side(argument: str, subject: str | None, client: Connection, model: str | N
         if subject is not None:
             return read_subjects(file, subject)
         try:
-            return read_points(file)[1]
+            return read_points(file)
         except typer.BadParameter:
             # A key that may only decide reads no model's columns, and sends points.
             columns = _columns(client, model)
@@ -129,8 +113,8 @@ def _side(argument: str, subject: str | None, client: Connection, model: str | N
     if argument.lstrip().startswith("{") or argument.endswith(".json"):
         return read_records(argument)
     try:
-        return [numbers(argument.split(","), "point")]
-    except typer.BadParameter as error:
+        return [[float(word) for word in argument.split(",")]]
+    except ValueError as error:
         file = Path(argument[:4096])
         try:
             is_file = file.is_file()
@@ -160,7 +144,10 @@ def review(
     review_id: Annotated[str, typer.Argument(help="The review's id.", metavar="ID")],
     by: Annotated[str | None, typer.Option(help="Your name as a reviewer; default: the key.")] = None,
 ) -> None:
-    """Judge pairs drawn at random, and learn how many of all decisions are wrong. --json only shows what is known."""
+    """Judge pairs drawn at random, and learn how many of all decisions are wrong.
+
+    With --json it only shows what is known.
+    """
     if not output.wants_json():
         _ask(client, review_id, by)
     now = client.review(review_id)

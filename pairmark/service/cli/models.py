@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from pairmark.client import Client
     from pairmark.schemas.jobs import JobOut
 
-LABELS_SHOWN = 12
-COLUMNS_SHOWN = 40
 datasets = Commands(
     help="Datasets: labelled vectors. A dataset never changes after its upload.", no_args_is_help=True
 )
@@ -95,8 +93,7 @@ def inspect_dataset(
         inspection = client.inspect_dataset(
             file, pairs=pairs, right_file=right_file, progress=progress, **options
         )
-    more_files = {"--right-file": right_file, "--pairs": pairs}
-    output.show(inspection, lambda to: _show_inspection(to, file, inspection.json, more_files))
+    output.show(inspection, lambda to: _show_inspection(to, file, inspection.json))
     if inspection["problem"]:
         raise typer.Exit(1)
 
@@ -149,16 +146,23 @@ def show_model(client: Connection, ref: Ref) -> None:
     version = client.version(name, number)
 
     def human(to: Console) -> None:
-        keys = ("kind", "aliases", "capabilities", "params", "n_features", "calibration_id", "created_at")
-        facts = {"model": f"{name}:{number}", **{key: version.get(key) for key in keys}}
-        output.facts({**facts, "lineage": _flat(version.get("lineage") or {})})(to)
-        show_metrics(to, version.get("metrics") or {})
-        show_leaderboard(to, version.get("facts") or {})
-        promotion = (version.get("facts") or {}).get("promotion")
-        if promotion:
-            became = "promoted" if promotion["promoted"] else "not promoted"
-            to.print(f"\n{became}: {promotion['reason']}")
-        suspects = (version.get("facts") or {}).get("suspects") or {}
+        keys = (
+            "kind",
+            "aliases",
+            "capabilities",
+            "params",
+            "n_features",
+            "calibration_id",
+            "created_at",
+            "lineage",
+        )
+        facts = version.get("facts") or {}
+        promotion = {"promotion": (facts.get("promotion") or {}).get("reason")}
+        output.details({"model": f"{name}:{number}", **{key: version.get(key) for key in keys}, **promotion})(
+            to
+        )
+        _show_measured(to, version.json)
+        suspects = facts.get("suspects") or {}
         output.warn(to, [suspects["text"]] if suspects.get("text") else [])
         show_promise(to, version.json)
 
@@ -228,23 +232,9 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
-    keys = ("rows", "features", "sha256", "label", "label_role", "created_at")
-    facts = {"dataset": f"{dataset['name']}:{dataset['version']}", **{key: dataset[key] for key in keys}}
-    if dataset["label"] is None:
-        del facts["label_role"]
-    if dataset["ranking_labels"]:
-        facts["ranked labels"] = dataset["ranking_labels"]
-    counts = dataset["label_counts"]
-    if counts:
-        n_hidden = (dataset.get("n_labels") or len(counts)) - LABELS_SHOWN
-        first = ", ".join(f"{key}: {value}" for key, value in list(counts.items())[:LABELS_SHOWN])
-        facts["label_counts"] = first + (f", and {n_hidden:,} more" if n_hidden > 0 else "")
-    if dataset["n_pairs"]:
-        n_same = dataset["n_same_pairs"]
-        facts["pairs"] = (
-            f"{dataset['n_pairs']:,}: {n_same:,} the same, {dataset['n_pairs'] - n_same:,} different"
-        )
-    output.facts(facts)(to)
+    keys = "rows features sha256 label label_role ranking_labels label_counts n_pairs n_same_pairs created_at"
+    of = {key: dataset[key] for key in keys.split()}
+    output.details({"dataset": f"{dataset['name']}:{dataset['version']}", **of})(to)
     if dataset["existing"]:
         to.print("the newest version has this content already: nothing was added")
     show_promise(to, dataset)
@@ -256,55 +246,16 @@ def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
     output.warn(to, dataset.get("warnings") or [])
 
 
-def _show_inspection(
-    to: Console, file: Path, inspection: dict[str, Any], more_files: dict[str, Path | None]
-) -> None:
-    rows = [
-        (
-            column["name"],
-            column["kind"],
-            column["role"] + (" (inferred)" if column["inferred"] else ""),
-            column["distinct"],
-            ", ".join(column["examples"]),
-        )
-        for column in inspection["columns"][:COLUMNS_SHOWN]
-    ]
-    output.table(("column", "holds", "role", "distinct, about", "first values"), rows)(to)
-    if len(inspection["columns"]) > COLUMNS_SHOWN:
-        to.print(f"and {len(inspection['columns']) - COLUMNS_SHOWN} more columns")
+def _show_inspection(to: Console, file: Path, inspection: dict[str, Any]) -> None:
+    columns = ("name", "kind", "role", "inferred", "distinct", "examples")
+    output.table(columns, inspection["columns"], most=output.TABLE_ROWS)(to)
     output.warn(to, inspection["warnings"])
     if inspection["problem"]:
         to.print(f"it would be refused: {inspection['problem']}", style="yellow")
         return
-    ranked = inspection["ranking_labels"]
-    labels = f"rankings of {', '.join(ranked)}"
-    if not ranked:
-        labels = f"{inspection['n_labels']:,} {_labels(inspection['columns'])}"
-    to.print(f"{inspection['rows']:,} rows of {inspection['features']:,} features, {labels}")
+    output.facts({key: inspection[key] for key in ("rows", "features", "n_labels", "ranking_labels")})(to)
     show_promise(to, inspection)
-    words = [f"pairmark datasets add NAME {shlex.quote(str(file))}"]
-    words += [f"{option} {shlex.quote(str(path))}" for option, path in more_files.items() if path is not None]
-    request = dict(inspection["request"])
-    columns = request.pop("columns", None)
-    if columns is not None:
-        words += [f"--column {shlex.quote(f'{name}:{kind}')}" for name, kind in columns.items()]
-    for name, value in request.items():
-        values = value if isinstance(value, list) else [value]
-        words += [f"--{name}" if part is True else f"--{name} {shlex.quote(str(part))}" for part in values]
-    to.print("keep it with: " + " ".join(words))
-
-
-def _labels(columns: list[dict[str, Any]]) -> str:
-    roles = {column["role"] for column in columns}
-    return (
-        "identities" if "identity" in roles else "classes" if "classes" in roles else "identities or classes"
-    )
-
-
-def _flat(lineage: dict[str, Any]) -> str:
-    return ", ".join(
-        f"{key} {value}" for key, value in lineage.items() if isinstance(value, (str, int, float))
-    )
+    to.print(f"keep it with: pairmark datasets add NAME {shlex.quote(str(file))} and the same options")
 
 
 def train(
@@ -379,7 +330,12 @@ def evaluate(
     """Measure a version on another dataset: its ROC curve, and the rates at its thresholds."""
     name, number = resolve(client, model)
     report = client.evaluate(name, number, dataset, **given(measuring))
-    output.show(report, lambda to: _show_evaluation(to, report.json))
+
+    def human(to: Console) -> None:
+        output.details({**report.json, "warnings": None, "roc": None})(to)
+        output.warn(to, report.json["warnings"])
+
+    output.show(report, human)
 
 
 def resolve(client: Client, ref: str) -> tuple[str, int]:
@@ -499,8 +455,7 @@ def _worker_for(job_id: str, url: str | None) -> Iterator[None]:
 
 def _show_trained(to: Console, job: dict[str, Any], version: dict[str, Any]) -> None:
     to.print(f"{version['model']}:{version['version']}  {version['kind']}", style="bold")
-    show_metrics(to, version.get("metrics") or {})
-    show_leaderboard(to, version.get("facts") or {})
+    _show_measured(to, version)
     to.print("\n" + str(job.get("message") or ""))
     show_promise(to, version)
 
@@ -514,8 +469,10 @@ def show_promise(to: Console, of: dict[str, Any]) -> None:
         to.print(f"promise with --{choice['role']} ({choice['meaning']}): {text}")
 
 
-def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
-    """What the learner chose from, and the model among the baselines, on the same held-out data."""
+def _show_measured(to: Console, version: dict[str, Any]) -> None:
+    """Metrics with their intervals, what the learner chose from, and the model among the baselines on the same data."""
+    facts = version.get("facts") or {}
+    output.details(version.get("metrics") or {})(to)
     race = facts.get("race") or {}
     if race.get("candidates"):
         to.print(f"\nchosen by cross-validation: {race['winner']}, the simplest of the best")
@@ -524,56 +481,6 @@ def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
     for table in filter(None, (board, board.get("classification"))):
         to.print(f"\n{table['judged_by']}, on the same held-out data:")
         output.table(("name", "value", "interval", "difference", "difference_interval"), table["items"])(to)
-
-
-_METRICS = {
-    "auc": "AUC",
-    "eer": "equal error rate",
-    "tpr_at_fpr": "TPR at FPR",
-    "n_units": "held-out units",
-    "n_negative_pairs": "held-out different pairs",
-    "n_same_pairs": "held-out same pairs",
-}
-_FOOTNOTES = ("intervals", "estimand")
-
-
-def show_metrics(to: Console, metrics: dict[str, Any]) -> None:
-    """Metrics with their intervals, as a table; what the intervals are, below it."""
-    rows: list[tuple[str, Any, Any]] = []
-
-    def add(name: str, value: Any) -> None:
-        if isinstance(value, dict) and "value" in value:
-            rows.append((name, value["value"], value.get("interval")))
-        elif isinstance(value, dict):
-            for at, nested in value.items():
-                add(f"{name} {at}".replace("_", " "), nested)
-        elif isinstance(value, (int, float, str)):
-            rows.append((name, value, None))
-
-    for name, value in metrics.items():
-        if name == "likelihood_ratios":
-            for method, worth in (value or {}).items():
-                add(f"Cllr of likelihood ratios by {method}, bits", worth.get("cllr"))
-        # FNMR is 1 - TPR: JSON has both.
-        elif name not in (*_FOOTNOTES, "fnmr_at_fmr"):
-            add(_METRICS.get(name, name), value)
-    output.table(("metric", "value", "interval"), rows, empty="no metrics")(to)
-    for name in _FOOTNOTES:
-        if isinstance(metrics.get(name), str):
-            to.print(f"{name}: {metrics[name]}", style="dim")
-
-
-def _show_evaluation(to: Console, report: dict[str, Any]) -> None:
-    to.print(f"{report['model']}:{report['version']} on {report['dataset']} ({report['protocol']})")
-    output.warn(to, report.get("warnings", []))
-    show_metrics(to, report["metrics"])
-    inputs = report.get("inputs")
-    if inputs is not None:
-        to.print(f"{inputs['unlike']:,} of {inputs['rows']:,} rows are unlike those of the calibration")
-    points = report.get("operating_points") or []
-    if points:
-        columns = list(points[0])
-        output.table(columns, points)(to)
 
 
 def report(
@@ -598,7 +505,11 @@ def report(
     name, number = resolve(client, ref)
     if file is None:
         answer = client.report(name, number)
-        output.show(answer, lambda to: _summary(to, answer.json))
+        parts = answer.json
+        columns = ("fpr", "threshold", "fpr_upper_bound", "tpr", "guarantee", "refused")
+        promises = [{name: entry.get(name) for name in columns} for entry in parts["promises"]]
+        shown = {**parts["card"], **parts["version"]["metrics"], "promises": promises}
+        output.show(answer, output.details(shown))
         return
     if ending == ".html":
         text = client.report_page(name, number)
@@ -607,38 +518,6 @@ def report(
     file.write_text(text, encoding="utf-8")
     facts = {"model": name, "version": number, "file": str(file), "bytes": file.stat().st_size}
     output.show(facts, f"wrote the report of {name}:{number} to {file}")
-
-
-def _summary(to: Console, parts: dict[str, Any]) -> None:
-    version, card = parts["version"], parts["card"]
-    for title, sentences in (
-        ("What it is", card["details"]),
-        ("Trained on", card["training_data"]),
-        ("Measured on", card["evaluation_data"]),
-    ):
-        _section(to, title, sentences)
-    to.print("\nThe promise", style="bold")
-    if (version.get("promise") or {}).get("population"):
-        to.print(f"  It holds among {version['promise']['population']}.")
-    rows: list[tuple[Any, ...]] = [
-        (entry["fpr"], None, None, None, "not supported")
-        if entry["refused"]
-        else (entry["fpr"], entry["threshold"], entry["fpr_upper_bound"], entry["tpr"], entry["guarantee"])
-        for entry in parts["promises"]
-    ]
-    output.table(("fpr", "threshold", "bound", "recognised", "guarantee"), rows, empty="  none")(to)
-    to.print("\nMeasured", style="bold")
-    metrics = {
-        key: value for key, value in version["metrics"].items() if key not in ("groups", "pair_disagreement")
-    }
-    show_metrics(to, metrics)
-    _section(to, "\nLimits", card["limits"])
-
-
-def _section(to: Console, title: str, sentences: list[str]) -> None:
-    to.print(title, style="bold")
-    for sentence in sentences:
-        to.print(f"  {sentence}")
 
 
 def plan(
@@ -665,41 +544,6 @@ def plan(
 
     try:
         to_collect = plan_people(fpr, confidence, samples, classes)
-        output.show(to_collect, lambda to: _show_people(to, to_collect))
+        output.show(to_collect, output.details(to_collect))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-
-
-def _show_people(to: Console, plan: dict[str, Any]) -> None:
-    from pairmark.models.calibration.promises import BEST_TPR
-
-    unit = {"open-set": "people", "closed-set": "samples"}[plan["protocol"]]
-    fpr, needs = plan["fpr"], plan["needs"]
-    to.print(
-        f"A false positive rate of {fpr:g} at confidence {plan['confidence']:g}, {plan['protocol']}, takes at least:\n"
-    )
-    titles = {
-        "method": "method",
-        "calibration_people": "people to calibrate on",
-        "dataset_people": "people in the dataset",
-        "calibration_samples": "samples to calibrate on",
-        "dataset_samples": "samples in the dataset",
-        "calibration_pairs": f"different pairs of {unit}",
-        "independent_pairs": "or independent pairs",
-    }
-    keys = [name for name in titles if any(need[name] is not None for need in needs)]
-    rows = [[need[name] for name in keys] for need in needs]
-    output.table([titles[name] for name in keys], rows)(to)
-    to.print(f"\n{plan['text']} (pairmark train --target-fpr {fpr:g}).")
-    to.print(
-        f"finite-sample holds for every "
-        "distribution; it is what `auto` uses. What a model that could recognise\n"
-        f"{100 * BEST_TPR:.0f} % of same pairs at this rate is to be expected to recognise:"
-    )
-    for expected in plan["expected"]:
-        to.print(f"  with {expected['people']:,} {unit} to calibrate on about {100 * expected['tpr']:.0f} %")
-    to.print(
-        "bootstrap is asymptotic. "
-        "It answers only if you ask for it (method=bootstrap) or a policy allows it, at confidence\n0.90, 0.95 or "
-        "0.99. Its numbers here are approximate."
-    )

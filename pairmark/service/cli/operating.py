@@ -165,22 +165,8 @@ def audit(
     """List who changed what, newest first."""
     filters = {"actor": actor, "action": action, "resource": resource, "since": since}
     entries = list(islice(client.pages("/audit", limit=limit, **filters), limit))
-    rows = [
-        [entry["at"], entry["actor"], entry["action"], entry["resource"], _facts(entry)] for entry in entries
-    ]
-    columns = ("at", "actor", "action", "resource", "change")
-    output.show({"items": entries}, output.table(columns, rows, empty="No entries."))
-
-
-def _facts(entry: dict[str, Any]) -> str:
-    before, after = entry["before"] or {}, entry["after"] or {}
-    described = []
-    for name in dict.fromkeys([*before, *after]):
-        old, new = before.get(name), after.get(name)
-        if old == new or (old is None and new is None):
-            continue
-        described.append(f"{name}: {new}" if old is None else f"{name}: {old} -> {new}")
-    return ", ".join(described)
+    columns = ("at", "actor", "action", "resource", "before", "after")
+    output.show({"items": entries}, output.table(columns, entries, empty="No entries."))
 
 
 def backup(

@@ -7,8 +7,7 @@ import functools
 import inspect
 import json
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,11 +30,11 @@ if TYPE_CHECKING:
 RequiredModel = Annotated[str, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.")]
 
 
-def read_points(file: Path) -> tuple[list[str], list[list[float]]]:
-    """The names of the features, and the points in the file's order; `typer.BadParameter` names the row that has too
-    few or too many fields, or one that is no number."""
+def read_points(file: Path) -> list[list[float]]:
+    """The points in the file's order; `typer.BadParameter` names the row that has too few or too many fields, or one
+    that is no number."""
     names, lines = _table(file)
-    return names, [_numbers_of(names, line, f"{file}: row {at}") for at, line in enumerate(lines, start=1)]
+    return [_numbers(names, line, f"{file}: row {at}") for at, line in enumerate(lines, start=1)]
 
 
 def read_records(argument: str) -> list[dict[str, Any]]:
@@ -78,7 +77,7 @@ def read_subjects(file: Path, column: str) -> list[dict[str, list[list[float]]]]
     subjects: dict[str, dict[str, list[list[float]]]] = {}
     for at, line in enumerate(lines, start=1):
         features, cells = ([*row[:place], *row[place + 1 :]] for row in (names, line))
-        values = _numbers_of(features, cells, f"{file}: row {at}")
+        values = _numbers(features, cells, f"{file}: row {at}")
         subjects.setdefault(line[place], {"samples": []})["samples"].append(values)
     return list(subjects.values())
 
@@ -101,25 +100,16 @@ def _table(file: Path) -> tuple[list[str], list[list[str]]]:
     return names, lines[1:]
 
 
-def _numbers_of(names: list[str], line: list[str], where: str) -> list[float]:
-    try:
-        return [float(cell) for cell in line]
-    except ValueError:
-        for name, cell in zip(names, line, strict=True):
-            numbers(
-                [cell], f"{where}, column {name!r}", "; leave out columns that are no features of the model"
-            )
-        raise
-
-
-def numbers(words: Iterable[str], where: str, mend: str = "") -> list[float]:
-    """Each of ``words`` as a number, or `typer.BadParameter`."""
+def _numbers(names: list[str], line: list[str], where: str) -> list[float]:
     read = []
-    for word in words:
+    for name, cell in zip(names, line, strict=True):
         try:
-            read.append(float(word))
+            read.append(float(cell))
         except ValueError:
-            raise typer.BadParameter(f"{where}: {word!r} is not a number{mend}") from None
+            raise typer.BadParameter(
+                f"{where}, column {name!r}: {cell!r} is not a number; leave out columns that are no features of the "
+                "model"
+            ) from None
     return read
 
 
@@ -270,22 +260,12 @@ def prepare_database(config: Settings, wait: float = 0.0) -> None:
         When PostgreSQL's tables are older or missing, or the database is newer than this version.
     """
     from pairmark.service.db import open_database
-    from pairmark.service.errors import SchemaMismatch
 
-    deadline = time.monotonic() + wait
     with open_database(config) as database:
         if database.is_sqlite:
             migrate_embedded(database)
-            return
-        database.wait(max(wait, 5.0))
-        while True:
-            try:
-                database.check_schema()
-                return
-            except SchemaMismatch:
-                if time.monotonic() >= deadline:
-                    raise
-            time.sleep(0.5)
+        else:
+            database.await_schema(wait)
 
 
 def migrate_embedded(database: Database) -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pairmark.client import Answer
+
+
+TABLE_ROWS = 40
+CELL_ENTRIES = 12
+SENTENCE = 60
 
 
 class _Format:
@@ -134,6 +140,37 @@ def facts(entries: Mapping[str, Any]) -> Callable[[Console], None]:
     return render
 
 
+def details(entries: Mapping[str, Any]) -> Callable[[Console], None]:
+    """A printer of an answer: its plain members as names and values, those of its groups too, and each list of records
+    as a table."""
+
+    def render(to: Console) -> None:
+        plain, tables = _told_apart(entries)
+        facts(plain)(to)
+        for title, rows in tables.items():
+            to.print(f"\n{title}", style="bold")
+            columns = [name for name in rows[0] if any(row.get(name) is not None for row in rows)]
+            table(columns, rows, most=TABLE_ROWS)(to)
+
+    return render
+
+
+def _told_apart(entries: Mapping[str, Any], above: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
+    plain: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
+    for key, value in entries.items():
+        name = f"{above}{key}".replace("_", " ")
+        if isinstance(value, Mapping) and any(isinstance(entry, Mapping) for entry in value.values()):
+            more_plain, more_tables = _told_apart(value, f"{name} ")
+            plain |= more_plain
+            tables |= more_tables
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            tables[name] = value
+        elif value not in ([], {}):
+            plain[name] = value
+    return plain, tables
+
+
 def cell(value: Any) -> str:
     """A value as people read it."""
     if value is None:
@@ -142,10 +179,16 @@ def cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}"
-    if isinstance(value, (list, tuple)):
-        return ", ".join(cell(entry) for entry in value) or "-"
-    if isinstance(value, dict):
-        return ", ".join(f"{name}={cell(entry)}" for name, entry in value.items()) or "-"
+    if isinstance(value, (list, tuple, dict)):
+        entries = (
+            [f"{name}: {cell(value[name])}" for name in value]
+            if isinstance(value, dict)
+            else map(cell, value)
+        )
+        first = list(islice(entries, CELL_ENTRIES))
+        more = [f"and {len(value) - CELL_ENTRIES:,} more"] if len(value) > CELL_ENTRIES else []
+        # Sentences have a line each.
+        return (", " if all(len(entry) < SENTENCE for entry in first) else "\n").join(first + more) or "-"
     return str(value)
 
 
