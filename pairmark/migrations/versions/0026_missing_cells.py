@@ -7,15 +7,8 @@ from alembic import op
 
 revision = "0026"
 down_revision = "0025"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
     column = sa.Column("missing", sa.String(length=20), server_default="assume-random", nullable=False)
     op.add_column("models", column)
-
-
-def downgrade() -> None:
-    with op.batch_alter_table("models") as batch_op:
-        batch_op.drop_column("missing")
