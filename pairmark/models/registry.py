@@ -128,7 +128,7 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True) -> Any:
     ------
     ArtefactError
         When the folder is not a whole, unchanged artefact of a known kind, or its arrays are none that a fit writes
-        (`Stateful.check_state`): the message names the array and its row.
+        (`Stateful.from_state`): the message names the array and its row.
 
     Examples
     --------
@@ -159,7 +159,6 @@ def restored(artefact: Artefact) -> Any:
         arrays, encoder = _without_encoder(artefact)
         fill = _popped_fill(spec, artefact, arrays)
         scaling = _popped_scaling(spec, artefact, arrays)
-        spec.estimator.check_state(params, artefact.meta, arrays)
         learner: Any = spec.estimator(**params).from_state(arrays, artefact.meta)
     except OutdatedModel as error:
         raise OutdatedModel(

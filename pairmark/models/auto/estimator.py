@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
@@ -43,7 +43,7 @@ from pairmark.models.core.progress import as_part, one_blas_thread, report
 from pairmark.models.core.scores import OF_SCORES, PairsOfRows, Samples, SampleSets, SubjectIndex
 from pairmark.models.core.search import Rows, SearchLimits, TopK
 from pairmark.models.core.spec import RandomState, document_parameters
-from pairmark.models.core.state import DeclaredState, Fact, Inner, State, facts_model
+from pairmark.models.core.state import DeclaredState, Fact, Inner
 from pairmark.models.evaluation.validation import (
     REPEATS,
     judged_rates,
@@ -67,35 +67,19 @@ class SimilarityAutoState(DeclaredState):
     leaderboard_: Annotated[list[dict[str, Any]], Fact()]
     sample_rules_: Annotated[list[SampleRule], Fact(default=[], write=_as_json)]
 
-    def to_state(self) -> State:
-        """Fitted state as named arrays and JSON-able facts."""
-        arrays, meta = super().to_state()
-        if not meta["sample_rules"]:
-            # As versions without rules wrote it: their saved indices know the model by a digest of this.
-            del meta["sample_rules"]
-        return arrays, meta
-
-    @classmethod
-    def check_state(
-        cls, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-    ) -> None:
-        """Check what a file holds; an `ArtefactError` names the fact, or the array and its row."""
-        super().check_state(params, meta, arrays)
-        declared: Any = cls
-        facts: Any = facts_model(declared).model_validate(meta)
-        raced = [entry.get("name") for entry in facts.leaderboard]
-        if facts.winner not in raced:
+    def _restored(self) -> None:
+        if self.winner_ not in [entry.get("name") for entry in self.leaderboard_]:
             raise ArtefactError(
-                f"winner is {facts.winner!r}; expected a candidate of leaderboard: restore the artefact or train again"
+                f"winner is {self.winner_!r}; expected a candidate of leaderboard: restore the artefact or train again"
             )
-        ways = RACING[facts.model.kind].estimator(**facts.model.params).aggregations
-        sizes = [(np.inf, 1) if rule.samples is None else tuple(rule.samples) for rule in facts.sample_rules]
+        ways = self.model_.aggregations
+        sizes = [(np.inf, 1) if rule.samples is None else tuple(rule.samples) for rule in self.sample_rules_]
         if sizes != sorted(set(sizes)) or any(not k > 1 or k < p for k, p in sizes):
             raise ArtefactError(
                 "sample_rules is not in rising order of samples, the larger number first, each pair once, null last: "
                 "restore the artefact or train again"
             )
-        for number, rule in enumerate(facts.sample_rules):
+        for number, rule in enumerate(self.sample_rules_):
             strange = [way for way in rule.mean_tpr if way not in ways]
             if strange or rule.aggregation not in rule.mean_tpr:
                 raise ArtefactError(

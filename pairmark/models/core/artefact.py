@@ -15,9 +15,10 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -160,46 +161,62 @@ def read_artefact(path: str | os.PathLike[str], *, verify: bool = True, mmap: bo
     except OSError as error:
         raise ArtefactError(f"{folder} holds no {MANIFEST}; expected a folder written by save()") from error
     try:
-        manifest = json.loads(body)
-        if manifest["format"] != "pairmark":
-            raise KeyError("format")
-        version = int(manifest["format_version"])
-        kind, params, meta, entries = (manifest[key] for key in ("kind", "params", "meta", "arrays"))
-        if not isinstance(kind, str) or not all(isinstance(part, dict) for part in (params, meta, entries)):
-            raise TypeError("kind, params, meta or arrays")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        manifest = _Manifest.model_validate_json(body)
+    except ValidationError as error:
         raise ArtefactError(f"{folder / MANIFEST} is not a Pairmark manifest") from error
-    if version > FORMAT_VERSION:
+    if manifest.format_version > FORMAT_VERSION:
         raise ArtefactError(
-            f"{folder} has format version {version}, this code reads up to {FORMAT_VERSION}: upgrade pairmark"
+            f"{folder} has format version {manifest.format_version}, this code reads up to {FORMAT_VERSION}: upgrade "
+            "pairmark"
         )
-    arrays = {name: _read_array(folder, entry, verify=verify, mmap=mmap) for name, entry in entries.items()}
     return Artefact(
-        kind=kind, params=params, meta=meta, arrays=arrays, sha256=hashlib.sha256(body).hexdigest()
+        kind=manifest.kind,
+        params=manifest.params,
+        meta=manifest.meta,
+        arrays={
+            name: _read_array(folder, entry, verify=verify, mmap=mmap)
+            for name, entry in manifest.arrays.items()
+        },
+        sha256=hashlib.sha256(body).hexdigest(),
     )
 
 
-def _read_array(folder: Path, entry: Any, *, verify: bool, mmap: bool) -> np.ndarray[Any, Any]:
+class _Entry(BaseModel):
+    """A file of an artefact, as its manifest lists it."""
+
+    model_config = ConfigDict(strict=True)
+
+    file: str
+    dtype: str
+    shape: tuple[int, ...]
+    sha256: str
+
+
+class _Manifest(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    format: Literal["pairmark"]
+    format_version: int
+    kind: str
+    params: dict[str, Any]
+    meta: dict[str, Any]
+    arrays: dict[str, _Entry]
+
+
+def _read_array(folder: Path, entry: _Entry, *, verify: bool, mmap: bool) -> np.ndarray[Any, Any]:
+    file = folder / Path(entry.file).name
     try:
-        file = folder / Path(entry["file"]).name
-        dtype, shape, sha256 = entry["dtype"], tuple(entry["shape"]), entry["sha256"]
-    except (KeyError, TypeError) as error:
-        raise ArtefactError(
-            f"{folder / MANIFEST} lists an array without file, dtype, shape or sha256"
-        ) from error
-    try:
-        if verify and file_sha256(file) != sha256:
+        if verify and file_sha256(file) != entry.sha256:
             raise ArtefactError(
                 f"{file} was changed after it was saved (sha256 differs): restore it or retrain"
             )
         # The head says how much memory to take: it is believed once it agrees with the file's size.
         with file.open("rb") as stream:
-            stored_shape, in_columns, stored = npy_header(stream)
+            shape, in_columns, stored = npy_header(stream)
             start = stream.tell()
-        if in_columns or stored_shape != shape or stored.str != dtype or stored.kind not in _KINDS_OF_DTYPE:
+        matches = shape == entry.shape and stored.str == entry.dtype and stored.kind in _KINDS_OF_DTYPE
+        if in_columns or not matches or file.stat().st_size != start + stored.itemsize * math.prod(shape):
             raise ArtefactError(f"{file} does not match its manifest entry: restore it or retrain")
-        if file.stat().st_size != start + stored.itemsize * math.prod(shape):
-            raise ArtefactError(f"{file} is not as long as its shape says: restore it or retrain")
         array: np.ndarray[Any, Any] = np.load(file, mmap_mode="r" if mmap else None, allow_pickle=False)
     except ArtefactError:
         raise

@@ -144,8 +144,7 @@ class LearnerSpec:
     ----------
     kind : public name, e.g. ``similarity-forest``.
     title : one line for people.
-    estimator : the class, a `Stateful`, whose constructor's arguments are the parameters; its
-        `check_state` reads what a file holds before its `from_state` does.
+    estimator : the class, a `Stateful`, whose constructor's arguments are the parameters.
     capabilities : what a fitted one can serve.
     needs : what a training dataset must bring.
     accepts_sparse : whether CSR input is taken as it is.

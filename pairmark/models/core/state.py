@@ -9,6 +9,9 @@ attributes are declared likewise, an `Inner` another learner. ``X | None`` may b
 attributes without underscores at either end, unless they are stated. A record may have a classmethod
 ``relate(file, prefix)`` that checks what holds between its arrays.
 
+Everything is checked as it is read. Compiled loops follow what arrays say without asking: which row, which feature,
+which node comes next. So an array that says what no fit would have written is refused, by its name and row.
+
 Sizes in shapes are names: ``features``, every integer fact, what `DeclaredState._sizes` adds, else the length of the
 first array that has it. Names of the last kind belong to the record that they occur in.
 """
@@ -72,18 +75,24 @@ class Facts(BaseModel):
         return self
 
 
+class InnerModel(BaseModel):
+    """What is kept of an inner learner beside its arrays."""
+
+    model_config = ConfigDict(strict=True)
+
+    kind: str
+    params: dict[str, Any]
+    meta: dict[str, Any]
+
+
 @dataclass(frozen=True, kw_only=True)
 class StoredState:
-    """A state as a file holds it: parameters and facts are checked already, arrays are checked in ``sizes``' terms.
-
-    ``mapped`` : whether arrays are used as they are read, memory-mapped, instead of copied.
-    """
+    """A state as a file holds it: parameters and facts are checked already, arrays are checked in ``sizes``' terms."""
 
     params: Mapping[str, Any]
     facts: Any
     arrays: Mapping[str, NDArray[Any]]
     sizes: dict[str, int] = field(default_factory=dict)
-    mapped: bool = False
 
     def length(self, name: str, axis: int = 0) -> int:
         """How long an array is along an axis, 0 where there is none."""
@@ -91,9 +100,14 @@ class StoredState:
         return int(array.shape[axis]) if array is not None and array.ndim > axis else 0
 
 
+When = Callable[[StoredState], bool] | None
+Each = Callable[[StoredState], Iterable[Any]] | None
+Get = Callable[[Any], Any] | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Array:
-    """What one array must be; as an annotation of an attribute it declares how that is stored, see `core.state`.
+    """What one array must be; as an annotation of an attribute it declares how that is stored.
 
     Attributes
     ----------
@@ -107,7 +121,7 @@ class Array:
     order : ``rising`` (each value above the one before) or ``never-falling``.
     optional : whether it may be missing.
     name : that of the file, of the attribute when None.
-    when, each, get : as in `core.state.StateRecord`.
+    when, each, get : as in `StateRecord`.
     """
 
     kind: Kind | None = None
@@ -121,20 +135,318 @@ class Array:
     order: Literal["rising", "never-falling"] | None = None
     optional: bool = False
     name: str | None = None
-    when: Callable[[StoredState], bool] | None = None
-    each: Callable[[StoredState], Iterable[Any]] | None = None
-    get: Callable[[Any], Any] | None = None
+    when: When = None
+    each: Each = None
+    get: Get = None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """A value in the JSON, of the annotated type and what pydantic's ``Field`` beside it says.
+
+    ``kind`` : its type there, where ``write`` and ``read`` change it. ``default`` : what stands for a missing one.
+    """
+
+    name: str | None = None
+    kind: Any = None
+    default: Any = ...
+    write: Callable[[Any], Any] = _same
+    read: Callable[[Any], Any] = _same
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateRecord:
+    """A dataclass or NamedTuple whose attributes are declared.
+
+    Attributes
+    ----------
+    prefix : of the names of its arrays; ``*`` in it stands for the name.
+    fact : the JSON object that holds its facts, null where there is no such part; else they stand among the others.
+    when : whether it is there, by parameters; otherwise its first array decides.
+    each : the attribute is a list, or a dict by these keys: one record each. ``{0}`` in a name or prefix is its number,
+        ``{1}`` that of the next, ``{key}`` its key. Facts are lists, one value a record.
+    of : the record's class, by the file and the key, where it is not the annotated one.
+    get : how it is taken from the object when it is written, where that keeps it elsewhere.
+    """
+
+    prefix: str = ""
+    fact: str | None = None
+    when: When = None
+    each: Each = None
+    of: Callable[[StoredState, Any], type] | None = None
+    get: Get = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    """A fitted learner of one of ``specs``, its arrays under a prefix."""
+
+    specs: Mapping[str, LearnerSpec]
+    prefix: str
+    fact: str
+
+
+class _Attribute(NamedTuple):
+    """One attribute: its type, without None or that of what it is a list or dict of, and its marker."""
+
+    attribute: str
+    hint: Any
+    kind: Any
+    optional: bool
+    marker: Any
+    constraints: tuple[Any, ...]
+
+    @property
+    def name(self) -> str:
+        """What it is called in the file."""
+        return getattr(self.marker, "name", None) or self.attribute.strip("_")
+
+    def place(self, prefix: str, at: int, key: Any) -> str:
+        """Name of its array, or prefix of its arrays, number ``at`` of those there are."""
+        label = self.name if isinstance(self.marker, Array) else self.marker.prefix
+        return _joined(prefix, label.format(at, at + 1, key=key))
+
+
+def _joined(prefix: str, label: str) -> str:
+    return prefix.replace("*", label) if "*" in prefix else prefix + label
+
+
+@cache
+def _declared(cls: Any) -> tuple[_Attribute, ...]:
+    """What a class and its bases declare."""
+    attributes: dict[str, _Attribute] = {}
+    for base in reversed(cls.__mro__):
+        # Other annotations need not be resolvable, e.g. those of a user's subclass.
+        own = inspect.get_annotations(base).items()
+        annotations = {name: hint for name, hint in own if "Annotated[" in str(hint)}
+        scope = vars(sys.modules[base.__module__])
+        hints = get_type_hints(SimpleNamespace(__annotations__=annotations), scope, include_extras=True)
+        for attribute, annotation in hints.items():
+            hint, *extras = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+            for marker in extras:
+                if isinstance(marker, Array | Fact | StateRecord | Inner):
+                    constraints = tuple(extra for extra in extras if extra is not marker)
+                    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+                    kind = next(option for option in options if option is not NoneType)
+                    if getattr(marker, "of", None) is not None:
+                        # A class that the file decides has no facts.
+                        kind = object
+                    elif getattr(marker, "each", None) is not None:
+                        kind = get_args(kind)[-1]
+                    optional = NoneType in options
+                    attributes[attribute] = _Attribute(attribute, hint, kind, optional, marker, constraints)
+    return tuple(attributes.values())
+
+
+@cache
+def _facts_model(cls: Any, nested: bool = False) -> type[BaseModel]:
+    config = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid" if nested else "ignore")
+    fields: Any = _fact_fields(cls)
+    model: type[BaseModel] = create_model(f"{cls.__name__}Facts", __config__=config, **fields)
+    return model
+
+
+def _fact_fields(cls: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for entry in _declared(cls):
+        marker = entry.marker
+        if isinstance(marker, Fact):
+            kind = marker.kind or entry.hint
+            hint = Annotated[(kind, *entry.constraints)] if entry.constraints else kind
+            fields[entry.name] = hint, marker.default
+        elif isinstance(marker, Inner):
+            fields[marker.fact] = (InnerModel, ...)
+        elif isinstance(marker, StateRecord) and marker.fact is not None:
+            model: Any = _facts_model(entry.kind, nested=True)
+            fields[marker.fact] = (model | None if entry.optional else model, ...)
+        elif isinstance(marker, StateRecord):
+            for name, (hint, default) in _fact_fields(entry.kind).items():
+                if marker.each is not None:
+                    hint = list[hint]  # type: ignore[valid-type]
+                elif entry.optional:
+                    hint = hint | None
+                fields[name] = hint, default
+    return fields
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _write(record: Any, file: StoredState, prefix: str) -> dict[str, Any]:
+    """Add a record's arrays to the file's, by name; returns its facts."""
+    meta: dict[str, Any] = {}
+    arrays: Any = file.arrays
+    cls: Any = type(record)
+    for entry in _declared(cls):
+        marker = entry.marker
+        get = getattr(marker, "get", None)
+        value: Any = getattr(record, entry.attribute, None) if get is None else get(record)
+        if getattr(marker, "when", None) is not None and not marker.when(file):
+            value = None
+        if isinstance(marker, Fact):
+            meta[entry.name] = _plain(marker.write(value))
+        elif isinstance(marker, Inner):
+            spec = next(spec for spec in marker.specs.values() if type(value) is spec.estimator)
+            inner, facts = value.to_state()
+            arrays.update({f"{marker.prefix}{name}": array for name, array in inner.items()})
+            meta[marker.fact] = {"kind": spec.kind, "params": jsonable_params(spec, value), "meta": facts}
+        elif isinstance(marker, Array):
+            arrays.update({name: _storable(part, marker) for name, part in _parts(entry, prefix, value)})
+        else:
+            rows = [_write(part, file, name) for name, part in _parts(entry, prefix, value)]
+            names = _fact_fields(entry.kind)
+            if marker.fact is not None:
+                meta[marker.fact] = rows[0] if rows else None
+            elif marker.each is not None:
+                meta |= {name: [row[name] for row in rows] for name in names}
+            else:
+                meta |= rows[0] if rows else dict.fromkeys(names)
+    return meta
+
+
+def _parts(entry: _Attribute, prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What an attribute holds, by name or prefix."""
+    if value is None:
+        return
+    one = entry.marker.each is None
+    items = {None: value} if one else value if isinstance(value, dict) else dict(enumerate(value))
+    for at, (key, item) in enumerate(items.items()):
+        if item is not None:
+            yield entry.place(prefix, at, key), item
+
+
+def _storable(value: Any, marker: Array) -> NDArray[Any]:
+    array = np.asarray(value)
+    # Words of any length instead of objects.
+    words = marker.kind in ("labels", "text") and array.dtype.kind not in "biufSU"
+    return array.astype(np.str_) if words else array
+
+
+class _Reader:
+    """Reads declared attributes of a file, and remembers what is to be checked once all sizes are known."""
+
+    def __init__(self, file: StoredState, *, mapped: bool) -> None:
+        self._file, self._mapped = file, mapped
+        self._layout: dict[str, Array] = {}
+        self._learners: list[str] = []
+        self._records: list[tuple[Any, str]] = []
+
+    def read(self, cls: Any, facts: Any, prefix: str) -> dict[str, Any]:
+        """Values by attribute."""
+        values: dict[str, Any] = {}
+        for entry in _declared(cls):
+            marker = entry.marker
+            if isinstance(marker, Fact):
+                values[entry.attribute] = marker.read(getattr(facts, entry.name))
+            elif isinstance(marker, Inner):
+                values[entry.attribute] = self._learner(marker, getattr(facts, marker.fact))
+            else:
+                there = marker.when is None or marker.when(self._file)
+                each: Any = () if not there else [None] if marker.each is None else marker.each(self._file)
+                items = {key: self._item(entry, facts, prefix, at, key) for at, key in enumerate(each)}
+                if marker.each is not None and (items or not entry.optional):
+                    is_dict = get_origin(entry.hint) is dict
+                    values[entry.attribute] = items if is_dict else list(items.values())
+                elif items or entry.optional:
+                    values[entry.attribute] = items.get(None)
+        return values
+
+    def _item(self, entry: _Attribute, facts: Any, prefix: str, at: int, key: Any) -> Any:
+        marker, place = entry.marker, entry.place(prefix, at, key)
+        if isinstance(marker, Array):
+            self._layout[place] = self._resolved(entry, prefix, at, key)
+            array = self._file.arrays.get(place)
+            # Copied where kernels are to meet one kind of array.
+            return (
+                array if array is None else np.asarray(array) if self._mapped else np.array(array, order="C")
+            )
+        record = entry.kind if marker.of is None else marker.of(self._file, key)
+        if marker.fact is not None:
+            facts = getattr(facts, marker.fact)
+            if facts is None:
+                return None
+        elif marker.each is not None:
+            facts = SimpleNamespace(**{name: getattr(facts, name)[at] for name in _fact_fields(entry.kind)})
+        elif entry.optional and marker.when is None:
+            first = next(part for part in _declared(record) if isinstance(part.marker, Array))
+            if first.place(place, 0, None) not in self._file.arrays:
+                return None
+        if hasattr(record, "relate"):
+            self._records.append((record, place))
+        return record(**self.read(record, facts, place))
+
+    def _resolved(self, entry: _Attribute, prefix: str, at: int, key: Any) -> Array:
+        """An array's declaration with its dtype, and with sizes of this record and number."""
+        marker: Array = entry.marker
+
+        def size_of_record(size: Size) -> Size:
+            if isinstance(size, int):
+                return size
+            size = size.format(at, at + 1, key=key)
+            return size if _size_parts(size)[0] in self._file.sizes else _joined(prefix, size)
+
+        kind: Any = marker.kind or np.dtype(get_args(get_args(entry.kind)[1])[0]).name
+        return replace(
+            marker,
+            kind=kind,
+            shape=tuple(size_of_record(size) for size in marker.shape),
+            below=None if marker.below is None else size_of_record(marker.below),
+            optional=marker.optional or (entry.optional and marker.when is None),
+        )
+
+    def _learner(self, marker: Inner, inner: InnerModel) -> Any:
+        """The inner learner, by its own declaration; errors name parameters and arrays as they are in this file."""
+        if inner.kind not in marker.specs:
+            raise OutdatedModel(
+                f"{marker.fact}.kind is {inner.kind[:80]!r}; expected one of {', '.join(marker.specs)}"
+            )
+        spec, prefix = marker.specs[inner.kind], marker.prefix
+        self._learners.append(prefix)
+        its_arrays = {
+            name.removeprefix(prefix): array
+            for name, array in self._file.arrays.items()
+            if name.startswith(prefix)
+        }
+        model = spec.estimator(**current_params(spec, inner.params, f"{marker.fact}.params."))
+        meta = {**inner.meta, "n_features_in": self._file.sizes["features"], "feature_names_in": None}
+        try:
+            return model.from_state(its_arrays, meta)
+        except ArtefactError as error:
+            raise type(error)(str(error).replace("array '", f"array '{prefix}")) from error
+
+    def check(self, gone: frozenset[str]) -> None:
+        """Check arrays against what was declared, and what holds between them."""
+        inner = tuple(self._learners)
+        own = {
+            name: array
+            for name, array in self._file.arrays.items()
+            if name not in gone and not (inner and name.startswith(inner))
+        }
+        check_arrays(replace(self._file, arrays=own), self._layout)
+        for record, prefix in self._records:
+            record.relate(self._file, prefix)
 
 
 class Stateful:
-    """A learner whose fitted state is plain arrays and JSON-able facts: `core.state.DeclaredState` has all of it."""
+    """A learner whose fitted state is plain arrays and JSON-able facts: `DeclaredState` has all of it."""
 
     def to_state(self) -> State:
         """Fitted state as named arrays and JSON-able facts."""
         raise NotImplementedError(f"{type(self).__name__} has no to_state: its state cannot be saved")
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """This estimator, fitted with what `to_state` gave. What comes from a file is checked before."""
+        """This estimator, fitted with what `to_state` gave; an `ArtefactError` names the fact, or the array and its
+        row, that no fit writes."""
         raise NotImplementedError(f"{type(self).__name__} has no from_state: its state cannot be loaded")
 
     def save(self, path: str | os.PathLike[str]) -> str:
@@ -144,12 +456,71 @@ class Stateful:
 
         return pairmark.save(self, path)
 
+
+class DeclaredState(Stateful):
+    """A learner whose annotated attributes are its fitted state; see the module."""
+
+    _keeps_mapped: ClassVar[bool] = False
+    """Whether arrays of a mapped file are used as they are; else copied, so that kernels meet one kind of array."""
+    _gone: ClassVar[frozenset[str]] = frozenset()
+    """Arrays of earlier versions that are left unread."""
+    n_features_in_: int
+
     @classmethod
-    def check_state(
-        cls, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-    ) -> None:
-        """Check what a file holds; an `ArtefactError` names the fact, or the array and its row."""
-        raise NotImplementedError(f"{cls.__name__} has no check_state: its state cannot be loaded")
+    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+        """Sizes that parameters, facts or other arrays decide."""
+        return {}
+
+    @classmethod
+    def _relate(cls, file: StoredState) -> None:
+        """Check what holds between arrays, each of which is as declared; raise `refuse`."""
+
+    def _restored(self) -> None:
+        """Work out what follows from the state, once it is read."""
+
+    def to_state(self) -> State:
+        """Fitted state as named arrays and JSON-able facts."""
+        learner: Any = self
+        arrays: Arrays = {}
+        file = StoredState(params=learner.get_params(deep=False), facts=None, arrays=arrays)
+        return arrays, _write(self, file, "")
+
+    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
+        """This estimator, fitted with what `to_state` gave; an `ArtefactError` names the fact, or the array and its
+        row, that no fit writes."""
+        learner: Any = self
+        cls: Any = type(self)
+        common, facts = checked_model(Facts, meta), checked_model(_facts_model(cls), meta)
+        file = StoredState(params=learner.get_params(deep=False), facts=facts, arrays=arrays)
+        file.sizes["features"] = self.n_features_in_ = common.n_features_in
+        file.sizes.update({name: value for name, value in facts if type(value) is int})
+        file.sizes.update(cls._sizes(file))
+        reader = _Reader(file, mapped=self._keeps_mapped)
+        values = reader.read(cls, facts, "")
+        reader.check(cls._gone)
+        cls._relate(file)
+        vars(self).update(values)
+        self._restored()
+        return self
+
+
+def current_params(spec: LearnerSpec, stored: Mapping[str, Any], before: str = "params.") -> dict[str, Any]:
+    """Parameters of an artefact of any version as this one has them; an `OutdatedModel` names one that it no longer
+    has."""
+    params = dict(stored)
+    for name in spec.retired.keys() & params.keys():
+        value = params.pop(name)
+        if spec.retired[name] is not ... and value != spec.retired[name]:
+            raise OutdatedModel(
+                f"{before}{name} is {value!r}, which this version no longer has; expected {spec.retired[name]!r}"
+            )
+    for (name, value), current in spec.renamed.items():
+        if params.get(name) == value:
+            params[name] = current
+    try:
+        return checked_model(spec.params, params, before).model_dump()
+    except ArtefactError as error:
+        raise OutdatedModel(str(error)) from None
 
 
 def checked_model(model: type[AnyModel], content: Mapping[str, Any], before: str = "") -> AnyModel:
@@ -214,14 +585,14 @@ def _check_form(name: str, array: NDArray[Any], spec: Array, sizes: dict[str, in
         raise refuse(name, None, f"shape is {array.shape}", f"({shape_text})")
     for size, n in zip(spec.shape, array.shape, strict=True):
         if isinstance(size, str):
-            base, extra = size_parts(size)
+            base, extra = _size_parts(size)
             if n < extra:
                 raise refuse(name, None, f"shape is {array.shape}", f"at least {extra} rows")
             if sizes.setdefault(base, n - extra) != n - extra:
                 raise refuse(name, None, f"shape is {array.shape}", f"{sizes[base] + extra} for {size!r}")
 
 
-def size_parts(size: str) -> tuple[str, int]:
+def _size_parts(size: str) -> tuple[str, int]:
     """``name + 1`` as the name and the number."""
     base, _, extra = size.partition(" + ")
     return base, int(extra or 0)
@@ -230,7 +601,7 @@ def size_parts(size: str) -> tuple[str, int]:
 def _length_of(size: Size, sizes: Mapping[str, int]) -> int | None:
     if isinstance(size, int):
         return size
-    base, extra = size_parts(size)
+    base, extra = _size_parts(size)
     return sizes[base] + extra if base in sizes else None
 
 
@@ -270,462 +641,3 @@ def _blocks(array: NDArray[Any]) -> Iterable[tuple[int, NDArray[Any]]]:
     rows = max(1, _BLOCK // max(1, prod(array.shape[1:])))
     for start in range(0, array.shape[0], rows):
         yield start, array[start : start + rows]
-
-
-class InnerModel(BaseModel):
-    """What is kept of the inner learner beside its arrays."""
-
-    model_config = ConfigDict(strict=True)
-
-    kind: str
-    params: dict[str, Any]
-    meta: dict[str, Any]
-
-
-def inner_facts(specs: Mapping[str, LearnerSpec], model: Any) -> dict[str, Any]:
-    spec = next(spec for spec in specs.values() if type(model) is spec.estimator)
-    return {"kind": spec.kind, "params": jsonable_params(spec, model), "meta": model.to_state()[1]}
-
-
-def inner_model(specs: Mapping[str, LearnerSpec], facts: InnerModel, file: StoredState, prefix: str) -> Any:
-    spec = specs[facts.kind]
-    model = spec.estimator(**current_params(spec, facts.params))
-    width = {"n_features_in": file.sizes["features"]} if "features" in file.sizes else {}
-    return model.from_state(_inner_arrays(file.arrays, prefix), facts.meta | width)
-
-
-def _inner_arrays(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, np.ndarray[Any, Any]]:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-
-def current_params(spec: LearnerSpec, stored: Mapping[str, Any], before: str = "params.") -> dict[str, Any]:
-    """Parameters of an artefact of any version as this one has them; an `OutdatedModel` names one that it no longer
-    has."""
-    params = dict(stored)
-    for name in spec.retired.keys() & params.keys():
-        value = params.pop(name)
-        if spec.retired[name] is not ... and value != spec.retired[name]:
-            raise OutdatedModel(
-                f"{before}{name} is {value!r}, which this version no longer has; expected {spec.retired[name]!r}"
-            )
-    for (name, value), current in spec.renamed.items():
-        if params.get(name) == value:
-            params[name] = current
-    try:
-        return checked_model(spec.params, params, before).model_dump()
-    except ArtefactError as error:
-        raise OutdatedModel(str(error)) from None
-
-
-def check_inner(
-    spec: LearnerSpec, inner: InnerModel, n_features: int, arrays: Mapping[str, NDArray[Any]], prefix: str
-) -> None:
-    """Check the inner learner's state by its own schema; errors name parameters and arrays as they are in the file."""
-    params = current_params(spec, inner.params, "model.params.")
-    facts = {**inner.meta, "n_features_in": n_features, "feature_names_in": None}
-    try:
-        spec.estimator.check_state(params, facts, _inner_arrays(arrays, prefix))
-    except ArtefactError as error:
-        raise ArtefactError(str(error).replace("array '", f"array '{prefix}")) from error
-
-
-When = Callable[[StoredState], bool] | None
-Each = Callable[[StoredState], Iterable[Any]] | None
-Get = Callable[[Any], Any] | None
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fact:
-    """A value in the JSON, of the annotated type and what pydantic's ``Field`` beside it says.
-
-    ``kind`` : its type there, where ``write`` and ``read`` change it. ``default`` : what stands for a missing one.
-    ``get`` : as in `StateRecord`.
-    """
-
-    name: str | None = None
-    kind: Any = None
-    default: Any = ...
-    get: Get = None
-    write: Callable[[Any], Any] = _same
-    read: Callable[[Any], Any] = _same
-
-
-@dataclass(frozen=True, kw_only=True)
-class StateRecord:
-    """A dataclass or NamedTuple whose attributes are declared.
-
-    Attributes
-    ----------
-    prefix : of the names of its arrays; ``*`` in it stands for the name.
-    fact : the JSON object that holds its facts, null where there is no such part; else they stand among the others.
-    omit : whether the fact is left out instead of null.
-    when : whether it is there; otherwise arrays decide.
-    each : the attribute is a list, or a dict by these keys: one record each. ``{0}`` in a name or prefix is its number,
-        ``{1}`` that of the next, ``{key}`` its key. Facts are lists, one value a record.
-    of : the record's class, by the file and the key, where it is not the annotated one.
-    get : how it is taken from the object when it is written, where that keeps it elsewhere.
-    write, read : between the attribute and the record.
-    """
-
-    prefix: str = ""
-    fact: str | None = None
-    omit: bool = False
-    when: When = None
-    each: Each = None
-    of: Callable[[StoredState, Any], type] | None = None
-    get: Get = None
-    write: Callable[[Any], Any] = _same
-    read: Callable[[Any], Any] = _same
-
-
-@dataclass(frozen=True, kw_only=True)
-class Inner:
-    """A fitted learner of one of ``specs``, its arrays under a prefix; with ``each`` a list, perhaps with None."""
-
-    specs: Mapping[str, LearnerSpec]
-    prefix: str
-    fact: str
-    each: Each = None
-    when: When = None
-
-
-class StateAttribute(NamedTuple):
-    """One attribute: its type without None, or that of what it is a list or dict of, and its marker."""
-
-    attribute: str
-    hint: Any
-    kind: Any
-    optional: bool
-    marker: Any
-    constraints: tuple[Any, ...]
-
-    def of(self, record: Any) -> Any:
-        """The value to be written."""
-        get = getattr(self.marker, "get", None)
-        return getattr(record, self.attribute) if get is None else get(record)
-
-    @property
-    def name(self) -> str:
-        """What it is called in the file."""
-        return getattr(self.marker, "name", None) or self.attribute.strip("_")
-
-
-class DeclaredState(Stateful):
-    """A learner whose annotated attributes are its fitted state; see the module."""
-
-    _keeps_mapped: ClassVar[bool] = False
-    """Whether arrays of a mapped file are used as they are; else copied, so that kernels meet one kind of array."""
-    _gone: ClassVar[frozenset[str]] = frozenset()
-    """Arrays of earlier versions that are left unread."""
-    n_features_in_: int
-
-    @classmethod
-    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
-        """Sizes that parameters, facts or other arrays decide."""
-        return {}
-
-    @classmethod
-    def _relate(cls, file: StoredState) -> None:
-        """Check what holds between arrays, each of which is as declared; raise `refuse`."""
-
-    def _restored(self) -> None:
-        """Work out what follows from the state, once it is read."""
-
-    def to_state(self) -> State:
-        """Fitted state as named arrays and JSON-able facts."""
-        cls: Any = type(self)
-        meta = _facts(self, cls)
-        return _arrays(self, cls, self._stored_state({}, meta), ""), meta
-
-    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """This estimator, fitted with what `to_state` gave."""
-        file = self._stored_state(arrays, meta)
-        if "n_features_in" in meta:
-            self.n_features_in_ = file.sizes["features"] = int(meta["n_features_in"])
-        for attribute, value in _attributes(type(self), file, file.facts, "").items():
-            setattr(self, attribute, value)
-        self._restored()
-        return self
-
-    def _stored_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> StoredState:
-        learner: Any = self
-        cls: Any = type(self)
-        return StoredState(
-            params=learner.get_params(deep=False),
-            facts=facts_model(cls).model_validate(meta),
-            arrays=arrays,
-            mapped=self._keeps_mapped,
-        )
-
-    @classmethod
-    def check_state(
-        cls, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-    ) -> None:
-        """Check what a file holds; an `ArtefactError` names the fact, or the array and its row."""
-        declared: Any = cls
-        common, facts = checked_model(Facts, meta), checked_model(facts_model(declared), meta)
-        file = StoredState(params=params, facts=facts, arrays=arrays)
-        file.sizes["features"] = common.n_features_in
-        file.sizes.update({name: value for name, value in facts if type(value) is int})
-        file.sizes.update(cls._sizes(file))
-        layout = _Layout().add(declared, file, facts, "")
-        inner = tuple(prefix for _, _, prefix in layout.learners)
-        own_arrays = {
-            name: array
-            for name, array in arrays.items()
-            if name not in cls._gone and not (inner and name.startswith(inner))
-        }
-        check_arrays(replace(file, arrays=own_arrays), layout.arrays)
-        for record, prefix in layout.records:
-            record.relate(file, prefix)
-        cls._relate(file)
-        for specs, model, prefix in layout.learners:
-            if model.kind not in specs:
-                raise OutdatedModel(f"model.kind is {model.kind[:80]!r}; expected one of {', '.join(specs)}")
-            check_inner(specs[model.kind], model, common.n_features_in, arrays, prefix)
-
-
-@cache
-def state_attributes(cls: Any) -> tuple[StateAttribute, ...]:
-    """What a class and its bases declare."""
-    entries: dict[str, StateAttribute] = {}
-    for base in reversed(cls.__mro__):
-        # Other annotations need not be resolvable, e.g. those of a user's subclass.
-        annotations = {
-            name: hint for name, hint in inspect.get_annotations(base).items() if "Annotated[" in str(hint)
-        }
-        scope = vars(sys.modules[base.__module__])
-        hints = get_type_hints(SimpleNamespace(__annotations__=annotations), scope, include_extras=True)
-        for attribute, annotation in hints.items():
-            if get_origin(annotation) is Annotated:
-                hint, *extras = get_args(annotation)
-                markers = [extra for extra in extras if isinstance(extra, Array | Fact | StateRecord | Inner)]
-                if markers:
-                    constraints = tuple(extra for extra in extras if extra is not markers[0])
-                    entries[attribute] = _state_attribute(attribute, hint, markers[0], constraints)
-    return tuple(entries.values())
-
-
-def _state_attribute(attribute: str, hint: Any, marker: Any, constraints: tuple[Any, ...]) -> StateAttribute:
-    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    kinds = [option for option in options if option is not NoneType]
-    kind = kinds[0]
-    if not isinstance(marker, Fact) and marker.each is not None:
-        kind = get_args(kind)[-1]
-    return StateAttribute(attribute, hint, kind, len(kinds) < len(options), marker, constraints)
-
-
-@cache
-def facts_model(cls: Any, nested: bool = False) -> type[BaseModel]:
-    fields: dict[str, Any] = {}
-    for entry in state_attributes(cls):
-        fields |= _fields(entry)
-    config = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid" if nested else "ignore")
-    model: type[BaseModel] = create_model(f"{cls.__name__}Facts", __config__=config, **fields)
-    return model
-
-
-def _fields(entry: StateAttribute) -> dict[str, Any]:
-    marker = entry.marker
-    if isinstance(marker, Fact):
-        kind = marker.kind or entry.hint
-        hint = Annotated[(kind, *entry.constraints)] if entry.constraints else kind
-        return {entry.name: (hint, marker.default)}
-    if isinstance(marker, Inner):
-        return {marker.fact: (InnerModel if marker.each is None else list[InnerModel | None], ...)}
-    if isinstance(marker, Array) or marker.of is not None:
-        return {}
-    model: Any = facts_model(entry.kind, nested=True)
-    if marker.fact is not None:
-        default = None if marker.omit else ...
-        return {marker.fact: (model | None if entry.optional else model, default)}
-    fields = {}
-    for part in state_attributes(entry.kind):
-        for name, (hint, default) in _fields(part).items():
-            if marker.each is not None:
-                hint = list[hint]  # type: ignore[valid-type]
-            elif entry.optional:
-                hint = hint | None
-            fields[name] = hint, default
-    return fields
-
-
-def _facts(record: Any, cls: Any) -> dict[str, Any]:
-    meta: dict[str, Any] = {}
-    for entry in state_attributes(cls):
-        marker = entry.marker
-        if isinstance(marker, Array) or (isinstance(marker, StateRecord) and marker.of is not None):
-            continue
-        value = entry.of(record)
-        if value is None and isinstance(marker, StateRecord) and marker.omit:
-            continue
-        if isinstance(marker, Fact):
-            meta[entry.name] = _plain(marker.write(value))
-        elif isinstance(marker, Inner):
-            models = [value] if marker.each is None else value
-            facts = [None if model is None else inner_facts(marker.specs, model) for model in models]
-            meta[marker.fact] = facts[0] if marker.each is None else facts
-        elif marker.each is not None:
-            rows = [_facts(marker.write(item), entry.kind) for item in _items(value)]
-            meta |= {name: [row[name] for row in rows] for name in facts_model(entry.kind).model_fields}
-        elif value is None:
-            names = facts_model(entry.kind).model_fields if marker.fact is None else [marker.fact]
-            meta |= dict.fromkeys(names)
-        else:
-            part_facts = _facts(marker.write(value), entry.kind)
-            meta |= part_facts if marker.fact is None else {marker.fact: part_facts}
-    return meta
-
-
-def _plain(value: Any) -> Any:
-    """As JSON has it."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _items(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
-
-
-def _places(entry: StateAttribute, file: StoredState, prefix: str) -> Iterator[tuple[str, Any, int]]:
-    """Names or prefixes of what an attribute holds, with its key and number; none where it is not there."""
-    marker = entry.marker
-    if marker.when is not None and not marker.when(file):
-        return
-    label = entry.name if isinstance(marker, Array) else marker.prefix
-    if marker.each is None:
-        yield name_of(prefix, label), None, 0
-        return
-    for at, key in enumerate(marker.each(file)):
-        yield name_of(prefix, label.format(at, at + 1, key=key)), key, at
-
-
-def name_of(prefix: str, label: str) -> str:
-    return prefix.replace("*", label) if "*" in prefix else prefix + label
-
-
-def _arrays(record: Any, cls: Any, file: StoredState, prefix: str) -> Arrays:
-    arrays: Arrays = {}
-    for entry in state_attributes(cls):
-        marker = entry.marker
-        for name, key, at in () if isinstance(marker, Fact) else _places(entry, file, prefix):
-            item = entry.of(record)
-            if marker.each is not None and item is not None:
-                item = item[key if isinstance(item, dict) else at]
-            if item is None:
-                continue
-            if isinstance(marker, Array):
-                array = np.asarray(item)
-                # Words of any length instead of objects.
-                words = marker.kind in ("labels", "text") and array.dtype.kind not in "biufSU"
-                arrays[name] = array.astype(np.str_) if words else array
-            elif isinstance(marker, Inner):
-                arrays |= {f"{name}{inner}": array for inner, array in item.to_state()[0].items()}
-            else:
-                part = marker.write(item)
-                arrays |= _arrays(part, type(part), file, name)
-    return arrays
-
-
-def _attributes(cls: Any, file: StoredState, facts: Any, prefix: str) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for entry in state_attributes(cls):
-        marker, attribute = entry.marker, entry.attribute
-        if isinstance(marker, Fact):
-            values[attribute] = marker.read(getattr(facts, entry.name))
-            continue
-        places = _places(entry, file, prefix)
-        items = {key: _item(entry, file, facts, name, key, at) for name, key, at in places}
-        if marker.each is not None and (items or not entry.optional):
-            values[attribute] = items if get_origin(entry.hint) is dict else list(items.values())
-        elif items or entry.optional:
-            values[attribute] = items.get(None)
-    return values
-
-
-def _item(entry: StateAttribute, file: StoredState, facts: Any, name: str, key: Any, at: int) -> Any:
-    marker = entry.marker
-    if isinstance(marker, Array):
-        array = file.arrays.get(name)
-        return array if array is None else np.asarray(array) if file.mapped else np.array(array, order="C")
-    if isinstance(marker, Inner):
-        model = _inner_of(marker, facts, at)
-        return None if model is None else inner_model(marker.specs, model, file, name)
-    record, part_facts = _part(entry, file, facts, name, key, at)
-    return None if record is None else marker.read(record(**_attributes(record, file, part_facts, name)))
-
-
-def _inner_of(marker: Inner, facts: Any, at: int) -> InnerModel | None:
-    model = getattr(facts, marker.fact)
-    inner: InnerModel | None = model if marker.each is None else model[at]
-    return inner
-
-
-def _part(
-    entry: StateAttribute, file: StoredState, facts: Any, name: str, key: Any, at: int
-) -> tuple[Any, Any]:
-    """The class and the facts of a part; twice None where there is none."""
-    marker, record = entry.marker, entry.kind
-    if marker.of is not None:
-        record = marker.of(file, key)
-    elif marker.fact is not None:
-        facts = getattr(facts, marker.fact)
-    elif marker.each is not None:
-        names = facts_model(record).model_fields
-        facts = SimpleNamespace(**{field_name: getattr(facts, field_name)[at] for field_name in names})
-    if entry.optional and marker.when is None and marker.fact is None:
-        layout = _Layout().add(record, file, facts, name)
-        facts = facts if layout.arrays.keys() & file.arrays.keys() else None
-    return (None, None) if facts is None else (record, facts)
-
-
-@dataclass
-class _Layout:
-    """Every array that there may be by name, and the records and learners among them with their prefixes."""
-
-    arrays: dict[str, Array] = field(default_factory=dict)
-    records: list[tuple[Any, str]] = field(default_factory=list)
-    learners: list[tuple[Mapping[str, LearnerSpec], InnerModel, str]] = field(default_factory=list)
-
-    def add(self, cls: Any, file: StoredState, facts: Any, prefix: str) -> Self:
-        for entry in state_attributes(cls):
-            marker = entry.marker
-            for name, key, at in () if isinstance(marker, Fact) else _places(entry, file, prefix):
-                if isinstance(marker, Array):
-                    self.arrays[name] = _resolved(entry, file, prefix, at, key)
-                elif isinstance(marker, Inner):
-                    model = _inner_of(marker, facts, at)
-                    self.learners += [] if model is None else [(marker.specs, model, name)]
-                else:
-                    record, part_facts = _part(entry, file, facts, name, key, at)
-                    if record is not None:
-                        self.add(record, file, part_facts, name)
-                        self.records += [(record, name)] if hasattr(record, "relate") else []
-        return self
-
-
-def _resolved(entry: StateAttribute, file: StoredState, prefix: str, at: int, key: Any) -> Array:
-    """An array's declaration with its dtype, and with sizes of this record and number."""
-    marker: Array = entry.marker
-
-    def size_of_record(size: Size) -> Size:
-        if isinstance(size, int):
-            return size
-        size = size.format(at, at + 1, key=key)
-        return size if size_parts(size)[0] in file.sizes else name_of(prefix, size)
-
-    kind: Any = marker.kind or np.dtype(get_args(get_args(entry.kind)[1])[0]).name
-    return replace(
-        marker,
-        kind=kind,
-        shape=tuple(size_of_record(size) for size in marker.shape),
-        below=None if marker.below is None else size_of_record(marker.below),
-        optional=marker.optional or (entry.optional and marker.when is None),
-    )

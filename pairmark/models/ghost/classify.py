@@ -42,7 +42,7 @@ class GhostClasses:
     exemplars: Annotated[Int64, Array(shape=("classes",), below="rows")]
     companions: Annotated[
         dict[int, Companions],
-        StateRecord(prefix="sets{key}_", each=lambda file: file.facts.set_sizes, of=lambda *_: Companions),
+        StateRecord(prefix="sets{key}_", each=lambda file: file.facts.set_sizes),
     ]
 
     @property

@@ -218,7 +218,7 @@ class Plda(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     _map: Annotated[LatentMap, StateRecord()]
     _trees: Annotated[
         Residual | None,
-        StateRecord(prefix="residual_", when=lambda file: file.facts.residual_bound is not None),
+        StateRecord(prefix="residual_"),
     ]
 
     _missing = "median"
@@ -567,6 +567,8 @@ class Plda(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstimator):
 
     @classmethod
     def _relate(cls, file: StoredState) -> None:
+        if ("residual_features" in file.arrays) != (file.facts.residual_bound is not None):
+            raise refuse("residual_features", None, "does not go with residual_bound", "both or neither")
         if file.sizes["coordinates"] < 1:
             raise refuse("psi", None, "has no rows", "one or more")
         if "components" not in file.arrays:

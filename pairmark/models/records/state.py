@@ -59,17 +59,16 @@ class RecordSimilarityState(Stateful):
         return arrays, facts
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """The estimator, fitted with what `to_state` gave."""
+        """The estimator, fitted with what `to_state` gave; an `ArtefactError` names what no fit writes."""
+        self._check_state(meta, arrays)
         self._comparators = Comparators.from_state(arrays, meta["comparators"])
         self.trees_ = _trees(arrays, meta, "")
         self.context_ = None if meta.get(f"{_CONTEXT}n_boosted") is None else _trees(arrays, meta, _CONTEXT)
         return self
 
     @classmethod
-    def check_state(
-        cls, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-    ) -> None:
-        file = _state_file(checked_model(TreeFacts, meta), params, arrays)
+    def _check_state(cls, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        file = _state_file(checked_model(TreeFacts, meta), arrays)
         check_arrays(file, _tree_layout(file))
         check_rarity(file)
         check_trees(file, file.facts.n_boosted)
@@ -94,17 +93,16 @@ class FellegiSunterState(Stateful):
         return arrays | {"m": self.m_, "u": self.u_}, {"comparators": meta, "prior": self.prior_}
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """The estimator, fitted with what `to_state` gave."""
+        """The estimator, fitted with what `to_state` gave; an `ArtefactError` names what no fit writes."""
+        self._check_state(meta, arrays)
         self._comparators = Comparators.from_state(arrays, meta["comparators"])
         self.m_, self.u_ = np.array(arrays["m"]), np.array(arrays["u"])
         self.prior_ = float(meta["prior"])
         return self
 
     @classmethod
-    def check_state(
-        cls, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-    ) -> None:
-        file = _state_file(checked_model(FellegiSunterFacts, meta), params, arrays)
+    def _check_state(cls, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        file = _state_file(checked_model(FellegiSunterFacts, meta), arrays)
         check_arrays(file, _level_layout(file))
         check_rarity(file)
 
@@ -169,5 +167,5 @@ def _level_layout(state: StoredState) -> dict[str, Array]:
     return rarity_layout(comparators.n_texts) | {"m": shares, "u": shares}
 
 
-def _state_file(facts: Facts, params: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> StoredState:
-    return StoredState(params=params, facts=facts, arrays=arrays, sizes={"features": facts.n_features_in})
+def _state_file(facts: Facts, arrays: Mapping[str, NDArray[Any]]) -> StoredState:
+    return StoredState(params={}, facts=facts, arrays=arrays, sizes={"features": facts.n_features_in})

@@ -38,7 +38,7 @@ class Inputs:
 
     nominal: Annotated[list[int], Fact(kind=list[Annotated[int, Field(ge=0)]])]
     values: Annotated[
-        list[Float64],
+        dict[int, Float64],
         Array(name="values_{key}", shape=("values of {key}",), each=lambda file: file.facts.nominal),
     ]
     mean: Annotated[Float64, Array(shape=("width of 0",))]
@@ -56,7 +56,7 @@ class Inputs:
             raise ValueError(
                 f"nominal names column {nominal[-1]} and X has {X.shape[1]}; expected 0 to {X.shape[1] - 1}"
             )
-        values = []
+        values: dict[int, Float64] = {}
         for column in nominal:
             distinct = np.unique(X[:, column]).astype(np.float64)
             if distinct.size > MAX_VALUES:
@@ -64,8 +64,8 @@ class Inputs:
                     f"nominal column {column} has {distinct.size} distinct values; expected at most {MAX_VALUES}: "
                     "leave it out of nominal"
                 )
-            values.append(distinct)
-        wide = _widened(X, nominal, values)
+            values[column] = distinct
+        wide = _widened(X, values)
         d = wide.shape[1]
         mean = wide.mean(axis=0, dtype=np.float64)
         deviations = wide.std(axis=0, dtype=np.float64)
@@ -85,7 +85,7 @@ class Inputs:
         """Rows in the space of depth 0, (n, d0) float32; a row's point does not depend on the rows beside it."""
         scaled = np.empty((X.shape[0], self.mean.size), dtype=np.float32)
         for at in range(0, X.shape[0], _ROWS):
-            wide = _widened(X[at : at + _ROWS], self.nominal, self.values)
+            wide = _widened(X[at : at + _ROWS], self.values)
             scaled[at : at + _ROWS] = _scaled(wide, self.mean, self.scale)
         if self.whitening is None:
             return scaled
@@ -98,11 +98,11 @@ def _scaled(wide: Float32, mean: Float64, scale: Float64) -> Float32:
     return np.clip((wide - mean) / scale, -_LARGEST, _LARGEST).astype(np.float32)
 
 
-def _widened(X: Float32, nominal: list[int], values: list[Float64]) -> Float32:
-    if not nominal:
+def _widened(X: Float32, values: dict[int, Float64]) -> Float32:
+    if not values:
         return X
-    numeric = np.setdiff1d(np.arange(X.shape[1]), nominal)
-    coded = [X[:, column, None] == levels for column, levels in zip(nominal, values, strict=True)]
+    numeric = np.setdiff1d(np.arange(X.shape[1]), list(values))
+    coded = [X[:, column, None] == levels for column, levels in values.items()]
     return np.hstack([X[:, numeric], *coded]).astype(np.float32)
 
 

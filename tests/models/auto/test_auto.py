@@ -21,7 +21,6 @@ from pairmark.models.auto.race import CANDIDATES, Candidate, Data, Entry, Race, 
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.progress import listening
 from pairmark.models.evaluation.validation import Fold
-from pairmark.models.registry import spec_of
 
 QUICK = 0.001
 FOLDS = [
@@ -241,16 +240,17 @@ def test_bad_settings_are_named(params: dict[str, Any], message: str) -> None:
 
 
 def test_a_winner_that_never_raced_is_refused() -> None:
-    check = spec_of("similarity-auto").estimator.check_state
     arrays, meta = fitted().to_state()
     meta = {**meta, "n_features_in": 8}
-    check(fitted().get_params(), meta, arrays)
+    read = SimilarityAuto().from_state
+    with pytest.raises(ArtefactError, match="expected a candidate of leaderboard"):
+        read(arrays, {**meta, "winner": "nobody"})
     with pytest.raises(ArtefactError, match=r"model\.kind"):
-        check({}, {**meta, "model": {**meta["model"], "kind": "other"}}, arrays)
+        read(arrays, {**meta, "model": {**meta["model"], "kind": "other"}})
     with pytest.raises(ArtefactError, match="psi"):
-        check({}, meta, {name: array for name, array in arrays.items() if not name.endswith("psi")})
+        read({name: array for name, array in arrays.items() if not name.endswith("psi")}, meta)
     with pytest.raises(ArtefactError, match="stranger"):
-        check({}, meta, {**arrays, "stranger": arrays["winner-psi"]})
+        read({**arrays, "stranger": arrays["winner-psi"]}, meta)
 
 
 def test_a_rate_is_shown_where_a_folds_people_can_show_it_and_without_the_optimism_of_choosing() -> None:
