@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
-from pairmark.models.core import kernels, search
-from pairmark.models.core.arrays import Float32, Int64
+from pairmark.models.core import search
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.search import GalleryIndex, SearchLimits, TopK, TopRows, padded
 
 PairsOfRows = Callable[[Int64, Int64], Float32]
@@ -142,7 +142,6 @@ Aggregation = Literal["auto", "mean", "plda", "best", "median"]
 AGGREGATIONS: Final = ("auto", "mean", "plda", "best", "median")
 OF_SCORES: Final = ("mean", "best", "median")
 """Ways to make one score of those of samples, which every pair scorer has; the first is the usual one."""
-_CODES: Final = {"mean": kernels.MEAN, "best": kernels.BEST, "median": kernels.MEDIAN}
 _CELLS: Final = 65_536
 """Pairs of samples scored at a time."""
 
@@ -262,7 +261,42 @@ def scored(score: Callable[[Any, Any], Float32], left: SampleSets, right: Sample
         width = np.repeat(m[part], cells[part])
         rows_a = left.index[np.repeat(starts_a[part], cells[part]) + cell // width]
         rows_b = right.index[np.repeat(starts_b[part], cells[part]) + cell % width]
-        kernels.combine(score(left.rows[rows_a], right.rows[rows_b])[None, :], ends, _CODES[rule], out[part])
+        out[part] = _combined(score(left.rows[rows_a], right.rows[rows_b])[None, :], ends, rule)
+    return out
+
+
+def _combined(scores: Float32, ends: Int64, rule: str) -> Float32:
+    """One score from those of all rows of ``scores[:, ends[i - 1]:ends[i]]``: a query's samples by a subject's.
+
+    They are sorted before they are summed: neither the order of samples nor which side is which changes a bit.
+    """
+    sizes = np.diff(ends, prepend=0)
+    out = np.empty(sizes.size, dtype=np.float32)
+    for size in np.unique(sizes).tolist():
+        which = np.flatnonzero(sizes == size)
+        cells = scores[:, (ends[which] - size)[:, None] + np.arange(size)]
+        values = np.sort(np.moveaxis(cells, 0, 1).reshape(which.size, -1).astype(np.float64), axis=1)
+        n = values.shape[1]
+        if rule == "best":
+            out[which] = values[:, -1]
+        elif rule == "median":
+            out[which] = 0.5 * (values[:, (n - 1) // 2] + values[:, n // 2])
+        else:
+            out[which] = np.cumsum(values, axis=1)[:, -1] / n
+    return out
+
+
+def sample_sums(values: Float32, sets: SampleSets) -> Float64:
+    """(n, q) sum of each subject's rows of values, by coordinates; their order does not change a bit of it."""
+    out = np.empty((len(sets), values.shape[1]))
+    starts = sets.ends - sets.counts
+    for size in np.unique(sets.counts).tolist():
+        which = np.flatnonzero(sets.counts == size)
+        step = max(1, _ROW_CELLS // (size * values.shape[1]))
+        for first in range(0, which.size, step):
+            some = which[first : first + step]
+            rows = sets.index[starts[some][:, None] + np.arange(size)]
+            out[some] = np.cumsum(np.sort(values[rows].astype(np.float64), axis=1), axis=1)[:, -1]
     return out
 
 
@@ -320,11 +354,8 @@ def best_subjects(
         best = TopRows(limits.k, limits.above)
         for first, last in _blocks(counts):
             start = int(index.ends[first - 1]) if first else 0
-            scores = np.ascontiguousarray(
-                score(samples, index.index, slice(start, int(index.ends[last - 1])))
-            )
-            block: Float32 = np.empty(last - first, dtype=np.float32)
-            kernels.combine(scores, index.ends[first:last] - start, _CODES[index.aggregation], block)
+            scores = score(samples, index.index, slice(start, int(index.ends[last - 1])))
+            block = _combined(scores, index.ends[first:last] - start, index.aggregation)
             numbers = search.numbered(search.considered(first, last, limits.allowed))
             if numbers.size:
                 best.offer(numbers, block[numbers - first])

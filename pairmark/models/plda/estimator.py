@@ -14,12 +14,18 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import kernels as row_kernels
-from pairmark.models.core import kernels as subject_kernels
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
 from pairmark.models.core.inputs import feature_names_of, one_of_equals
 from pairmark.models.core.progress import one_blas_thread
-from pairmark.models.core.scores import OF_SCORES, PairsOfRows, SampleSets, SubjectIndex, sides_of
+from pairmark.models.core.scores import (
+    OF_SCORES,
+    PairsOfRows,
+    SampleSets,
+    SubjectIndex,
+    sample_sums,
+    sides_of,
+)
 from pairmark.models.core.search import (
     BLOCK,
     LENGTHS,
@@ -155,13 +161,9 @@ class Subjects:
     @classmethod
     def of(cls, sets: SampleSets, latent: Float32, rows: Float32 | None) -> Subjects:
         """From the latent coordinates of all rows of `sets` and, where there are trees, their prepared rows."""
-        sums = np.empty((len(sets), latent.shape[1]))
-        subject_kernels.sums(latent, sets.index, sets.ends, sums)
         if rows is not None:
-            totals = np.empty((len(sets), rows.shape[1]))
-            subject_kernels.sums(rows, sets.index, sets.ends, totals)
-            rows = (totals / sets.counts[:, None]).astype(np.float32)
-        return cls(counts=sets.counts, sums=sums, rows=rows)
+            rows = (sample_sums(rows, sets) / sets.counts[:, None]).astype(np.float32)
+        return cls(counts=sets.counts, sums=sample_sums(latent, sets), rows=rows)
 
     def take(self, which: NDArray[Any] | slice) -> Subjects:
         return Subjects(

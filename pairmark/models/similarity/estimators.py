@@ -34,11 +34,10 @@ from pairmark.models.similarity.growth import (
     grow_each,
     integer_weights,
     quantise,
-    weighted,
 )
+from pairmark.models.similarity.kernels.layout import GrowthLimits, PairTable
 from pairmark.models.similarity.search import CODES, column_arrays
 from pairmark.models.similarity.trees import (
-    GrowthSettings,
     PackedTrees,
     RocKnots,
     SimilarityState,
@@ -106,7 +105,7 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         source = PairSource(
             bootstrap=self.bootstrap,
             seed=_seeds(random, 1)[0],
-            listed_pairs=weighted(numbers, numbers + np.int32(n), weight[numbers], n_same),
+            listed_pairs=PairTable(np.stack([numbers, numbers + np.int32(n)]), weight[numbers], n_same),
             max_listed=max(LEAST_GIVEN, EACH_GIVEN * n // self.n_estimators),
         )
         self._grow(np.concatenate([left, right]), source, random)
@@ -148,13 +147,10 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         # Drawn before any parallel work: the model depends on the seed, not on who grows which tree.
         seeds = _seeds(random, n_trees)
         report(0.0, "coding features")
-        settings = GrowthSettings(
-            leaf_depth=self.leaf_depth,
-            pair_map=self.pair_map,
-            max_depth=self.max_depth,
-            n_tried=resolved_max_features(self.max_features, X.shape[1]),
+        limits = GrowthLimits(
+            self.max_depth, self.leaf_depth, resolved_max_features(self.max_features, X.shape[1])
         )
-        grower = Grower(grid=quantise(X), source=source, settings=settings)
+        grower = Grower(grid=quantise(X, self.pair_map), source=source, limits=limits)
         trees: list[Tree] = []
         with closing(grow_each(grower, seeds, self.n_jobs)) as growing:
             for tree in growing:

@@ -9,62 +9,38 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64
+from pairmark.models.core.arrays import Float32, Float64, Int32, Int64
 from pairmark.models.core.inputs import checked_weight
-from pairmark.models.pairs.sampling import PairPopulation
+from pairmark.models.pairs.sampling import PairMap, PairPopulation
 from pairmark.models.similarity.kernels import growing as kernels
-from pairmark.models.similarity.kernels import layout
-from pairmark.models.similarity.kernels.growing import grow
-from pairmark.models.similarity.trees import PAIR_MAPS, GrowthSettings, Tree
+from pairmark.models.similarity.kernels.layout import (
+    CELL_DEPTH,
+    CELL_DIFFERENT,
+    CELL_FIELDS,
+    CELL_POSITION,
+    CELL_SAME,
+    RUN,
+    Bins,
+    CodedPoints,
+    GrowthLimits,
+    Heap,
+    PairTable,
+    Scratch,
+    Window,
+)
+from pairmark.models.similarity.trees import PAIR_MAPS, Tree
 
 WEIGHT_TOTAL = 2**30
 """Integer weights of a tree's pairs sum to at most this, so that sums fit an int32 and their products an int64."""
 LEAST_GIVEN, EACH_GIVEN = 10_000, 4
 """Trees that resample given pairs draw at least so many, and each pair so often over all trees. Trees that resample all
 of many pairs cost more and are hardly better: a tenth of 100,000 pairs each loses .001 of AUC (`defaults_cost`)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WeightedPairs:
-    """Pairs of rows with integer weights.
-
-    Attributes
-    ----------
-    pairs : (2, n) int32: left row, right row; pairs of one identity first.
-    weight : (n,) int32; where all weigh the same, one number seen n times (see `evenly`).
-    n_same : how many are of one identity.
-    """
-
-    pairs: Int32
-    weight: Int32
-    n_same: int
-
-    @property
-    def is_even(self) -> bool:
-        """Whether one number is the weight of all."""
-        return self.weight.strides == (0,)
-
-    def copy(self) -> WeightedPairs:
-        """The same pairs, in arrays that may be reordered."""
-        return replace(
-            self, pairs=self.pairs.copy(), weight=self.weight if self.is_even else self.weight.copy()
-        )
-
-    @property
-    def n_different(self) -> int:
-        """How many are of different identities."""
-        return int(self.pairs.shape[1]) - self.n_same
-
-
-def evenly(n: int, weight: int = 1) -> Int32:
-    """The weights of ``n`` pairs that all weigh the same, in the memory of one."""
-    return np.broadcast_to(np.int32(weight), n)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,18 +60,20 @@ class PairSource:
     seed: int
     population: PairPopulation | None = None
     n_pairs: int | None = None
-    listed_pairs: WeightedPairs | None = None
+    listed_pairs: PairTable | None = None
     max_listed: int | None = None
 
-    def draw(self, seed: int) -> WeightedPairs:
+    def draw(self, seed: int) -> PairTable:
         """Pairs for the tree of that seed, in arrays of its own."""
         rng = np.random.default_rng(seed if self.bootstrap else self.seed)
         if self.population is not None:
-            table, n_same = self.population.table(self.n_pairs, random_state=rng)
-            return WeightedPairs(pairs=table, weight=evenly(table.shape[1]), n_same=n_same)
+            rows, n_same = self.population.table(self.n_pairs, random_state=rng)
+            return PairTable(rows, np.ones(rows.shape[1], dtype=np.int32), n_same)
         assert self.listed_pairs is not None
-        pairs = self.listed_pairs
-        return _resample(pairs, rng, self.max_listed) if self.bootstrap else pairs.copy()
+        if self.bootstrap:
+            return _resample(self.listed_pairs, rng, self.max_listed)
+        rows, weight, n_same = self.listed_pairs
+        return PairTable(rows.copy(), weight.copy(), n_same)
 
 
 def integer_weights(sample_weight: ArrayLike | None, n: int) -> Int32:
@@ -116,29 +94,12 @@ def integer_weights(sample_weight: ArrayLike | None, n: int) -> Int32:
     return np.where(weight > 0, np.maximum(np.rint(weight * scale), 1), 0).astype(np.int32)
 
 
-def weighted(left: Int32, right: Int32, weight: Int32, n_same: int) -> WeightedPairs:
-    """Pairs as `cart.grow_tree` takes them."""
-    if weight.size and weight.strides != (0,) and (weight == weight[0]).all():
-        weight = evenly(weight.size, int(weight[0]))
-    return WeightedPairs(pairs=np.stack([left, right]), weight=weight, n_same=n_same)
-
-
-def part(pairs: WeightedPairs, numbers: Int64) -> WeightedPairs:
-    """Some of the pairs, in order."""
-    return replace(
-        pairs,
-        pairs=pairs.pairs[:, numbers],
-        weight=pairs.weight[: numbers.size] if pairs.is_even else pairs.weight[numbers],
-        n_same=int(np.searchsorted(numbers, pairs.n_same)),
-    )
-
-
-def _resample(pairs: WeightedPairs, rng: np.random.Generator, limit: int | None) -> WeightedPairs:
+def _resample(pairs: PairTable, rng: np.random.Generator, limit: int | None) -> PairTable:
     """Pairs of each kind drawn with replacement, written as how often each was drawn.
 
     As many are drawn as there are, or ``limit`` of both kinds together in their shares.
     """
-    n = pairs.pairs.shape[1]
+    n = pairs.weight.size
     share = 1.0 if limit is None or n <= limit else limit / n
     times = np.concatenate(
         [
@@ -150,7 +111,8 @@ def _resample(pairs: WeightedPairs, rng: np.random.Generator, limit: int | None)
     weight = pairs.weight[numbers].astype(np.int64) * times[numbers]
     while weight.sum() > WEIGHT_TOTAL:
         weight = (weight + 1) // 2
-    return replace(part(pairs, numbers), weight=weight.astype(np.int32))
+    n_same = int(np.searchsorted(numbers, pairs.n_same))
+    return PairTable(np.ascontiguousarray(pairs.rows[:, numbers]), weight.astype(np.int32), n_same)
 
 
 N_CODES = 256
@@ -162,30 +124,20 @@ _ROWS_LOOKED_AT = 20_000
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Byte codes of a matrix: value ~ low + code * step, feature by feature.
+    """A matrix in byte codes: value ~ low + code * step, feature by feature.
 
     Attributes
     ----------
     n_features : d, all features.
-    features : (u,) int64, those that are not constant; the arrays below hold only them.
-    codes : (n, u) uint8.
-    columns : (u, n) float32, the values themselves.
-    n_codes : (u,) int64, codes in use.
-    low, step : (u,) float64.
-    exact : (u,) bool, whether every value lies on the grid.
+    features : (u,) int64, those that are not constant; ``points`` holds only them.
     """
 
     n_features: int
     features: Int64
-    codes: NDArray[np.uint8]
-    columns: Float32
-    n_codes: Int64
-    low: Float64
-    step: Float64
-    exact: Bool
+    points: CodedPoints
 
 
-def quantise(X: Float32) -> Grid:
+def quantise(X: Float32, pair_map: PairMap) -> Grid:
     """Lay a grid of at most 256 even steps over every feature of ``X``, (n, d).
 
     A feature whose values lie on such a grid (counts, pixels, flags) is coded exactly. Any other is coded to the
@@ -206,25 +158,18 @@ def quantise(X: Float32) -> Grid:
     low, step = np.zeros(features.size), np.ones(features.size)
     exact = np.ones(features.size, dtype=np.bool_)
     for k in range(features.size):
-        column = columns[k]
-        sample = np.append(column[looked_at], (column.min(), column.max())).astype(np.float64)
+        column = columns[k].astype(np.float64)
+        sample = np.append(column[looked_at], (column.min(), column.max()))
         grid = _exact_grid(sample)
         if grid is not None:
-            exact[k] = kernels.furthest_off(column, grid[0], grid[1]) <= _EXACT_TOLERANCE * grid[2]
+            places = (column - grid[0]) / grid[1]
+            exact[k] = np.abs(places - np.rint(places)).max() <= _EXACT_TOLERANCE * grid[2]
         if grid is None or not exact[k]:
             exact[k], grid = False, _even_grid(sample)
         low[k], step[k], n_codes[k] = grid
-    kernels.code_columns(columns, low, step, n_codes, codes)
-    return Grid(
-        n_features=d,
-        features=features,
-        codes=codes,
-        columns=columns,
-        n_codes=n_codes,
-        low=low,
-        step=step,
-        exact=exact,
-    )
+        codes[:, k] = np.clip(np.rint((column - low[k]) / step[k]), 0, n_codes[k] - 1)
+    points = CodedPoints(codes, columns, low, step, n_codes, exact, PAIR_MAPS[pair_map])
+    return Grid(n_features=d, features=features, points=points)
 
 
 def _exact_grid(sample: Float64) -> tuple[float, float, int] | None:
@@ -252,30 +197,51 @@ def _even_grid(sample: Float64) -> tuple[float, float, int]:
     return low, (high - low) / (N_CODES - 1), N_CODES
 
 
-def grow_tree(
-    grid: Grid,
-    pairs: WeightedPairs,
-    settings: GrowthSettings,
-    seed: int,
-) -> Tree:
+def grow_tree(grid: Grid, pairs: PairTable, limits: GrowthLimits, seed: int) -> Tree:
     """Grow a tree; ``pairs`` are reordered, and weights along with them."""
-    points = layout.CodedPoints(
-        codes=grid.codes,
-        columns=grid.columns,
-        low=grid.low,
-        step=grid.step,
-        n_codes=grid.n_codes,
-        exact=grid.exact,
-        pair_map=PAIR_MAPS[settings.pair_map],
+    n_used, n_pairs, levels = grid.features.size, pairs.weight.size, limits.leaf_depth
+    n_tried, n_heap = min(limits.n_tried, n_used), 2 << levels
+    bins = Bins(
+        features=np.arange(n_used, dtype=np.uint64),
+        shift=np.zeros(n_tried, dtype=np.uint32),
+        sizes=np.zeros((2, n_tried), dtype=np.int64),
+        starts=np.zeros((2, n_tried), dtype=np.uint32),
+        places=np.empty((2, n_tried), dtype=np.uint32),
     )
-    table = layout.PairTable(
-        rows=np.ascontiguousarray(pairs.pairs),
-        weight=np.array(pairs.weight[:1]) if pairs.is_even else np.ascontiguousarray(pairs.weight),
-        stride=np.uint64(0 if pairs.is_even else 1),
-        n_same=pairs.n_same,
+    heap = Heap(
+        side=np.zeros(n_heap, dtype=np.int64),
+        segments=np.zeros((n_heap, 4), dtype=np.int64),
+        sums=np.zeros((n_heap, 2), dtype=np.int64),
+        features=np.zeros((n_heap, 2), dtype=np.int64),
+        thresholds=np.zeros(n_heap, dtype=np.float32),
     )
-    limits = layout.GrowthLimits(settings.max_depth, settings.leaf_depth, settings.n_tried)
-    cells, nodes = grow(points, grid.features, grid.n_features, table, limits, np.uint64(seed))
+    # Bins of both halves of one feature: differences and sums, or maxima and minima.
+    widest = 3 * int(grid.points.n_codes.max(initial=0))
+    scratch = Scratch(
+        # Every level of LeafRank but its root keeps one for a sibling to come.
+        histograms=np.empty((levels, 2, n_tried * widest), dtype=np.int32),
+        low_sums=np.empty((2, widest), dtype=np.int32),
+        gains=np.empty(widest),
+        window=Window(np.empty(n_pairs, dtype=np.float32), np.empty(n_pairs, dtype=np.int32)),
+        spare=np.empty((3, 2 * RUN), dtype=np.int32),
+    )
+    same, different = (
+        int(part.sum(dtype=np.int64)) for part in (pairs.weight[: pairs.n_same], pairs.weight[pairs.n_same :])
+    )
+    cells = np.full((64, CELL_FIELDS), -1, dtype=np.int64)
+    cells[0, [CELL_DEPTH, CELL_POSITION, CELL_SAME, CELL_DIFFERENT]] = 0, 0, same, different
+    cells, nodes = kernels.grow(
+        grid.points,
+        grid.features,
+        grid.n_features,
+        pairs,
+        limits,
+        bins,
+        heap,
+        scratch,
+        cells,
+        np.uint64(seed),
+    )
     return Tree(
         cells=cells.copy(),
         features=nodes[:, 0].astype(np.int32),
@@ -296,7 +262,7 @@ class Grower:
 
     grid: Grid
     source: PairSource
-    settings: GrowthSettings
+    limits: GrowthLimits
 
     def __sizeof__(self) -> int:
         # Dask sends what it takes for large to each of its workers once, instead of along with every task.
@@ -306,7 +272,7 @@ class Grower:
         )
 
     def grow(self, seed: int) -> Tree:
-        return grow_tree(self.grid, self.source.draw(seed), self.settings, seed)
+        return grow_tree(self.grid, self.source.draw(seed), self.limits, seed)
 
 
 def grow_each(grower: Grower, seeds: list[int], n_jobs: int | None) -> Generator[Tree, None, None]:

@@ -57,15 +57,6 @@ _NODE_ARRAYS = {
 """Attributes of a tree with one entry a node, by the names of their arrays in a file."""
 
 
-class GrowthSettings(NamedTuple):
-    """How each tree is grown: parameters of the estimators, and how many features a cell tries."""
-
-    leaf_depth: int
-    pair_map: PairMap
-    max_depth: int
-    n_tried: int
-
-
 class RocKnots(NamedTuple):
     """A broken-line ROC: false and true positive rates at its knots."""
 

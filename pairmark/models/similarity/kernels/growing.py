@@ -16,7 +16,6 @@ from pairmark.models.core.kernels import next_random
 from pairmark.models.similarity.kernels.layout import (
     CELL_DEPTH,
     CELL_DIFFERENT,
-    CELL_FIELDS,
     CELL_LEFT,
     CELL_NODE,
     CELL_POSITION,
@@ -27,43 +26,13 @@ from pairmark.models.similarity.kernels.layout import (
     LEFT,
     MAX_MIN,
     RIGHT,
-    RUN,
-    Bins,
-    Heap,
-    Scratch,
-    Window,
 )
 from pairmark.models.similarity.kernels.partition import (
-    MOST_SORTED,
     best_border,
     gather_left,
     partition,
     total_weight,
 )
-
-_ROWS = 4_096
-
-
-@kernel
-def furthest_off(column, low, step):
-    """How far a value is from a step of the grid, in steps, at most."""
-    furthest = 0.0
-    for p in range(column.shape[0]):
-        place = (np.float64(column[p]) - low) / step
-        furthest = max(furthest, abs(place - np.rint(place)))
-    return furthest
-
-
-@kernel
-def code_columns(columns, low, step, n_codes, codes):
-    """The nearest step of each value, held within the grid: ``columns`` (u, n) float32, ``codes`` (n, u) uint8."""
-    for first in range(0, columns.shape[1], _ROWS):
-        last = min(first + _ROWS, columns.shape[1])
-        for k in range(columns.shape[0]):
-            column, start, width, top = columns[k], low[k], step[k], np.float64(n_codes[k] - 1)
-            for p in range(first, last):
-                place = np.rint((np.float64(column[p]) - start) / width)
-                codes[p, k] = np.uint8(min(max(place, 0.0), top))
 
 
 @kernel
@@ -100,7 +69,7 @@ def count(histogram, size, points, pairs, segment, bins):
     The bins of a pair are first worked out for all features, which the compiler does for many at a time, then
     counted. Unsigned indices: a signed one costs a wrap-around test on each access.
     """
-    codes, rows, weight, stride = points.codes, pairs.rows, pairs.weight, pairs.stride
+    codes, rows, weight = points.codes, pairs.rows, pairs.weight
     features, shift = bins.features, bins.shift
     n_tried, pair_map = np.uint64(shift.shape[0]), points.pair_map
     first, second = bins.places[0], bins.places[1]
@@ -110,7 +79,7 @@ def count(histogram, size, points, pairs, segment, bins):
         for b in range(size):
             counts[b] = 0
         for p in range(np.uint64(segment[2 * kind]), np.uint64(segment[2 * kind + 1])):
-            i, j, w = np.uint64(rows[0, p]), np.uint64(rows[1, p]), weight[p * stride]
+            i, j, w = np.uint64(rows[0, p]), np.uint64(rows[1, p]), weight[p]
             left_row, right_row = codes[i], codes[j]
             if pair_map == DIFF_SUM:
                 for k in range(n_tried):
@@ -215,7 +184,7 @@ _NONE, _FILLED, _TO_COUNT = range(3)
 
 
 @kernel
-def _split_by_values(points, pairs, heap, h, bins, totals, costs, lowest, window, most_sorted):
+def _split_by_values(points, pairs, heap, h, bins, totals, costs, lowest, window):
     """The best split of a node by sorting its values: no grid, and cheaper than scanning bins for few pairs.
 
     Returns
@@ -228,9 +197,8 @@ def _split_by_values(points, pairs, heap, h, bins, totals, costs, lowest, window
         column = columns[features[k]]
         for candidate in range(2):
             lowest, border, improves = best_border(
-                column, candidate, pair_map, pairs, segment, -np.inf, np.inf, totals, costs, lowest, window,
-                most_sorted,
-            )  # fmt: skip
+                column, candidate, pair_map, pairs, segment, -np.inf, np.inf, totals, costs, lowest, window
+            )
             if improves:
                 half, feature, threshold = candidate, np.int64(features[k]), border
     return half, feature, threshold
@@ -247,7 +215,7 @@ def _settle(points, pairs, segment, bins, half, place, last_bin, totals, costs, 
         reach = 2.0 * points.step[feature] * (1 << halvings)
         _, border, exists = best_border(
             points.columns[feature], half, points.pair_map, pairs, segment, threshold - reach, threshold + reach,
-            totals, costs, np.inf, window, MOST_SORTED,
+            totals, costs, np.inf, window,
         )  # fmt: skip
         if exists:
             threshold = border
@@ -330,7 +298,7 @@ def grow_leaf_rank(points, pairs, heap, leaf_depth, bins, scratch, sorted_pairs)
             if sort:
                 lowest = totals[0] * totals[1] / (totals[0] + totals[1]) * (1.0 - 1e-9)
                 half, feature, threshold = _split_by_values(
-                    points, pairs, heap, h, bins, totals, costs, lowest, window, sorted_pairs
+                    points, pairs, heap, h, bins, totals, costs, lowest, window
                 )
             elif half >= 0:
                 feature, threshold = _settle(
@@ -403,49 +371,6 @@ def _longer(table):
 
 
 @kernel
-def _new_bins(n_used, n_tried):
-    features = np.empty(n_used, dtype=np.uint64)
-    for k in range(n_used):
-        features[k] = k
-    return Bins(
-        features,
-        np.zeros(n_tried, dtype=np.uint32),
-        np.zeros((2, n_tried), dtype=np.int64),
-        np.zeros((2, n_tried), dtype=np.uint32),
-        np.empty((2, n_tried), dtype=np.uint32),
-    )
-
-
-@kernel
-def _new_heap(leaf_depth):
-    n_heap = 2 << leaf_depth
-    return Heap(
-        np.zeros(n_heap, dtype=np.int64),
-        np.zeros((n_heap, 4), dtype=np.int64),
-        np.zeros((n_heap, 2), dtype=np.int64),
-        np.zeros((n_heap, 2), dtype=np.int64),
-        np.zeros(n_heap, dtype=np.float32),
-    )
-
-
-@kernel
-def _new_scratch(points, leaf_depth, n_tried, n_pairs):
-    """Memory for any draw of features."""
-    # Bins of both halves of one feature: differences and sums, or maxima and minima.
-    widest = 0
-    for k in range(points.n_codes.shape[0]):
-        widest = max(widest, 3 * points.n_codes[k])
-    return Scratch(
-        # Every level of LeafRank but its root keeps one for a sibling to come.
-        np.empty((leaf_depth, 2, n_tried * widest), dtype=np.int32),
-        np.empty((2, widest), dtype=np.int32),
-        np.empty(widest, dtype=np.float64),
-        Window(np.empty(n_pairs, dtype=np.float32), np.empty(n_pairs, dtype=np.int32)),
-        np.empty((3, 2 * RUN), dtype=np.int32),
-    )
-
-
-@kernel
 def _fill_cells(cells, cell, n_cells, heap, left_same, left_other):
     """Write the two children of a split cell."""
     sums = heap.sums
@@ -492,24 +417,14 @@ def _write_nodes(nodes, n_nodes, numbered, heap, features, d, first_child):
 
 
 @kernel
-def _root(pairs):
-    """A table of cells that holds the root."""
-    cells = np.empty((64, CELL_FIELDS), dtype=np.int64)
-    cells[0, CELL_DEPTH], cells[0, CELL_POSITION], cells[0, CELL_NODE] = 0, 0, -1
-    cells[0, CELL_LEFT], cells[0, CELL_RIGHT] = -1, -1
-    cells[0, CELL_SAME] = total_weight(pairs, 0, pairs.n_same)
-    cells[0, CELL_DIFFERENT] = total_weight(pairs, pairs.n_same, pairs.rows.shape[1])
-    return cells
-
-
-@kernel
-def grow(points, features, d, pairs, limits, seed):
+def grow(points, features, d, pairs, limits, bins, heap, scratch, cells, seed):
     """Grow a similarity tree (Clemencon & Vogel, "The Similarity TreeRank Algorithm").
 
     Parameters
     ----------
-    points, pairs, limits : see `layout`; pairs are reordered.
+    points, pairs, limits, bins, heap, scratch : see `layout`; pairs are reordered.
     features : (u,) numbers of the points' features among all ``d``.
+    cells : a table with the root.
     seed : uint64, of the draws of features.
 
     Returns
@@ -523,14 +438,11 @@ def grow(points, features, d, pairs, limits, seed):
     n_tried = min(limits.n_tried, n_used)
     state = np.empty(1, dtype=np.uint64)
     state[0] = seed
-    bins, heap = _new_bins(n_used, n_tried), _new_heap(leaf_depth)
-    scratch = _new_scratch(points, leaf_depth, n_tried, n_pairs)
     n_heap = heap.side.shape[0]
     numbered, leaves = np.zeros(n_heap, dtype=np.int32), np.empty(n_heap, dtype=np.int64)
     borders = np.empty(2, dtype=np.int64)
     sorted_pairs = n_pairs if n_pairs <= FEW_PAIRS and n_used <= FEW_FEATURES else EXACT_PAIRS
 
-    cells = _root(pairs)
     # Feature, threshold, low and high child: 32-bit numbers, all exact in float64.
     nodes = np.empty((64, 4), dtype=np.float64)
     n_cells, n_nodes, n_todo = 1, 0, 1

@@ -44,15 +44,12 @@ class PairTable(NamedTuple):
     Attributes
     ----------
     rows : (2, n) int32, left and right row.
-    weight : (n,) int32, reordered with the pairs, or (1,) where all weigh the same. Pair ``p`` weighs
-        ``weight[p * stride]``. Weights are integers, so that sums are exact in any order.
-    stride : 1, or 0 where all weigh the same; uint64.
+    weight : (n,) int32, reordered with the pairs. Weights are integers, so that sums are exact in any order.
     n_same : how many pairs are of one identity.
     """
 
     rows: Int32
     weight: Int32
-    stride: np.uint64
     n_same: int
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from pairmark.models.core.compiled import kernel
 from pairmark.models.similarity.kernels.layout import DIFF_SUM, INNER, LEFT, MAX_MIN, RUN
 
-MOST_SORTED = 512
+MOST_SORTED = 2_048
 """More values than so many are narrowed down by a grid before they are sorted."""
 _SUB_BINS = 1_024
 
@@ -51,7 +51,7 @@ def _sort(values, owners, n):
 @kernel
 def _narrowed(pairs, below, totals, costs, values, owners, n):
     """Leave of many values only those around their best border by an even grid; adds those left out to ``below``."""
-    weight, stride, n_same = pairs.weight, pairs.stride, pairs.n_same
+    weight, n_same = pairs.weight, pairs.n_same
     least_value, most_value = values[0], values[0]
     for q in range(n):
         least_value, most_value = min(least_value, values[q]), max(most_value, values[q])
@@ -62,7 +62,7 @@ def _narrowed(pairs, below, totals, costs, values, owners, n):
     counts = np.zeros((2, _SUB_BINS), dtype=np.int64)
     for q in range(n):
         place = np.int64((np.float64(values[q]) - np.float64(least_value)) * scale)
-        counts[0 if owners[q] < n_same else 1, place] += weight[np.uint64(owners[q]) * stride]
+        counts[0 if owners[q] < n_same else 1, place] += weight[owners[q]]
     best, greatest = 0, -1.0
     low_same, low_different = below[0], below[1]
     all_same, all_different = totals[0] / costs[0], totals[1] / costs[1]
@@ -93,23 +93,20 @@ def _narrowed(pairs, below, totals, costs, values, owners, n):
 
 
 @kernel
-def best_border(
-    column, half, pair_map, pairs, segment, low, high, totals, costs, lowest, window, most_sorted
-):
+def best_border(column, half, pair_map, pairs, segment, low, high, totals, costs, lowest, window):
     """The border of least Gini impurity between the values in ``(low, high]`` of one pair feature.
 
     Parameters
     ----------
     totals : weights of the segment's same and different pairs, times ``costs``.
     lowest : only a border below this impurity counts.
-    most_sorted : more values than so many are narrowed down by a grid before they are sorted.
 
     Returns
     -------
     the least impurity, the border, whether there is one.
     """
     values, owners = window.values, window.owners
-    rows, weight, stride, n_same = pairs.rows, pairs.weight, pairs.stride, pairs.n_same
+    rows, weight, n_same = pairs.rows, pairs.weight, pairs.n_same
     below = np.zeros(2)
     run = np.empty(RUN, dtype=np.float32)
     n = 0
@@ -119,26 +116,20 @@ def best_border(
         for start in range(segment[2 * kind], stop, RUN):
             m = min(RUN, stop - start)
             fill_values(column, half, pair_map, rows, start, start + m, run)
-            if stride == 0:
-                n_below = np.int64(0)
-                for t in range(m):
-                    n_below += np.int64(run[t] <= low)
-                total += n_below * np.int64(weight[0])
-            else:
-                for t in range(m):
-                    total += np.int64(weight[start + t]) * np.int64(run[t] <= low)
+            for t in range(m):
+                total += np.int64(weight[start + t]) * np.int64(run[t] <= low)
             for t in range(m):
                 # Rarely so: the window is a few steps of the grid.
                 if low < run[t] <= high:
                     values[n], owners[n] = run[t], start + t
                     n += 1
         below[kind] = total
-    if n > most_sorted:
+    if n > MOST_SORTED:
         n = _narrowed(pairs, below, totals, costs, values, owners, n)
     _sort(values, owners, n)
     border, exists = np.float32(0.0), False
     for q in range(n - 1):
-        below[0 if owners[q] < n_same else 1] += weight[np.uint64(owners[q]) * stride]
+        below[0 if owners[q] < n_same else 1] += weight[owners[q]]
         if values[q] == values[q + 1]:
             continue
         a, c = below[0] * costs[0], below[1] * costs[1]
@@ -157,8 +148,6 @@ def best_border(
 @kernel
 def total_weight(pairs, start, stop):
     """The weight of pairs ``start:stop``."""
-    if pairs.stride == 0:
-        return np.int64(stop - start) * np.int64(pairs.weight[0]) if stop > start else np.int64(0)
     total = np.int64(0)
     for p in range(start, stop):
         total += pairs.weight[p]
@@ -174,7 +163,6 @@ def partition(column, threshold, half, pair_map, pairs, start, stop, spare):
     """
     rows, weight = pairs.rows, pairs.weight
     left, right = rows[0], rows[1]
-    moves = pairs.stride > 0
     run = np.empty(RUN, dtype=np.float32)
     high, low = np.empty(RUN, dtype=np.uint16), np.empty(RUN, dtype=np.uint16)
     size = np.uint64(RUN)
@@ -202,10 +190,9 @@ def partition(column, threshold, half, pair_map, pairs, start, stop, spare):
             p, q = front + np.uint64(high[next_high + t]), back + np.uint64(low[next_low + t])
             left[p], left[q] = left[q], left[p]
             right[p], right[q] = right[q], right[p]
-        if moves:
-            for t in range(m):
-                p, q = front + np.uint64(high[next_high + t]), back + np.uint64(low[next_low + t])
-                weight[p], weight[q] = weight[q], weight[p]
+        for t in range(m):
+            p, q = front + np.uint64(high[next_high + t]), back + np.uint64(low[next_low + t])
+            weight[p], weight[q] = weight[q], weight[p]
         next_high += m
         next_low += m
         if next_high == n_high:
@@ -223,9 +210,8 @@ def partition(column, threshold, half, pair_map, pairs, start, stop, spare):
             above = np.uint64(run[t] > threshold)
             i, j = left[first + t], right[first + t]
             spare_left[n_spare], spare_right[n_spare], left[border], right[border] = i, j, i, j
-            if moves:
-                w = weight[first + t]
-                spare[2, n_spare], weight[border] = w, w
+            w = weight[first + t]
+            spare[2, n_spare], weight[border] = w, w
             n_spare += above
             border += np.uint64(1) - above
     # What went to the spare rows are the high ones, in order: they follow the border.
@@ -233,10 +219,8 @@ def partition(column, threshold, half, pair_map, pairs, start, stop, spare):
         line, scratch = rows[row], spare[row]
         for q in range(n_spare):
             line[border + q] = scratch[q]
-    if moves:
-        scratch = spare[2]
-        for q in range(n_spare):
-            weight[border + q] = scratch[q]
+    for q in range(n_spare):
+        weight[border + q] = spare[2, q]
     return np.int64(border)
 
 
@@ -295,7 +279,6 @@ def gather_left(heap, pairs, leaves, borders):
             n = min(segments[leaves[first], 2 * kind + 1] - start, stop - segments[leaves[last], 2 * kind])
             for row in range(pairs.rows.shape[0]):
                 _swap(pairs.rows[row], start, stop - n, n)
-            if pairs.stride > 0:
-                _swap(pairs.weight, start, stop - n, n)
+            _swap(pairs.weight, start, stop - n, n)
             start += n
             stop -= n
