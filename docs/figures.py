@@ -55,7 +55,7 @@ def _keystrokes() -> str:
     found, source = _result("defaults", "keystroke")
     rates = {row["contestant"]: row["TPR at 0.01"] for row in found["rows"] if row["set"] == "keystroke"}
     return (
-        f"**The default learner on typing rhythms.** At an FPR of 1 %, `similarity-auto` recognises "
+        f"**The default learner on typing rhythms.** At an FPR of 1 %, `similarity-auto` recognizes "
         f"{rates['pairmark similarity-auto']:.1%} of pairs of the same person, XGBoost on pairs "
         f"{rates['XGBoost on pairs']:.1%} {source}."
     )
@@ -68,7 +68,7 @@ def _strangers() -> str:
     }
     return (
         f"**Where learning gains little.** Trained on five digits and tested on pairs of the other five, "
-        f"`similarity-auto` recognises {rates['pairmark similarity-auto']:.1%} of pairs of the same digit at an FPR of "
+        f"`similarity-auto` recognizes {rates['pairmark similarity-auto']:.1%} of pairs of the same digit at an FPR of "
         f"1 %, plain cosine, which learns nothing, {rates['pairmark cosine']:.1%}, and our similarity forest "
         f"{rates['pairmark forest']:.1%} {source}."
     )

@@ -1,6 +1,6 @@
 """Runs the code blocks of a Markdown page in order, in one folder, and compares what they print.
 
-A block of ``bash`` holds commands. A block of ``console`` holds commands after ``$``. A block of ``python`` is a
+A block of ``bash`` holds commands. A block of ``console`` holds commands after ``$``. The blocks of ``python`` are one
 script. A ``json`` or ``text`` block directly after one of them is its output: ``...`` stands for anything, and numbers
 may differ by a tenth, since other processors round otherwise. A block after ``<!-- not run: REASON -->`` is left out.
 """
@@ -24,6 +24,14 @@ FENCE = re.compile(
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
 STARTED = ("pairmark serve", "pip install", ". .venv/bin/activate")
 """Commands of which the tests run the effect: a server that is there, a package that is installed."""
+SCRIPT = """
+import json, sys
+scope = {"__name__": "__main__"}
+for line in sys.stdin:
+    exec(compile(json.loads(line), "block", "exec"), scope)
+    print("\\n" + chr(0), flush=True)
+"""
+"""Runs block after block, and says when each has ended."""
 TOLERANCE = 0.1
 
 
@@ -75,32 +83,61 @@ def blocks(page: Path) -> list[Block]:
 def run(page: Path, folder: Path, url: str, environment: dict[str, str]) -> None:
     """Run a page's blocks in ``folder`` against the service at ``url``; AssertionError says which block failed."""
     (folder / ".exports").unlink(missing_ok=True)
-    for block in blocks(page):
-        code = block.code.replace("http://127.0.0.1:8000", url).replace("http://localhost:8000", url)
-        code = code.replace("localhost:8000", url.removeprefix("http://"))
-        if block.language == "python":
-            command = [sys.executable, "-c", code]
-        else:
-            lines = [line for line in code.splitlines() if not line.strip().startswith(STARTED)]
-            # What a block sets is there in the next one, as in a reader's shell.
-            script = ["set -a", "[ ! -f .exports ] || . ./.exports", *lines, "export -p > .exports"]
-            command = ["bash", "-euo", "pipefail", "-c", "\n".join(script)]
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env={**os.environ, **environment, "PAIRMARK_URL": url, "COLUMNS": "240"},
-            capture_output=True,
-            text=True,
-            timeout=560,
-        )
-        place = f"{page.name}, line {block.line}"
-        assert done.returncode == 0, f"{place}:\n{code}\n{done.stdout}\n{done.stderr}"
-        if block.output is not None:
-            if block.output_language == "json":
-                differs = _json_differs(json.loads(block.output), json.loads(done.stdout), "")
-            else:
-                differs = _text_differs(block.output, done.stdout)
-            assert differs is None, f"{place}: {differs}\nprinted:\n{done.stdout}"
+    surroundings = {**os.environ, **environment, "PAIRMARK_URL": url, "COLUMNS": "240"}
+    script = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT],
+        cwd=folder,
+        env=surroundings,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with script:
+        for block in blocks(page):
+            code = block.code.replace("http://127.0.0.1:8000", url).replace("http://localhost:8000", url)
+            code = code.replace("localhost:8000", url.removeprefix("http://"))
+            printed = (
+                _python(script, code) if block.language == "python" else _shell(code, folder, surroundings)
+            )
+            place = f"{page.name}, line {block.line}"
+            assert printed is not None, f"{place} failed:\n{code}"
+            if block.output is not None:
+                if block.output_language == "json":
+                    differs = _json_differs(json.loads(block.output), json.loads(printed), "")
+                else:
+                    differs = _text_differs(block.output, printed)
+                assert differs is None, f"{place}: {differs}\nprinted:\n{printed}"
+
+
+def _python(script: subprocess.Popen[str], code: str) -> str | None:
+    """What the next block of a page's script prints; None if it fails, and the error is on stderr."""
+    assert script.stdin is not None
+    assert script.stdout is not None
+    script.stdin.write(json.dumps(code) + "\n")
+    script.stdin.flush()
+    printed = []
+    for line in script.stdout:
+        if line == "\0\n":
+            return "".join(printed)
+        printed.append(line)
+    return None
+
+
+def _shell(code: str, folder: Path, environment: dict[str, str]) -> str | None:
+    """What commands print; None if one fails, and the error is on stderr."""
+    lines = [line for line in code.splitlines() if not line.strip().startswith(STARTED)]
+    # What a block sets is there in the next one, as in a reader's shell.
+    whole = "\n".join(["set -a", "[ ! -f .exports ] || . ./.exports", *lines, "export -p > .exports"])
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", whole],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=560,
+    )
+    print(done.stderr, file=sys.stderr)
+    return done.stdout if done.returncode == 0 else None
 
 
 def _json_differs(shown: Any, printed: Any, at: str) -> str | None:
