@@ -189,11 +189,10 @@ async def _invalid_request(_: Request, error: Exception) -> Any:
 
 
 async def _refused(request: Request, error: Exception) -> Any:
-    """What the framework refuses; a body is refused for the reason that stands in the scope."""
+    """What the framework refuses; whatever goes wrong with a body it takes for a malformed one."""
     assert isinstance(error, HTTPException)
-    refusal = request.scope.get("pairmark.refusal")
-    if refusal is not None:
-        raise refusal
+    if isinstance(error.__cause__, PairmarkError):
+        raise error.__cause__
     if error.status_code not in (404, 405):
         return ProblemAnswer(problems.status_problem(error), error.headers)
     services: Services = request.app.state.services

@@ -59,11 +59,6 @@ class Settings(BaseSettings):
         description="hosts that webhooks may be on, with their port if it is not 443, separated by commas; "
         "`http://host:port` allows messages that are not encrypted. Default: none",
     )
-    log_decisions: bool = Field(
-        False,
-        description="write each decision of /match, verify and search into the audit log; a request can ask for its own"
-        " with the header `Pairmark-Log-Decision: true`",
-    )
 
     max_body_bytes: int = Field(64 * MIB, description="largest binary body of a scoring request, in bytes")
     max_json_bytes: int = Field(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import closing
 from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from pairmark.models.calibration.inputs import RowRanges
@@ -33,26 +33,22 @@ from pairmark.schemas.galleries import (
 )
 from pairmark.schemas.jobs import JobOut
 from pairmark.service.api.metrics import SEARCHED
-from pairmark.service.api.problems import UnsupportedMediaType
 from pairmark.service.api.rates import limit_of
 from pairmark.service.api.routing import (
     ITEMS,
     JSON,
     LONG_LISTS,
     VECTORS,
-    Answer,
     Call,
     GuardedRoute,
     PageQuery,
     Paging,
     PlainRoute,
     QueryModel,
-    media_type,
     needs,
-    only_json,
 )
-from pairmark.service.api.scoring import BYTES_A_SECOND, CONFIDENCE
-from pairmark.service.api.services import InServices, Services, check_may, names_of, while_connected
+from pairmark.service.api.scoring import CONFIDENCE
+from pairmark.service.api.services import InServices, Services, check_may, key_of, names_of, while_connected
 from pairmark.service.datasets.confined import FileLimits, Gone
 from pairmark.service.errors import TooLarge, UnknownDataset, UnknownModel, UnsupportedRate
 from pairmark.service.galleries.items.imports import KINDS, confined_batches, json_batches
@@ -167,7 +163,7 @@ def delete_gallery(services: InServices, gallery: Name) -> None:
     query=ImportQuery,
     bodies=tuple(kind for kind in KINDS if "json" not in kind),
 )
-async def upsert_items(call: Call, gallery: Name) -> Answer:
+async def upsert_items(call: Call, gallery: Name) -> Response:
     """Enrol items, or replace items with the same id.
 
     Valid rows are stored, batch by batch. The others are listed in `errors` with their 0-based index. If no row is
@@ -178,19 +174,17 @@ async def upsert_items(call: Call, gallery: Name) -> Answer:
     or one list column). A gallery of records takes JSON, CSV and Parquet with the columns of its model.
     """
     services, query = call.services, call.query
-    kind = KINDS.get(media_type(call.fields).decode("latin-1"))
-    if kind is None:
-        raise UnsupportedMediaType(f"items come as {', '.join(KINDS)}")
+    kind = KINDS[call.media(*KINDS)[0]]
     state = await asyncio.to_thread(services.galleries.state, gallery)
     version = await version_of(services, state)
     form = form_of(version.estimator, state.dimension)
     errors = RowErrors(await services.runtime.row_ranges(version, None))
     if kind == "json":
-        body = bytes(await call.read_body())
+        body = await call.read_body()
         out = await services.galleries.write_place.run(
             lambda: services.galleries.write(gallery, json_batches(body, form, errors), errors, version)
         )
-        return out.model_dump_json().encode(), JSON, ()
+        return Response(out.model_dump_json(), media_type=JSON)
     async with services.galleries.import_place() as place:
         with services.galleries.workspace() as folder:
             upload, scratch = folder / "upload", folder / "scratch"
@@ -210,7 +204,7 @@ async def upsert_items(call: Call, gallery: Name) -> Answer:
                     return services.galleries.write(gallery, batches, errors, version)
 
             out = await while_connected(call, lambda has_left: place.run(lambda: work(has_left)))
-            return out.model_dump_json().encode(), JSON, ()
+            return Response(out.model_dump_json(), media_type=JSON)
 
 
 @router.get("/galleries/{gallery:name}/items")
@@ -262,25 +256,14 @@ async def erase(services: InServices, gallery: Name, request: ErasureRequest) ->
     )
 
 
-@router.post(
+@bulk.post(
     "/galleries/{gallery:name}/calibrations",
     status_code=201,
     responses=_AS_A_JOB,
     response_model=GalleryCalibrationOut,
 )
-@needs(
-    "gallery",
-    limits=LONG_LISTS,
-    decode=partial(parse_lists, GalleryCalibrationRequest, readers=_PROBES),
-)
-async def calibrate_gallery(
-    http: Request,
-    services: InServices,
-    response: Response,
-    gallery: Name,
-    request: GalleryCalibrationRequest,
-    query: Annotated[MeasureQuery, Query()],
-) -> GalleryCalibrationOut | Response:
+@needs("gallery", limits=LONG_LISTS, query=MeasureQuery, body=GalleryCalibrationRequest)
+async def calibrate_gallery(call: Call, gallery: Name) -> Response:
     """Calibrate searches by `fpir`, with one probe for each person who is not enrolled.
 
     Probes are a dataset whose labels are subjects, or vectors with their subjects. Probes of enrolled subjects measure
@@ -290,18 +273,21 @@ async def calibrate_gallery(
     fit the current gallery. A probe whose subject is enrolled later no longer counts as a stranger. Erasing a subject
     erases its probes.
     """
+    services = call.services
+    call.media(JSON)
+    request = await call.parsed(lambda body: parse_lists(GalleryCalibrationRequest, body, _PROBES))
     if request.dataset is not None:
-        check_may(http, "train", request.dataset.partition(":")[0], unknown=UnknownDataset)
-    if query.background:
+        check_may(call, "train", request.dataset.partition(":")[0], unknown=UnknownDataset)
+    if call.query.background:
         job = await asyncio.to_thread(services.identification.submit, gallery, request)
         headers = {"Location": f"/jobs/{job.id}"}
-        return JSONResponse(job.model_dump(mode="json"), status_code=202, headers=headers)
+        return Response(job.model_dump_json(), 202, headers, media_type=JSON)
     state = await asyncio.to_thread(services.galleries.state, gallery)
     version = await version_of(services, state)
     calibrate = services.identification.calibrate
-    result = await services.runtime.batch_place.run(lambda: calibrate(gallery, version, request))
-    response.headers["Location"] = f"/galleries/{gallery}/calibrations/{result.id}"
-    return result
+    result = await call.work.run(math.inf, lambda: calibrate(gallery, version, request))
+    headers = {"Location": f"/galleries/{gallery}/calibrations/{result.id}"}
+    return Response(result.model_dump_json(), 201, headers, media_type=JSON)
 
 
 @router.get("/galleries/{gallery:name}/calibrations/{calibration}")
@@ -326,8 +312,8 @@ _FOUND, _VERIFIED = SEARCHED.labels("search"), SEARCHED.labels("verify")
     summary="Search a gallery",
     response_model=SearchOut,
 )
-@needs("gallery", limits=VECTORS, reading=True, decides=True, body=SearchBody)
-async def search(call: Call, gallery: Name) -> Answer:
+@needs("gallery", limits=VECTORS, reading=True, body=SearchBody)
+async def search(call: Call, gallery: Name) -> Response:
     """Find the most similar items of each query, by exact search.
 
     Scores are those of `/similarity`, best first; ties are ordered by id. With `fpir` or `fpr`, only matches are
@@ -336,12 +322,9 @@ async def search(call: Call, gallery: Name) -> Answer:
     `fpr` and `fnr`, items for review are returned too, and each item has a `decision`. A search sees every write and
     deletion that was acknowledged before it.
     """
-    only_json(call)
     services, name = call.services, gallery
-    text = await call.read_body()
-    with services.runtime.request_work() as request_work:
-        seconds = len(text) / BYTES_A_SECOND[JSON]
-        request = await request_work.run(seconds, lambda: parse_search(text, services.settings))
+    call.media(JSON)
+    request = await call.parsed(lambda body: parse_search(body, services.settings))
     _draw_probes(call, name, len(request.queries))
     body = request.body
     decisions: list[SeenDecision] = []
@@ -390,10 +373,10 @@ async def search(call: Call, gallery: Name) -> Answer:
     _FOUND.inc(n)
     if version is not None:
         for queries, unlike in looked_at:
-            services.runtime.inputs.looked_at(version, ranges, queries, unlike, call.asker)
+            services.runtime.inputs.note(version, ranges, queries, unlike, call.asker, n_rows=len(queries))
     if decisions and version is not None:
         _keep(call, version, decisions, body.refs)
-    return answer, JSON, ()
+    return Response(answer, media_type=JSON)
 
 
 @bulk.post(
@@ -402,24 +385,20 @@ async def search(call: Call, gallery: Name) -> Answer:
     summary="Verify one subject",
     response_model=VerifyOut,
 )
-@needs("gallery", limits=VECTORS, reading=True, decides=True, query=VerifyQuery, body=VerifyBody)
-async def verify(call: Call, gallery: Name, subject: Subject) -> Answer:
+@needs("gallery", limits=VECTORS, reading=True, query=VerifyQuery, body=VerifyBody)
+async def verify(call: Call, gallery: Name, subject: Subject) -> Response:
     """Decide whether a vector, or several samples, belong to a subject.
 
     If the calibration supports it, a subject with several items is compared as a whole, and the guarantee is for the
     whole verification. If it does not, and no `aggregation` is given, the best item decides. The bound is then that of
     one comparison times the number of items.
     """
-    only_json(call)
-    services = call.services
-    name = gallery
-    text, most = await call.read_body(), services.settings.max_subject_samples
-    with services.runtime.request_work() as request_work:
-        seconds = len(text) / BYTES_A_SECOND[JSON]
-        probe, refs = await request_work.run(seconds, lambda: parse_probe(text, most))
+    services, query, name = call.services, call.query, gallery
+    call.media(JSON)
+    most = services.settings.max_subject_samples
+    probe, refs = await call.parsed(lambda body: parse_probe(body, most))
     decisions: list[SeenDecision] = []
-    if call.key is not None:
-        await services.runtime.check_calibration(call.query.calibration, call.key.grants.models)
+    await services.runtime.check_calibration(query.calibration, names_of(call).models)
     what = f"verifications of the subject {subject[:100]!r} by this key"
     _draw(call, "verifications", services.settings.verify_limit, f"{name}/{subject}", what)
     _draw_probes(call, name, 1)
@@ -432,11 +411,11 @@ async def verify(call: Call, gallery: Name, subject: Subject) -> Answer:
         if not call.shows_scores(version):
             call.check_listed(
                 version,
-                call.query.fpr,
-                call.query.fnr,
-                method=call.query.method == "auto",
-                confidence=call.query.confidence == CONFIDENCE,
-                calibration=call.query.calibration is None,
+                query.fpr,
+                query.fnr,
+                method=query.method == "auto",
+                confidence=query.confidence == CONFIDENCE,
+                calibration=query.calibration is None,
             )
         rows = model_rows(probe, "probe", version)
         items = await place.run(lambda: services.searches.enrolled(state, version, subject))
@@ -455,7 +434,7 @@ async def verify(call: Call, gallery: Name, subject: Subject) -> Answer:
         )
     _keep(call, version, decisions, refs)
     _VERIFIED.inc()
-    return answer, JSON, ()
+    return Response(answer, media_type=JSON)
 
 
 def _keep(
@@ -513,7 +492,7 @@ def _draw_probes(call: Call, name: str, count: int) -> None:
 
 def _draw(call: Call, limit: str, a_minute: float, of: str, what: str, count: int = 1) -> None:
     """Take from a budget of the key, which has a minute's worth at once; without keys clients are not distinguished."""
-    key = call.key
+    key = key_of(call)
     if key is not None and a_minute:
         bucket = f"{key.id} {limit} {of}"
         call.services.rates.draw(call.scope, bucket, limit_of(limit, a_minute / 60, 60), what, count)

@@ -110,10 +110,8 @@ class Guard:
                 await self._app(scope, receive, answer)
             else:
                 scope["route"] = route
-                body, kind, extra = await route.answer(scope, receive)
-                fields = [(b"content-type", kind), (b"content-length", b"%d" % len(body)), *extra]
-                await answer({"type": "http.response.start", "status": 200, "headers": fields})
-                await answer({"type": "http.response.body", "body": body})
+                response = await route.answer(scope, receive)
+                await response(scope, receive, answer)
         except PairmarkError as error:
             problem = error
         except TimeoutError:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import math
 import re
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Final, Literal
 
@@ -49,11 +50,14 @@ from pairmark.service.api import metrics
 from pairmark.service.api.docs import with_code
 from pairmark.service.api.routing import (
     BULK,
+    JSON,
     LONG,
     UPLOAD,
+    Call,
     GuardedRoute,
     PageQuery,
     Paging,
+    PlainRoute,
     QueryModel,
     content,
     needs,
@@ -575,6 +579,7 @@ def _template() -> Any:
 
 
 calibrations = APIRouter(tags=["calibrations"], route_class=GuardedRoute)
+scores = APIRouter(tags=["calibrations"], route_class=PlainRoute)
 
 
 Unit = int | str
@@ -603,22 +608,19 @@ SCORES_LISTS = {
 }
 
 
-@calibrations.post("/calibrations", status_code=201)
-@needs(
-    "train",
-    limits=BULK,
-    decode=partial(parse_lists, ScoresRequest, readers=SCORES_LISTS, options=ScoresOptions),
-)
-async def add_calibration(
-    http: Request, services: InServices, response: Response, request: ScoresRequest
-) -> CalibrationOut:
+@scores.post("/calibrations", status_code=201, response_model=CalibrationOut)
+@needs("train", limits=BULK, body=ScoresRequest)
+async def add_calibration(call: Call) -> Response:
     """Calibrate scores of another system. `POST /match?fpr=..&calibration=ID {"scores": [..]}` then decides."""
-    check_may(http, "train", request.name, unknown=UnknownCalibration)
-    calibration = await services.runtime.batch_place.run(
-        lambda: services.store.calibrations.add_scores(**dict(request))
+    services = call.services
+    call.media(JSON)
+    request = await call.parsed(lambda body: parse_lists(ScoresRequest, body, SCORES_LISTS, ScoresOptions))
+    check_may(call, "train", request.name, unknown=UnknownCalibration)
+    calibration = await call.work.run(
+        math.inf, lambda: services.store.calibrations.add_scores(**dict(request))
     )
-    response.headers["Location"] = f"/calibrations/{calibration.id}"
-    return calibration
+    headers = {"Location": f"/calibrations/{calibration.id}"}
+    return Response(calibration.model_dump_json(), 201, headers, media_type=JSON)
 
 
 @calibrations.get("/calibrations")

@@ -27,6 +27,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     datasets.router,
     jobs.router,
     models.router,
+    models.scores,
     models.calibrations,
     models.learners,
     galleries.router,

@@ -10,9 +10,10 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
+from prometheus_client import Counter
 from pydantic import ConfigDict, Field
 from pydantic_core import to_json
 
@@ -34,24 +35,19 @@ from pairmark.schemas.scoring import (
     VectorsOut,
 )
 from pairmark.service.api.metrics import PAIRS, POINTS
-from pairmark.service.api.problems import NotAcceptable, UnsupportedMediaType
+from pairmark.service.api.problems import NotAcceptable
 from pairmark.service.api.routing import (
     JSON,
     NPZ,
     OCTETS,
-    OCTETS_TYPE,
     VECTORS,
-    Answer,
     Call,
     PlainRoute,
     QueryModel,
     content,
-    media,
-    model_header,
     needs,
 )
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.places import RequestWork
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.bodies import (
     Features,
@@ -80,10 +76,9 @@ from pairmark.service.runtime.versions import LoadedVersion, embedded
 from pairmark.service.store.calibrations import SubjectClass
 from pairmark.service.tables import DECISIONS, DecisionCode
 
+Read = TypeVar("Read", VectorPairs, Features)
 router = APIRouter(tags=["scoring"], route_class=PlainRoute)
-BINARY_BODIES: Final = ("application/octet-stream", "application/x-npz")
-BYTES_A_SECOND: Final = {JSON: 64 * 1024 * 1000.0, OCTETS: 2 * 1024 * 1024 * 1000.0, NPZ: 1.0}
-"""How fast each kind of body is read; an npz may hold far more than its bytes."""
+BINARY_BODIES: Final = (OCTETS, NPZ)
 WRITING_S: Final = 4e-7
 """What one score takes to be written as JSON."""
 CONFIDENCE: Final = MatchParameters.model_fields["confidence"].default
@@ -126,7 +121,7 @@ class ScoredPairs:
         return point.decided(self.scores, None if odd is None else odd.codes, thresholds, raw=raw)
 
 
-@router.post("/similarity", summary="Score pairs", response_model=ScoresOut, responses=content(OCTETS_TYPE))
+@router.post("/similarity", summary="Score pairs", response_model=ScoresOut, responses=content(OCTETS))
 @needs(
     "score",
     limits=VECTORS,
@@ -134,7 +129,7 @@ class ScoredPairs:
     body=PairsBody,
     bodies=BINARY_BODIES,
 )
-async def similarity(call: Call) -> Answer:
+async def similarity(call: Call) -> Response:
     """The similarity of each pair of a left and a right side.
 
     Bulk bodies: `application/octet-stream` is little-endian float32, row-major: all left rows, then all right rows
@@ -143,17 +138,15 @@ async def similarity(call: Call) -> Answer:
     the number of rows per subject; in npz, the arrays `left_counts` and `right_counts` do. With `Accept:
     application/octet-stream` the answer is raw too: float32 scores.
     """
-    kind, raw = media(call)
-    query: SimilarityQuery = call.query
-    if raw and query.detail:
+    kind, raw = call.media(JSON, *BINARY_BODIES, raw=True)
+    detail = call.query.detail
+    if raw and detail:
         raise NotAcceptable("detail is given as application/json: leave it out, or accept that")
-    body = await call.read_body()
-    with call.services.runtime.request_work() as request_work:
-        scored = await _score(call, request_work, kind, body, "similarity")
-        if query.detail:
-            ranges = await call.services.runtime.row_ranges(scored.version, None)
-            scored.unlike = UnlikePairs.of(ranges, scored.pairs)
-        answer = await request_work.run(_writing(scored, raw), lambda: _scores_answer(call, scored, raw))
+    scored = await _score(call, kind, "similarity")
+    if detail:
+        ranges = await call.services.runtime.row_ranges(scored.version, None)
+        scored.unlike = UnlikePairs.of(ranges, scored.pairs)
+    answer = await call.work.run(_writing(scored, raw), lambda: _scores_answer(scored, raw, detail))
     _SCORED.inc(len(scored.scores))
     return answer
 
@@ -162,17 +155,16 @@ async def similarity(call: Call) -> Answer:
     "/match",
     summary="Decide pairs at a false positive rate",
     response_model=MatchesOut,
-    responses=content(OCTETS_TYPE),
+    responses=content(OCTETS),
 )
 @needs(
     "decide",
     limits=VECTORS,
-    decides=True,
     query=MatchQuery,
     body=PairsBody | ScoresBody,
     bodies=BINARY_BODIES,
 )
-async def match(call: Call) -> Answer:
+async def match(call: Call) -> Response:
     """Decide for each pair whether it is the same, at a false positive rate.
 
     If the calibration data cannot support the rate, the answer is 422 `insufficient-calibration-data` with
@@ -182,46 +174,41 @@ async def match(call: Call) -> Answer:
     Bulk bodies: as for `POST /similarity`. With `Accept: application/octet-stream` the answer is raw too: one uint8 per
     pair (1 = match, with `fnr` 2 = review), and the threshold and calibration in headers.
     """
-    query: MatchQuery = call.query
-    kind, raw = media(call)
-    await call.services.runtime.check_calibration(query.calibration, call.models)
-    body = await call.read_body()
-    with call.services.runtime.request_work() as request_work:
-        if kind == JSON and holds_scores(body):
-            scored = await _given_scores(call, request_work, body)
-        else:
-            scored = await _score(call, request_work, kind, body, "match")
-        with_scores = call.shows_scores(scored.version)
-        if not with_scores:
-            call.check_listed(
-                scored.version,
-                query.fpr,
-                query.fnr,
-                method=query.method == "auto",
-                confidence=query.confidence == CONFIDENCE,
-                simultaneous=not query.simultaneous,
-                calibration=query.calibration is None,
-            )
-        point = await call.services.runtime.operating_point(
+    query, runtime = call.query, call.services.runtime
+    kind, raw = call.media(JSON, *BINARY_BODIES, raw=True)
+    await runtime.check_calibration(query.calibration, call.models)
+    if kind == JSON and holds_scores(await call.read_body()):
+        scored = await _given_scores(call)
+    else:
+        scored = await _score(call, kind, "match")
+    with_scores = call.shows_scores(scored.version)
+    if not with_scores:
+        call.check_listed(
             scored.version,
             query.fpr,
-            query.confidence,
-            query.method,
-            query.calibration,
-            fnr=query.fnr,
-            simultaneous=query.simultaneous,
-            subjects=scored.subjects,
+            query.fnr,
+            method=query.method == "auto",
+            confidence=query.confidence == CONFIDENCE,
+            simultaneous=not query.simultaneous,
+            calibration=query.calibration is None,
         )
-        scored.compared = await call.services.runtime.compared(
-            scored.version, point, scored.pairs, call.asker
-        )
-        n_matched, answer = await request_work.run(
-            _writing(scored, raw), lambda: _match_answer(scored, point, raw, with_scores)
-        )
-    if scored.version is not None:
+    point = await runtime.operating_point(
+        scored.version,
+        query.fpr,
+        query.confidence,
+        query.method,
+        query.calibration,
+        fnr=query.fnr,
+        simultaneous=query.simultaneous,
+        subjects=scored.subjects,
+    )
+    scored.compared = await runtime.compared(scored.version, point, scored.pairs, call.asker)
+    n_matched, answer = await call.work.run(
+        _writing(scored, raw), lambda: _match_answer(scored, point, raw, with_scores)
+    )
+    if scored.version is not None and scored.pairs is not None:
         _MATCHED.inc(len(scored.scores))
-        _watch(call, scored, point, n_matched)
-        _keep(call, scored, point, n_matched)
+        _note(call, scored, scored.version, scored.pairs, point, n_matched)
     return answer
 
 
@@ -233,75 +220,63 @@ async def match(call: Call) -> Answer:
     body=PairsBody,
     bodies=BINARY_BODIES,
 )
-async def explain(call: Call) -> Answer:
+async def explain(call: Call) -> Response:
     """What each feature contributes to the score of one pair. Bulk bodies: as for `POST /similarity`."""
-    kind, raw = media(call)
-    if raw:
-        raise NotAcceptable("explanations are given as application/json")
-    body = await call.read_body()
-    with call.services.runtime.request_work() as request_work:
-        pairs, version = await _read(call, request_work, kind, body, "similarity")
+    kind, _ = call.media(JSON, *BINARY_BODIES)
+    pairs, version = await _read_pairs(call, kind, "similarity")
 
-        def work() -> bytes:
-            score, explanation = version.explain(pairs, call.query.aggregation)
-            return to_json({"model": version.public, "score": score, "explanation": plain(explanation)})
+    def work() -> bytes:
+        score, explanation = version.explain(pairs, call.query.aggregation)
+        return to_json({"model": version.public, "score": score, "explanation": plain(explanation)})
 
-        answer = await request_work.run(math.inf, work)
+    answer = await call.work.run(math.inf, work)
     _EXPLAINED.inc()
-    return answer, JSON, ()
-
-
-# ---------------------------------------------------------------- parse and resolve
+    return Response(answer, media_type=JSON)
 
 
 async def _read(
-    call: Call, request_work: RequestWork, kind: bytes, body: bytes | bytearray, capability: str
-) -> tuple[VectorPairs, LoadedVersion]:
-    """The pairs of a body, and the version that they are for."""
-    runtime, settings, query = call.services.runtime, call.services.settings, call.query
-    reading = len(body) / BYTES_A_SECOND[kind]
+    call: Call, kind: str, capability: str, parse: Callable[[str, bytes, LoadedVersion | None], Read]
+) -> tuple[Read, LoadedVersion]:
+    """The vectors of a body, and the version that they are for: JSON may name it, other bodies are read for it."""
+    version_for, named = call.services.runtime.version_for, call.query.model
     if kind == JSON:
-        pairs = await request_work.run(reading, lambda: parse_pairs(body))
+        read = await call.parsed(lambda body: parse(kind, body, None))
+        if read.model is not None and named not in (None, read.model):
+            raise InvalidInput("the body and the query name different models; expected one", field="model")
+        return read, await version_for(read.model or named, capability, call.models)
+    version = await version_for(named, capability, call.models)
+    return await call.parsed(lambda body: parse(kind, body, version)), version
+
+
+async def _read_pairs(call: Call, kind: str, capability: str) -> tuple[VectorPairs, LoadedVersion]:
+    settings, query = call.services.settings, call.query
+
+    def parse(kind: str, body: bytes, version: LoadedVersion | None) -> VectorPairs:
+        if version is None:
+            pairs = parse_pairs(body)
+        elif kind == OCTETS:
+            pairs = parse_octets(
+                body,
+                dim=query.dim or version.n_features,
+                n_left=query.n_left,
+                samples=(query.left_samples, query.right_samples),
+                pairs=query.pairs,
+                dtype=query.dtype,
+            )
+        else:
+            pairs = parse_npz(body, max_bytes=settings.max_body_bytes)
         pairs.check_sizes(settings.max_batch_pairs, settings.max_subject_samples)
-        version = await runtime.version_for(_model(pairs, query), capability, call.models)
-        return pairs, version
-    version = await runtime.version_for(query.model, capability, call.models)
-    if kind == OCTETS:
-        dim, n_left = query.dim or version.n_features, query.n_left
-        samples = (query.left_samples, query.right_samples)
-        pairs = await request_work.run(
-            reading,
-            lambda: parse_octets(
-                body, dim=dim, n_left=n_left, samples=samples, pairs=query.pairs, dtype=query.dtype
-            ),
-        )
-    else:
-        limit = settings.max_body_bytes
-        pairs = await request_work.run(reading, lambda: parse_npz(body, max_bytes=limit))
-    pairs.check_sizes(settings.max_batch_pairs, settings.max_subject_samples)
-    return pairs, version
+        return pairs
+
+    return await _read(call, kind, capability, parse)
 
 
-def _model(pairs: VectorPairs, query: PairsQuery) -> str | None:
-    """The model that a JSON request names, in its body or its query."""
-    if pairs.model is None or query.model is None:
-        return query.model if pairs.model is None else pairs.model
-    if pairs.model != query.model:
-        raise InvalidInput("the body and the query name different models; expected one", field="model")
-    return pairs.model
-
-
-# ---------------------------------------------------------------- score
-
-
-async def _score(
-    call: Call, request_work: RequestWork, kind: bytes, body: bytes | bytearray, capability: str
-) -> ScoredPairs:
-    pairs, version = await _read(call, request_work, kind, body, capability)
+async def _score(call: Call, kind: str, capability: str) -> ScoredPairs:
+    pairs, version = await _read_pairs(call, kind, capability)
     how = call.query.aggregation
     if pairs.counts is not None:
         how = version.aggregation(how, pairs.common_samples)
-    scores = await request_work.run(version.seconds(pairs.n_scored), lambda: version.score_pairs(pairs, how))
+    scores = await call.work.run(version.seconds(pairs.n_scored), lambda: version.score_pairs(pairs, how))
     if pairs.counts is None:
         return ScoredPairs(scores, version.json, version, pairs)
     of = pairs.sample_class() if capability == "match" else None
@@ -309,47 +284,45 @@ async def _score(
     return ScoredPairs(scores, version.json, version, pairs, subjects=subjects, aggregation=how)
 
 
-async def _given_scores(call: Call, request_work: RequestWork, body: bytes | bytearray) -> ScoredPairs:
+async def _given_scores(call: Call) -> ScoredPairs:
     """Scores made elsewhere: no model scores anything, and a calibration must be named."""
-    calibration, limit = call.query.calibration, call.services.settings.max_batch_pairs
+    calibration, runtime = call.query.calibration, call.services.runtime
+    limit = call.services.settings.max_batch_pairs
     if calibration is None:
         raise InvalidInput(
             "scores need calibration=ID; create a calibration with POST /calibrations", field="calibration"
         )
-    scores = await request_work.run(len(body) / BYTES_A_SECOND[JSON], lambda: parse_scores(body))
+    scores = await call.parsed(parse_scores)
     if len(scores) > limit:
         raise TooLarge(f"the request has {len(scores)} scores; at most {limit} are taken", limit=limit)
-    await call.services.runtime.check_calibration(calibration, call.models)
-    model = await call.services.runtime.model_of_calibration(calibration)
+    model = await runtime.model_of_calibration(calibration)
     return ScoredPairs(scores, to_json(model))
 
 
-def _watch(call: Call, scored: ScoredPairs, point: ServedPoint, n_matched: int) -> None:
-    """Count what was decided, and hold its rows against those of the calibration."""
-    version, pairs, checks = scored.version, scored.pairs, call.services.runtime.inputs
-    assert version is not None
-    assert pairs is not None
-    calibration = version.calibration_id
+def _note(
+    call: Call,
+    scored: ScoredPairs,
+    version: LoadedVersion,
+    pairs: VectorPairs,
+    point: ServedPoint,
+    n_matched: int,
+) -> None:
+    """Count what was decided, hold its rows against those of the calibration, and keep some decisions for reviews,
+    where the model's policy says so."""
+    n, unlike = len(scored.scores), scored.unlike
     # Of subjects too it is the version's own calibration that is watched.
-    watch = None if calibration is None else checks.watch(version, calibration, point.inputs)
-    if watch is None or calibration is None:
-        return
-    watch.decide(point.rate, len(scored.scores), n_matched)
-    left, unlike = pairs.left if pairs.rows is None else pairs.rows[0], scored.unlike
-    watch.count(len(pairs.left) + len(pairs.right), 0 if unlike is None else unlike.rows)
-    if pairs.counts is None:
-        checks.look(calibration, watch, left, None if unlike is None else unlike.flags, call.asker)
-
-
-def _keep(call: Call, scored: ScoredPairs, point: ServedPoint, n_matched: int) -> None:
-    """Count decisions, and keep some for reviews, where the model's policy says so."""
-    version, pairs = scored.version, scored.pairs
-    assert version is not None
-    assert pairs is not None
+    call.services.runtime.inputs.note(
+        version,
+        point.inputs,
+        [] if pairs.counts is not None else pairs.left if pairs.rows is None else pairs.rows[0],
+        None if unlike is None else unlike.flags,
+        call.asker,
+        n_rows=len(pairs.left) + len(pairs.right),
+        decided=(point.rate, n, n_matched),
+    )
     policy = call.services.runtime.review_policy(version.entry.name)
     if policy is None:
         return
-    n = len(scored.scores)
     doubtful = 0 if point.lower is None else int((scored.codes(point) == DecisionCode.REVIEW).sum())
     call.services.recorder.record(
         Deciding(version.entry.model_id, version.entry.version),
@@ -370,28 +343,29 @@ def _writing(scored: ScoredPairs, raw: bool) -> float:
     return 0.0 if raw else len(scored.scores) * WRITING_S
 
 
-def _scores_answer(call: Call, scored: ScoredPairs, raw: bool) -> Answer:
+def _scores_answer(scored: ScoredPairs, raw: bool, detail: bool) -> Response:
     if raw:
-        return scored.scores.tobytes(), OCTETS, (model_header(scored.model_json),)
+        return Response(scored.scores.tobytes(), media_type=OCTETS, headers=model_header(scored.model_json))
     body = b'{"model":%b,"scores":%b' % (scored.model_json, to_json(scored.scores.tolist()))
     if scored.aggregation is not None:
         body += b',"aggregation":"%b"' % scored.aggregation.encode()
-    if call.query.detail:
+    if detail:
         unlike = scored.unlike
         places = [] if unlike is None else [{"pair": at, "rows": unlike.names(at)} for at in unlike.places]
         body += b',"unlike":%b' % to_json(places)
-    return body + b"}", JSON, ()
+    return Response(body + b"}", media_type=JSON)
 
 
 def _match_answer(
     scored: ScoredPairs, point: ServedPoint, raw: bool, with_scores: bool
-) -> tuple[int, Answer]:
+) -> tuple[int, Response]:
     """How many match, and the answer."""
     unlike, compared = UnlikePairs.of(point.inputs, scored.pairs), scored.compared
     scored.unlike = unlike
     if raw:
         codes = scored.codes(point, raw=True).tobytes()
-        return codes.count(1), (codes, OCTETS, _point_headers(scored.model_json, point, with_scores))
+        headers = _point_headers(scored.model_json, point, with_scores)
+        return codes.count(1), Response(codes, media_type=OCTETS, headers=headers)
     scores: list[float] = scored.scores.tolist()
     odd, warnings = unlike or compared, point.warnings
     decided = point.match_list(scores) if odd is None else (scored.codes(point) == 1).tolist()
@@ -429,23 +403,21 @@ def _match_answer(
         point.json if with_scores else to_json(without_threshold(point.public)),
         b',"warnings":%b' % to_json(warnings) if warnings else b"",
     )
-    return sum(decided), (body, JSON, ())
+    return sum(decided), Response(body, media_type=JSON)
 
 
-def _point_headers(model: bytes, point: ServedPoint, with_scores: bool) -> tuple[tuple[bytes, bytes], ...]:
+def model_header(model: bytes) -> dict[str, str]:
+    """The version that answered, for raw answers. Names are ASCII, so its JSON can stand in a header as it is."""
+    return {"x-pairmark-model": model.decode()}
+
+
+def _point_headers(model: bytes, point: ServedPoint, with_scores: bool) -> dict[str, str]:
     facts = point.public
-    threshold = ((b"x-pairmark-threshold", repr(float(point.threshold)).encode()),) if with_scores else ()
-    return (
-        model_header(model),
-        *threshold,
-        (b"x-pairmark-calibration-id", str(facts["calibration_id"]).encode()),
-        (b"x-pairmark-guarantee", str(facts["guarantee"]).encode()),
-        *(
-            (b"x-pairmark-" + name.replace("_", "-").encode(), str(facts[name]).encode())
-            for name in ("method", "fpr_upper_bound")
-            if name in facts
-        ),
-    )
+    told = ["calibration_id", "guarantee", *(name for name in ("method", "fpr_upper_bound") if name in facts)]
+    headers = {f"x-pairmark-{name.replace('_', '-')}": str(facts[name]) for name in told}
+    if with_scores:
+        headers["x-pairmark-threshold"] = repr(float(point.threshold))
+    return headers | model_header(model)
 
 
 ranking = APIRouter(tags=["ranking"], route_class=PlainRoute)
@@ -466,7 +438,7 @@ class PointsQuery(QueryModel):
     dtype: NumberType = Field("float32", description="octet-stream: type of the numbers, little-endian")
 
 
-@router.post("/embed", summary="Embed points", response_model=VectorsOut, responses=content(OCTETS_TYPE))
+@router.post("/embed", summary="Embed points", response_model=VectorsOut, responses=content(OCTETS))
 @needs(
     "score",
     limits=VECTORS,
@@ -474,21 +446,17 @@ class PointsQuery(QueryModel):
     body=FeaturesBody,
     bodies=BINARY_BODIES,
 )
-async def embed(call: Call) -> Answer:
+async def embed(call: Call) -> Response:
     """Map points to the vectors that the model compares.
 
     Bulk bodies: `application/octet-stream` is little-endian float32, row-major; `application/x-npz` contains one array
     `features`. With `Accept: application/octet-stream` the answer is raw float32 too, its width in
     `X-Pairmark-Dimension`.
     """
-    features, answer = await _answered(call, "embed", lambda model, features: math.inf, _embedded_answer)
-    _EMBEDDED.inc(len(features))
-    return answer
+    return await _answered(call, "embed", lambda model, features: math.inf, _embedded_answer, _EMBEDDED)
 
 
-@router.post(
-    "/classify", summary="Classify points", response_model=ClassesOut, responses=content(OCTETS_TYPE)
-)
+@router.post("/classify", summary="Classify points", response_model=ClassesOut, responses=content(OCTETS))
 @needs(
     "score",
     limits=VECTORS,
@@ -496,62 +464,54 @@ async def embed(call: Call) -> Answer:
     body=FeaturesBody,
     bodies=BINARY_BODIES,
 )
-async def classify(call: Call) -> Answer:
+async def classify(call: Call) -> Response:
     """The most probable label of each point, named as the training dataset names it, and all probabilities.
 
     Bulk bodies: `application/octet-stream` is little-endian float32, row-major; `application/x-npz` contains one array
     `features`. With `Accept: application/octet-stream` the answer is raw float32 too, its width in
     `X-Pairmark-Dimension`, one column per label, their names in `X-Pairmark-Labels` (406 when they do not fit).
     """
-    features, answer = await _answered(
-        call, "classify", lambda model, features: model.seconds_a_point * len(features), _classified_answer
+    return await _answered(
+        call,
+        "classify",
+        lambda model, features: model.seconds_a_point * len(features),
+        _classified_answer,
+        _CLASSIFIED,
     )
-    _CLASSIFIED.inc(len(features))
-    return answer
 
 
 async def _answered(
     call: Call,
     capability: str,
     seconds: Callable[[LoadedVersion, Features], float],
-    answer: Callable[[Call, LoadedVersion, Features, bool], Answer],
-) -> tuple[Features, Answer]:
-    kind, raw = media(call)
-    body = await call.read_body()
-    with call.services.runtime.request_work() as request_work:
-        features, version = await _read_points(call, request_work, capability, kind, body)
-        _check_number(call, len(features))
-        reply = await request_work.run(
-            seconds(version, features), lambda: answer(call, version, features, raw)
+    answer: Callable[[int, LoadedVersion, Features, bool], Response],
+    counter: Counter,
+) -> Response:
+    settings, query = call.services.settings, call.query
+    kind, raw = call.media(JSON, *BINARY_BODIES, raw=True)
+    if kind == JSON and call.scope["query_string"]:
+        raise InvalidInput(
+            f"a JSON body to {capability} names its model itself; expected no query", field="query"
         )
-    return features, reply
+
+    def parse(kind: str, body: bytes, version: LoadedVersion | None) -> Features:
+        if version is None:
+            return parse_features(body)
+        if kind == OCTETS:
+            return parse_rows(body, dim=query.dim or version.n_features, dtype=query.dtype)
+        return parse_npz_rows(body, max_bytes=settings.max_body_bytes)
+
+    features, version = await _read(call, kind, capability, parse)
+    _check_number(call, len(features))
+    reply = await call.work.run(
+        seconds(version, features), lambda: answer(settings.max_body_bytes, version, features, raw)
+    )
+    counter.inc(len(features))
+    return reply
 
 
-async def _read_points(
-    call: Call, request_work: RequestWork, capability: str, kind: bytes, body: bytes | bytearray
-) -> tuple[Features, LoadedVersion]:
-    """The points of a body, and the version that they are for."""
-    runtime, query = call.services.runtime, call.query
-    reading = len(body) / BYTES_A_SECOND[kind]
-    if kind == JSON:
-        if call.scope["query_string"]:
-            raise InvalidInput(
-                f"a JSON body to {capability} names its model itself; expected no query", field="query"
-            )
-        features = await request_work.run(reading, lambda: parse_features(body))
-        return features, await runtime.version_for(features.model, capability, call.models)
-    version = await runtime.version_for(query.model, capability, call.models)
-    if kind == OCTETS:
-        width = query.dim or version.n_features
-        return await request_work.run(
-            reading, lambda: parse_rows(body, dim=width, dtype=query.dtype)
-        ), version
-    limit = call.services.settings.max_body_bytes
-    return await request_work.run(reading, lambda: parse_npz_rows(body, max_bytes=limit)), version
-
-
-def _embedded_answer(call: Call, version: LoadedVersion, features: Features, raw: bool) -> Answer:
-    size, limit = 4 * len(features) * version.n_features, call.services.settings.max_body_bytes
+def _embedded_answer(limit: int, version: LoadedVersion, features: Features, raw: bool) -> Response:
+    size = 4 * len(features) * version.n_features
     if size > limit:
         raise TooLarge(
             f"the answer to {len(features)} points would have {size} bytes of float32; at most {limit} bytes are "
@@ -560,28 +520,27 @@ def _embedded_answer(call: Call, version: LoadedVersion, features: Features, raw
         )
     vectors = embedded(version, features)
     if raw:
-        shape = (b"x-pairmark-dimension", b"%d" % vectors.shape[1])
-        return vectors.tobytes(), OCTETS, (model_header(version.json), shape)
+        headers = model_header(version.json) | {"x-pairmark-dimension": str(vectors.shape[1])}
+        return Response(vectors.tobytes(), media_type=OCTETS, headers=headers)
     rows = b",".join(str(row.tolist()).encode() for row in vectors)
-    return b'{"model":%b,"vectors":[%b]}' % (version.json, rows), JSON, ()
+    return Response(b'{"model":%b,"vectors":[%b]}' % (version.json, rows), media_type=JSON)
 
 
-def _classified_answer(call: Call, version: LoadedVersion, features: Features, raw: bool) -> Answer:
+def _classified_answer(limit: int, version: LoadedVersion, features: Features, raw: bool) -> Response:
     if not raw:
-        return classes_json(version, features), JSON, ()
+        return Response(classes_json(version, features), media_type=JSON)
     # A header holds ASCII; the standard library escapes other letters.
-    names = json.dumps(version.class_names).encode()
+    names = json.dumps(version.class_names)
     if len(names) > LABELS_IN_A_HEADER:
         raise NotAcceptable(
             f"the names of the {len(version.class_names or ())} labels do not fit a header: ask for application/json"
         )
     _, probabilities = classified(version, features)
-    headers = (
-        model_header(version.json),
-        (b"x-pairmark-dimension", b"%d" % probabilities.shape[1]),
-        (b"x-pairmark-labels", names),
-    )
-    return probabilities.tobytes(), OCTETS, headers
+    headers = model_header(version.json) | {
+        "x-pairmark-dimension": str(probabilities.shape[1]),
+        "x-pairmark-labels": names,
+    }
+    return Response(probabilities.tobytes(), media_type=OCTETS, headers=headers)
 
 
 class RankQuery(QueryModel, RankOptions):
@@ -599,54 +558,40 @@ class RankQuery(QueryModel, RankOptions):
 
 @ranking.get("/rank-labels", summary="Rank labels of one point", response_model=RankingsOut)
 @needs("score", query=RankQuery)
-async def rank_point(call: Call) -> Answer:
+async def rank_point(call: Call) -> Response:
     """Rank a model's labels for one point.
 
     Labels are listed best first, `positions` are 0-based, and a higher score is better. Unknown or missing features are
     refused with 422 and `expected_features`. Instead of `features`, you can give each feature by its name:
     `?x.NAME=5.1`.
     """
-    _check_media(call)
+    call.media(JSON)
     query: RankQuery = call.query
     extra = query.model_extra or {}
     for name in extra:
         if not name.startswith("x."):
             raise InvalidInput(f"{name[:100]!r} is not a query parameter here", field=name[:100])
-    values = {name.removeprefix("x."): text for name, text in extra.items()}
-    rows = points_by_text(query.features, values)
-    points = Points(query.model, rows, True, query.top)
-    with call.services.runtime.request_work() as request_work:
-        return await _ranked(call, request_work, points)
+    rows = points_by_text(query.features, {name.removeprefix("x."): text for name, text in extra.items()})
+    return await _ranked(call, Points(query.model, rows, True, query.top))
 
 
 @ranking.post("/rank-labels", summary="Rank labels", response_model=RankingsOut)
 @needs("score", limits=VECTORS, body=RankBody)
-async def rank_points(call: Call) -> Answer:
+async def rank_points(call: Call) -> Response:
     """Rank labels for one or many points."""
-    if _check_media(call) != JSON:
-        raise UnsupportedMediaType("rankings are asked for with Content-Type: application/json")
-    body = await call.read_body()
-    with call.services.runtime.request_work() as request_work:
-        points = await request_work.run(len(body) / BYTES_A_SECOND[JSON], lambda: parse_points(body))
-        return await _ranked(call, request_work, points)
+    call.media(JSON)
+    return await _ranked(call, await call.parsed(parse_points))
 
 
-async def _ranked(call: Call, request_work: RequestWork, points: Points) -> Answer:
+async def _ranked(call: Call, points: Points) -> Response:
     _check_number(call, len(points))
     version = await call.services.runtime.version_for(points.model, "rank-labels", call.models)
     names = version.label_names
     assert names is not None
     seconds = version.seconds_a_point * len(points)
-    answer = await request_work.run(seconds, lambda: rank(version, names, points))
+    answer = await call.work.run(seconds, lambda: rank(version, names, points))
     _RANKED.inc(len(points))
-    return answer, JSON, ()
-
-
-def _check_media(call: Call) -> bytes:
-    kind, raw = media(call)
-    if raw:
-        raise NotAcceptable("rankings are given as application/json")
-    return kind
+    return Response(answer, media_type=JSON)
 
 
 def _check_number(call: Call, n: int) -> None:

@@ -63,7 +63,7 @@ class SeenDecision(NamedTuple):
     threshold: float
 
 
-def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
+def parse_search(body: bytes, settings: Settings) -> SearchRequest:
     parsed, texts = split_vectors(SearchRequestFields, body, {"queries": EXPECTED})
     if parsed.fpir is not None and parsed.fpr is not None:
         raise InvalidInput("fpir and fpr exclude one another; expected one of them", field="fpr")
@@ -105,7 +105,7 @@ def _check_whole_subjects(body: SearchRequestFields) -> None:
         )
 
 
-def parse_probe(body: bytes | bytearray, max_samples: int) -> tuple[SideRows, list[str] | None]:
+def parse_probe(body: bytes, max_samples: int) -> tuple[SideRows, list[str] | None]:
     """Read the one vector of a verification, or the samples of its one subject, and the caller's name of it."""
     parsed, texts = split_vectors(VerifyFields, body, {"probe": EXPECTED_SIDE})
     probe, counts = read_side(texts["probe"], "probe")

@@ -390,7 +390,7 @@ _EXPECTED = {
 _SCORES_FIELD = re.compile(rb'"scores"\s*:')
 
 
-def check_structure(body: bytes | bytearray, max_pairs: int) -> None:
+def check_structure(body: bytes, max_pairs: int) -> None:
     """Refuse what no request of that many pairs holds, by counting brackets, before a parser makes an object of each.
 
     Raises
@@ -420,7 +420,7 @@ def check_structure(body: bytes | bytearray, max_pairs: int) -> None:
 
 
 def split_request(
-    form: type[Form], body: bytes | bytearray, lists: Mapping[str, str | None]
+    form: type[Form], body: bytes, lists: Mapping[str, str | None]
 ) -> tuple[Form, dict[str, bytes]]:
     """What a request asks, and the JSON of each member that may be long.
 
@@ -433,8 +433,7 @@ def split_request(
     ------
     InvalidInput : names the field and what was expected.
     """
-    text = body if isinstance(body, bytes) else bytes(body[:])
-    members = _decoded(_members, text, "body")
+    members = _decoded(_members, body, "body")
     texts = {}
     for name, expected in lists.items():
         if name in members:
@@ -454,7 +453,7 @@ def split_request(
 
 
 def split_vectors(
-    form: type[Form], body: bytes | bytearray, lists: Mapping[str, str]
+    form: type[Form], body: bytes, lists: Mapping[str, str]
 ) -> tuple[Form, Mapping[str, bytes | Float32]]:
     """As `split_request`; lists of plain vectors are read already."""
     dense = _dense_lists(body, lists)
@@ -464,9 +463,7 @@ def split_vectors(
     return split_request(form, body, lists)
 
 
-def _dense_lists(
-    body: bytes | bytearray, names: Mapping[str, object]
-) -> tuple[dict[str, Any], dict[str, Any]] | None:
+def _dense_lists(body: bytes, names: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """The members of a body whose long lists are vectors of finite numbers and whose others are no lists, which is what
     most bodies are; None for any other body, which the typed decoders read, and whose mistakes they name."""
     others: dict[str, Any] = {}
@@ -505,7 +502,7 @@ def _dense_lists(
 
 def parse_lists(
     form: type[Whole],
-    body: bytes | bytearray,
+    body: bytes,
     readers: Mapping[str, Reader],
     options: type[BaseModel] | None = None,
 ) -> Whole:
@@ -559,7 +556,7 @@ def read_probes(text: bytes, name: str) -> Float32 | list[Any] | None:
     return rows if isinstance(rows, np.ndarray) else rows.rows
 
 
-def parse_pairs(body: bytes | bytearray) -> VectorPairs:
+def parse_pairs(body: bytes) -> VectorPairs:
     """Pairs of any form, or `InvalidInput` that names the field and what was expected."""
     request, texts = split_vectors(PairsFields, body, {"left": EXPECTED_SIDE, "right": EXPECTED_SIDE})
     (a, of_a), (b, of_b) = (read_side(text, name) for name, text in texts.items())
@@ -573,7 +570,7 @@ def parse_pairs(body: bytes | bytearray) -> VectorPairs:
     return VectorPairs(a, b, counts, request.model, request.refs)
 
 
-def parse_features(body: bytes | bytearray) -> Features:
+def parse_features(body: bytes) -> Features:
     """Points, or `InvalidInput` that names the field and what was expected."""
     request, texts = split_vectors(AskingBody, body, {"features": EXPECTED})
     return Features(read_rows(texts["features"], "features"), request.model)
@@ -583,13 +580,13 @@ class _ScoresFields(BaseModel, extra="forbid"):
     """Nothing stands beside the scores."""
 
 
-def parse_scores(body: bytes | bytearray) -> Float32:
+def parse_scores(body: bytes) -> Float32:
     """Read a JSON body of scores made elsewhere, (n,)."""
     _, texts = split_request(_ScoresFields, body, {"scores": "a list of numbers"})
     return _vector(texts["scores"], "scores")
 
 
-def holds_scores(body: bytes | bytearray) -> bool:
+def holds_scores(body: bytes) -> bool:
     """Whether a JSON body speaks of scores, not of vectors (a cheap look before the real parse)."""
     # Finding plain bytes is far cheaper than an expression, and vectors have none of them.
     return body.find(b'"scores"', 0, 4096) >= 0 and _SCORES_FIELD.search(body, 0, 4096) is not None
@@ -907,7 +904,7 @@ are wild."""
 
 
 def parse_octets(
-    body: bytes | bytearray,
+    body: bytes,
     *,
     dim: int,
     n_left: int | None,
@@ -961,12 +958,12 @@ def _even_counts(n_rows: int, each: int, side: str) -> Counts:
     return np.full(n_rows // each, each, dtype=np.int64)
 
 
-def parse_rows(body: bytes | bytearray, *, dim: int, dtype: str = "float32") -> Features:
+def parse_rows(body: bytes, *, dim: int, dtype: str = "float32") -> Features:
     """Read little-endian rows of points, each of ``dim`` numbers."""
     return Features(_all_finite(_octet_rows(body, dim, dtype), "features"))
 
 
-def _octet_rows(body: bytes | bytearray, dim: int, dtype: str) -> Float32:
+def _octet_rows(body: bytes, dim: int, dtype: str) -> Float32:
     row_bytes = np.dtype(DTYPES[dtype]).itemsize * dim
     if not body:
         raise InvalidInput(f"the body is empty; expected {dtype} rows", field="body")
@@ -977,7 +974,9 @@ def _octet_rows(body: bytes | bytearray, dim: int, dtype: str) -> Float32:
             field="body",
             dim=dim,
         )
-    rows = _writable(body, DTYPES[dtype]).reshape(-1, dim)
+    with np.errstate(over="ignore"):
+        # A copy, since kernels are compiled for arrays that may be written to.
+        rows = np.frombuffer(body, dtype=DTYPES[dtype]).astype(np.float32).reshape(-1, dim)
     if dtype == "float32" and rows.size >= _ENOUGH and rows.size % 2 == 0:
         # Of float64 every second half is the end of a fraction: any exponent as float32, or nothing.
         low, high = np.abs(rows.ravel()[:_GLANCED]).reshape(-1, 2).T
@@ -990,14 +989,7 @@ def _octet_rows(body: bytes | bytearray, dim: int, dtype: str) -> Float32:
     return rows
 
 
-def _writable(body: bytes | bytearray, dtype: str) -> Float32:
-    # Kernels are compiled for writable arrays; a read-only one would compile them again.
-    buffer = bytearray(body) if isinstance(body, bytes) else body
-    with np.errstate(over="ignore"):
-        return np.frombuffer(buffer, dtype=dtype).astype(np.float32, copy=False)
-
-
-def parse_npz(body: bytes | bytearray, *, max_bytes: int) -> VectorPairs:
+def parse_npz(body: bytes, *, max_bytes: int) -> VectorPairs:
     """Read an npz of arrays ``left`` and ``right``. Object arrays are refused and sizes bounded before unpacking.
 
     With ``left_counts`` or ``right_counts``, rows of that side are samples, subject after subject, so many each.
@@ -1025,13 +1017,13 @@ def _counts(column: Float32 | None, n_rows: int, side: str) -> Counts:
     return counts
 
 
-def parse_npz_rows(body: bytes | bytearray, *, max_bytes: int) -> Features:
+def parse_npz_rows(body: bytes, *, max_bytes: int) -> Features:
     """Read an npz of one array ``features``, as `parse_npz` reads two."""
     return Features(_npz_members(body, ("features",), max_bytes)["features"])
 
 
 def _npz_members(
-    body: bytes | bytearray, names: tuple[str, ...], max_bytes: int, perhaps: tuple[str, ...] = ()
+    body: bytes, names: tuple[str, ...], max_bytes: int, perhaps: tuple[str, ...] = ()
 ) -> dict[str, Float32]:
     array_names = " and ".join(map(repr, names))
     if perhaps:
@@ -1086,10 +1078,10 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, max
         raise InvalidInput(
             f"{name} holds {n_available} bytes where its header promises {n_bytes}", field=name
         )
-    values = np.frombuffer(bytearray(data[stream_.tell() :]), dtype=dtype)
+    values = np.frombuffer(data, dtype=dtype, offset=stream_.tell())
     values = values.reshape(shape, order="F" if in_columns else "C")
     with np.errstate(over="ignore", invalid="ignore"):
-        rows = np.ascontiguousarray(values, dtype=np.float32)
+        rows = np.array(values, dtype=np.float32, order="C")
     _all_finite(rows, name)
     return rows.reshape(1, -1) if rows.ndim == 1 else rows
 

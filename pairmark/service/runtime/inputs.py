@@ -96,40 +96,48 @@ class InputChecks:
         """Everything that is watched."""
         return list(self._watches.values())
 
-    def watch(self, version: LoadedVersion, calibration: str, ranges: RowRanges | None) -> InputWatch | None:
-        """The counts of a calibration; None where nothing is known of its rows."""
-        watch = self._watches.get(calibration)
-        if watch is None and ranges is not None and len(self._watches) < MAX_WATCHED:
-            watch = InputWatch(version.entry.name, version.entry.version, DriftTest(ranges))
-            self._watches[calibration] = watch
-        return watch
-
-    def looked_at(
+    def note(
         self,
         version: LoadedVersion,
         ranges: RowRanges | None,
         rows: Any,
         flags: NDArray[np.bool_] | None,
         client: str,
+        *,
+        n_rows: int,
+        decided: tuple[str, int, int] | None = None,
     ) -> None:
-        """Count and look at rows that a search decided on."""
-        calibration = version.calibration_id
-        watch = None if calibration is None else self.watch(version, calibration, ranges)
-        if watch is not None and calibration is not None:
-            watch.count(len(rows), 0 if flags is None else int(flags.sum()))
-            self.look(calibration, watch, rows, flags, client)
+        """Count what a request decided on, and hold some of its rows against the calibration.
 
-    def look(
+        Parameters
+        ----------
+        ranges : what rows of the calibration are like; None where that is not known.
+        rows : those to look at. flags : which of them, or of more, are unlike, which were told.
+        n_rows : how many rows the request has. decided : at which rate, how many pairs, and how many matched.
+        """
+        calibration = version.calibration_id
+        if calibration is None:
+            return
+        watch = self._watches.get(calibration)
+        if watch is None:
+            if ranges is None or len(self._watches) >= MAX_WATCHED:
+                return
+            watch = InputWatch(version.entry.name, version.entry.version, DriftTest(ranges))
+            self._watches[calibration] = watch
+        if decided is not None:
+            watch.decide(*decided)
+        watch.count(n_rows, 0 if flags is None else int(flags.sum()))
+        if watch.test.moved is None and isinstance(rows, np.ndarray) and rows.dtype == np.float32:
+            self._look(calibration, watch, rows, flags, client)
+
+    def _look(
         self,
         calibration: str,
         watch: InputWatch,
-        rows: Any,
+        rows: NDArray[np.float32],
         flags: NDArray[np.bool_] | None,
         client: str,
     ) -> None:
-        """Hold some of a request's rows against the calibration; ``flags`` : those that are unlike, which were told."""
-        if watch.test.moved is not None or not isinstance(rows, np.ndarray) or rows.dtype != np.float32:
-            return
         places: Sequence[int] = (
             range(len(rows)) if flags is None else np.flatnonzero(~flags[: len(rows)]).tolist()
         )

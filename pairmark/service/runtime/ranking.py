@@ -45,7 +45,7 @@ class Points:
         return len(self.rows)
 
 
-def parse_points(body: bytes | bytearray) -> Points:
+def parse_points(body: bytes) -> Points:
     request, texts = split_vectors(RankFields, body, {"features": _EXPECTED})
     rows = read_rows(texts["features"], "features")
     if isinstance(rows, SparseRows):

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pairmark.models.calibration.inputs import RowRanges
+from pairmark.models.calibration.inputs import DriftTest, RowRanges
 from pairmark.service.runtime import inputs
 from pairmark.service.runtime.inputs import InputChecks, InputWatch
 
 RANDOM = np.random.default_rng(0)
-VERSION = SimpleNamespace(entry=SimpleNamespace(name="m", version=1))
+VERSION = SimpleNamespace(entry=SimpleNamespace(name="m", version=1), calibration_id="c1")
 
 
 def rows(n: int, scale: float = 1.0) -> np.ndarray:
@@ -30,11 +30,10 @@ def ranges() -> RowRanges:
 def asked(checks: InputChecks, ranges: RowRanges, requests: list[tuple[str, np.ndarray]]) -> InputWatch:
     async def ask() -> InputWatch:
         for client, sent in requests:
-            watch = checks.watch(VERSION, "c1", ranges)
-            assert watch is not None
             flags = ranges.unlike(sent)
-            checks.look("c1", watch, sent, flags if flags.size else None, client)
+            checks.note(VERSION, ranges, sent, flags if flags.size else None, client, n_rows=len(sent))
             await asyncio.sleep(0)
+        (watch,) = checks.watches()
         return watch
 
     return asyncio.run(ask())
@@ -74,8 +73,7 @@ def test_a_vector_counts_once_and_a_request_for_few(
 def test_counts_are_of_the_day_and_rates_are_bounded(
     ranges: RowRanges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watch = InputChecks(lambda *_: None).watch(VERSION, "c1", ranges)
-    assert watch is not None
+    watch = InputWatch("m", 1, DriftTest(ranges))
     now = [86_400.0 * 10]
     monkeypatch.setattr("time.time", lambda: now[0])
     watch.count(10, 2)
