@@ -40,12 +40,12 @@ from pairmark.client.transport import (
 )
 from pairmark.schemas.base import Answer
 from pairmark.schemas.datasets import DatasetOut, DatasetRequest, ReadingRequest
-from pairmark.schemas.galleries import GalleryOut, ItemOut, ReceiptOut, SearchOut, UpsertOut, VerifyOut
+from pairmark.schemas.galleries import GalleryOut, ItemOut, Receipt, SearchOut, UpsertOut, VerifyOut
 from pairmark.schemas.jobs import JobOut, JobRequest
 from pairmark.schemas.links import LinkOut, LinksOut
 from pairmark.schemas.models import AliasOut, CalibrationOut, EvaluationOut, LearnerOut, ModelOut, VersionOut
 from pairmark.schemas.reviews import ReviewOut
-from pairmark.schemas.scoring import ClassesOut, ExplanationOut, ModelUsedOut, OperatingPointOut, RankingsOut
+from pairmark.schemas.scoring import ClassesOut, ExplanationOut, ModelUsed, OperatingPointOut, RankingsOut
 
 if TYPE_CHECKING:
     import httpx
@@ -73,7 +73,7 @@ class MatchResult:
     matches: NDArray[np.bool_]
     scores: NDArray[np.float32]
     operating_point: OperatingPointOut
-    model: ModelUsedOut | None
+    model: ModelUsed | None
     decisions: list[str] | None = None
     reasons: list[str | None] = field(default_factory=list)
     warnings: list[dict[str, str]] = field(default_factory=list)
@@ -150,7 +150,7 @@ class ScoringCalls(Calls):
             matches=array([entry["match"] for entry in matches], "bool"),
             scores=array([entry["score"] for entry in matches], "float32"),
             operating_point=OperatingPointOut.from_json(answer["operating_point"]),
-            model=None if answer.get("model") is None else ModelUsedOut.from_json(answer["model"]),
+            model=None if answer.get("model") is None else ModelUsed.from_json(answer["model"]),
             decisions=None if fnr is None else [entry["decision"] for entry in matches],
             reasons=[entry.get("reason") for entry in matches],
             warnings=answer.get("warnings", []),
@@ -315,13 +315,13 @@ class GalleryCalls(Calls):
         """One item with its vector."""
         return ItemOut.from_json(await self._get(f"/galleries/{path_part(gallery)}/items/{path_part(id)}"))
 
-    async def erase(self, gallery: str, *, id: str | None = None, subject: str | None = None) -> ReceiptOut:
+    async def erase(self, gallery: str, *, id: str | None = None, subject: str | None = None) -> Receipt:
         """Erase an item, or everything of a subject; the receipt says what was removed."""
         if (id is None) == (subject is None):
             raise ValueError("expected either id or subject")
         # In the body: an id in the path of a DELETE could be resolved to another address on the way.
         path = f"/galleries/{path_part(gallery)}/erase"
-        return ReceiptOut.from_json(await self._send("POST", path, {"id": id, "subject": subject}))
+        return Receipt.from_json(await self._send("POST", path, {"id": id, "subject": subject}))
 
     async def calibrate_gallery(self, /, gallery: str, dataset: str | None = None, **options: Any) -> Answer:
         """Calibrate searches with probes of people, some of whom are not enrolled: a dataset, or arrays ``vectors`` and

@@ -123,7 +123,7 @@ class WebhookOut(Answer):
     created_at: Moment = Field(description="when it was created")
 
 
-class NewWebhookOut(WebhookOut, title="NewWebhook"):
+class NewWebhook(WebhookOut):
     """A new webhook, with what its messages are signed with."""
 
     secret: str = Field(

@@ -162,7 +162,7 @@ class ErasureRequest(Request):
         return self
 
 
-class ReceiptOut(Answer, title="Receipt"):
+class Receipt(Answer):
     """What an erasure removed, and what is left to do."""
 
     gallery: str = Field(description="name of the gallery", examples=["badges"])

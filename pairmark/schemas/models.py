@@ -692,10 +692,6 @@ class InputsOut(Answer):
     today: dict[str, int] = Field(
         description="`all` rows of the day (UTC), and those `unlike`", examples=[{"all": 340, "unlike": 12}]
     )
-    decided: dict[str, dict[str, int]] = Field(
-        description="by requested rate: `n` decisions, of which `matched` were matches",
-        examples=[{"0.01": {"n": 170, "matched": 9}}],
-    )
     moved: str | None = Field(
         description="how rows have moved since the calibration; decisions then carry no guarantee until the version "
         "is calibrated anew; null: nothing is known to have moved"

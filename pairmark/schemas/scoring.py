@@ -180,7 +180,7 @@ class RankBody(RankFields):
     )
 
 
-class ModelUsedOut(Answer, title="ModelUsed"):
+class ModelUsed(Answer):
     """The version that answered."""
 
     name: str = Field(description="its name", examples=["people"])
@@ -188,7 +188,7 @@ class ModelUsedOut(Answer, title="ModelUsed"):
     kind: str = Field(description="kind of the learner, as in `GET /learners`", examples=["similarity-auto"])
 
 
-class UnlikeOut(Answer, title="UnlikePair"):
+class UnlikePair(Answer):
     """A pair with a row unlike those who calibrated."""
 
     pair: int = Field(description="0-based", examples=[0])
@@ -197,7 +197,7 @@ class UnlikeOut(Answer, title="UnlikePair"):
     )
 
 
-class WarningOut(Answer, title="Warning"):
+class AnswerWarning(Answer):
     """What limits the whole answer."""
 
     code: str = Field(description="which warning", examples=["inputs-moved"])
@@ -207,10 +207,10 @@ class WarningOut(Answer, title="Warning"):
 class ScoresOut(Answer):
     """Similarities, one per pair, in order. Higher is more similar; swapping the sides does not change a bit."""
 
-    model: ModelUsedOut = Field(description="the model")
+    model: ModelUsed = Field(description="the model")
     scores: list[float] = Field(description="float32 values", examples=[[3.9]])
     aggregation: str | None = Field(None, description="how subjects of several samples were compared")
-    unlike: list[UnlikeOut] | None = Field(
+    unlike: list[UnlikePair] | None = Field(
         None, description="with `detail`: pairs with a row unlike calibration's"
     )
 
@@ -365,12 +365,12 @@ class OperatingPointOut(Answer):
 class MatchesOut(Answer):
     """Decisions, one per pair, in order."""
 
-    model: ModelUsedOut | None = Field(description="null for scores of another system")
+    model: ModelUsed | None = Field(description="null for scores of another system")
     matches: list[MatchOut] = Field(description="whether each pair matches, in order")
     operating_point: OperatingPointOut = Field(
         description="the threshold that decided, and what is guaranteed at it"
     )
-    warnings: list[WarningOut] | None = Field(
+    warnings: list[AnswerWarning] | None = Field(
         None, description="`inputs-moved`: rows are no longer like those of the calibration"
     )
 
@@ -378,7 +378,7 @@ class MatchesOut(Answer):
 class ExplanationOut(Answer):
     """Why a pair has its score."""
 
-    model: ModelUsedOut = Field(
+    model: ModelUsed = Field(
         description="the model", examples=[{"name": "people", "version": 1, "kind": "metric"}]
     )
     score: float = Field(description="the similarity; higher is more similar", examples=[3.9])
@@ -398,14 +398,14 @@ class ExplanationOut(Answer):
 class VectorsOut(Answer):
     """Vectors, one per point, in order."""
 
-    model: ModelUsedOut = Field(description="the model")
+    model: ModelUsed = Field(description="the model")
     vectors: list[list[float]] = Field(description="float32 values", examples=[[[0.61, -0.2]]])
 
 
 class ClassesOut(Answer):
     """Labels, one per point, in order."""
 
-    model: ModelUsedOut = Field(
+    model: ModelUsed = Field(
         description="the model", examples=[{"name": "digits", "version": 1, "kind": "similarity-forest"}]
     )
     labels: list[str] = Field(
@@ -417,7 +417,7 @@ class ClassesOut(Answer):
     )
 
 
-class RankingOut(Answer, title="Ranking"):
+class Ranking(Answer):
     """The ranking of one point, best label first."""
 
     labels: list[str] = Field(
@@ -436,7 +436,7 @@ class RankingOut(Answer, title="Ranking"):
 class RankingsOut(Answer):
     """Rankings, one per point, in order."""
 
-    model: ModelUsedOut = Field(
+    model: ModelUsed = Field(
         description="the model", examples=[{"name": "iris", "version": 1, "kind": "label-ranking-auto"}]
     )
-    rankings: list[RankingOut] = Field(description="one ranking per point, in order")
+    rankings: list[Ranking] = Field(description="one ranking per point, in order")

@@ -30,6 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.service.api import docs, metrics, problems
+from pairmark.service.api.access import admit
 from pairmark.service.api.guard import Guard
 from pairmark.service.api.problems import MethodNotAllowed, ProblemAnswer, UnknownAddress
 from pairmark.service.api.routers import ROUTERS, guarded_routes
@@ -196,7 +197,7 @@ async def _refused(request: Request, error: Exception) -> Any:
     if error.status_code not in (404, 405):
         return ProblemAnswer(problems.status_problem(error), error.headers)
     services: Services = request.app.state.services
-    await services.admission.admit(request.scope, "any", {}, "read")
+    await admit(services, request.scope, "any", {}, "read")
     if error.status_code == 404:
         return ProblemAnswer(UnknownAddress("there is nothing at this address; /docs lists what there is"))
     routes = guarded_routes(*ROUTERS, *console.ROUTERS)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from pairmark.schemas.admin import NewWebhookOut, WebhookRequest
+from pairmark.schemas.admin import NewWebhook, WebhookRequest
 from pairmark.service.audit.log import record
 from pairmark.service.db import Database
 from pairmark.service.settings import Settings
@@ -74,7 +74,7 @@ def deliver(webhooks: Webhooks) -> int:
     return asyncio.run(webhooks.deliver())
 
 
-def made(webhooks: Webhooks, url: str, *events: str) -> NewWebhookOut:
+def made(webhooks: Webhooks, url: str, *events: str) -> NewWebhook:
     asked = {"url": url, **({"events": list(events)} if events else {})}
     return webhooks.create(WebhookRequest.model_validate(asked))
 

@@ -6,12 +6,14 @@ import hmac
 import time
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
+from starlette.requests import cookie_parser
 from starlette.types import Scope
 
 from pairmark.schemas.admin import Level
 from pairmark.service.api.rates import limit_of
+from pairmark.service.api.services import Services
 from pairmark.service.errors import (
     Forbidden,
     PairmarkError,
@@ -67,13 +69,7 @@ def shown_key(headers: Mapping[bytes, bytes]) -> str | None:
 
 def shown_session(headers: Mapping[bytes, bytes]) -> str | None:
     """The word of the console's session that a request shows in its cookie."""
-    cookie = headers.get(b"cookie")
-    if cookie is not None:
-        for part in cookie.decode("latin-1").split(";"):
-            name, _, value = part.strip().partition("=")
-            if name == COOKIE:
-                return value.strip()
-    return None
+    return cookie_parser(headers.get(b"cookie", b"").decode("latin-1")).get(COOKIE)
 
 
 def from_elsewhere(headers: Mapping[bytes, bytes]) -> bool:
@@ -132,58 +128,51 @@ def check_key(key: ActiveKey, access: Access, path: Mapping[str, str], *, level:
         )
 
 
-if TYPE_CHECKING:
-    from pairmark.service.api.services import Services
-
 BURST_S: Final = 10.0
 """So many seconds' worth of requests a key may send at once."""
 _OF_A_PEER: Final = (b"host", b"origin", b"sec-fetch-site")
 
 
-class Admission:
-    """Decides on requests, one by one."""
-
-    def __init__(self, services: Services) -> None:
-        self._services = services
-
-    async def admit(self, scope: Scope, needed: Access, path: Mapping[str, str], level: Level) -> None:
-        """Let a request in, and note in its scope who asks; the errors say what is lacking."""
-        settings = self._services.settings
-        if scope.get("pairmark.trusted"):
-            scope["pairmark.caller"] = "local"
-            return
-        if needed == "open" or (needed == "metrics" and settings.metrics_public):
-            return
-        catalogue = self._services.runtime.catalogue
-        view = catalogue.current()
-        if view is None:
-            view = await catalogue.refreshed()
-        headers: dict[bytes, bytes] = scope["pairmark.fields"]
-        credential = shown_key(headers)
-        if credential is None and not view.locked:
-            client = scope.get("client")
-            _admit_without_key(client and client[0], *(headers.get(name) for name in _OF_A_PEER))
-            scope["pairmark.caller"] = "loopback"
-            return
-        key = _key_of(scope, view, headers, credential)
-        if key is None and (credential or shown_session(headers)):
-            # It may be younger than the view: made a moment ago, by another process.
-            key = _key_of(scope, await catalogue.looked_up(), headers, credential)
-        if key is None:
-            raise Unauthenticated(
-                "an API key is required: send 'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
-                if credential is None
-                else "the API key is not known here, was revoked, or has expired"
-            )
-        check_key(key, needed, path, level=level)
-        scope["pairmark.caller"] = f"key {key.id}"
-        scope["pairmark.key"] = key
-        own(key.owner)
-        self._services.last_use[key.id] = time.time()
-        rate = key.rate or settings.rate_limit
-        if rate:
-            limit = limit_of("requests", rate, BURST_S)
-            self._services.rates.draw(scope, key.id, limit, "requests of this key")
+async def admit(
+    services: Services, scope: Scope, needed: Access, path: Mapping[str, str], level: Level
+) -> None:
+    """Let a request in, and note in its scope who asks; the errors say what is lacking."""
+    settings = services.settings
+    if scope.get("pairmark.trusted"):
+        scope["pairmark.caller"] = "local"
+        return
+    if needed == "open" or (needed == "metrics" and settings.metrics_public):
+        return
+    catalogue = services.runtime.catalogue
+    view = catalogue.current()
+    if view is None:
+        view = await catalogue.refreshed()
+    headers: dict[bytes, bytes] = scope["pairmark.fields"]
+    credential = shown_key(headers)
+    if credential is None and not view.locked:
+        client = scope.get("client")
+        _admit_without_key(client and client[0], *(headers.get(name) for name in _OF_A_PEER))
+        scope["pairmark.caller"] = "loopback"
+        return
+    key = _key_of(scope, view, headers, credential)
+    if key is None and (credential or shown_session(headers)):
+        # It may be younger than the view: made a moment ago, by another process.
+        key = _key_of(scope, await catalogue.looked_up(), headers, credential)
+    if key is None:
+        raise Unauthenticated(
+            "an API key is required: send 'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
+            if credential is None
+            else "the API key is not known here, was revoked, or has expired"
+        )
+    check_key(key, needed, path, level=level)
+    scope["pairmark.caller"] = f"key {key.id}"
+    scope["pairmark.key"] = key
+    own(key.owner)
+    services.last_use[key.id] = time.time()
+    rate = key.rate or settings.rate_limit
+    if rate:
+        limit = limit_of("requests", rate, BURST_S)
+        services.rates.draw(scope, key.id, limit, "requests of this key")
 
 
 def _key_of(

@@ -15,7 +15,7 @@ from pairmark.schemas.admin import (
     KeyPage,
     KeyRequest,
     NewKey,
-    NewWebhookOut,
+    NewWebhook,
     RotationRequest,
     WebhookPage,
     WebhookRequest,
@@ -94,7 +94,7 @@ WebhookId = Annotated[str, Path(max_length=32, pattern="^[0-9a-zA-Z_-]+$", descr
 @needs(
     "operator",
 )
-async def create_webhook(services: InServices, response: Response, request: WebhookRequest) -> NewWebhookOut:
+async def create_webhook(services: InServices, response: Response, request: WebhookRequest) -> NewWebhook:
     """Have events sent to an address. Only this answer shows the secret that signs the messages.
 
     A message is `{"type", "timestamp", "data"}` with the headers of Standard Webhooks (`webhook-id`,

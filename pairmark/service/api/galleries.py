@@ -23,7 +23,7 @@ from pairmark.schemas.galleries import (
     ItemOut,
     ItemPage,
     ItemsBody,
-    ReceiptOut,
+    Receipt,
     SearchBody,
     SearchOut,
     UpsertOut,
@@ -225,7 +225,7 @@ def get_item(services: InServices, gallery: Name, id: ItemId) -> ItemOut:
 
 @router.delete("/galleries/{gallery:name}/items/{id:path}")
 @needs("gallery", of_items=True)
-async def delete_item(services: InServices, gallery: Name, id: ItemId) -> ReceiptOut:
+async def delete_item(services: InServices, gallery: Name, id: ItemId) -> Receipt:
     """Erase an item from the database, the index and all files. The receipt lists what is left to do."""
     catalogue = await services.runtime.catalogue.refreshed()
     return await asyncio.to_thread(services.galleries.erase, gallery, catalogue, id=checked_id(id))
@@ -233,7 +233,7 @@ async def delete_item(services: InServices, gallery: Name, id: ItemId) -> Receip
 
 @router.delete("/galleries/{gallery:name}/subjects/{subject:path}")
 @needs("gallery", of_items=True)
-async def delete_subject(services: InServices, gallery: Name, subject: Subject) -> ReceiptOut:
+async def delete_subject(services: InServices, gallery: Name, subject: Subject) -> Receipt:
     """Erase all items of a subject, and its probes in calibrations. If it has no items, the receipt states 0."""
     catalogue = await services.runtime.catalogue.refreshed()
     whose = checked_id(subject, "subject")
@@ -244,7 +244,7 @@ async def delete_subject(services: InServices, gallery: Name, subject: Subject) 
     "/galleries/{gallery:name}/erase", operation_id="erase_from_gallery", summary="Erase an item or a subject"
 )
 @needs("gallery", of_items=True)
-async def erase(services: InServices, gallery: Name, request: ErasureRequest) -> ReceiptOut:
+async def erase(services: InServices, gallery: Name, request: ErasureRequest) -> Receipt:
     """Erase an item, or all items of a subject and its probes, named in the body.
 
     The body may name ids and subjects that are refused today and were stored by an earlier version. The receipt is that

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pairmark.service.api.metrics import AUTH_FAILURES, RequestMeter
+from pairmark.service.api.metrics import AUTH_FAILURES, observe
 from pairmark.service.api.problems import (
     Internal,
     Malformed,
@@ -82,7 +82,6 @@ class Guard:
         self, app: ASGIApp, *, settings: Settings, plain: Mapping[tuple[str, str], PlainRoute]
     ) -> None:
         self._app, self._settings, self._plain = app, settings, plain
-        self._meter = RequestMeter()
         self._prefix = secrets.token_hex(4)
         self._count = 0
 
@@ -153,7 +152,7 @@ class Guard:
         route, path = scope.get("route"), scope["path"]
         label = route.path_format if isinstance(route, GuardedRoute) else "unmatched"
         method = "HEAD" if "pairmark.head" in scope else scope["method"]
-        self._meter.observe(method, label, status, seconds)
+        observe(method, label, status, seconds)
         problem = problem or scope.get("pairmark.problem")
         if isinstance(problem, Unauthenticated | Forbidden):
             AUTH_FAILURES.labels(problem.slug).inc()

@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -96,27 +96,19 @@ MOVED = Gauge(
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-class RequestMeter:
-    """Counts requests; the labelled children are kept, since looking them up costs more than counting."""
+@lru_cache(4096)
+def _counter(method: str, route: str, status: int) -> Counter:
+    # Any word can be sent as a method: unknown ones share a label, so that the series stay bounded.
+    return REQUESTS.labels(method if method in _METHODS else "OTHER", route, str(status))
 
-    def __init__(self) -> None:
-        self._counters: dict[tuple[str, str, int], Counter] = {}
-        self._timers: dict[str, Histogram] = {}
 
-    def observe(self, method: str, route: str, status: int, seconds: float) -> None:
-        key = (method, route, status)
-        counter = self._counters.get(key)
-        if counter is None:
-            # Any word can be sent as a method: unknown ones share a label, so that the series stay bounded.
-            label = method if method in _METHODS else "OTHER"
-            counter = REQUESTS.labels(label, route, str(status))
-            if label == method:
-                self._counters[key] = counter
-        counter.inc()
-        timer = self._timers.get(route)
-        if timer is None:
-            timer = self._timers[route] = SECONDS.labels(route)
-        timer.observe(seconds)
+_timer = lru_cache(SECONDS.labels)
+
+
+def observe(method: str, route: str, status: int, seconds: float) -> None:
+    """Count a request. Labelled children are kept, since looking them up costs more than counting."""
+    _counter(method, route, status).inc()
+    _timer(route).observe(seconds)
 
 
 def publish_inputs(watches: Iterable[InputWatch]) -> None:
@@ -141,24 +133,17 @@ def inputs(model: str, version: int) -> dict[str, Any] | None:
 
     Returns
     -------
-    ``rows`` and how many were ``unlike``, of both those of ``today``, and ``decided`` by rate with ``n`` and
-    ``matched``.
+    ``rows`` and how many were ``unlike``, and both of ``today``.
     """
-    totals: dict[str, Any] = {"rows": 0, "unlike": 0, "today": {"all": 0, "unlike": 0}, "decided": {}}
-    for family in _registry().collect():
-        what = family.name.removeprefix("pairmark_inputs_")
-        for sample in family.samples if what != family.name else ():
-            labels = sample.labels
-            if (labels.get("model"), labels.get("version")) != (model, str(version)):
-                continue
-            if what in ("rows", "unlike"):
-                totals[what] += int(sample.value)
-            elif what == "today":
-                totals["today"][labels["rows"]] = int(sample.value)
-            elif what in ("decided", "matched"):
-                rate = totals["decided"].setdefault(labels["fpr"], {"n": 0, "matched": 0})
-                rate["n" if what == "decided" else "matched"] += int(sample.value)
-    return totals if totals["rows"] else None
+    registry, labels = _registry(), {"model": model, "version": str(version)}
+
+    def total(name: str, **more: str) -> int:
+        return int(registry.get_sample_value(f"pairmark_inputs_{name}", labels | more) or 0)
+
+    if not (rows := total("rows_total")):
+        return None
+    today = {kind: total("today", rows=kind) for kind in ("all", "unlike")}
+    return {"rows": rows, "unlike": total("unlike_total"), "today": today}
 
 
 def _registry() -> CollectorRegistry:
@@ -174,53 +159,50 @@ def exposition() -> tuple[bytes, str]:
     return generate_latest(_registry()), CONTENT_TYPE_LATEST
 
 
-@dataclass(frozen=True)
-class _Families(Collector):
-    readings: Readings | None
-    places: Mapping[str, Path]
+class _Deployment(Collector):
+    """What the database and the disk say at this scrape; ``readings`` is None when the database did not answer."""
+
+    def __init__(self, readings: Readings | None, places: Mapping[str, Path]) -> None:
+        self._readings, self._places = readings, places
 
     def collect(self) -> Iterator[Metric]:
-        is_up = int(self.readings is not None)
-        yield _gauge("database_up", "1 when the database answered this scrape.", is_up)
-        free = {name: shutil.disk_usage(path).free for name, path in self.places.items() if path.exists()}
-        yield _gauges("disk_free_bytes", "Free space where data is kept.", "place", free)
-        if self.readings is not None:
-            yield from _of_database(self.readings)
+        readings = self._readings
+        yield _gauge("database_up", "1 when the database answered this scrape.", int(readings is not None))
+        free = {name: shutil.disk_usage(path).free for name, path in self._places.items() if path.exists()}
+        yield _gauge("disk_free_bytes", "Free space where data is kept.", free, "place")
+        if readings is None:
+            return
+        queue = readings.queue
+        yield _gauge("jobs", "Jobs by state.", dict(sorted(queue.states.items())), "state")
+        yield _gauge("workers", "Workers that are alive.", queue.workers)
+        text = "How long the first job has waited; 0 when none waits."
+        yield _gauge("queue_oldest_seconds", text, queue.oldest_s)
+        text = "Time from a job's first start to its end."
+        seconds = SummaryMetricFamily("pairmark_job_seconds", text, labels=["task", "state"])
+        for (task, state), (count, total) in sorted(queue.durations.items()):
+            seconds.add_metric([task, state], count_value=count, sum_value=total)
+        yield seconds
+        yield _gauge("gallery_items_all", "Items of all galleries.", readings.items)
+        text = f"Items of the {SHOWN} largest galleries."
+        yield _gauge("gallery_items", text, readings.galleries, "gallery")
+        text = "Age of the calibration that production answers by."
+        yield _gauge("calibration_age_seconds", text, readings.calibration_ages, "model")
+        if readings.last_backup is not None:
+            text = "When the last backup was made."
+            yield _gauge("last_backup_timestamp_seconds", text, readings.last_backup)
 
 
 def deployment_text(readings: Readings | None, places: Mapping[str, Path]) -> bytes:
-    """The readings in the Prometheus text format; ``readings`` is None when the database did not answer in time."""
-    return generate_latest(_Families(readings, places))
+    """The readings in the Prometheus text format."""
+    return generate_latest(_Deployment(readings, places))
 
 
-def _of_database(readings: Readings) -> Iterator[Metric]:
-    queue = readings.queue
-    yield _gauges("jobs", "Jobs by state.", "state", dict(sorted(queue.states.items())))
-    yield _gauge("workers", "Workers that are alive.", queue.workers)
-    text = "How long the first job has waited; 0 when none waits."
-    yield _gauge("queue_oldest_seconds", text, queue.oldest_s)
-    text = "Time from a job's first start to its end."
-    seconds = SummaryMetricFamily("pairmark_job_seconds", text, labels=["task", "state"])
-    for (task, state), (count, total) in sorted(queue.durations.items()):
-        seconds.add_metric([task, state], count_value=count, sum_value=total)
-    yield seconds
-    yield _gauge("gallery_items_all", "Items of all galleries.", readings.items)
-    yield _gauges("gallery_items", f"Items of the {SHOWN} largest galleries.", "gallery", readings.galleries)
-    text = "Age of the calibration that production answers by."
-    yield _gauges("calibration_age_seconds", text, "model", readings.calibration_ages)
-    if readings.last_backup is not None:
-        yield _gauge("last_backup_timestamp_seconds", "When the last backup was made.", readings.last_backup)
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"pairmark_{name}", text, value=value)
-
-
-def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-    gauges = GaugeMetricFamily(f"pairmark_{name}", text, labels=[label])
-    for value_of, value in values.items():
-        gauges.add_metric([value_of], value)
-    return gauges
+def _gauge(name: str, text: str, value: float | Mapping[str, float], label: str | None = None) -> Metric:
+    """One value, or one by each value of a label."""
+    gauge = GaugeMetricFamily(f"pairmark_{name}", text, labels=[] if label is None else [label])
+    for value_of, one in value.items() if isinstance(value, Mapping) else [(None, value)]:
+        gauge.add_metric([] if value_of is None else [value_of], one)
+    return gauge
 
 
 router = APIRouter(tags=["status"], route_class=GuardedRoute)

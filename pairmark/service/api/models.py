@@ -510,7 +510,7 @@ def get_inputs(services: InServices, name: Name, version: Number) -> dict[str, A
     totals, moved = metrics.inputs(name, version), services.runtime.moved(calibration)
     if totals is None and moved is None:
         return None
-    counts = totals or {"rows": 0, "unlike": 0, "today": {"all": 0, "unlike": 0}, "decided": {}}
+    counts = totals or {"rows": 0, "unlike": 0, "today": {"all": 0, "unlike": 0}}
     return counts | {"moved": None if moved is None else moved["detail"]}
 
 

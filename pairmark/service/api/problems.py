@@ -197,7 +197,7 @@ PAGES = {
 }
 
 
-class ProblemOut(BaseModel, extra="allow", title="Problem"):
+class Problem(BaseModel, extra="allow"):
     """An error in the form of RFC 9457. Some problems have further members, e.g. ``field`` or ``smallest_fpr``."""
 
     type: str = Field(

@@ -24,8 +24,6 @@ from pairmark.service.errors import RateLimited, TooLarge
 SETS: Final = 8_192
 WAYS: Final = 8
 """Buckets are found in a set by their fingerprint; the one that has been full for longest is dropped."""
-MOST_KNOWN: Final = 4_096
-"""Names whose places a process remembers."""
 _BYTES: Final = SETS * WAYS * 16
 
 
@@ -80,9 +78,7 @@ class Rates:
     """The buckets of one machine: processes share ``file``; where it cannot be made, this process counts alone."""
 
     def __init__(self, file: Path) -> None:
-        self._places: dict[str, tuple[int, int]] = {}
-        self._map = _mapped(file)
-        view = memoryview(self._map)
+        view = memoryview(_mapped(file))
         self._names = view[: _BYTES // 2].cast("Q")
         self._full_at = view[_BYTES // 2 :].cast("d")
 
@@ -107,9 +103,11 @@ class Rates:
 
     def take(self, bucket: str, limit: Limit, count: int = 1) -> BucketState:
         """Take so many tokens of a bucket, or none where it does not hold them."""
-        mark, at = self._places.get(bucket, (0, 0))
-        if not mark or self._names[at] != mark:
-            mark, at = self._locate(bucket)
+        mark = int.from_bytes(blake2b(bucket.encode(), digest_size=8).digest(), "little") | 1
+        places = range(mark % SETS * WAYS, mark % SETS * WAYS + WAYS)
+        at = next((at for at in places if self._names[at] == mark), None)
+        if at is None:
+            at = min(places, key=self._full_at.__getitem__)
         now, step, window = time.time(), limit.window_s / limit.quota, limit.window_s
         # A moment further ahead than a bucket can be empty was written before the clock was set back.
         full_at = self._full_at[at] if self._names[at] == mark else 0.0
@@ -123,22 +121,6 @@ class Rates:
         self._names[at] = mark
         self._full_at[at] = end
         return BucketState(int((now + window - end) / step + 1e-6), ceil(end - now), 0)
-
-    def _locate(self, name: str) -> tuple[int, int]:
-        """The fingerprint of a bucket and its place, which is remembered: looking costs more than taking."""
-        mark = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") | 1
-        place = mark, self._place(mark, mark % SETS * WAYS)
-        if len(self._places) >= MOST_KNOWN:
-            self._places.clear()
-        self._places[name] = place
-        return place
-
-    def _place(self, mark: int, first: int) -> int:
-        places = range(first, first + WAYS)
-        for at in places:
-            if self._names[at] == mark:
-                return at
-        return min(places, key=self._full_at.__getitem__)
 
 
 def _mapped(file: Path) -> mmap.mmap:

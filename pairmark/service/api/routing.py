@@ -27,7 +27,7 @@ from starlette.types import Message, Receive, Scope
 
 from pairmark.schemas.admin import Level
 from pairmark.schemas.models import DECIDED_RATES
-from pairmark.service.api.access import Access
+from pairmark.service.api.access import Access, admit
 from pairmark.service.api.problems import (
     MethodNotAllowed,
     NotAcceptable,
@@ -383,7 +383,7 @@ class GuardedRoute(APIRoute):
         limits, settings = self.needs.limits, services.settings
         if "pairmark.head" in scope and not limits.timed:
             raise MethodNotAllowed("this address takes GET")
-        await services.admission.admit(scope, self.needs.access, scope.get("path_params", {}), self.level)
+        await admit(services, scope, self.needs.access, scope.get("path_params", {}), self.level)
         if scope["query_string"] and self.needs.query is None:
             values = query_values(scope["query_string"])
             if not self.dependant.query_params:

@@ -16,7 +16,6 @@ from fastapi import Depends, Request
 from starlette.requests import ClientDisconnect
 
 from pairmark.schemas.admin import Level, Scope
-from pairmark.service.api.access import Admission
 from pairmark.service.api.rates import Rates
 from pairmark.service.audit.log import AuditLog
 from pairmark.service.blobs import open_blobs
@@ -156,7 +155,6 @@ class Services:
         self.audit = AuditLog(self.database)
         self.keys = Keys(self.database)
         self.sessions = Sessions(self.database)
-        self.admission = Admission(self)
         self._slots: dict[str, asyncio.Semaphore] = {}
         self.turns = Turns()
         self.report_turns = asyncio.Semaphore(2)

@@ -539,6 +539,13 @@ async def keys_page(request: Request) -> HTMLResponse:
     return page(request, "keys.html", keys=keys, tenants=tenants)
 
 
+@router.get("/docs", response_class=HTMLResponse)
+@needs("any")
+async def reference(request: Request) -> HTMLResponse:
+    """Every request of the API with its parameters, bodies and answers, and a form to try it."""
+    return page(request, "docs.html")
+
+
 @router.get("/static/{file:path}", response_class=Response)
 @needs("open")
 async def static_file(request: Request, file: str) -> Response:

@@ -23,7 +23,7 @@ from pairmark.schemas.galleries import (
     ItemOut,
     ItemPage,
     ModelOfGallery,
-    ReceiptOut,
+    Receipt,
     UpsertOut,
 )
 from pairmark.service.audit.log import record
@@ -314,7 +314,7 @@ class Galleries:
 
     def erase(
         self, name: str, catalogue: CatalogueView, *, id: str | None = None, subject: str | None = None
-    ) -> ReceiptOut:
+    ) -> Receipt:
         """Remove an item, or all of a subject's, from rows, index and files; returns what was removed. A subject
         without items gives a receipt of none: what is asked for holds. Ids and subjects that are refused today may be
         stored since before, so any text is looked for."""
@@ -355,7 +355,7 @@ class Galleries:
             sqlite=self.database.is_sqlite,
             clustered=self._settings.dask_scheduler is not None,
         )
-        return ReceiptOut(
+        return Receipt(
             gallery=name,
             id=id,
             subject=subject,

@@ -20,7 +20,7 @@ from sqlalchemy.exc import IntegrityError
 from pairmark.schemas.admin import (
     DeliveryOut,
     DeliveryPage,
-    NewWebhookOut,
+    NewWebhook,
     WebhookOut,
     WebhookPage,
     WebhookRequest,
@@ -63,7 +63,7 @@ class Webhooks:
     def on(self) -> bool:
         return bool(self._hosts)
 
-    def create(self, request: WebhookRequest) -> NewWebhookOut:
+    def create(self, request: WebhookRequest) -> NewWebhook:
         """Make a webhook; only this answer tells its secret."""
         self._check(request.url)
         with self._db.write() as session:
@@ -81,7 +81,7 @@ class Webhooks:
             record(session, now, "webhook.create", f"webhook:{webhook.id}", after=facts)
             webhook_out = WebhookOut.model_validate(webhook)
         secret = "whsec_" + base64.b64encode(self._secret(webhook_out.id)).decode()
-        return NewWebhookOut(**webhook_out.model_dump(), secret=secret)
+        return NewWebhook(**webhook_out.model_dump(), secret=secret)
 
     def page(self, limit: int, cursor: str | None) -> WebhookPage:
         """Webhooks, oldest first."""

@@ -58,7 +58,7 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
     (
         set(SCOPES),
         "list_datasets list_jobs get_job cancel_job job_events list_models get_calibration list_learners get_learner "
-        "scrape show_docs openapi_document",
+        "scrape openapi_document",
     ),
 )
 MAY = {operation: scopes for scopes, operations in ALLOWED for operation in operations.split()}

@@ -1,14 +1,28 @@
-// The API reference: a form for every request, made from the OpenAPI document when its entry is opened.
+// The API reference: every request with its parameters, bodies and answers, and a form to try it, from /openapi.json.
 
 import { segment } from "./api.js";
 import { $, $$, el } from "./dom.js";
 
-let document_ = null;
-const loaded = () => (document_ ??= fetch("/openapi.json", { cache: "no-store" }).then((answer) => answer.json()));
+const api = await (await fetch("/openapi.json", { cache: "no-store" })).json();
 
-function resolved(api, schema) {
-  const name = schema?.$ref?.split("/").pop();
-  return name ? api.components.schemas[name] : schema;
+const resolved = (schema) => (schema?.$ref ? api.components.schemas[schema.$ref.split("/").pop()] : schema);
+
+function kind(schema = {}) {
+  if (schema.$ref) return schema.$ref.split("/").pop();
+  if (schema.anyOf) return [...new Set(schema.anyOf.map(kind))].join(" or ");
+  if (schema.enum) return schema.enum.join(" | ");
+  return schema.type === "array" ? `list of ${kind(schema.items)}` : schema.type ?? "any";
+}
+
+// Words between backticks are code, and a number keeps its percent sign.
+const worded = (text = "") => text.replaceAll(" %", "\u00a0%").split("`").map((part, at) => (at % 2 ? el("code", {}, part) : part));
+const pretty = (value) => JSON.stringify(value, null, 2).replace(/\[[^[\]{}]*\]/g, (list) => list.replace(/\s+/g, " "));
+const code = (label, text) => el("pre", { class: "code", tabindex: 0, role: "region", "aria-label": label }, text);
+const members = (schema) => Object.entries(resolved(schema)?.properties ?? {}).map(([name, field]) => ({ name, schema: field, ...field, required: resolved(schema).required?.includes(name) }));
+
+function table(label, fields) {
+  const rows = fields.map((one) => el("tr", {}, el("th", { scope: "row" }, one.name, one.required ? " *" : ""), el("td", {}, `${one.in ?? ""} ${kind(one.schema)}`), el("td", {}, worded(one.description))));
+  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, el("table", {}, rows));
 }
 
 function input(parameter) {
@@ -21,40 +35,58 @@ function input(parameter) {
   return el("div", { class: "field" }, el("label", { for: id }, parameter.name, parameter.required ? " *" : ""), field);
 }
 
-async function build(entry) {
-  if (!$("[data-try]", entry)) {
-    const answer = await fetch(`/docs?operation=${entry.id}`, { cache: "no-store" });
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const body = $("details.operation > div", page);
-    if (body) $("div", entry).replaceWith(body);
-  }
-  const place = $("[data-try]", entry);
-  if (!place || place.children.length) return;
-  const api = await loaded();
-  const { method, path } = entry.dataset;
-  const operation = api.paths[path]?.[method.toLowerCase()];
-  if (!operation) return;
-  const json = operation.requestBody?.content?.["application/json"];
-  const files = operation.requestBody?.content?.["multipart/form-data"];
-  const form = el("form", { class: "card try" }, el("h3", {}, "Try it"), el("div", { class: "fields" }, (operation.parameters ?? []).filter((one) => one.in !== "cookie").map(input)));
-  if (json) {
-    const id = `${entry.id}-body`;
-    const example = JSON.stringify(Object.values(json.examples)[0].value, null, 2).replace(/\[[^[\]{}]*\]/g, (list) => list.replace(/\s+/g, " "));
-    form.append(el("div", { class: "field" }, el("label", { for: id }, "Body (JSON)"), el("textarea", { id, "data-body": true, spellcheck: "false" }, example)));
-  } else if (files) {
-    const schema = resolved(api, files.schema);
-    form.append(el("div", { class: "fields" }, Object.entries(schema.properties ?? {}).map(([name, field]) => {
-      const id = `${entry.id}-${name}`;
-      const binary = [field, ...(field.anyOf ?? [])].some((one) => one.format === "binary" || one.contentMediaType);
-      return el("div", { class: "field" }, el("label", { for: id }, name, schema.required?.includes(name) ? " *" : ""), el("input", { id, "data-part": name, type: binary ? "file" : "text" }));
+function curl(path, method, operation) {
+  const { "application/json": json, "multipart/form-data": files } = operation.requestBody?.content ?? {};
+  const query = (operation.parameters ?? []).filter((one) => one.required && one.in === "query").map((one) => `${one.name}=${one.example ?? "..."}`);
+  const parts = ["curl", ...(method === "GET" ? [] : [`-X ${method}`]), `'${location.origin}${path}${query.length ? `?${query.join("&")}` : ""}'`];
+  if (operation["x-required-scope"]) parts.push('-H "X-API-Key: $PAIRMARK_API_KEY"');
+  if (json) parts.push("-H 'Content-Type: application/json'", `-d '${JSON.stringify(json.example)}'`);
+  else if (files) parts.push(...members(files.schema).filter((one) => one.required).map((one) => `-F ${one.name}=...`));
+  return parts.join(" ");
+}
+
+function form(path, method, operation) {
+  const id = operation.operationId;
+  const { "application/json": json, "multipart/form-data": files } = operation.requestBody?.content ?? {};
+  const place = el("form", { class: "card try" }, el("h3", {}, "Try it"), el("div", { class: "fields" }, (operation.parameters ?? []).map(input)));
+  if (json) place.append(el("div", { class: "field" }, el("label", { for: `${id}-body` }, "Body (JSON)"), el("textarea", { id: `${id}-body`, "data-body": true, spellcheck: "false" }, pretty(json.example))));
+  else if (files) {
+    place.append(el("div", { class: "fields" }, members(files.schema).map((one) => {
+      const binary = [one.schema, ...(one.schema.anyOf ?? [])].some((option) => option.format === "binary" || option.contentMediaType);
+      return el("div", { class: "field" }, el("label", { for: `${id}-${one.name}` }, one.name, one.required ? " *" : ""), el("input", { id: `${id}-${one.name}`, "data-part": one.name, type: binary ? "file" : "text" }));
     })));
   }
-  form.append(el("p", {}, el("button", { type: "submit", class: method === "DELETE" ? "danger" : "" }, "Send")), el("div", { "aria-live": "polite", "data-answer": true }));
-  form.addEventListener("submit", (event) => {
+  place.append(el("p", {}, el("button", { type: "submit", class: method === "DELETE" ? "danger" : "" }, "Send")), el("div", { "aria-live": "polite", "data-answer": true }));
+  place.addEventListener("submit", (event) => {
     event.preventDefault();
-    send(form, method, path);
+    send(place, method, path);
   });
-  place.append(form);
+  return place;
+}
+
+function details(path, method, operation) {
+  const id = operation.operationId;
+  const scope = operation["x-required-scope"];
+  const access = scope === "any" ? "Any key, once a key exists." : scope ? `Scope: ${scope}, once a key exists.` : "Open.";
+  const bodies = Object.entries(operation.requestBody?.content ?? {}).flatMap(([type, { schema }]) => (schema.anyOf ?? [schema]).map((option) => [type, option]));
+  const answers = Object.entries(operation.responses).filter(([status]) => status.startsWith("2"));
+  return [
+    ...operation.description.split("\n\n").map((part) => el("p", {}, worded(part))),
+    el("p", { class: "small quiet" }, `${access} * = required`),
+    code(`curl line of ${id}`, curl(path, method, operation)),
+    form(path, method, operation),
+    ...(operation.parameters?.length ? [el("h3", {}, "Parameters"), table(`Parameters of ${id}`, operation.parameters)] : []),
+    ...bodies.flatMap(([type, schema], at) => [el("h3", {}, `${at ? "Or" : "Body"}: ${type}`), ...(members(schema).length ? [table(`Body ${at + 1} of ${id}`, members(schema))] : [])]),
+    el("h3", {}, "Answers"),
+    ...answers.flatMap(([status, answer]) => {
+      const [type, content] = Object.entries(answer.content ?? {})[0] ?? ["", {}];
+      return [
+        el("p", {}, el("strong", {}, status), ` ${type} `, worded(answer.description)),
+        ...(members(content.schema).length ? [table(`Answer ${status} of ${id}`, members(content.schema))] : []),
+        ...(content.example === undefined ? [] : [code(`Answer ${status} of ${id} by example`, pretty(content.example))]),
+      ];
+    }),
+  ];
 }
 
 async function send(form, method, path) {
@@ -98,12 +130,11 @@ async function send(form, method, path) {
     let shown;
     if (type.startsWith("image/")) shown = el("img", { src: url, alt: `answer of ${url}` });
     else if (/json|text/.test(type)) {
-      const said = await answer.text();
-      let pretty = said;
+      let said = await answer.text();
       try {
-        pretty = JSON.stringify(JSON.parse(said), null, 2);
+        said = JSON.stringify(JSON.parse(said), null, 2);
       } catch { /* not JSON: shown as it came */ }
-      shown = el("pre", { class: "code", tabindex: 0 }, pretty.length > 20000 ? `${pretty.slice(0, 20000)}\n…` : pretty);
+      shown = el("pre", { class: "code", tabindex: 0 }, said.length > 20000 ? `${said.slice(0, 20000)}\n…` : said);
     } else shown = el("p", {}, `${type || "no body"}, ${(await answer.arrayBuffer()).byteLength} bytes`);
     place.replaceChildren(el("p", { class: "row" }, el("span", { class: `tag ${answer.ok ? "good" : "bad"}` }, String(answer.status)), el("span", { class: "small quiet" }, `${Math.round(performance.now() - started)} ms`)), shown);
   } catch (error) {
@@ -111,7 +142,22 @@ async function send(form, method, path) {
   }
 }
 
-document.addEventListener("toggle", (event) => event.target.open && event.target.matches?.("details.operation") && build(event.target), true);
+const groups = new Map();
+for (const [path, operations] of Object.entries(api.paths)) {
+  for (const [name, operation] of Object.entries(operations)) {
+    const method = name.toUpperCase();
+    const summary = el("summary", {}, el("span", { class: `verb ${name}` }, method), " ", el("code", {}, path), " ", el("span", { class: "quiet" }, operation.summary));
+    const entry = el("details", { class: "operation", id: operation.operationId }, summary);
+    // Most are never opened.
+    entry.addEventListener("toggle", () => entry.children.length === 1 && entry.append(el("div", {}, details(path, method, operation))));
+    const [tag] = operation.tags ?? ["other"];
+    groups.set(tag, [...(groups.get(tag) ?? []), entry]);
+  }
+}
+for (const [tag, entries] of groups) {
+  const title = tag[0].toUpperCase() + tag.slice(1);
+  $("#reference").append(el("section", { "aria-labelledby": `group-${tag}` }, el("div", { class: "title" }, el("h2", { id: `group-${tag}` }, title)), entries));
+}
 
 $("#find").addEventListener("submit", (event) => event.preventDefault());
 $("#find input").addEventListener("input", (event) => {
@@ -121,8 +167,4 @@ $("#find input").addEventListener("input", (event) => {
 });
 
 const opened = location.hash ? document.getElementById(location.hash.slice(1)) : null;
-if (opened?.matches("details")) {
-  opened.open = true;
-  build(opened);
-}
-$$("details.operation[open]").forEach(build);
+if (opened?.matches("details")) opened.open = true;
