@@ -609,8 +609,8 @@ class ModelCalls(Calls):
 
     async def report_page(self, name: str, version: int) -> str:
         """The report as one HTML page, which asks nothing from elsewhere."""
-        params = {"format": "html"}
-        answer = await self.request("GET", f"{version_path(name, version)}/report", params=params)
+        headers = {"Accept": "text/html"}
+        answer = await self.request("GET", f"{version_path(name, version)}/report", headers=headers)
         return answer.text
 
     async def promote(

@@ -653,35 +653,6 @@ class EvaluationOut(Answer):
     warnings: list[str] = Field(description="what to look at before relying on it")
 
 
-class LedgerEntry(Answer):
-    """A calibration on one dataset version."""
-
-    number: int = Field(description="number in the order of calibration, from 1", examples=[1])
-    model: str = Field(description="the model", examples=["people"])
-    version: int = Field(description="number of the version; null: scores made elsewhere", examples=[1])
-    calibration_id: str = Field(
-        description="id of the calibration", examples=["c0a7e1b9d2f44c7f8e6a5b3d90112233"]
-    )
-    calibrated_at: Moment = Field(description="when the calibration was made")
-
-
-class LedgerOut(Answer):
-    """Every version that was calibrated on one dataset version, including deleted ones.
-
-    With `simultaneous=true`, a rate is guaranteed for all of them at once, so you may choose any of them by its
-    operating points. Without it, the guarantee is for one version that was chosen in another way, for example by the
-    test part.
-    """
-
-    dataset: str = Field(description="the dataset, `name:version`", examples=["people:1"])
-    dataset_sha256: str = Field(
-        description="SHA-256 of the dataset's file",
-        examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
-    )
-    candidates: int = Field(description="number of calibrations", examples=[1])
-    versions: list[LedgerEntry] = Field(description="the calibrations, oldest first")
-
-
 class InputsOut(Answer):
     """The rows that a version decided on since the service started, held against those of its calibration."""
 

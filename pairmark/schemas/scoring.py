@@ -103,16 +103,6 @@ class ThreeWayParameters(PointParameters):
     )
 
 
-class PointOfVersionParameters(ThreeWayParameters):
-    left_samples: int | None = Field(
-        None, ge=1, description="samples on one side, if subjects are compared; default: 1"
-    )
-    right_samples: int | None = Field(None, ge=1, description="samples on the other side; default: 1")
-    aggregation: Aggregation = Field(
-        "auto", description="how subjects are compared; `auto`: the version's own choice"
-    )
-
-
 class SimilarityParameters(PairsParameters):
     detail: bool = Field(
         False,

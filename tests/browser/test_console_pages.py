@@ -288,7 +288,7 @@ OTHER_PAGES = (
     "/console/models/nobody",
     "/problems",
     "/problems/insufficient-calibration-data",
-    "/models/faces/versions/2/report?format=html",
+    "/models/faces/versions/2/report",
 )
 
 
@@ -530,6 +530,7 @@ def test_from_an_upload_to_an_erasure_by_keyboard_alone(
 
 def test_a_request_is_tried_in_the_reference(browser: WebDriver, deployment: RunningServer) -> None:
     browser.get(f"{deployment.url}/docs")
+    until("the requests", lambda: browser.find_elements(By.CSS_SELECTOR, "#get_operating_point"))
     one(browser, "#find input").send_keys("operating-point")
     entry = one(browser, "#get_operating_point")
     assert not one(browser, "#similarity").is_displayed()

@@ -12,7 +12,6 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
 
 from pairmark.schemas.datasets import DatasetOut, DatasetPage, DatasetRequest, InspectionOut, RowsOut
-from pairmark.schemas.models import LedgerOut
 from pairmark.service.api.routing import UPLOAD, GuardedRoute, Paging, QueryModel, needs
 from pairmark.service.api.services import InServices, Services, check_may, names_of, while_connected
 from pairmark.service.errors import UnknownDataset
@@ -146,17 +145,6 @@ def list_datasets(request: Request, services: InServices, query: Paging) -> Data
 def get_dataset(services: InServices, ref: Ref) -> DatasetOut:
     """One version of a dataset."""
     return services.datasets.get(ref)
-
-
-@router.get("/datasets/{ref:name}/ledger")
-@needs("dataset")
-def get_ledger(services: InServices, ref: Ref) -> LedgerOut:
-    """The versions calibrated on a dataset version, and the rates at which their operating points were requested.
-
-    To choose among them by operating points, use `simultaneous=true`. A choice by the test part does not need it.
-    """
-    dataset = services.datasets.get(ref)
-    return services.store.ledger(f"{dataset.name}:{dataset.version}", dataset.sha256)
 
 
 class RowsQuery(QueryModel):

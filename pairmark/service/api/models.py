@@ -17,7 +17,6 @@ from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from pydantic import BeforeValidator, Field
 
 from pairmark.models.calibration.promises import askable
-from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.pairs import MEDIA_TYPES, Format, draw_roc
 from pairmark.models.registry import LEARNERS
 from pairmark.schemas.models import (
@@ -45,10 +44,11 @@ from pairmark.schemas.models import (
     VersionOut,
     VersionPage,
 )
-from pairmark.schemas.scoring import OperatingPointOut, PointOfVersionParameters
+from pairmark.schemas.scoring import OperatingPointOut, ThreeWayParameters
 from pairmark.service.api import metrics
 from pairmark.service.api.docs import with_code
 from pairmark.service.api.routing import (
+    BINARY,
     BULK,
     JSON,
     LONG,
@@ -62,12 +62,12 @@ from pairmark.service.api.routing import (
     content,
     needs,
 )
-from pairmark.service.api.services import Caller, InServices, Services, Workspace, check_may, may, names_of
-from pairmark.service.errors import InvalidInput, UnknownCalibration, UnknownDataset, UnknownLearner
+from pairmark.service.api.services import Caller, InServices, Workspace, check_may, may, names_of
+from pairmark.service.errors import InvalidInput, UnknownCalibration, UnknownDataset
 from pairmark.service.names import MAX_NAME, MAX_VERSION, name_of
 from pairmark.service.runtime.bodies import list_of, parse_lists, read_scores
-from pairmark.service.runtime.versions import LoadedVersion, tree_data
-from pairmark.service.store.calibrations import SubjectClass, unknown_calibration
+from pairmark.service.runtime.versions import tree_data
+from pairmark.service.store.calibrations import unknown_calibration
 from pairmark.service.store.reports import KEPT, ErrorKind
 from pairmark.service.store.versions import calibration_without_origin, without_origin
 from pairmark.version import code_version
@@ -88,6 +88,7 @@ def _digits(text: str) -> str:
 Number = Annotated[
     int, Path(ge=1, le=MAX_VERSION, description="the version's number"), BeforeValidator(_digits)
 ]
+Picture = Annotated[Format, Path(description="`svg` or `png`")]
 AliasName = Annotated[
     str, Path(max_length=64, description="e.g. `production`, which a plain model name means")
 ]
@@ -113,14 +114,6 @@ class RocQuery(QueryModel):
         ge=2,
         le=100_000,
         description="largest number of points, most of them at low rates; default: all that are kept",
-    )
-
-
-class ReportQuery(QueryModel):
-    """In which form."""
-
-    format: Literal["json", "html"] | None = Field(
-        None, description="default: by the `Accept` header, otherwise JSON"
     )
 
 
@@ -269,21 +262,16 @@ def get_errors(
 )
 @needs("scores")
 async def get_report(
-    request: Request,
-    services: InServices,
-    name: Name,
-    version: Number,
-    query: Annotated[ReportQuery, Query()],
+    request: Request, services: InServices, name: Name, version: Number
 ) -> ReportOut | Response:
     """A version's report: guarantee, error rates, groups, likelihood ratios, limits and a model card.
 
-    The answer is JSON or, with `format=html` or `Accept: text/html`, one self-contained page.
+    The answer is JSON or, with `Accept: text/html`, one self-contained page.
     """
-    wants = query.format or ("html" if "text/html" in request.headers.get("accept", "").lower() else "json")
 
     def work() -> Response:
         report = services.store.reports.report(_visible(request, services.store.version(name, version)))
-        if wants == "json":
+        if "text/html" not in request.headers.get("accept", "").lower():
             # Written here: the framework would do it between other requests.
             return Response(report.model_dump_json(by_alias=True), media_type="application/json")
         page, policy = report_page(report)
@@ -294,30 +282,15 @@ async def get_report(
 
 
 @router.get(
-    "/models/{name:name}/versions/{version}/roc.svg",
-    summary="Draw ROC curve as SVG",
+    "/models/{name:name}/versions/{version}/roc.{format}",
+    summary="Draw ROC curve",
     response_class=Response,
-    responses=content("image/svg+xml"),
+    responses={200: {"content": {kind: {"schema": BINARY} for kind in MEDIA_TYPES.values()}}},
 )
 @needs("scores")
-async def get_roc_svg(services: InServices, name: Name, version: Number) -> Response:
+async def draw(services: InServices, name: Name, version: Number, format: Picture) -> Response:
     """The ROC on held-out pairs as a picture."""
-    return await _roc_picture(services, name, version, "svg")
 
-
-@router.get(
-    "/models/{name:name}/versions/{version}/roc.png",
-    summary="Draw ROC curve as PNG",
-    response_class=Response,
-    responses=content("image/png"),
-)
-@needs("scores")
-async def get_roc_png(services: InServices, name: Name, version: Number) -> Response:
-    """The ROC on held-out pairs as a picture."""
-    return await _roc_picture(services, name, version, "png")
-
-
-async def _roc_picture(services: Services, name: str, version: int, format: Format) -> Response:
     def work() -> bytes:
         curve = services.store.reports.roc(name, version).model_dump()
         return draw_roc(curve, format, f"{name}, version {version}")
@@ -448,8 +421,8 @@ def _revisions(if_match: str | None) -> frozenset[int] | Literal["*"] | None:
     return frozenset(int(tag[1]) for tag in tags if tag is not None)
 
 
-class PointOfVersionQuery(QueryModel, PointOfVersionParameters):
-    """An operating point of a version, for single vectors or for subjects of several samples."""
+class PointOfVersionQuery(QueryModel, ThreeWayParameters):
+    """An operating point of a version, for single vectors."""
 
 
 @router.get("/models/{name:name}/versions/{version}/operating-point", response_model=OperatingPointOut)
@@ -457,11 +430,7 @@ class PointOfVersionQuery(QueryModel, PointOfVersionParameters):
 async def get_operating_point(
     services: InServices, name: Name, version: Number, query: Annotated[PointOfVersionQuery, Query()]
 ) -> JSONResponse:
-    """The operating point that `/match` uses at a false positive rate, without scoring a pair.
-
-    `left_samples` and `right_samples` request the operating point for subjects with that many samples. It is
-    calibrated on the first request.
-    """
+    """The operating point that `/match` uses at a false positive rate, without scoring a pair."""
     out = await asyncio.to_thread(services.store.version, name, version)
     calibration_id = query.calibration or out.calibration_id
     if calibration_id is None or calibration_id not in {calibration.id for calibration in out.calibrations}:
@@ -469,34 +438,17 @@ async def get_operating_point(
             "has no calibration" if calibration_id is None else f"has no calibration {calibration_id[:64]!r}"
         )
         raise UnknownCalibration(f"{name}:{version} {what}", field="calibration")
-    loaded_version = subjects = None
-    if query.left_samples is not None or query.right_samples is not None:
-        loaded_version = await services.runtime.version(name, version)
-        subjects = _subjects(query, loaded_version, services.settings.max_subject_samples)
     point = await services.runtime.operating_point(
-        loaded_version,
+        None,
         query.fpr,
         query.confidence,
         query.method,
         calibration_id,
         fnr=query.fnr,
         simultaneous=query.simultaneous,
-        subjects=subjects,
     )
     # As it is: of single vectors a point says nothing of samples.
     return JSONResponse(point.public)
-
-
-def _subjects(query: PointOfVersionQuery, version: LoadedVersion, limit: int) -> SubjectClass | None:
-    """The class of subjects that is asked about; None for single vectors."""
-    k, p = query.left_samples or 1, query.right_samples or 1
-    for field, count in (("left_samples", k), ("right_samples", p)):
-        if count > limit:
-            raise InvalidInput(f"{field} is {count}; expected at most {limit}", field=field)
-    if k == p == 1:
-        return None
-    samples = max(k, p), min(k, p)
-    return SubjectClass(*samples, version.aggregation(query.aggregation, samples))
 
 
 @router.get(
@@ -658,37 +610,22 @@ async def get_calibration(
 learners = APIRouter(tags=["learners"], route_class=GuardedRoute)
 
 
-@cache
-def _listed() -> dict[str, LearnerOut]:
-    return {spec.kind: learner_out(spec) for spec in LEARNERS}
-
-
-def learner_out(spec: LearnerSpec) -> LearnerOut:
-    """A learner with the JSON Schema of its parameters."""
-    return LearnerOut(
-        kind=spec.kind,
-        title=spec.title,
-        capabilities=sorted(spec.capabilities),
-        needs=spec.needs,
-        accepts_sparse=spec.accepts_sparse,
-        takes_unlabelled=spec.takes_unlabelled,
-        ignores_unknown=spec.ignores_unknown,
-        params=spec.params.model_json_schema(),
-    )
-
-
 @learners.get("/learners")
 @needs("any")
 async def list_learners() -> LearnerPage:
     """Every learner, with the JSON Schema of its parameters."""
-    return LearnerPage(items=list(_listed().values()))
-
-
-@learners.get("/learners/{kind}")
-@needs("any")
-async def get_learner(kind: str) -> LearnerOut:
-    """One learner, with the JSON Schema of its parameters."""
-    listed = _listed()
-    if kind not in listed:
-        raise UnknownLearner(f"there is no learner {kind[:100]!r}; known: {', '.join(listed)}")
-    return listed[kind]
+    return LearnerPage(
+        items=[
+            LearnerOut(
+                kind=spec.kind,
+                title=spec.title,
+                capabilities=sorted(spec.capabilities),
+                needs=spec.needs,
+                accepts_sparse=spec.accepts_sparse,
+                takes_unlabelled=spec.takes_unlabelled,
+                ignores_unknown=spec.ignores_unknown,
+                params=spec.params.model_json_schema(),
+            )
+            for spec in LEARNERS
+        ]
+    )

@@ -224,7 +224,7 @@ WITHIN_PAGE: Final = "pairmark.within_page"
 """Marks what a page of the console asks in this process: the page itself is logged."""
 _MOST_MARKS: Final = 50_000
 """Brackets, braces and commas of a JSON body that the framework reads, at most."""
-_BINARY: Final = {"type": "string", "format": "binary"}
+BINARY: Final = {"type": "string", "format": "binary"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,7 +299,7 @@ def needs(access: Access, **declared: Any) -> Callable[[Handler], Handler]:
     return declare
 
 
-def content(media_type: str, schema: Mapping[str, Any] = _BINARY) -> dict[int | str, dict[str, Any]]:
+def content(media_type: str, schema: Mapping[str, Any] = BINARY) -> dict[int | str, dict[str, Any]]:
     """``responses`` of a route that answers with something other than JSON."""
     return {200: {"content": {media_type: {"schema": schema}}}}
 
@@ -338,7 +338,7 @@ class GuardedRoute(APIRoute):
             extra["security"] = [{"bearer": []}, {"key": []}]
             extra["x-required-scope"] = "any" if self.needs.access == "metrics" else self.needs.access
         if self.needs.bodies:
-            extra["requestBody"] = {"content": {kind: {"schema": _BINARY} for kind in self.needs.bodies}}
+            extra["requestBody"] = {"content": {kind: {"schema": BINARY} for kind in self.needs.bodies}}
         super().__init__(path, endpoint, **{**options, "openapi_extra": extra})
 
     @property

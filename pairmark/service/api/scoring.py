@@ -6,7 +6,6 @@ way: parse, resolve, score, decide, answer. `RequestWork` decides which of it ru
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,7 +66,6 @@ from pairmark.service.runtime.points import ServedPoint, plain, without_threshol
 from pairmark.service.runtime.ranking import (
     Points,
     classes_json,
-    classified,
     parse_points,
     points_by_text,
     rank,
@@ -423,8 +421,6 @@ def _point_headers(model: bytes, point: ServedPoint, with_scores: bool) -> dict[
 ranking = APIRouter(tags=["ranking"], route_class=PlainRoute)
 
 
-LABELS_IN_A_HEADER: Final = 4_096
-"""Bytes; with more of them probabilities are given as JSON only."""
 _EMBEDDED, _CLASSIFIED, _RANKED = (POINTS.labels(path) for path in ("/embed", "/classify", "/rank-labels"))
 
 
@@ -453,10 +449,12 @@ async def embed(call: Call) -> Response:
     `features`. With `Accept: application/octet-stream` the answer is raw float32 too, its width in
     `X-Pairmark-Dimension`.
     """
-    return await _answered(call, "embed", lambda model, features: math.inf, _embedded_answer, _EMBEDDED)
+    return await _answered(
+        call, "embed", lambda model, features: math.inf, _embedded_answer, _EMBEDDED, raw=True
+    )
 
 
-@router.post("/classify", summary="Classify points", response_model=ClassesOut, responses=content(OCTETS))
+@router.post("/classify", summary="Classify points", response_model=ClassesOut)
 @needs(
     "score",
     limits=VECTORS,
@@ -468,14 +466,13 @@ async def classify(call: Call) -> Response:
     """The most probable label of each point, named as the training dataset names it, and all probabilities.
 
     Bulk bodies: `application/octet-stream` is little-endian float32, row-major; `application/x-npz` contains one array
-    `features`. With `Accept: application/octet-stream` the answer is raw float32 too, its width in
-    `X-Pairmark-Dimension`, one column per label, their names in `X-Pairmark-Labels` (406 when they do not fit).
+    `features`.
     """
     return await _answered(
         call,
         "classify",
         lambda model, features: model.seconds_a_point * len(features),
-        _classified_answer,
+        lambda limit, model, features, raw: Response(classes_json(model, features), media_type=JSON),
         _CLASSIFIED,
     )
 
@@ -486,9 +483,11 @@ async def _answered(
     seconds: Callable[[LoadedVersion, Features], float],
     answer: Callable[[int, LoadedVersion, Features, bool], Response],
     counter: Counter,
+    *,
+    raw: bool = False,
 ) -> Response:
     settings, query = call.services.settings, call.query
-    kind, raw = call.media(JSON, *BINARY_BODIES, raw=True)
+    kind, raw = call.media(JSON, *BINARY_BODIES, raw=raw)
     if kind == JSON and call.scope["query_string"]:
         raise InvalidInput(
             f"a JSON body to {capability} names its model itself; expected no query", field="query"
@@ -524,23 +523,6 @@ def _embedded_answer(limit: int, version: LoadedVersion, features: Features, raw
         return Response(vectors.tobytes(), media_type=OCTETS, headers=headers)
     rows = b",".join(str(row.tolist()).encode() for row in vectors)
     return Response(b'{"model":%b,"vectors":[%b]}' % (version.json, rows), media_type=JSON)
-
-
-def _classified_answer(limit: int, version: LoadedVersion, features: Features, raw: bool) -> Response:
-    if not raw:
-        return Response(classes_json(version, features), media_type=JSON)
-    # A header holds ASCII; the standard library escapes other letters.
-    names = json.dumps(version.class_names)
-    if len(names) > LABELS_IN_A_HEADER:
-        raise NotAcceptable(
-            f"the names of the {len(version.class_names or ())} labels do not fit a header: ask for application/json"
-        )
-    _, probabilities = classified(version, features)
-    headers = model_header(version.json) | {
-        "x-pairmark-dimension": str(probabilities.shape[1]),
-        "x-pairmark-labels": names,
-    }
-    return Response(probabilities.tobytes(), media_type=OCTETS, headers=headers)
 
 
 class RankQuery(QueryModel, RankOptions):

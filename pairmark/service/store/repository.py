@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, delete, func, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from pairmark.schemas.models import LONGEST_REASON, LedgerEntry, LedgerOut
+from pairmark.schemas.models import LONGEST_REASON
 from pairmark.service.db import among, bump_revision, touched
 from pairmark.service.names import VisibleNames, beside, tenant_of
 from pairmark.service.tables import (
@@ -350,24 +350,6 @@ def _of_tenant(name: str) -> list[ColumnElement[bool]]:
 
 
 def ledger_number(session: Session, calibration_id: str) -> int | None:
-    """A calibration's number among those on its dataset version, from 1; None when it is in no ledger_of."""
+    """A calibration's number among those on its dataset version, from 1; None when it is in no ledger."""
     entry = session.get(CalibrationLedger, calibration_id)
     return None if entry is None else entry.number
-
-
-def ledger_of(session: Session, dataset: str, sha256: str) -> LedgerOut:
-    """The ledger_of of a dataset version, of its tenant."""
-    table = CalibrationLedger
-    rows = session.scalars(
-        select(table)
-        .where(table.dataset_sha256 == sha256, *_of_tenant(dataset))
-        .order_by(table.number, table.created_at)
-    ).all()
-    return LedgerOut(
-        dataset=dataset,
-        dataset_sha256=sha256,
-        candidates=len(rows),
-        versions=[
-            LedgerEntry.model_validate({**row.values(), "calibrated_at": row.created_at}) for row in rows
-        ],
-    )

@@ -17,7 +17,6 @@ from pairmark.schemas.models import (
     AliasChangeOut,
     AliasChangePage,
     AliasOut,
-    LedgerOut,
     ModelOut,
     ModelPage,
     OverlapOut,
@@ -329,10 +328,6 @@ class ModelStore:
         """A calibration's number among those made on its dataset version; None when it is of no version."""
         with self._db.read() as session:
             return repository.ledger_number(session, calibration_id)
-
-    def ledger(self, dataset: str, sha256: str) -> LedgerOut:
-        with self._db.read() as session:
-            return repository.ledger_of(session, dataset, sha256)
 
     # Moving versions between houses: see `transfer`
 

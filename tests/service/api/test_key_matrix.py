@@ -20,7 +20,7 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
     ({SCORE, DECIDE, ADMIN}, "match"),
     (
         {TRAIN, ADMIN},
-        "add_dataset inspect_dataset get_dataset get_ledger list_rows delete_dataset submit_job",
+        "add_dataset inspect_dataset get_dataset list_rows delete_dataset submit_job",
     ),
     ({IMPORT, ADMIN}, "import_model"),
     # Whoever may use a model may see it.
@@ -31,7 +31,7 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
     # Thresholds stand there, against which a score can be held.
     (
         {SCORE, TRAIN, ADMIN},
-        "get_roc get_operating_point get_inputs get_roc_svg get_roc_png get_report get_tree",
+        "get_roc get_operating_point get_inputs draw get_report get_tree",
     ),
     (
         {TRAIN, ADMIN},
@@ -57,7 +57,7 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
     # Any key: lists show what the key may see, single jobs and calibrations are checked where they are found.
     (
         set(SCOPES),
-        "list_datasets list_jobs get_job cancel_job job_events list_models get_calibration list_learners get_learner "
+        "list_datasets list_jobs get_job cancel_job job_events list_models get_calibration list_learners "
         "scrape openapi_document",
     ),
 )

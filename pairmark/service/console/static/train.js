@@ -145,7 +145,7 @@ async function parameters() {
   const kind = $("#learner").value;
   $("#params-box").hidden = !kind;
   if (!kind) return $("#params").replaceChildren();
-  learners[kind] ??= await api("GET", `/learners/${kind}`);
+  if (!learners[kind]) for (const one of (await api("GET", "/learners")).items) learners[one.kind] = one;
   $("#params").replaceChildren(...Object.entries(learners[kind].params.properties).filter(([name]) => !["n_jobs", "verbose"].includes(name)).map(([name, schema]) => field(name, schema)));
   if (kind === wanted.get("learner")) start(wanted.get("params"));
 }
