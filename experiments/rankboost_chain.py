@@ -97,7 +97,6 @@ def _kernels(name: str, data: _sparse.Sparse, pivots: int, quick: bool) -> list[
             hidden=(20, 20),
             psd=psd,
             loss=loss,
-            n_iter=10 if quick else 20,
             random_state=0,
         ).fit(data.X, data.y, unlabelled=data.unlabelled)
         auc = _svm_auc(kernel.transform(data.X), data.y, kernel.transform(data.X_test), data.y_test)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -149,13 +150,15 @@ def _claims(data: ClassSet, found: dict[str, np.ndarray]) -> list[Claim]:
 def _measured(data: ClassSet, repeats: int) -> tuple[dict[str, np.ndarray], dict[str, dict[str, float]]]:
     """Accuracies, (n_folds, n_stages), of everything; and seconds, wall and CPU."""
     parts = divisions(data, repeats)
+    if data.nominal is not None:
+        data = replace(data, X=OneHotEncoder(sparse_output=False).fit_transform(data.X), nominal=None)
     found, seconds, cpu = {}, {}, {}
     tasks: dict[str, Any] = {
         f"{final} {selection}": (_stages, final, selection) for final, selection in TABLES
     }
     tasks |= {"RSBL, searched": (_searched,), "SVM, Gaussian": (_gaussian,), "kNN": (_neighbours,)}
     # One task first: kernels are compiled before the clock runs.
-    RSBL(depth=1, k_max=1, nominal=data.nominal).fit(data.X, data.y)
+    RSBL(depth=1, k_max=1).fit(data.X, data.y)
     for name, (call, *options) in tasks.items():
         started = time.perf_counter()
         done = Parallel(n_jobs=2)(
@@ -178,19 +181,17 @@ def _timed(call: Any, *given: Any) -> tuple[list[float], float]:
 
 def _stages(data: ClassSet, train: np.ndarray, test: np.ndarray, final: str, selection: str) -> list[float]:
     """Accuracy at depth 0 to 5 of one growth, and at the depth that errs least on inner folds."""
-    model = RSBL(
-        depth=DEPTH, final=final, selection=selection, nominal=data.nominal, choose_depth=True, random_state=0
-    )
+    model = RSBL(depth=DEPTH, final=final, selection=selection, choose_depth=True, random_state=0)
     with threadpool_limits(1):
         rows = checked_matrix(model, data.X[train], "X", reset=True)
         classes, codes = checked_identities(data.y[train], rows.shape[0])
         truth = np.searchsorted(classes, np.asarray(data.y[test]))
-        chosen, _, beta, relative = model.choose_settings(
+        chosen, _ = model.choose_settings(
             rows, codes, classes.size, np.random.default_rng(seed_of(model.random_state))
         )
         both = np.concatenate([rows, checked_matrix(model, data.X[test], "others")])
         learned, held = np.arange(rows.shape[0]), np.arange(rows.shape[0], both.shape[0])
-        judge = model.judge(both, np.concatenate([codes, truth]), classes.size, learned, held, beta, relative)
+        judge = model.judge(both, np.concatenate([codes, truth]), classes.size, learned, held)
         wrong = [judge.error()]
         for k in chosen.all_ks:
             judge.commit(k)
@@ -200,7 +201,9 @@ def _stages(data: ClassSet, train: np.ndarray, test: np.ndarray, final: str, sel
 
 
 def _searched(data: ClassSet, train: np.ndarray, test: np.ndarray) -> list[float]:
-    model = RSBL(depth=3, beta="search", nominal=data.nominal, choose_depth=True, random_state=0)
+    model = GridSearchCV(
+        RSBL(depth=3, choose_depth=True, random_state=0), {"beta": [0.01, 0.03, 0.1, 0.3, "median"]}, cv=3
+    )
     with threadpool_limits(1):
         return [model.fit(data.X[train], data.y[train]).score(data.X[test], data.y[test])]
 
@@ -208,10 +211,7 @@ def _searched(data: ClassSet, train: np.ndarray, test: np.ndarray) -> list[float
 def _peer(
     data: ClassSet, train: np.ndarray, test: np.ndarray, model: Any, grid: dict[str, Any]
 ) -> list[float]:
-    steps = [StandardScaler()]
-    if data.nominal is not None:
-        steps.insert(0, OneHotEncoder(sparse_output=False, handle_unknown="ignore"))
-    searched = GridSearchCV(make_pipeline(*steps, model), grid, cv=5)
+    searched = GridSearchCV(make_pipeline(StandardScaler(), model), grid, cv=5)
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return [searched.fit(data.X[train], data.y[train]).score(data.X[test], data.y[test])]

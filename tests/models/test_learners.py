@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {
 }
 OF_KIND: dict[str, dict[str, Any]] = {
     "similarity-auto": {"candidates": ["cosine", "plda"]},
-    "aligned-kernel": {"hidden": (6,), "n_iter": 5, "learning_rate": 0.1},
+    "aligned-kernel": {"hidden": (6,), "n_iter": 60},
 }
 HUGE = float(np.float32(1e18))
 CONSTANT_WITHOUT_BOTH_KINDS = {"similarity-tree", "similarity-forest"}

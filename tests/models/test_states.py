@@ -25,7 +25,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "plda, lengths": ("plda", {"marginals": "normal", "length_norm": True, "n_components": 3}),
     "plda, residual": ("plda", {"residual_rounds": 10, "n_components": 3}),
     "metric, whitened": ("metric", {"whiten": True}),
-    "rsbl, nominal": ("rsbl", {"nominal": [3], "metric": "mahalanobis"}),
+    "rsbl, whitened": ("rsbl", {"metric": "mahalanobis"}),
     "rsbl, 1nn": ("rsbl", {"final": "1nn"}),
     "ghost, graph": (
         "ghost",

@@ -34,7 +34,7 @@ TopK = tuple[NDArray[np.intp], Float32]
 """Rows (n_queries, k), padded with -1, and their float32 scores, padded with -inf."""
 
 INDEX_KIND = "gallery-index"
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 """Part of every digest: raised when what any family keeps of a gallery changes, so that no old index is misread."""
 _CSR_PARTS = ("data", "indices", "indptr")
 

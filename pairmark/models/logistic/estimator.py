@@ -36,7 +36,7 @@ _SIZE = 0.1
 
 
 class PreparedRows(NamedTuple):
-    """Prepared rows: (n, d) float32, or CSR with ascending columns; tails (n, 2)."""
+    """Prepared rows: (n, d) float32, or (``unit``) CSR with ascending columns; tails (n, 2)."""
 
     values: Any
     tails: Float64
@@ -52,12 +52,10 @@ class RowPreparation:
 
     Attributes
     ----------
-    sparse : whether prepared rows are CSR.
     centre : (d,); zeros for ``unit``. scale : (d,): rarity of features (``unit``), or one over their spread.
     """
 
     kind: Annotated[RowScale, Fact(name="rows")]
-    sparse: Annotated[bool, Fact()]
     centre: Annotated[Float64, Array(shape=("features",))] = field(repr=False)
     scale: Annotated[Float64, Array(shape=("features",), low=0)] = field(repr=False)
 
@@ -74,12 +72,12 @@ class RowPreparation:
                 np.bincount(X.indices[X.data != 0], minlength=d) if is_sparse(X) else (X != 0).sum(axis=0)
             )
             rarity = 1.0 + np.log((1.0 + n) / (1.0 + n_nonzero))
-            return cls(kind="unit", sparse=is_sparse(X), centre=np.zeros(d), scale=rarity)
+            return cls(kind="unit", centre=np.zeros(d), scale=rarity)
         centre, deviations = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
         # What never varies says nothing; nor does what varies by less than float32 can tell.
         varies = deviations > 1e-6 * np.maximum(np.abs(centre), 1e-30)
         scale = np.divide(1.0, deviations, out=np.zeros(d), where=varies) / np.sqrt(d)
-        return cls(kind="standard", sparse=False, centre=centre, scale=scale)
+        return cls(kind="standard", centre=centre, scale=scale)
 
     @property
     def plain(self) -> Float64:
@@ -89,24 +87,30 @@ class RowPreparation:
     def prepared(self, X: Any) -> PreparedRows:
         """Of rows (n, d)."""
         tails = np.zeros((X.shape[0], 2))
-        if self.sparse:
-            rows = _csr(X)
-            if not rows.has_canonical_format:
-                rows = rows.copy()
-                rows.sum_duplicates()
-            starts, columns, values = csr_parts(rows)
-            out = np.empty(values.size, dtype=np.float32)
-            kernels.unit_sparse(starts, columns, values, self.scale, out, tails)
-            tails[:, 1] *= _SIZE
-            return PreparedRows(_csr((out, columns, starts), shape=rows.shape), tails)
-        rows = np.require(X.toarray() if is_sparse(X) else X, dtype=np.float32, requirements=["C", "W"])
-        out = np.zeros(rows.shape, dtype=np.float32)
-        if self.kind == "unit":
-            kernels.unit_dense(rows, self.scale, out, tails)
-            tails[:, 1] *= _SIZE
-        else:
-            kernels.standard_dense(rows, self.centre, self.scale, MOST, out, tails)
-        return PreparedRows(out, tails)
+        if self.kind == "standard":
+            values = (np.asarray(_dense(X), dtype=np.float64) - self.centre) * self.scale
+            np.clip(values, -MOST, MOST, out=values)
+            tails[:, 1] = np.sqrt((values * values).sum(axis=1))
+            np.divide(1.0, tails[:, 1], out=tails[:, 0], where=tails[:, 1] > 0)
+            return PreparedRows(values.astype(np.float32), tails)
+        rows = _csr(X, dtype=np.float32)
+        if not rows.has_canonical_format:
+            rows = rows.copy()
+            rows.sum_duplicates()
+        starts, columns, data = csr_parts(rows)
+        values = data.astype(np.float64)
+        weighed = self.scale[columns] * values
+
+        def sums(data: Float64) -> Float64:
+            # Of each row by itself, in the order of its columns.
+            return np.asarray(_csr((data, columns, starts), shape=rows.shape) @ np.ones(rows.shape[1]))
+
+        length, plain = np.sqrt(sums(weighed**2)), np.sqrt(sums(values**2))
+        holds = length > 0
+        np.divide(length, plain, out=tails[:, 0], where=holds)
+        np.divide(_SIZE * sums(np.abs(values)), plain, out=tails[:, 1], where=holds)
+        weighed /= np.repeat(np.where(holds, length, 1.0), np.diff(starts))
+        return PreparedRows(_csr((weighed.astype(np.float32), columns, starts), shape=rows.shape), tails)
 
 
 def is_sparse(rows: Any) -> bool:
@@ -144,11 +148,7 @@ def fit_weights(
 
 def _columns(rows: RowPreparation, left: PreparedRows, right: PreparedRows) -> Any:
     """Differences of features, and the five columns that sum up a pair: (n, d + 5)."""
-    csr: Any = sparse.csr_array
     a, b = left.values, right.values
-    if rows.kind == "unit" and not is_sparse(a):
-        # Mostly zeros.
-        a, b = csr(a), csr(b)
     differences, products = (abs(a - b), a.multiply(b)) if is_sparse(a) else (np.abs(a - b), a * b)
     sums = np.column_stack(
         [
@@ -209,6 +209,7 @@ class SimilarityLogistic(DeclaredState, PairScorerMixin, BaseEstimator):
     _terms: Annotated[Float64, Array(shape=(5,))]
 
     _accepts_sparse = True
+    _gone = frozenset({"sparse"})
 
     def __init__(
         self,
@@ -322,7 +323,7 @@ class SimilarityLogistic(DeclaredState, PairScorerMixin, BaseEstimator):
     def _scores(self, a: PreparedRows, b: PreparedRows, n: int, width: int) -> Float32:
         """(n, 1) of pairs, or (n, width) of all pairs of two sets of rows."""
         out = np.empty((n, width), dtype=np.float32)
-        score = kernels.score_sparse if self._map.sparse else kernels.score_dense
+        score = kernels.score_sparse if self._map.kind == "unit" else kernels.score_dense
         sides = (*self._parts(a), *self._parts(b))
         score(*sides, self.coef_, self._map.plain, self._terms, out)
         return out
@@ -330,7 +331,7 @@ class SimilarityLogistic(DeclaredState, PairScorerMixin, BaseEstimator):
     def _parts(self, rows: PreparedRows) -> tuple[Any, ...]:
         """Arrays of the one kind that kernels are compiled for; those of a mapped index are read-only."""
         tails = np.require(rows.tails, requirements=["C", "W"])
-        if self._map.sparse:
+        if self._map.kind == "unit":
             return (*csr_parts(rows.values), tails)
         return np.require(rows.values, requirements=["C", "W"]), tails
 

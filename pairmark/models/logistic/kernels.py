@@ -13,58 +13,6 @@ from pairmark.models.core.compiled import kernel
 
 
 @kernel
-def unit_dense(X, rarity, out, tails):
-    """Rows weighed by rarity and scaled to length one, (n, d) of zeros before; tails as above."""
-    d = X.shape[1]
-    for i in range(X.shape[0]):
-        plain = weighted = size = 0.0
-        for j in range(d):
-            x = np.float64(X[i, j])
-            plain += x * x
-            weighted += (rarity[j] * x) ** 2
-            size += abs(x)
-        plain, weighted = np.sqrt(plain), np.sqrt(weighted)
-        if weighted > 0.0:
-            for j in range(d):
-                out[i, j] = np.float32(rarity[j] * np.float64(X[i, j]) / weighted)
-            tails[i, 0], tails[i, 1] = weighted / plain, size / plain
-
-
-@kernel
-def unit_sparse(starts, columns, values, rarity, out, tails):
-    """The same of CSR rows: new values, in place of the old."""
-    for i in range(starts.shape[0] - 1):
-        plain = weighted = size = 0.0
-        for k in range(starts[i], starts[i + 1]):
-            x = np.float64(values[k])
-            plain += x * x
-            weighted += (rarity[columns[k]] * x) ** 2
-            size += abs(x)
-        plain, weighted = np.sqrt(plain), np.sqrt(weighted)
-        for k in range(starts[i], starts[i + 1]):
-            out[k] = (
-                np.float32(rarity[columns[k]] * np.float64(values[k]) / weighted) if weighted > 0.0 else 0.0
-            )
-        if weighted > 0.0:
-            tails[i, 0], tails[i, 1] = weighted / plain, size / plain
-
-
-@kernel
-def standard_dense(X, centre, scale, limit, out, tails):
-    """Rows centred and scaled feature by feature, each value held within ``limit``."""
-    for i in range(X.shape[0]):
-        total = 0.0
-        for j in range(X.shape[1]):
-            value = (np.float64(X[i, j]) - centre[j]) * scale[j]
-            value = min(max(value, -limit), limit)
-            out[i, j] = np.float32(value)
-            total += value * value
-        length = np.sqrt(total)
-        tails[i, 0] = 1.0 / length if length > 0.0 else 0.0
-        tails[i, 1] = length
-
-
-@kernel
 def _start(ta, tb, of):
     return of[0] + (of[3] * min(ta[1], tb[1]) + of[4] * max(ta[1], tb[1])), of[2] * (ta[0] * tb[0])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, Final, Literal, Self
@@ -24,18 +24,9 @@ from pairmark.models.core.state import Array, DeclaredState, Fact, StoredState, 
 from pairmark.models.rankboost import embedding, kernels
 from pairmark.models.rankboost.rows import KnownColumns, parts, sparse_rows
 
-MOST_PAIRS = 2_048
-"""Pairs of a batch of rows that a step looks at."""
-RATES = (0.03, 0.1, 0.3, 1.0, 3.0)
-"""Learning rates tried on folds."""
-_BATCH = 64
-SEARCH_ROWS, _SEARCH_PASSES = 2_000, 8
-"""Rows, or pairs, that the search for a rate looks at, and how often."""
-_WORSE = 1.1
-
-
-class Diverged(ArithmeticError):
-    """Gradient descent made the loss worse: the learning rate is too large for this network and these rows."""
+MOST_ROWS, MOST_PAIRS = 1_024, 32_768
+"""Rows, and pairs of them, that a step looks at."""
+_MEAN_DECAY, _SQUARE_DECAY = 0.9, 0.999
 
 
 @dataclass(kw_only=True)
@@ -63,9 +54,9 @@ class Network:
         return cls(weights=weights, biases=biases, second=second)
 
     @property
-    def finite(self) -> bool:
-        """Whether no weight overflowed."""
-        return all(np.isfinite(part).all() for part in (*self.weights, *self.biases))
+    def parts(self) -> list[Float64]:
+        """All that is learned."""
+        return [*self.weights, *self.biases, *([] if self.second is None else [self.second])]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +70,6 @@ class Batch:
     weight: Float64
 
 
-Batches = Callable[[np.random.Generator], Iterator[Batch]]
-
-
 def batch_of_rows(rows: csr_array, codes: Int64, balanced: bool, rng: np.random.Generator) -> Batch:
     """All ordered pairs of some rows, or as many as a step looks at; a row with itself is a pair, as in equation 5."""
     n = codes.size
@@ -90,11 +78,6 @@ def batch_of_rows(rows: csr_array, codes: Int64, balanced: bool, rng: np.random.
     else:
         left, right = rng.integers(0, n, (2, MOST_PAIRS))
     return _batch(rows, left, right, codes[left] == codes[right], np.ones(left.size), balanced)
-
-
-def batch_size(n: int) -> int:
-    """Rows or pairs a step: fewer than usual where that would leave a pass few steps."""
-    return min(_BATCH, max(8, n // 16))
 
 
 def batch_of_pairs(rows: csr_array, same: Bool, weight: Float64) -> Batch:
@@ -145,8 +128,10 @@ def values_of(network: Network, batch: Batch) -> tuple[Float64, Any]:
     return np.einsum("ij,ij->i", phi[batch.left], phi[batch.right]) / phi.shape[1], states
 
 
-def step(network: Network, batch: Batch, loss: Literal["squared", "alignment"], rate: float) -> float:
-    """One step of gradient descent; returns the loss before it."""
+def gradients(
+    network: Network, batch: Batch, loss: Literal["squared", "alignment"]
+) -> tuple[float, list[Float64]]:
+    """The loss, and its gradient in `Network.parts`."""
     K, states = values_of(network, batch)
     objective, slope = loss_of(K, batch, loss)
     n = batch.rows.shape[0]
@@ -154,116 +139,60 @@ def step(network: Network, batch: Batch, loss: Literal["squared", "alignment"], 
         phi = states[-1]
         # A pair's K is phi_i . phi_j / S: each side receives the slope times the other side's phi. A row may
         # be in many pairs, whose slopes add up.
-        pairs = np.zeros((n, n))
-        np.add.at(pairs, (batch.left, batch.right), slope / phi.shape[1])
+        pairs = csr_array((slope / phi.shape[1], (batch.left, batch.right)), shape=(n, n))
         back = (pairs + pairs.T) @ phi
     else:
         back = slope[:, None]
+    weights, biases = [], []
     for layer in range(len(states) - 1, 0, -1):
-        # The derivative of tanh by its value. What goes to the layer below is taken by the weights before their step.
+        # The derivative of tanh by its value.
         back = back * (1.0 - states[layer] ** 2)
-        before = back @ network.weights[layer].T
-        network.weights[layer] -= rate * (states[layer - 1].T @ back)
-        network.biases[layer] -= rate * back.sum(axis=0)
-        back = before
+        weights.append(states[layer - 1].T @ back)
+        biases.append(back.sum(axis=0))
+        back = back @ network.weights[layer].T
     back = back * (1.0 - states[0] ** 2)
-    network.biases[0] -= rate * back.sum(axis=0)
+    biases.append(back.sum(axis=0))
     if network.second is None:
-        _descend(network.weights[0], batch.rows, back, rate)
-    else:
-        # One state a pair, made of a left and a right row: each row collects what its pairs send back.
-        _descend(network.weights[0], batch.rows, _sum_by_row(batch.left, back, n), rate)
-        _descend(network.second, batch.rows, _sum_by_row(batch.right, back, n), rate)
-    return objective
-
-
-def _sum_by_row(places: Int64, back: Float64, n: int) -> Float64:
-    """Sums of the pairs' gradients over the rows that they came from."""
-    indicators = csr_array((np.ones(places.size), (places, np.arange(places.size))), shape=(n, places.size))
-    return np.asarray(indicators @ back)
-
-
-def _descend(weights: Float64, rows: csr_array, back: Float64, rate: float) -> None:
-    """Change the weights of the columns that a batch holds, and no others."""
-    columns, places = np.unique(rows.indices, return_inverse=True)
-    narrow = csr_array((rows.data, places, rows.indptr), shape=(rows.shape[0], columns.size))
-    weights[columns] -= rate * (narrow.T @ back)
+        return objective, [batch.rows.T @ back, *weights[::-1], *biases[::-1]]
+    # One state a pair, made of a left and a right row: each row collects what its pairs send back.
+    ones, numbers = np.ones(slope.size), np.arange(slope.size)
+    first, second = (
+        batch.rows.T @ (csr_array((ones, (places, numbers)), shape=(n, slope.size)) @ back)
+        for places in (batch.left, batch.right)
+    )
+    return objective, [first, *weights[::-1], *biases[::-1], second]
 
 
 def train(
     network: Network,
-    batches: Batches,
-    watched: Batch,
+    batch: Callable[[], Batch],
     loss: Literal["squared", "alignment"],
     rate: float,
     n_iter: int,
-    rng: np.random.Generator,
-    on_progress: Callable[[float], None] | None = None,
+    on_progress: Callable[[float], None],
 ) -> list[float]:
-    """Passes of gradient descent; the mean loss of each.
+    """Steps of Adam (Kingma and Ba 2015), each on a batch; the loss before each.
 
-    Raises
-    ------
-    Diverged
-        When weights overflow, or the watched pairs end up worse than they began, and worse than a kernel that is the
-        same for all pairs.
+    Slopes are divided by the root mean square of a whole layer's, not by each weight's own: weights of rare columns,
+    which have small slopes, stay small, which is what keeps sparse rows from being learned by heart.
     """
-    flat = np.full(watched.target.size, 0.0 if loss == "squared" else 1.0)
-    start = max(loss_of(K, watched, loss)[0] for K in (values_of(network, watched)[0], flat))
+    means = [np.zeros_like(part) for part in network.parts]
+    squares = np.zeros(len(means))
     curve = []
-    for number in range(n_iter):
-        with np.errstate(over="ignore", invalid="ignore"):
-            curve.append(float(np.mean([step(network, batch, loss, rate) for batch in batches(rng)])))
-        if not np.isfinite(curve[-1]) or not network.finite:
-            raise Diverged
-        if on_progress is not None:
-            on_progress((number + 1) / n_iter)
-    if loss_of(values_of(network, watched)[0], watched, loss)[0] > _WORSE * start:
-        raise Diverged
+    for number in range(1, n_iter + 1):
+        objective, slopes = gradients(network, batch(), loss)
+        curve.append(objective)
+        squares += (1.0 - _SQUARE_DECAY) * ([np.mean(slope**2) for slope in slopes] - squares)
+        sizes = np.sqrt(squares / (1.0 - _SQUARE_DECAY**number)) + 1e-8
+        for part, slope, mean, size in zip(network.parts, slopes, means, sizes, strict=True):
+            mean += (1.0 - _MEAN_DECAY) * (slope - mean)
+            part -= rate / (1.0 - _MEAN_DECAY**number) / size * mean
+        on_progress(number / n_iter)
     return curve
 
 
-def searched_rate(
-    fold: Callable[[int], tuple[csr_array, Batches, Batch, Batch]],
-    n_folds: int,
-    hidden: Sequence[int],
-    psd: bool,
-    loss: Literal["squared", "alignment"],
-    n_iter: int,
-    seed: int,
-) -> tuple[float, dict[float, float]]:
-    """The learning rate with the least mean loss on folds held out (section 3.2), and every rate's loss.
-
-    Parameters
-    ----------
-    fold : number -> rows that scale the weights, batches to train on, pairs to watch, pairs held out.
-
-    Raises
-    ------
-    ValueError
-        When every rate diverges.
-    """
-    losses_of_rates: dict[float, float] = {}
-    for rate in RATES:
-        losses = []
-        for number in range(n_folds):
-            rng = np.random.default_rng([seed, number])
-            rows, batches, watched, held_out = fold(number)
-            network = Network.random(rows, hidden, psd, rng)
-            try:
-                train(network, batches, watched, loss, rate, min(n_iter, _SEARCH_PASSES), rng)
-            except Diverged:
-                losses = [np.inf]
-                break
-            losses.append(loss_of(values_of(network, held_out)[0], held_out, loss)[0])
-        losses_of_rates[rate] = float(np.mean(losses))
-    best = min(losses_of_rates, key=lambda rate: losses_of_rates[rate])
-    if not np.isfinite(losses_of_rates[best]):
-        raise ValueError(
-            f"training diverged at every learning rate tried ({', '.join(map(str, RATES))}): set learning_rate to a "
-            "smaller one, or scale the features"
-        )
-    return best, losses_of_rates
+def _some(n: int, most: int, rng: np.random.Generator) -> Int64:
+    return np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
 
 
 def _layers(file: StoredState) -> range:
@@ -277,9 +206,6 @@ def _has_both_sides(file: StoredState) -> bool:
 _BLOCK: Final = 16_384
 _COMPONENTS: Final = 100
 """Dimensions of the embedding without ``psd``, as in the paper."""
-_FOLDS: Final = 5
-_WATCHED: Final = 64
-"""Rows whose pairs tell whether training makes anything better."""
 
 
 @document_parameters
@@ -297,8 +223,7 @@ class AlignedKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin,
 
     Attributes
     ----------
-    learning_rate_ : the rate used. rates_ : with ``auto``, each rate's loss on the folds; infinite where it diverged.
-    loss_curve_ : mean loss of each pass.
+    loss_curve_ : loss before each step.
 
     Examples
     --------
@@ -307,7 +232,7 @@ class AlignedKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin,
     >>> rng = np.random.default_rng(0)
     >>> y = np.repeat(np.arange(30), 4)  # 30 people, 4 samples each
     >>> X = rng.normal(size=(30, 6))[y] + 0.3 * rng.normal(size=(120, 6))
-    >>> model = AlignedKernel(learning_rate=0.1, n_iter=20).fit(X[:80], y[:80])
+    >>> model = AlignedKernel().fit(X[:80], y[:80])
     >>> same, different = model.pair_score(X[[80, 80]], X[[81, 84]])
     >>> bool(same > different)
     True
@@ -322,9 +247,9 @@ class AlignedKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin,
     projection_: Annotated[
         Float64 | None, Array(shape=("pivots", "components"), when=_has_both_sides, optional=True)
     ]
-    learning_rate_: Annotated[float, Fact(), Field(gt=0.0)]
     loss_curve_: Annotated[list[float], Fact()]
     _layers: Annotated[int, Fact(), Field(ge=1, le=5)]
+    _gone = frozenset({"learning_rate"})
 
     _accepts_sparse = True
 
@@ -349,10 +274,12 @@ class AlignedKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin,
             ),
         ] = "alignment",
         learning_rate: Annotated[
-            Literal["auto"] | Annotated[float, Field(gt=0.0, le=1e3)],
-            Field(description="step of gradient descent; auto: chosen on folds"),
-        ] = "auto",
-        n_iter: Annotated[int, Field(ge=1, le=10_000, description="passes over the rows (or pairs)")] = 30,
+            float, Field(gt=0.0, le=1e3, description="size of a step of gradient descent (Adam)")
+        ] = 0.01,
+        n_iter: Annotated[
+            int,
+            Field(ge=1, le=10_000, description="steps, each on 32,768 random pairs of 1,024 rows at most"),
+        ] = 200,
         random_state: Annotated[
             Seed, Field(description="seed of all random draws; null: differs each time")
         ] = 0,
@@ -378,19 +305,18 @@ class AlignedKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin,
         Raises
         ------
         ValueError
-            On anything else, on parameters out of bounds, and when training diverges.
+            On anything else, and on parameters out of bounds.
         """
         rows, codes, labels = self._checked_identities(X, y)
         pool = self._pool(unlabelled, rows)
         scaled = self._scaled(rows)
         rng = np.random.default_rng(self.random_state)
-        balanced = labels.size > 2
 
-        def batch(part: Int64, rng: np.random.Generator) -> Batch:
-            return batch_of_rows(scaled[part], codes[part], balanced, rng)
+        def batch() -> Batch:
+            part = _some(codes.size, MOST_ROWS, rng)
+            return batch_of_rows(scaled[part], codes[part], labels.size > 2, rng)
 
-        self._train(scaled, rows.shape[0], batch, _WATCHED, rng, smallest=2)
-        return self._finish(pool, rng)
+        return self._train(scaled, batch, pool, rng)
 
     def fit_pairs(
         self,
@@ -420,77 +346,27 @@ class AlignedKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin,
         scaled = self._scaled(points)
         rng = np.random.default_rng(self.random_state)
 
-        def batch(part: Int64, rng: np.random.Generator) -> Batch:
+        def batch() -> Batch:
+            part = _some(n, MOST_PAIRS, rng)
             return batch_of_pairs(scaled[np.concatenate([part, n + part])], flags[part], weight[part])
 
-        self._train(scaled, n, batch, _WATCHED**2, rng)
-        return self._finish(pool, rng)
+        return self._train(scaled, batch, pool, rng)
 
     def _train(
-        self,
-        scaled: csr_array,
-        n: int,
-        batch: Callable[[Int64, np.random.Generator], Batch],
-        n_watched: int,
-        rng: np.random.Generator,
-        *,
-        smallest: int = 1,
-    ) -> None:
-        """Train on batches of numbers below ``n``. A last batch of fewer than ``smallest`` is left out."""
-
-        def batches_of(numbers: Int64) -> Batches:
-            def batches(rng: np.random.Generator) -> Iterator[Batch]:
-                order = rng.permutation(numbers)
-                size = batch_size(order.size)
-                for at in range(0, order.size, size):
-                    part = order[at : at + size]
-                    if part.size >= min(smallest, order.size):
-                        yield batch(part, rng)
-
-            return batches
-
-        def watched(numbers: Int64) -> Batch:
-            return batch(numbers[:n_watched], np.random.default_rng(0))
-
-        seed = int(rng.integers(2**31))
-        self.rates_: dict[float, float] = {}
-        rate = self.learning_rate
-        if rate == "auto":
-            sample = rng.permutation(n)[:SEARCH_ROWS]
-            folds = np.array_split(sample, min(_FOLDS, max(2, n // 4)))
-
-            def fold(number: int) -> tuple[csr_array, Batches, Batch, Batch]:
-                training = np.concatenate([part for at, part in enumerate(folds) if at != number])
-                return scaled, batches_of(training), watched(training), watched(folds[number])
-
-            progress.report(0.0, "searching for a learning rate")
-            rate, self.rates_ = searched_rate(
-                fold, len(folds), self.hidden, self.psd, self.loss, self.n_iter, seed
-            )
-        everything = rng.permutation(n)
+        self, scaled: csr_array, batch: Callable[[], Batch], pool: Any, rng: np.random.Generator
+    ) -> Self:
         net = Network.random(scaled, self.hidden, self.psd, rng)
-        while True:
-            try:
-                self.loss_curve_ = train(
-                    net, batches_of(everything), watched(everything), self.loss, float(rate), self.n_iter, rng,
-                    lambda share: progress.report(0.4 + 0.5 * share, "training the network"),
-                )  # fmt: skip
-                break
-            except Diverged:
-                # A rate that held on folds may not hold for longer; one that was asked for is the user's to change.
-                if self.learning_rate != "auto" or float(rate) < RATES[0] / 10:
-                    raise ValueError(
-                        f"training diverged at learning_rate={rate:g}: the loss grew; use a smaller one, or 'auto'"
-                    ) from None
-                rate = float(rate) / 3.0
-                net = Network.random(scaled, self.hidden, self.psd, rng)
-        self.learning_rate_ = float(rate)
+        self.loss_curve_ = train(
+            net, batch, self.loss, float(self.learning_rate), self.n_iter,
+            lambda share: progress.report(0.9 * share, "training the network"),
+        )  # fmt: skip
         # The scale of columns goes into the weights that read them.
         self.weights_ = [net.weights[0] / self._scale[:, None], *net.weights[1:]]
         self.biases_ = net.biases
         self.second_ = None if net.second is None else net.second / self._scale[:, None]
         self._layers = len(self.weights_)
         del self._scale
+        return self._finish(pool, rng)
 
     def _scaled(self, rows: csr_array) -> csr_array:
         """Rows of the columns that hold anything, each divided by its greatest absolute value."""

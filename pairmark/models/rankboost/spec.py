@@ -27,4 +27,5 @@ ALIGNED = LearnerSpec(
     takes_unlabelled=True,
     ignores_unknown=True,
     retired=dict.fromkeys(("batch_size", "n_folds", "n_pivots", "n_components"), ...),
+    renamed={("learning_rate", "auto"): 0.01},
 )

@@ -34,7 +34,7 @@ from pairmark.models.rsbl.choosing import (
     folds,
     iterative_primal,
 )
-from pairmark.models.rsbl.growth import MAX_VALUES, Distances, Growth, Inputs, Layer, classes_of_pairs, walked
+from pairmark.models.rsbl.growth import Distances, Growth, Inputs, Layer, classes_of_pairs, walked
 
 Metric = Literal["euclidean", "manhattan", "chebyshev", "mahalanobis", "cosine", "correlation", "hamming"]
 BLOCK_BYTES: Final = 64 * 1024 * 1024
@@ -61,8 +61,6 @@ SELECTION_ROWS: Final = 2_000
 EXACT_ROWS: Final = 2_000
 """Up to so many rows the final machine is solved exactly, from their inner products."""
 FEW_ROWS: Final = 1_000
-BETA_MULTIPLES: Final = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)
-"""What ``beta="search"`` tries, in units of one over the median squared distance."""
 MAX_FINAL_BYTES: Final = 2 * 1024**3
 
 
@@ -132,6 +130,7 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
     _coef: Annotated[Float64 | None, Array(shape=("machines", "n_components"), when=_is_svm)]
     _intercept: Annotated[Float64 | None, Array(shape=("machines",), when=_is_svm)]
 
+    _gone = frozenset({"nominal"})
     score = ClassifierMixin.score
 
     def __init__(
@@ -146,10 +145,10 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
             ),
         ] = 20,
         beta: Annotated[
-            Annotated[float, Field(gt=0.0, le=1e12)] | Literal["median", "search"],
+            Annotated[float, Field(gt=0.0, le=1e12)] | Literal["median"],
             Field(
                 description="width of the Gaussian features exp(-beta d^2), above 0; median: one over the median "
-                "squared distance, chosen for each layer; search: the multiple of that which errs least on inner folds"
+                "squared distance, chosen for each layer"
             ),
         ] = 0.1,
         metric: Annotated[
@@ -177,12 +176,6 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
                 "of all"
             ),
         ] = False,
-        nominal: Annotated[
-            list[Annotated[int, Field(ge=0)]] | None,
-            Field(
-                description="0-based columns that hold nominal values: each value becomes a feature of its own"
-            ),
-        ] = None,
         max_references: Annotated[
             int,
             Field(
@@ -205,7 +198,6 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
         self.selection = selection
         self.n_folds = n_folds
         self.choose_depth = choose_depth
-        self.nominal = nominal
         self.max_references = max_references
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -222,7 +214,7 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
     def _check_params(self) -> None:
         if not isinstance(self.beta, str) and not self.beta > 0:
             raise ValueError(
-                f"beta is {self.beta}: expected a number above 0 (0 makes every similarity 1), 'median' or 'search'"
+                f"beta is {self.beta}: expected a number above 0 (0 makes every similarity 1), or 'median'"
             )
         check_params(self)
 
@@ -237,13 +229,13 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
         rng = np.random.default_rng(seed_of(self.random_state))
         n, n_classes = X.shape[0], classes.size
         references = stratify(codes, self.max_references, rng)
-        choice, errors, beta, relative = self.choose_settings(X, codes, n_classes, rng)
+        choice, errors = self.choose_settings(X, codes, n_classes, rng)
         self.k_, self.errors_ = choice.ks, errors
         self.depth_errors_ = choice.depth_errors
 
         self._inputs = self._fitted_inputs(X)
         everyone = np.arange(n)
-        growth = self._growth(self._inputs.transform(X), everyone, references, beta, relative)
+        growth = self._growth(self._inputs.transform(X), everyone, references)
         for k in choice.ks:
             growth.commit(k)
         self.classes_ = classes
@@ -256,38 +248,22 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
 
     def choose_settings(
         self, X: Float32, codes: Int64, n_classes: int, rng: np.random.Generator
-    ) -> tuple[DepthChoice, list[list[float]], float, bool]:
-        """What is chosen of a sample of the rows, the errors of each k, and the width."""
+    ) -> tuple[DepthChoice, list[list[float]]]:
+        """k' of each layer and what held-out rows of a sample say of the result; and the errors of each k."""
         sample = stratify(codes, SELECTION_ROWS, rng)
-        parts = folds(codes[sample], self.n_folds, rng)
+        X, codes = X[sample], codes[sample]
+        parts = folds(codes, self.n_folds, rng)
         if not parts:
             raise ValueError(
                 "X is too small for inner folds: expected two rows of some class, and three in all"
             )
-        beta, relative = (1.0, True) if isinstance(self.beta, str) else (float(self.beta), False)
-        if self.beta == "search":
-            beta = self._best_beta(X[sample], codes[sample], n_classes, parts)
-        return *self._choose(X[sample], codes[sample], n_classes, parts, beta, relative), beta, relative
-
-    def _choose(
-        self,
-        X: Float32,
-        codes: Int64,
-        n_classes: int,
-        parts: list[tuple[Int64, Int64]],
-        beta: float,
-        relative: bool,
-    ) -> tuple[DepthChoice, list[list[float]]]:
-        """k' of each layer and what held-out rows say of the result; and the errors of each k."""
         options: dict[str, Any] = {"depth": self.depth, "k_max": self.k_max}
-        judges = [
-            self.judge(X, codes, n_classes, train, held_out, beta, relative) for train, held_out in parts
-        ]
+        judges = [self.judge(X, codes, n_classes, train, held_out) for train, held_out in parts]
         if self.selection == "folds":
             choice = choose(judges, choose_depth=self.choose_depth, held_out=True, span=(0.0, 0.8), **options)
             return choice, choice.errors
         everyone = np.arange(X.shape[0])
-        errors = self.judge(X, codes, n_classes, everyone, everyone, beta, relative)
+        errors = self.judge(X, codes, n_classes, everyone, everyone)
         first = choose([errors], choose_depth=False, held_out=False, span=(0.0, 0.6), **options)
         del errors
         again = choose(
@@ -295,56 +271,23 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
         )
         return again, first.errors
 
-    def _best_beta(self, X: Float32, codes: Int64, n_classes: int, parts: list[tuple[Int64, Int64]]) -> float:
-        """The multiple of one over the median squared distance whose first layer errs least on inner folds."""
-        errors = []
-        for multiple in BETA_MULTIPLES:
-            judges = [self.judge(X, codes, n_classes, *part, multiple, True) for part in parts]
-            choice = choose(
-                judges,
-                depth=1,
-                k_max=min(self.k_max, 5),
-                choose_depth=False,
-                held_out=False,
-                span=(0.0, 0.0),
-            )
-            errors.append(min(choice.errors[0]))
-        return BETA_MULTIPLES[int(np.argmin(errors))]
-
-    def judge(
-        self,
-        X: Float32,
-        codes: Int64,
-        n_classes: int,
-        train: Int64,
-        judged: Int64,
-        beta: float,
-        relative: bool,
-    ) -> Judge:
+    def judge(self, X: Float32, codes: Int64, n_classes: int, train: Int64, judged: Int64) -> Judge:
         """What judges spaces grown from the rows ``train`` by how they classify the rows ``judged``."""
         # Standardised by the rows that train, so that held-out rows say nothing before they judge.
         rows = self._fitted_inputs(X[train]).transform(X)
-        growth = self._growth(rows, train, train, beta, relative)
-        return Judge(growth, codes, n_classes, judged, final=self.final, C=float(self.C))
-
-    def _growth(self, rows: Float32, train: Int64, references: Int64, beta: float, relative: bool) -> Growth:
-        return Growth(
-            rows,
-            train,
-            references,
-            metric=self.metric,
-            k_max=self.k_max,
-            beta=beta,
-            relative=relative,
-            n_jobs=self.n_jobs,
+        return Judge(
+            self._growth(rows, train, train), codes, n_classes, judged, final=self.final, C=float(self.C)
         )
+
+    def _growth(self, rows: Float32, train: Int64, references: Int64) -> Growth:
+        relative = self.beta == "median"
+        return Growth(
+            rows, train, references, metric=self.metric, k_max=self.k_max,
+            beta=1.0 if relative else float(self.beta), relative=relative, n_jobs=self.n_jobs,
+        )  # fmt: skip
 
     def _fitted_inputs(self, X: Float32) -> Inputs:
-        return Inputs.of_rows(
-            X,
-            nominal=None if self.nominal is None else [int(column) for column in self.nominal],
-            whiten=self.metric == "mahalanobis",
-        )
+        return Inputs.of_rows(X, whiten=self.metric == "mahalanobis")
 
     def _set_space(self, growth: Growth) -> None:
         """Keep what rows need to be walked through the layers: the references that some layer uses."""
@@ -444,18 +387,11 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
 
     @classmethod
     def _sizes(cls, file: StoredState) -> Mapping[str, int]:
-        nominal, d = file.facts.nominal, file.sizes["features"]
-        if nominal != sorted(set(nominal)) or (nominal and nominal[-1] >= d):
-            raise refuse("nominal", None, f"is {nominal}", f"rising columns below {d} in the manifest")
-        n_values = [file.length(f"values_{at}") for at in nominal]
-        if max(n_values, default=0) > MAX_VALUES:
-            at = int(np.argmax(n_values))
-            raise refuse(f"values_{nominal[at]}", None, f"has {n_values[at]} rows", f"at most {MAX_VALUES}")
         n_layers = len(file.facts.betas)
         if n_layers > _MOST_LAYERS:
             raise refuse("columns_0", None, f"is one of {n_layers} layers", f"{_MOST_LAYERS} at most")
         widths = [
-            d - len(nominal) + sum(n_values),
+            file.sizes["features"],
             *(file.length(f"columns_{at}") for at in range(n_layers)),
         ]
         if sum(widths) != file.facts.n_components:

@@ -11,5 +11,5 @@ RSBL_SPEC = LearnerSpec(
     estimator=RSBL,
     capabilities=frozenset({"similarity", "match", "search", "embed", "classify"}),
     keeps_rows=True,
-    retired={"similarity": "cosine", "patience": ..., "standardize": ...},
+    retired={"similarity": "cosine", "patience": ..., "nominal": None, "standardize": ...},
 )

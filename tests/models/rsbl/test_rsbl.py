@@ -167,19 +167,6 @@ def test_it_is_a_classifier_to_scikit_learn() -> None:
     assert ((model.decision_function(moons) > 0) == (model.predict(moons) == "grace")).all()
 
 
-def test_nominal_columns_become_a_feature_a_value() -> None:
-    rng = np.random.default_rng(0)
-    coded = rng.integers(1, 4, (120, 3)).astype(np.float32)
-    same = coded[:, 0] == coded[:, 1]
-    model = RSBL(depth=1, k_max=2, nominal=[0, 1, 2]).fit(coded, same)
-    assert model.transform(coded).shape[1] == 9 + model.layers_[0].columns.size
-    assert model.score(coded, same) == 1.0
-    stranger = np.array([[7.0, 1.0, 2.0]], dtype=np.float32)
-    assert np.isfinite(model.predict_proba(stranger)).all()
-    with pytest.raises(ValueError, match="nominal names column 3 and X has 3"):
-        RSBL(nominal=[3]).fit(coded, same)
-
-
 @pytest.mark.parametrize(
     "metric", ["manhattan", "chebyshev", "mahalanobis", "cosine", "correlation", "hamming"]
 )
@@ -200,7 +187,6 @@ def test_widths_may_be_found_from_the_data() -> None:
     assert fixed.transform(wide[:1] + 0.5)[0, 400:].max() < 1e-3
     similar = median.transform(wide[:1] + 0.5)[0, 400 : 400 + median.layers_[0].columns.size]
     assert 0.2 < np.median(similar / np.sqrt(median.layers_[0].counts)) < 0.8
-    assert RSBL(depth=1, k_max=3, beta="search").fit(moons, moon).score(moons, moon) > 0.9
 
 
 def test_only_some_rows_are_references_of_large_data() -> None:
