@@ -203,7 +203,6 @@ def test_a_new_calibration_becomes_the_default_only_when_asked(deployment):
         ({"same": [1, 0, 2]}, "0 and 1"),
         ({"left_unit": ["a", "b", "c"]}, "go together"),
         ({"left_unit": ["a", "b"], "right_unit": ["a", "b"]}, "left_unit"),
-        ({"left_unit": [1.5, 2, 3], "right_unit": [1, 2, 3]}, "left_unit"),
         (
             {"left_unit": ["a", "N/A", "c"], "right_unit": ["a", "N/A", "d"]},
             "left_unit.*name nobody.*'N/A' 2",

@@ -20,7 +20,6 @@ from pairmark.models.core.base import SCORE_BLOCK
 from pairmark.models.core.inputs import label_of, like_labels, refuse_placeholders
 from pairmark.models.core.scores import SampleSets
 from pairmark.models.core.spec import LearnerSpec
-from pairmark.models.pairs.samples import refuse_collapsed
 from pairmark.models.pairs.sampling import SubjectPairs, TooFewSamples, subject_pairs
 from pairmark.models.pairs.splits import (
     HeldOutPairs,
@@ -181,21 +180,18 @@ class Calibrations:
         InvalidInput, TooLarge
         """
         checked_name(name)
-        values = _numbers(scores, "scores")
-        if values.size > self._versions.settings.max_calibration_pairs:
-            raise TooLarge(
-                f"scores: {values.size} of them; expected at most {self._versions.settings.max_calibration_pairs}",
-                limit=self._versions.settings.max_calibration_pairs,
-            )
+        limit = self._versions.settings.max_calibration_pairs
+        if len(scores) > limit:
+            raise TooLarge(f"scores: {len(scores)} of them; expected at most {limit}", limit=limit)
         if (left_unit is None) != (right_unit is None):
             raise InvalidInput(
                 "left_unit and right_unit go together: give both, or neither when pairs are independent",
                 field="right_unit" if right_unit is None else "left_unit",
             )
-        units = None if left_unit is None else _units(left_unit, right_unit, len(values))
+        units = None if left_unit is None else _units(left_unit, right_unit, len(scores))
         facts: dict[str, Any] = {}
         calibration = fit_calibration(
-            values,
+            scores,
             same,
             units,
             protocol=protocol,
@@ -438,45 +434,13 @@ def read_calibration(folder: Path) -> Calibration:
         raise CorruptArtefact(f"the calibration cannot be read: {error}") from error
 
 
-def _numbers(values: Any, field: str) -> NDArray[np.float32]:
-    """(n,) finite numbers."""
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{field}: expected a list of numbers", field=field) from None
-    if array.ndim != 1 or array.size == 0:
-        raise InvalidInput(f"{field}: expected a list of at least one number", field=field)
-    with np.errstate(over="ignore"):
-        single = array.astype(np.float32)
-    if not np.isfinite(single).all():
-        at = int(np.argwhere(~np.isfinite(single))[0][0])
-        raise InvalidInput(f"{field}[{at}]: expected a finite float32 number", field=field)
-    try:
-        refuse_collapsed(array, single)
-    except ValueError as error:
-        raise InvalidInput(str(error), field=field) from None
-    return single
-
-
 def _units(left: Any, right: Any, n: int) -> NDArray[np.int64]:
-    """(n, 2) the number of each side's unit."""
+    """(n, 2) the number of each side's unit; 1 and "1" are one."""
     sides = []
     for values, field in ((left, "left_unit"), (right, "right_unit")):
-        names = values.tolist() if isinstance(values, np.ndarray) else list(values)
-        if len(names) != n:
-            raise InvalidInput(f"{field}: {len(names)} units; expected {n}, one a score", field=field)
-        if not all(isinstance(unit, int | str) and not isinstance(unit, bool) for unit in names):
-            raise InvalidInput(f"{field}: expected strings or whole numbers", field=field)
-        sides.append([label_of(unit) if isinstance(unit, str) else unit for unit in names])
-    numbers, words = (
-        {unit for side in sides for unit in side if isinstance(unit, kind)} for kind in (int, str)
-    )
-    both = sorted({str(number) for number in numbers} & words)
-    if both:
-        raise InvalidInput(
-            f"left_unit and right_unit hold {both[0][:100]!r} as a number and as text; expected one of the two",
-            field="left_unit",
-        )
+        if len(values) != n:
+            raise InvalidInput(f"{field}: {len(values)} units; expected {n}, one a score", field=field)
+        sides.append([label_of(str(unit)) for unit in values])
     counts = Counter([*sides[0], *sides[1]])
     try:
         refuse_placeholders(counts, counts.values(), "sides of pairs")
