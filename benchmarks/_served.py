@@ -57,7 +57,7 @@ def trained(
     from pairmark.schemas.datasets import DatasetRequest
     from pairmark.schemas.jobs import JobRequest
     from pairmark.service.blobs import open_blobs
-    from pairmark.service.datasets import Datasets
+    from pairmark.service.datasets.ingest import Datasets
     from pairmark.service.db import open_database
     from pairmark.service.jobs.worker import Worker
     from pairmark.service.settings import Settings

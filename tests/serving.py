@@ -32,7 +32,7 @@ from pairmark.service.attempt import attempt_error, runner_of
 from pairmark.service.audit import Actor, acting
 from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.cli import main
-from pairmark.service.datasets import Datasets
+from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import PairmarkError
 from pairmark.service.jobs.queue import JobQueue

@@ -13,7 +13,7 @@ import pytest
 from pairmark.schemas.datasets import DatasetOut, DatasetRequest
 from pairmark.schemas.jobs import JobRequest
 from pairmark.service.blobs import Blobs
-from pairmark.service.datasets import Datasets
+from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore

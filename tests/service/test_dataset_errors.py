@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.blobs import Blobs, collect
-from pairmark.service.datasets import Datasets
+from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, PairmarkError, TooLarge, UnknownDataset
 from pairmark.service.settings import Settings
@@ -309,7 +309,8 @@ KILLED = """
 import sys, time
 from pathlib import Path
 from pairmark.service.blobs import open_blobs
-from pairmark.service.datasets import DatasetRequest, Datasets
+from pairmark.schemas.datasets import DatasetRequest
+from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.settings import Settings
 

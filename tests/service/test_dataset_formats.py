@@ -15,7 +15,8 @@ from sklearn.datasets import dump_svmlight_file, load_digits
 
 from pairmark.schemas.datasets import DatasetOut, DatasetRequest
 from pairmark.service.blobs import Blobs
-from pairmark.service.datasets import Datasets, LabelledData
+from pairmark.service.datasets.data import LabelledData
+from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
 from pairmark.service.settings import Settings

@@ -9,7 +9,7 @@ import pytest
 
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.blobs import Blobs
-from pairmark.service.datasets import Datasets
+from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, UnknownDataset
 from pairmark.service.settings import Settings

@@ -42,7 +42,7 @@ from pairmark.schemas.reviews import (
     ReviewSource,
 )
 from pairmark.service.audit.log import record
-from pairmark.service.datasets import Datasets
+from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, UnknownGallery, UnknownModel, UnknownReview
 from pairmark.service.names import VisibleNames
