@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,22 +36,26 @@ def folder_of(path: Path, **files: str) -> Path:
     return path
 
 
+def put(store: Blobs, source: Path) -> str:
+    with store.workspace() as work:
+        return store.put_folder(Path(shutil.copytree(source, work / "copy")))
+
+
 def test_what_was_put_is_read(store: Blobs, tmp_path: Path) -> None:
     source = folder_of(tmp_path / "source", a="one", b="two")
     folder_of(source / "inner", c="three")
-    key = store.put_folder(source)
+    key = put(store, source)
     stored = store.folder(key)
     assert (stored / "a").read_text() == "one"
     assert (stored / "inner" / "c").read_text() == "three"
-    assert (source / "a").exists()
     assert store.exists(key)
     assert [name for name, _ in store.ages()] == [key]
 
 
 def test_the_key_says_what_is_inside(store: Blobs, tmp_path: Path) -> None:
-    first = store.put_folder(folder_of(tmp_path / "1", a="one", b="two"))
-    assert store.put_folder(folder_of(tmp_path / "2", b="two", a="one")) == first
-    assert store.put_folder(folder_of(tmp_path / "3", a="two", b="one")) != first
+    first = put(store, folder_of(tmp_path / "1", a="one", b="two"))
+    assert put(store, folder_of(tmp_path / "2", b="two", a="one")) == first
+    assert put(store, folder_of(tmp_path / "3", a="two", b="one")) != first
     assert len(list(store.ages())) == 2
 
 
@@ -64,14 +69,14 @@ def test_a_workspace_is_taken_or_goes(store: Blobs) -> None:
 
 
 def test_deleted_is_gone_and_may_be_deleted_again(store: Blobs, tmp_path: Path) -> None:
-    key = store.put_folder(folder_of(tmp_path / "source", a="one"))
+    key = put(store, folder_of(tmp_path / "source", a="one"))
     store.delete(key)
     store.delete(key)
     assert not store.exists(key)
     assert list(store.ages()) == []
     with pytest.raises(CorruptArtefact, match="missing"):
         store.folder(key)
-    assert store.put_folder(tmp_path / "source") == key
+    assert put(store, tmp_path / "source") == key
     assert (store.folder(key) / "a").read_text() == "one"
 
 
@@ -86,7 +91,7 @@ def test_only_keys_become_paths(store: Blobs, key: str) -> None:
 @pytest.mark.parametrize("change", ["same size", "longer", "removed", "added"])
 def test_changed_bytes_are_found(tmp_path: Path, change: str) -> None:
     store = Blobs(tmp_path / "store")
-    key = store.put_folder(folder_of(tmp_path / "source", a="one", b="two"))
+    key = put(store, folder_of(tmp_path / "source", a="one", b="two"))
     file = store.folder(key) / "a"
     if change == "removed":
         file.unlink()
@@ -99,13 +104,13 @@ def test_changed_bytes_are_found(tmp_path: Path, change: str) -> None:
         with pytest.raises(CorruptArtefact, match="changed"):
             reader.folder(key)
     # Putting the true content again mends it.
-    assert store.put_folder(tmp_path / "source") == key
+    assert put(store, tmp_path / "source") == key
     assert (store.folder(key) / "a").read_text() == "one"
 
 
 def test_changed_bytes_on_s3_are_found(bucket, tmp_path: Path) -> None:
     store = open_blobs(Settings(home=tmp_path, artefacts="s3://bucket/x"))
-    key = store.put_folder(folder_of(tmp_path / "source", a="one"))
+    key = put(store, folder_of(tmp_path / "source", a="one"))
     bucket.put_object(Key=f"x/{key}/a", Body=b"eno")
     with pytest.raises(CorruptArtefact, match="changed on S3"):
         open_blobs(Settings(home=tmp_path / "other machine", artefacts="s3://bucket/x")).folder(key)
@@ -117,7 +122,7 @@ def test_an_upload_to_s3_that_was_cut_short_is_absent_and_collected(
     bucket, database: Database, tmp_path: Path
 ) -> None:
     store = open_blobs(Settings(home=tmp_path, artefacts="s3://bucket/x"))
-    key = store.put_folder(folder_of(tmp_path / "source", a="one"))
+    key = put(store, folder_of(tmp_path / "source", a="one"))
     bucket.Object(f"x/{key}.json").delete()
     assert not store.exists(key)
     assert collect(database, store, grace_s=-5) == [key]
@@ -127,14 +132,17 @@ def test_an_upload_to_s3_that_was_cut_short_is_absent_and_collected(
 def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path) -> None:
     folder_of(tmp_path / "source", a="one", b="x" * 200_000)
     code = """
-    import resource, sys
+    import resource, shutil, sys
     from pathlib import Path
     from pairmark.service.blobs import Blobs
     from pairmark.service.errors import StorageFailed
     store = Blobs(Path(sys.argv[1]) / "store")
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     try:
-        store.put_folder(Path(sys.argv[1]) / "source")
+        with store.workspace() as work:
+            for file in (Path(sys.argv[1]) / "source").iterdir():
+                shutil.copyfile(file, work / file.name)
+            store.put_folder(work)
     except StorageFailed as error:
         print(error)
     """
@@ -195,8 +203,8 @@ def row(key: str) -> DatasetRow:
 
 
 def test_only_blobs_that_no_row_names_are_deleted(database: Database, blobs: Blobs, tmp_path: Path) -> None:
-    named = blobs.put_folder(folder_of(tmp_path / "named", a="one"))
-    orphan = blobs.put_folder(folder_of(tmp_path / "orphan", a="two"))
+    named = put(blobs, folder_of(tmp_path / "named", a="one"))
+    orphan = put(blobs, folder_of(tmp_path / "orphan", a="two"))
     with database.write() as session:
         hold(session, blobs, named)
         session.add(row(named))

@@ -136,9 +136,9 @@ def test_a_restore_into_a_place_that_holds_data_is_refused_before_a_byte_is_copi
         place.restore(tmp_path / "a.tar")
     assert place.rows() == before
     there = elsewhere()
-    (there.settings.home / "new").mkdir()
-    (there.settings.home / "new" / "file").write_text("of somebody else")
-    there.blobs.put_folder(there.settings.home / "new")
+    with there.blobs.workspace() as work:
+        (work / "file").write_text("of somebody else")
+        there.blobs.put_folder(work)
     with pytest.raises(Conflict, match="artefact store holds data already"):
         there.restore(tmp_path / "a.tar")
     assert len(list(there.blobs.ages())) == 1

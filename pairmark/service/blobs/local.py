@@ -87,7 +87,7 @@ class Blobs:
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
-        """A temporary folder that `put_folder` takes without copying; gone when the block ends.
+        """A temporary folder, for `put_folder`; gone when the block ends.
 
         One left by a killed process is removed by `sweep`.
         """
@@ -110,26 +110,35 @@ class Blobs:
         os.close(descriptor)
         return self._locked_folder()
 
-    def put_folder(self, path: Path) -> str:
-        """Store a folder's files and return its key. The same content gives the same key and is stored once.
-
-        Parameters
-        ----------
-        path : a folder of plain files. Left as it is, unless it came from `workspace`: then it is moved.
+    def put_folder(self, folder: Path) -> str:
+        """Move a folder of plain files, one of a `workspace` or in it, to where it stays; returns its key. The same
+        content gives the same key and is stored once.
 
         Raises
         ------
         StorageFailed
             When storage is full or refuses; nothing half-made is left.
         """
-        path = path.absolute()
-        if path.is_relative_to(self._tmp):
-            return self._take(path)
-        with self.workspace() as folder:
-            for name in listing(path):
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path / name, folder / name)
-            return self._take(folder)
+        key = listing_key(listing(folder))
+        target = self._path(key)
+        with storage_errors("storing"):
+            for path in [*folder.rglob("*"), folder]:
+                if path.is_file():
+                    path.chmod(0o444)
+                fsync_path(path)
+            target.parent.mkdir(exist_ok=True)
+            fsync_path(self._blobs)
+            if not self._is_whole(key):
+                Blobs.delete(self, key)
+                try:
+                    folder.rename(target)
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
+            # Its age starts anew.
+            os.utime(target)
+            fsync_path(target.parent)
+        return key
 
     def folder(self, key: str) -> Path:
         """A local folder with the blob's files, read only; hashed once a process, and again when sizes or times change.
@@ -139,9 +148,6 @@ class Blobs:
         CorruptArtefact
             When the blob is missing or its bytes are not those that were stored.
         """
-        return self._checked(key)
-
-    def _checked(self, key: str) -> Path:
         folder = self._path(key)
         signature = _signature(folder)
         if not signature:
@@ -170,9 +176,6 @@ class Blobs:
 
     def delete(self, key: str) -> None:
         """Remove a blob, if it is there. Use `delete_unused`, which asks the database first."""
-        self._remove(key)
-
-    def _remove(self, key: str) -> None:
         with self._guard:
             self._verified.pop(key, None)
         with self.workspace() as bin_:
@@ -216,31 +219,9 @@ class Blobs:
     def _path(self, key: str) -> Path:
         return self._blobs / checked_key(key)[:2] / key
 
-    def _take(self, folder: Path) -> str:
-        key = listing_key(listing(folder))
-        target = self._path(key)
-        with storage_errors("storing"):
-            for path in [*folder.rglob("*"), folder]:
-                if path.is_file():
-                    path.chmod(0o444)
-                fsync_path(path)
-            target.parent.mkdir(exist_ok=True)
-            fsync_path(self._blobs)
-            if not self._is_whole(key):
-                self._remove(key)
-                try:
-                    folder.rename(target)
-                except OSError as error:
-                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                        raise
-            # Its age starts anew.
-            os.utime(target)
-            fsync_path(target.parent)
-        return key
-
     def _is_whole(self, key: str) -> bool:
         try:
-            self._checked(key)
+            Blobs.folder(self, key)
         except CorruptArtefact:
             return False
         return True

@@ -47,9 +47,9 @@ class S3Blobs(Blobs):
         self._cache_bytes = cache_bytes
         self._fetching = threading.Lock()
 
-    def put_folder(self, path: Path) -> str:
-        key = super().put_folder(path)
-        folder = self._checked(key)
+    def put_folder(self, folder: Path) -> str:
+        key = super().put_folder(folder)
+        folder = super().folder(key)
         files = listing(folder)
         with _s3_errors("storing a blob"):
             if self._manifest(key) is None:
@@ -72,7 +72,7 @@ class S3Blobs(Blobs):
                 if not self._is_whole(key):
                     self._fetch(key)
                     self._shrink_cache()
-        return self._checked(key)
+        return super().folder(key)
 
     def exists(self, key: str) -> bool:
         with _s3_errors("looking for a blob"):
@@ -86,7 +86,7 @@ class S3Blobs(Blobs):
             for page in self._pages(f"{self._prefix}{key}/"):
                 for entry in page.get("Contents", []):
                     self._client.delete_object(Bucket=self._bucket, Key=entry["Key"])
-        self._remove(key)
+        super().delete(key)
 
     def ages(self) -> Iterator[tuple[str, float]]:
         """See `Blobs.ages`. Blobs whose upload or deletion was cut short are among them."""
@@ -142,7 +142,7 @@ class S3Blobs(Blobs):
                         f"blob {key[:12]} was changed on S3 (sha256 differs): restore it from a backup",
                         blob=key,
                     )
-                self._take(folder)
+                super().put_folder(folder)
 
     def _shrink_cache(self) -> None:
         sizes = {
@@ -153,7 +153,7 @@ class S3Blobs(Blobs):
         for age, key in sorted(sizes, reverse=True):
             if excess <= 0 or age < _IN_USE_S:
                 return
-            self._remove(key)
+            super().delete(key)
             excess -= sizes[age, key]
 
 
@@ -164,10 +164,8 @@ def _s3_errors(doing: str) -> Iterator[None]:
 
     try:
         yield
-    except ClientError as error:
-        code = error.response.get("Error", {}).get("Code", "unknown")
+    except (BotoCoreError, Boto3Error, ClientError) as error:
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
         raise StorageFailed(
-            f"S3 refused {doing}: {code}; check the bucket, its region and your rights"
+            f"S3 failed while {doing} ({reason}); check the bucket, its region, your rights and the network"
         ) from error
-    except (BotoCoreError, Boto3Error) as error:
-        raise StorageFailed(f"S3 failed while {doing}: {type(error).__name__}; check the network") from error

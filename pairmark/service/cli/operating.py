@@ -78,11 +78,7 @@ def rotate(
 
 def _show_new(new_key: NewKey) -> None:
     value = new_key.model_dump(mode="json")
-    facts = {
-        name: value[name]
-        for name in ("id", "name", "tenant", "scopes", "expires_at")
-        if value[name] is not None
-    }
+    facts = {name: value[name] for name in ("id", "name", "tenant", "scopes", "expires_at")}
 
     def human(to: Any) -> None:
         output.facts({**facts, "key": new_key.key})(to)
@@ -184,12 +180,7 @@ def backup(
     with _open_stores() as (config, database, blobs):
         summary = back_up(database, blobs, config, file)
 
-    def human(to: Console) -> None:
-        to.print(f"{file}: the database and {summary['blobs']} artefacts, {summary['bytes'] / 2**20:.1f} MiB")
-        for what, detail in summary["damaged"].items():
-            to.print(f"NOT IN THE BACKUP: {what[:40]}: {detail}")
-
-    output.show(summary, human)
+    output.show(summary, output.details(summary))
     if summary["damaged"]:
         raise typer.Exit(1)
 
@@ -213,20 +204,16 @@ def restore(
         summary = restored(database, blobs, config, file, keys=keys)
 
     def human(to: Console) -> None:
-        to.print(f"restored the database and {summary['blobs']} artefacts from {file}")
-        for key in summary["revoked_keys"]:
-            to.print(f"REVOKED: key {key['id']} ({key['name']!a}) worked in the backup")
+        output.details(summary)(to)
         if summary["revoked_keys"]:
-            to.print("Make new keys with `pairmark keys create`. `--keys keep` restores keys as they were.")
+            to.print(
+                "These keys worked in the backup, and are revoked: make new ones with `pairmark keys create`, or"
+            )
+            to.print("restore them as they were with `--keys keep`.")
         if summary["new_key"]:
-            to.print("The backup holds no API key. This admin key was made, and is shown only here:")
-            to.print(summary["new_key"])
+            to.print("The backup holds no API key: the new one is an admin's, and is shown only here.")
         if summary["open"]:
-            to.print("OPEN: there is no API key, so everybody on this machine may use the service.")
-        for what, detail in summary["missing"].items():
-            to.print(f"NOT IN THE BACKUP: {what[:40]}: {detail}")
-        for ref, detail in summary["unloadable"].items():
-            to.print(f"DOES NOT LOAD: {ref}: {detail}")
+            to.print("There is no API key: everybody on this machine may use the service.")
 
     output.show(summary, human)
     if summary["missing"] or summary["unloadable"]:
@@ -240,10 +227,10 @@ def doctor(
     ] = False,
 ) -> None:
     """Check the database, foreign keys, stored files and the versions in use. Exit code 1: a check failed."""
-    from pairmark.service.operations.doctor import Doctor, as_json
+    from pairmark.service.operations.doctor import as_json, examine
 
     with _open_stores() as (config, database, blobs):
-        findings = Doctor(database, blobs, config, quick=quick).examine()
+        findings = examine(database, blobs, config, quick=quick)
     described = as_json(findings)
     rows = [[finding.status, finding.check, finding.detail, finding.advice] for finding in findings]
     output.show(

@@ -8,9 +8,8 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
@@ -200,20 +199,6 @@ Connection = Annotated["Client", Connects()]
 NewConnection = Annotated["Client", Connects(creates=True)]
 
 
-class LazyClient:
-    """A client that connects for its first call: what is wrong with a command's words is said before."""
-
-    def __init__(self, connect: Callable[[], Client]) -> None:
-        self._connect = connect
-
-    @cached_property
-    def _client(self) -> Client:
-        return self._connect()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
-
-
 @contextmanager
 def connected(url: str | None, *, creates: bool = False) -> Iterator[Client]:
     """See `Connects`."""
@@ -343,12 +328,12 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             fields = request.model_fields
             turned_off = {name: False for name in values_given if fields[name].default is True}
             values[argument] = request.model_construct(**(values_given | turned_off))
-        with ExitStack() as stack:
-            if connection is not None:
-                name, connects = connection
-                service = connected(values.pop("url"), creates=connects.creates)
-                values[name] = LazyClient(lambda: stack.enter_context(service))
+        if connection is None:
             command(**values)
+            return
+        name, connects = connection
+        with connected(values.pop("url"), creates=connects.creates) as client:
+            command(**values, **{name: client})
 
     run.__annotations__ = {argument.name: argument.annotation for argument in arguments}
     run.__signature__ = signature.replace(parameters=arguments)  # type: ignore[attr-defined]

@@ -206,7 +206,7 @@ def _copy_sqlite(db: Database, copy: Path) -> tuple[float, set[str]]:
 
 def _dump_postgres(db: Database, copy: Path) -> tuple[float, set[str]]:
     without = [f"--exclude-table-data={table.__tablename__}" for table in _MOMENTARY]
-    with db.snapshot() as session:
+    with db.read(one_moment=True, unbounded=True) as session:
         made_at = db.now(session)
         snapshot = session.scalar(text("SELECT pg_export_snapshot()"))
         keys = all_named_blobs(session)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -21,11 +21,6 @@ from pairmark.service.tables import Base
 
 _RESTORE = "restore a backup into another PAIRMARK_HOME"
 
-_CHECK_INDEXES = """
-    SELECT bt_index_check(pg_class.oid, true) FROM pg_class JOIN pg_am ON pg_am.oid = relam
-    WHERE amname = 'btree' AND relnamespace = current_schema()::regnamespace
-"""
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -37,76 +32,64 @@ class Finding:
     advice: str = ""
 
 
-class Doctor:
-    """Runs every check, each on its own, so that one that fails hides no other; ``quick`` leaves out hashing every
-    artefact and loading versions."""
-
-    def __init__(self, db: Database, blobs: Blobs, settings: Settings, *, quick: bool = False) -> None:
-        self._db = db
-        self._blobs = blobs
-        self._settings = settings
-        self._quick = quick
-
-    def examine(self) -> list[Finding]:
-        """Every finding, in the order of the checks; at least one for each."""
-        findings = self._run(
-            "schema", f"revision {migrations.HEAD}", self._schema, "follow this and run it again"
-        )
-        if findings[-1].status == "failure":
-            return findings
-        findings += self._run("database", "its own integrity check finds nothing", self._integrity, _RESTORE)
-        advice = f"{_RESTORE} and copy the folder from there, or delete the dataset or version"
-        found = "every one is present" if self._quick else "every one is present, with the right checksum"
-        findings += self._run("artefacts", found, self._damaged_files, advice)
-        if not self._quick:
-            advice = "train it again from its dataset, or move its aliases to another version"
-            findings += self._run("versions", "every one in use loads", self._unloadable, advice)
+def examine(db: Database, blobs: Blobs, settings: Settings, *, quick: bool = False) -> list[Finding]:
+    """Run every check, each on its own, so that one that fails hides no other; ``quick`` leaves out hashing every
+    artefact and loading versions. At least one finding for each, in their order."""
+    findings = _run(
+        "schema", f"revision {migrations.HEAD}", _schema_problems(db), "follow this and run it again"
+    )
+    if findings[-1].status == "failure":
         return findings
+    findings += _run("database", "its own integrity check finds nothing", _damaged_rows(db), _RESTORE)
+    advice = f"{_RESTORE} and copy the folder from there, or delete the dataset or version"
+    found = "every one is present" if quick else "every one is present, with the right checksum"
+    findings += _run("artefacts", found, _damaged_files(db, blobs, quick), advice)
+    if not quick:
+        advice = "train it again from its dataset, or move its aliases to another version"
+        problems = (f"{ref}: {reason}" for ref, reason in unloadable(db, blobs, settings))
+        findings += _run("versions", "every one in use loads", problems, advice)
+    return findings
 
-    def _run(
-        self, check: str, found: str, problems: Callable[[], Iterator[str]], advice: str
-    ) -> list[Finding]:
+
+def _run(check: str, found: str, problems: Iterator[str], advice: str) -> list[Finding]:
+    try:
+        details = list(problems)
+    except PairmarkError as error:
+        details = [error.detail]
+    except SQLAlchemyError as error:
+        details = [" ".join(str(error).split())[:500]]
+    failures = [Finding(check, "failure", detail, advice) for detail in details]
+    return failures or [Finding(check, "ok", found)]
+
+
+def _schema_problems(db: Database) -> Iterator[str]:
+    db.check_schema()
+    yield from ()
+
+
+def _damaged_rows(db: Database) -> Iterator[str]:
+    with db.read(one_moment=True, unbounded=True) as session:
+        if db.is_sqlite:
+            yield from (line for line in session.scalars(text("PRAGMA integrity_check")) if line != "ok")
+            for table, row, parent, _ in session.execute(text("PRAGMA foreign_key_check")):
+                yield f"row {row} of {table} refers to a row of {parent} that is not there"
+        # Reading every row finds pages and values that cannot be read.
+        for mapper in Base.registry.mappers:
+            for _ in session.scalars(select(mapper.class_).execution_options(yield_per=500)):
+                pass
+
+
+def _damaged_files(db: Database, blobs: Blobs, quick: bool) -> Iterator[str]:
+    with db.read() as session:
+        keys = sorted(all_named_blobs(session))
+    for key in keys:
         try:
-            details = list(problems())
+            if not quick:
+                blobs.folder(key)
+            elif not blobs.exists(key):
+                yield f"blob {key[:12]} is missing from storage"
         except PairmarkError as error:
-            details = [error.detail]
-        except SQLAlchemyError as error:
-            details = [" ".join(str(error).split())[:500]]
-        failures = [Finding(check, "failure", detail, advice) for detail in details]
-        return failures or [Finding(check, "ok", found)]
-
-    def _schema(self) -> Iterator[str]:
-        self._db.check_schema()
-        yield from ()
-
-    def _integrity(self) -> Iterator[str]:
-        with self._db.snapshot() as session:
-            if self._db.is_sqlite:
-                yield from (line for line in session.scalars(text("PRAGMA integrity_check")) if line != "ok")
-                for table, row, parent, _ in session.execute(text("PRAGMA foreign_key_check")):
-                    yield f"row {row} of {table} refers to a row of {parent} that is not there"
-            elif session.scalar(text("SELECT count(*) FROM pg_extension WHERE extname = 'amcheck'")):
-                session.execute(text(_CHECK_INDEXES))
-            # Reading every row finds pages and values that cannot be read.
-            for mapper in Base.registry.mappers:
-                for _ in session.scalars(select(mapper.class_).execution_options(yield_per=500)):
-                    pass
-
-    def _damaged_files(self) -> Iterator[str]:
-        with self._db.read() as session:
-            keys = sorted(all_named_blobs(session))
-        for key in keys:
-            try:
-                if not self._quick:
-                    self._blobs.folder(key)
-                elif not self._blobs.exists(key):
-                    yield f"blob {key[:12]} is missing from storage"
-            except PairmarkError as error:
-                yield error.detail
-
-    def _unloadable(self) -> Iterator[str]:
-        for ref, reason in unloadable(self._db, self._blobs, self._settings):
-            yield f"{ref}: {reason}"
+            yield error.detail
 
 
 def unloadable(db: Database, blobs: Blobs, settings: Settings) -> Iterator[tuple[str, str]]:
