@@ -27,7 +27,6 @@ html_static_path = ["_static"]
 html_css_files = ["pairmark.css"]
 html_copy_source = False
 html_show_sourcelink = False
-html_theme_options = {"navigation_with_keys": True}
 
 
 def setup(app: Any) -> None:

@@ -7,7 +7,6 @@ import contextlib
 import gc
 import logging
 import multiprocessing
-import os
 import signal
 import sys
 import tempfile
@@ -38,9 +37,8 @@ from pairmark.service.api.routing import PlainRoute
 from pairmark.service.api.services import Services, keep_galleries
 from pairmark.service.console import pages as console
 from pairmark.service.console.frame import Refused, refused
-from pairmark.service.db import publish_connections
 from pairmark.service.errors import PairmarkError
-from pairmark.service.processes import configure_logging
+from pairmark.service.processes import configure_logging, die_with_parent
 from pairmark.service.settings import Settings
 from pairmark.version import VERSION
 
@@ -119,7 +117,10 @@ def served_app() -> FastAPI:
     sys.setswitchinterval(0.0005)
     settings = Settings()
     configure_logging(settings.log_level)
-    _end_with_the_parent()
+    parent = multiprocessing.parent_process()
+    if parent is not None and parent.pid is not None:
+        # One of several processes ends with the one that started them: else a restart would find the port taken.
+        die_with_parent(parent.pid)
     app = create_app(settings)
     app.state.own_process = True
     return app
@@ -168,20 +169,6 @@ def embedded(app: Callable[..., Any]) -> Iterator[Any]:
         finally:
             server.should_exit = True
             thread.join()
-
-
-def _end_with_the_parent() -> None:
-    """One of several processes ends when the one that started them does, even when that is killed: else it would go on
-    answering, and a restart find the port taken."""
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def watch() -> None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
 async def _invalid_request(_: Request, error: Exception) -> Any:
@@ -240,7 +227,6 @@ async def _publish(services: Services) -> None:
         await asyncio.sleep(PUBLISH_S)
         metrics.publish_inputs(services.runtime.inputs.watches())
         await services.recorder.flush()
-        publish_connections(services.database)
         if tick % KEEP_USE_TICKS == 0:
             await asyncio.to_thread(_keep_use, services)
 

@@ -17,7 +17,7 @@ class BoundedCache(Generic[Key, Value]):
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._values: OrderedDict[Key, Value] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def __len__(self) -> int:
         return len(self._values)
@@ -36,15 +36,18 @@ class BoundedCache(Generic[Key, Value]):
     def put(self, key: Key, value: Value) -> list[Key]:
         """Keep a value; returns the keys that were dropped for it."""
         with self._lock:
-            return self._put(key, value)
+            self._values[key] = value
+            self._values.move_to_end(key)
+            surplus = len(self._values) - self._limit
+            return [self._values.popitem(last=False)[0] for _ in range(surplus)]
 
     def get_or_make(self, key: Key, make: Callable[[], Value]) -> Value:
         """The value, made once for all threads that ask; ``make`` is short, since others wait for it."""
         with self._lock:
-            value = self._values.get(key)
+            value = self.get(key)
             if value is None:
                 value = make()
-            self._put(key, value)
+                self.put(key, value)
             return value
 
     def entries(self) -> list[tuple[Key, Value]]:
@@ -57,9 +60,3 @@ class BoundedCache(Generic[Key, Value]):
         with self._lock:
             for key in keys:
                 self._values.pop(key, None)
-
-    def _put(self, key: Key, value: Value) -> list[Key]:
-        self._values[key] = value
-        self._values.move_to_end(key)
-        surplus = len(self._values) - self._limit
-        return [self._values.popitem(last=False)[0] for _ in range(surplus)]

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from prometheus_client import Gauge, Histogram
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -31,7 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DatabaseError, DataError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from pairmark import migrations
 from pairmark.service.errors import DamagedRow, InvalidInput, NotReady, SchemaMismatch, StorageFailed
@@ -85,12 +84,18 @@ class Database:
             postgres.bound(self.engine, timeout_s, except_in=UNBOUNDED)
 
     @contextmanager
-    def read(self, *, one_moment: bool = False) -> Iterator[Session]:
-        """A session for reading; anything written in it is lost. `NotReady` when the database does not answer. With
-        ``one_moment``, all that it reads is of one moment."""
-        engine = self.engine
+    def read(self, *, one_moment: bool = False, unbounded: bool = False) -> Iterator[Session]:
+        """A session for reading; anything written in it is lost. `NotReady` when the database does not answer.
+
+        Parameters
+        ----------
+        one_moment : all that it reads is of one moment; writers go on meanwhile.
+        unbounded : it may take as long as it takes.
+        """
+        options: dict[str, Any] = {UNBOUNDED: True} if unbounded else {}
         if one_moment and not self.is_sqlite:
-            engine = engine.execution_options(isolation_level="REPEATABLE READ")
+            options["isolation_level"] = "REPEATABLE READ"
+        engine = self.engine.execution_options(**options) if options else self.engine
         with _in_our_words(), Session(engine, expire_on_commit=False) as session:
             yield session
 
@@ -150,17 +155,6 @@ class Database:
             return False
         finally:
             connection.close()
-
-    @contextmanager
-    def snapshot(self) -> Iterator[Session]:
-        """A session for reading everything as of one moment, however long it takes; writers go on meanwhile."""
-        engine = self.engine
-        if not self.is_sqlite:
-            engine = engine.execution_options(
-                isolation_level="REPEATABLE READ", postgresql_readonly=True, **{UNBOUNDED: True}
-            )
-        with _in_our_words(), Session(engine, expire_on_commit=False) as session:
-            yield session
 
     def upgrade(self, to: str = migrations.HEAD) -> None:
         """Bring the schema to a revision, by default the newest. Safe to call from several processes at once."""
@@ -381,34 +375,3 @@ def _begin_sqlite(connection: Any) -> None:
     # A transaction that will write takes the lock at once: upgrading a read lock later can fail as busy.
     writes = connection.get_execution_options().get("pairmark_write", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-STATEMENT_SECONDS = Histogram(
-    "pairmark_database_statement_seconds",
-    "Time that one statement takes.",
-    buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
-)
-CONNECTIONS = Gauge("pairmark_database_connections", "Connections in use.", multiprocess_mode="livesum")
-
-
-def time_statements(database: Database) -> None:
-    """Time every statement from now on."""
-    event.listen(database.engine, "before_cursor_execute", _begin)
-    event.listen(database.engine, "after_cursor_execute", _end)
-
-
-def publish_connections(database: Database) -> None:
-    """Tell how many connections are in use just now."""
-    pool = database.engine.pool
-    if isinstance(pool, QueuePool):
-        CONNECTIONS.set(pool.checkedout())
-
-
-def _begin(connection: Any, _cursor: Any, _text: Any, _values: Any, _context: Any, _executemany: Any) -> None:
-    connection.info["pairmark_began"] = time.perf_counter()
-
-
-def _end(connection: Any, _cursor: Any, _text: Any, _values: Any, _context: Any, _executemany: Any) -> None:
-    began = connection.info.pop("pairmark_began", None)
-    if began is not None:
-        STATEMENT_SECONDS.observe(time.perf_counter() - began)

@@ -22,7 +22,7 @@ from pairmark.service.blobs import open_blobs
 from pairmark.service.blobs.collect import last_finished, sweep_unfinished
 from pairmark.service.datasets.confined import CallerGone, Gone
 from pairmark.service.datasets.ingest import Datasets
-from pairmark.service.db import open_database, time_statements
+from pairmark.service.db import open_database
 from pairmark.service.errors import Forbidden, NotReady, PairmarkError, UnknownModel
 from pairmark.service.galleries.calibration.identification import Identification
 from pairmark.service.galleries.calibration.thresholds import Thresholds
@@ -164,7 +164,6 @@ class Services:
         )
         self.last_use: dict[str, float] = {}
         """When keys were last used, by id, that is not in the database yet."""
-        time_statements(self.database)
 
     def slot(self, owner: str) -> asyncio.Semaphore:
         """Held by each request of an owner while a handler of the framework answers it."""
