@@ -22,6 +22,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
+from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
@@ -98,6 +99,8 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
     app.state.warm = warm
     for router in (*ROUTERS, *console.ROUTERS):
         app.include_router(router, responses=problems.RESPONSES)
+    if docs.GUIDE.is_dir():
+        app.mount("/guide", StaticFiles(directory=docs.GUIDE, html=True))
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Refused, refused)

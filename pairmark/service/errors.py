@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -176,3 +177,26 @@ def refusals(what: str, **facts: Any) -> Iterator[None]:
         yield
     except ValueError as error:
         raise InvalidInput(f"{what}: {str(error)[:2000]}", **facts) from error
+
+
+_ALTERNATIVE = re.compile(r"bool|int|float|str|(list|dict|tuple)\[.*")
+
+
+def invalid_field(problems: Sequence[Any], *place: str) -> InvalidInput:
+    """What pydantic says of fields, as a problem: what is not known here before what is missing.
+
+    ``place`` : ``body`` or ``query``, where that is not the first part of their locations.
+    """
+    first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
+    part, *parts = (*place, *first["loc"]) or ("body",)
+    if part == "body" and first["type"] == "json_invalid":
+        return InvalidInput("the body is not JSON", field="body")
+    # Of alternatives, Pydantic names the one that it tried: `scores.list[float][5]`.
+    places = (part for part in parts if isinstance(part, int) or not _ALTERNATIVE.fullmatch(part))
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in places).lstrip(".")[:200]
+    message = "is missing" if first["type"] == "missing" else first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        if part == "query":
+            return InvalidInput(f"{field[:100]!r} is not a query parameter here", field=field[:100])
+        message = "is not a field of this request"
+    return InvalidInput(f"{field or part}: {message}"[:1000], field=field or str(part))

@@ -87,14 +87,10 @@ def test_inputs_are_counted_and_held_against_calibration(metric: RunningServer) 
     rng = np.random.default_rng(0)
     i, j = rng.integers(0, len(X), (2, 400))
     before = sum(series(metric, "pairmark_inputs_rows_total").values())
-    matched = 0
     for at in range(0, 400, 10):
         reported = ask(X[i[at : at + 10]], X[j[at : at + 10]])
-        matched += sum(one["match"] for one in reported["matches"])
     assert "warnings" not in reported
     assert sum(series(metric, "pairmark_inputs_rows_total").values()) == before + 800
-    assert series(metric, "pairmark_inputs_decided_total")["0.3"] == 400
-    assert series(metric, "pairmark_inputs_matched_total")["0.3"] == matched
     assert series(metric, "pairmark_inputs_unlike_total")[""] < 20
     assert series(metric, "pairmark_inputs_moved") == {"": 0}
     ask(0 * X[:5], X[:5])

@@ -73,8 +73,6 @@ SEARCHED = Counter(
     "pairmark_gallery_answers", "Items that gallery searches returned, and verifications.", ["route"]
 )
 _OF_VERSION = ["model", "version"]
-DECIDED = Counter("pairmark_inputs_decided", "Pairs decided at a false positive rate.", [*_OF_VERSION, "fpr"])
-MATCHED = Counter("pairmark_inputs_matched", "Pairs that matched at it.", [*_OF_VERSION, "fpr"])
 INPUT_ROWS = Counter("pairmark_inputs_rows", "Rows that were decided on.", _OF_VERSION)
 UNLIKE_ROWS = Counter(
     "pairmark_inputs_unlike",
@@ -122,10 +120,6 @@ def publish_inputs(watches: Iterable[InputWatch]) -> None:
         for kind, n in zip(("all", "unlike"), watch.today, strict=True):
             TODAY.labels(*names, kind).set(n)
         MOVED.labels(*names).set(int(watch.test.moved is not None))
-        for rate, (n, matched) in watch.decided.items():
-            DECIDED.labels(*names, rate).inc(n)
-            MATCHED.labels(*names, rate).inc(matched)
-            watch.decided[rate] = [0, 0]
 
 
 def inputs(model: str, version: int) -> dict[str, Any] | None:

@@ -7,13 +7,12 @@ import base64
 import hashlib
 import math
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, File, Form, Header, Path, Query, Request, Response, UploadFile
-from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from pydantic import BeforeValidator, Field
 
 from pairmark.models.calibration.promises import askable
@@ -316,21 +315,12 @@ async def get_tree(
     responses=content("application/zip"),
 )
 @needs("train", limits=LONG)
-def export_version(services: InServices, folder: Workspace, name: Name, version: Number) -> StreamingResponse:
+def export_version(services: InServices, folder: Workspace, name: Name, version: Number) -> FileResponse:
     """A version as one file, with report and calibration, for `POST /models` of another service."""
     path = services.store.export(name, version, folder)
     services.audit.note("version.export", f"model:{name}:{version}", {"bytes": path.stat().st_size})
-    headers = {
-        "content-disposition": f'attachment; filename="{name.replace("/", "-")}-{version}.zip"',
-        "content-length": str(path.stat().st_size),
-    }
-    return StreamingResponse(_pieces(path), media_type="application/zip", headers=headers)
-
-
-def _pieces(path: FilePath) -> Iterator[bytes]:
-    with path.open("rb") as stream:
-        while piece := stream.read(1024 * 1024):
-            yield piece
+    filename = f"{name.replace('/', '-')}-{version}.zip"
+    return FileResponse(path, media_type="application/zip", filename=filename)
 
 
 @router.post(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -265,24 +264,6 @@ def status_problem(error: HTTPException) -> PairmarkError:
     return errors.InvalidInput(str(error.detail))
 
 
-_ALTERNATIVE = re.compile(r"bool|int|float|str|(list|dict|tuple)\[.*")
-
-
 def invalid_request(error: RequestValidationError) -> PairmarkError:
     """The first thing wrong with a request, by field. Never what was sent: a NaN in it could not be serialised."""
-    return invalid_field(error.errors())
-
-
-def invalid_field(problems: Sequence[Any]) -> PairmarkError:
-    """What pydantic says of fields, as a problem: what is not known here before what is missing."""
-    first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
-    place, *parts = first["loc"] or ("body",)
-    if place == "body" and first["type"] == "json_invalid":
-        return errors.InvalidInput("the body is not JSON", field="body")
-    # Of alternatives, Pydantic names the one that it tried: `scores.list[float][5]`.
-    places = (part for part in parts if isinstance(part, int) or not _ALTERNATIVE.fullmatch(part))
-    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in places).lstrip(".")[:200]
-    message = "is missing" if first["type"] == "missing" else first["msg"].removeprefix("Value error, ")
-    if place == "query" and first["type"] == "extra_forbidden":
-        return errors.InvalidInput(f"{field[:100]!r} is not a query parameter here", field=field[:100])
-    return errors.InvalidInput(f"{field or place}: {message}"[:1000], field=field or str(place))
+    return errors.invalid_field(error.errors())

@@ -33,11 +33,10 @@ from pairmark.service.api.problems import (
     NotAcceptable,
     SlowBody,
     UnsupportedMediaType,
-    invalid_field,
 )
 from pairmark.service.api.services import Services, key_of, may, names_of
 from pairmark.service.audit import Actor, acting
-from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
+from pairmark.service.errors import Forbidden, InvalidInput, TooLarge, invalid_field
 from pairmark.service.names import NAME_PATTERN, VisibleNames
 from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.places import RequestWork, current_owner
@@ -106,10 +105,7 @@ def _read_query(model: Any, raw: bytes) -> Any:
     try:
         return model.model_validate(query_values(raw) if raw else {})
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False)
-        raise invalid_field(
-            [{**problem, "loc": ("query", *problem["loc"])} for problem in problems]
-        ) from None
+        raise invalid_field(error.errors(include_url=False, include_input=False), "query") from None
 
 
 JSON: Final = "application/json"

@@ -316,7 +316,6 @@ def _note(
         None if unlike is None else unlike.flags,
         call.asker,
         n_rows=len(pairs.left) + len(pairs.right),
-        decided=(point.rate, n, n_matched),
     )
     policy = call.services.runtime.review_policy(version.entry.name)
     if policy is None:

@@ -35,7 +35,7 @@ from pairmark.models.registry import schema_of_model
 from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE, FLOAT32_MAX
 from pairmark.schemas.scoring import AskingBody, PairsFields
 from pairmark.service.datasets.confined import UNREADABLE_HEAD, checked_members, damage_refused
-from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.errors import InvalidInput, TooLarge, invalid_field
 
 UNKNOWN_COLUMNS = Counter(
     "pairmark_unknown_columns", "Entries of sparse vectors in columns that a model never saw, ignored by it."
@@ -449,7 +449,7 @@ def split_request(
     try:
         return form.model_validate_json(rest), texts
     except ValidationError as error:
-        _raise_first(error)
+        raise invalid_field(error.errors(include_url=False, include_input=False), "body") from error
 
 
 def split_vectors(
@@ -886,15 +886,6 @@ def _raise_mismatch(told: str, name: str, n_before: int) -> NoReturn:
     if extra := re.match(r"Object contains unknown field `(.*)`", problem):
         raise InvalidInput(f"{field} has the field {extra[1][:100]!r}, which is not read here", field=field)
     raise InvalidInput(f"{field}: {problem}", field=field)
-
-
-def _raise_first(error: ValidationError) -> NoReturn:
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        message = "is not a field of this request"
-    raise InvalidInput(f"{field[:200] or 'body'}: {message}", field=field[:200] or "body") from error
 
 
 DTYPES = {"float32": "<f4", "float16": "<f2", "float64": "<f8"}

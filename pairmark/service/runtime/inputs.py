@@ -28,7 +28,6 @@ WINDOW = 100
 OF_ONE_CLIENT = WINDOW // 10
 MOST_REMEMBERED = 1 << 14
 MAX_WATCHED = 256
-MAX_RATES = 16
 
 
 @dataclass(slots=True)
@@ -42,7 +41,6 @@ class InputWatch:
     unlike: int = 0
     day: int = 0
     today: list[int] = field(default_factory=lambda: [0, 0])
-    decided: dict[str, list[int]] = field(default_factory=dict)
     clients: deque[str] = field(default_factory=lambda: deque(maxlen=WINDOW))
     first_client: str | None = None
     several: bool = False
@@ -58,14 +56,6 @@ class InputWatch:
             self.day, self.today = day, [0, 0]
         self.today[0] += n
         self.today[1] += unlike
-
-    def decide(self, rate: str, n: int, matched: int) -> None:
-        """Count decisions at a false positive rate."""
-        # Clients choose the rates: those beyond the first few share a name.
-        name = rate if rate in self.decided or len(self.decided) < MAX_RATES else "other"
-        entry = self.decided.setdefault(name, [0, 0])
-        entry[0] += n
-        entry[1] += matched
 
     def take(self, row: NDArray[np.float32], client: str) -> None:
         """Keep a row for the test, unless its client or the vector itself has had its share."""
@@ -105,7 +95,6 @@ class InputChecks:
         client: str,
         *,
         n_rows: int,
-        decided: tuple[str, int, int] | None = None,
     ) -> None:
         """Count what a request decided on, and hold some of its rows against the calibration.
 
@@ -113,7 +102,7 @@ class InputChecks:
         ----------
         ranges : what rows of the calibration are like; None where that is not known.
         rows : those to look at. flags : which of them, or of more, are unlike, which were told.
-        n_rows : how many rows the request has. decided : at which rate, how many pairs, and how many matched.
+        n_rows : how many rows the request has.
         """
         calibration = version.calibration_id
         if calibration is None:
@@ -124,8 +113,6 @@ class InputChecks:
                 return
             watch = InputWatch(version.entry.name, version.entry.version, DriftTest(ranges))
             self._watches[calibration] = watch
-        if decided is not None:
-            watch.decide(*decided)
         watch.count(n_rows, 0 if flags is None else int(flags.sum()))
         if watch.test.moved is None and isinstance(rows, np.ndarray) and rows.dtype == np.float32:
             self._look(calibration, watch, rows, flags, client)

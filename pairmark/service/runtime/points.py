@@ -40,8 +40,6 @@ class ServedPoint:
     threshold: np.float32
     public: dict[str, Any]
     json: bytes
-    rate: str = ""
-    """The rate that was asked for, as metrics name it."""
     lower: np.float32 | None = None
     """At or below it a pair is different, and between the two to be reviewed; None where no `fnr` was asked for."""
     inputs: RowRanges | None = None
@@ -194,7 +192,6 @@ class OperatingPoints:
             threshold=np.float32(point.threshold),
             public=public,
             json=to_json(public),
-            rate=f"{fpr:g}",
             lower=None if point.fnr_threshold is None else np.float32(point.fnr_threshold),
             inputs=calibration.inputs,
             request=request,

@@ -62,7 +62,7 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
     ),
 )
 MAY = {operation: scopes for scopes, operations in ALLOWED for operation in operations.split()}
-OPEN = {"healthz", "readyz", "list_problems", "show_problem", "guide", "show_guide"}
+OPEN = {"healthz", "readyz", "list_problems", "show_problem"}
 
 
 def grant(scope: str, resource: str | None) -> str:

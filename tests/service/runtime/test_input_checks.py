@@ -70,9 +70,7 @@ def test_a_vector_counts_once_and_a_request_for_few(
     assert len(watch.pending) == 1 + inputs.PICKED
 
 
-def test_counts_are_of_the_day_and_rates_are_bounded(
-    ranges: RowRanges, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counts_are_of_the_day(ranges: RowRanges, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = InputWatch("m", 1, DriftTest(ranges))
     now = [86_400.0 * 10]
     monkeypatch.setattr("time.time", lambda: now[0])
@@ -82,6 +80,3 @@ def test_counts_are_of_the_day_and_rates_are_bounded(
     now[0] += 86_400
     watch.count(3, 1)
     assert (watch.today, watch.rows, watch.unlike) == ([3, 1], 17, 3)
-    for at in range(40):
-        watch.decide(f"0.{at}", 1, 0)
-    assert len(watch.decided) == inputs.MAX_RATES + 1
