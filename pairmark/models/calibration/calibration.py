@@ -21,7 +21,7 @@ threshold that keeps alpha, and the test was wrong at that single point.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -54,7 +54,7 @@ from pairmark.models.calibration.operating_point import (
     origin_of,
 )
 from pairmark.models.calibration.promises import askable, candidate_share, checked_rate, units_needed
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.arrays import Bool, Float32, Float64
 from pairmark.models.pairs.samples import pair_sample
 
 
@@ -370,25 +370,25 @@ class Calibration:
         return self
 
     def supports(self, columns: Bool, fpr: float, confidence: float) -> bool:
-        """Whether calibration pairs say something of pairs that lack ``columns`` (d,): each of the others is there in a
-        tenth of them, or in pairs of as many people as the rate takes."""
-        if self.records is None or columns.shape[0] != self.records.cells.shape[1]:
+        """Whether calibration pairs say something of pairs that lack ``columns`` (2, d): each of the others is there in
+        a tenth of them, or in pairs of as many people as the rate takes."""
+        if self.records is None or columns.shape[1] != self.records.cells.shape[1]:
             return False
-        there, needed = ~self.records.lacked[:, ~columns], units_needed(fpr, confidence)["finite-sample"] or 0
+        lacked: Bool = np.any(self.records.lacked, axis=1)
+        there = ~lacked[:, ~np.any(columns, axis=0)]
+        needed = units_needed(fpr, confidence)["finite-sample"] or 0
         return all(
             column.mean() >= FEWEST_COMPARED or np.unique(self.records.units[column]).size >= needed
             for column in there.T
         )
 
-    def without_columns(
-        self, columns: Bool, score: Callable[[Any, Int64, Int64], Float32]
-    ) -> tuple[Self, Self | None]:
+    def without_columns(self, columns: Bool, scorer: Any) -> tuple[Self, Self | None]:
         """Calibrations of pairs of records that lack columns: of all pairs, scored without these, and of those that
         lack just these of themselves, where there are enough to say anything.
 
         Parameters
         ----------
-        columns : (d,) those that a pair lacks. score : scores of pairs of rows, from cells and their numbers.
+        columns : (2, d) those that the sides of a pair lack, in either order. scorer : the fitted model of records.
 
         Raises
         ------
@@ -397,8 +397,8 @@ class Calibration:
         """
         records = self.records
         assert records is not None
-        scores = score(records.without(columns), records.left, records.right)
-        facts, own = records.facts, (records.lacked == columns).all(axis=1)
+        scores = records.scored_without(columns, scorer)
+        facts, own = records.facts, records.lack(columns, scorer)
         made = self.fit(scores, records.same, records.units, **facts)
         natural = None
         # Which of all pairs they are depends on cells that are missing, not on people.

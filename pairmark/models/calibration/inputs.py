@@ -324,15 +324,23 @@ class CalibrationRecords:
 
     @cached_property
     def lacked(self) -> Bool:
-        """(n_pairs, d) columns that each pair lacks, on either side."""
+        """(n_pairs, 2, d) columns that each side of each pair lacks."""
         missing = cells_missing(self.cells)
-        return missing[self.left] | missing[self.right]
+        return np.stack([missing[self.left], missing[self.right]], axis=1)
 
-    def without(self, columns: Bool) -> Any:
-        """The records with these columns blanked."""
-        cells = self.cells.copy()
-        cells[:, columns] = None
-        return cells
+    def lack(self, columns: Bool, scorer: Any) -> Bool:
+        """(n_pairs,) which pairs a scorer compares just without these columns, (2, d), in either order of the sides."""
+        lacked = scorer.patterns(self.lacked[:, 0], self.lacked[:, 1])
+        just: Bool = (lacked == columns).all(axis=(1, 2)) | (lacked == columns[::-1]).all(axis=(1, 2))
+        return just
+
+    def scored_without(self, columns: Bool, scorer: Any) -> Float32:
+        """(n_pairs,) scores with these columns, (2, d), blanked on either side."""
+        cells, n = np.concatenate([self.cells, self.cells]), len(self.cells)
+        for side, start in zip(columns, (0, n), strict=True):
+            cells[start : start + n, side] = None
+        scores: Float32 = scorer.score_pairs(cells, self.left, self.right + n)
+        return scores
 
 
 OUTER = 0.2

@@ -106,6 +106,13 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
             sides.append(cells)
         return sides[0], sides[1]
 
+    def patterns(self, left: Bool, right: Bool) -> Bool:
+        """(n, 2, d) columns without which both sides of pairs are compared, from what they lack, (n, d) or (1, d)."""
+        lacked = np.stack(np.broadcast_arrays(left, right), axis=1)
+        blanked = self._comparators.blanks(lacked[:, 0], lacked[:, 1])
+        lacked[blanked] = lacked[blanked].any(axis=1, keepdims=True)
+        return lacked
+
     def compared(self, a: Prepared, left: Int64, b: Prepared, right: Int64) -> Float32:
         """Scores of pairs of prepared records, some at a time."""
         scores = np.empty(left.size, dtype=np.float32)

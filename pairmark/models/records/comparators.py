@@ -4,7 +4,8 @@ Of text, names and all cells joined: exact equality, Jaro-Winkler, Levenshtein, 
 in the training records, ``log((1 + N) / (1 + df))``, compared softly (see `kernels.tokens`). Of the two longest texts
 also how each matches the other field of the other side. Of categories, and of numbers and dates as they are written:
 the first three. Of numbers and dates: equal, difference, ratio. Of places: kilometres. Of every field: whether it is
-missing. A field that one side lacks is taken as missing on both, in what is joined or crossed too.
+missing. A field that one side lacks is taken as missing on both, in what is joined or crossed too, unless training
+pairs often lack just these fields on just these sides (`Comparators.one_sided`).
 A feature that a missing cell leaves open is NaN. Swapped sides give the same features to the last bit.
 """
 
@@ -46,8 +47,8 @@ _NUMERIC_NAMES = {
 JOINED = "all fields"
 _ACCENTED = re.compile("[a-z\u0370-\u03ff]")
 """Letters that differ from each other by more than an accent, once decomposed."""
-MISSING = 2
-"""The feature of a field that is missing: sides were counted once."""
+_OFTEN, _MOST_PATTERNS = 0.01, 32
+"""Share of training pairs that what sides lack occurs in often, and how many such patterns there may be."""
 _LEAST_WEIGHT = 1e-3
 _SEEN_TWICE = 2
 _PAIR = 2
@@ -128,6 +129,7 @@ class Comparators:
         self._kinds = np.array([_NUMERIC[fields[at].type] for at in self._numeric], dtype=np.int64)
         widths = [2 if kind == numbers.PLACE else 1 for kind in self._kinds]
         self._columns = np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
+        self.one_sided = np.empty(0, dtype=np.int64)
         self.describe(TextFacts())
 
     def describe(self, facts: TextFacts) -> None:
@@ -228,12 +230,16 @@ class Comparators:
         left, right = np.ascontiguousarray(left, dtype=np.int64), np.ascontiguousarray(right, dtype=np.int64)
         out = np.empty((left.size, len(self.features)), dtype=np.float32)
         missing = a.missing[left], b.missing[right]
-        out[:, : missing[0].shape[1]] = MISSING * (missing[0] | missing[1])
+        counts, lacked = missing[0].view(np.uint8) + missing[1].view(np.uint8), missing[0] != missing[1]
+        if lacked.any():
+            lacked &= self.blanks(*missing)[:, None]
+            counts[lacked] = 2
+        out[:, : counts.shape[1]] = counts
         if self._modes.size:
             first, second = self.facts.crossed or (-1, -1)
             crossed = first, second, out.shape[1] - tokens.N_CROSSED
             sides = a.cells, b.cells, a.n, b.n, left, right
-            lacked = np.take(missing[0] != missing[1], self._strings, axis=1)
+            lacked = np.take(lacked, self._strings, axis=1)
             lacked, spare = (lacked, (_spare(), _spare())) if lacked.any() else (lacked[:0], _NO_SPARE)
             fields = self._modes, self.rarity, self._places, crossed
             tokens.compare(*sides, *fields, lacked, spare, out)
@@ -242,6 +248,18 @@ class Comparators:
                 a.numbers, b.numbers, left, right, self._kinds, self._columns, self._number_places, out
             )
         return out
+
+    def learn_patterns(self, left: Bool, right: Bool) -> None:
+        """Take from training pairs what their sides lack often; of the pairs (n, d)."""
+        differ = (left != right).any(axis=1)
+        codes, counts = np.unique(_pattern_codes(left[differ], right[differ]), return_counts=True)
+        often = np.argsort(-counts, kind="stable")[:_MOST_PATTERNS]
+        self.one_sided = np.sort(codes[often[counts[often] >= _OFTEN * len(left)]])
+
+    def blanks(self, left: Bool, right: Bool) -> Bool:
+        """Of which pairs (n,) what one side lacks is left out on the other, from what both lack, (n, d)."""
+        blanked: Bool = ~np.isin(_pattern_codes(left, right), self.one_sided)
+        return blanked
 
     @property
     def key_fields(self) -> tuple[list[int], list[int]]:
@@ -284,7 +302,7 @@ class Comparators:
     def to_state(self) -> State:
         """Arrays and JSON-able facts."""
         rarity = {f"rarity_{name}": array for name, array in self.rarity._asdict().items()}
-        return rarity, {
+        return rarity | {"one_sided": self.one_sided}, {
             "schema": self.schema.model_dump(mode="json"),
             "text": self.facts.model_dump(mode="json"),
         }
@@ -294,6 +312,7 @@ class Comparators:
         comparators = cls(Schema.model_validate_json(json.dumps(meta["schema"])))
         comparators.describe(TextFacts.model_validate_json(json.dumps(meta["text"])))
         comparators.rarity = Rarity(*(np.array(arrays[f"rarity_{name}"]) for name in Rarity._fields))
+        comparators.one_sided = np.array(arrays.get("one_sided", comparators.one_sided))
         return comparators
 
     @property
@@ -309,6 +328,7 @@ def rarity_layout(n_texts: int) -> dict[str, Array]:
         "rarity_weights": Array(kind="float32", shape=("tokens",), positive=True, high=100.0),
         "rarity_starts": Array(kind="int64", shape=(n_texts + 1,), low=0, order="never-falling"),
         "rarity_unseen": Array(kind="float32", shape=(n_texts,), positive=True, high=100.0),
+        "one_sided": Array(kind="int64", shape=("patterns",), optional=True),
     }
 
 
@@ -337,6 +357,14 @@ def _spare(n_tokens: int = tokens.MAX_TOKENS) -> Cells:
 
 
 _NO_SPARE = _spare(0), _spare(0)
+
+
+def _pattern_codes(left: Bool, right: Bool) -> Int64:
+    """(n,) one number for what both sides of each pair lack, whichever is left."""
+    weights = np.cumprod(np.full(left.shape[1], 0x9E3779B97F4A7C15, dtype=np.uint64))
+    a, b = (side.astype(np.uint64) @ weights + np.uint64(1) for side in (left, right))
+    codes: Int64 = (a * b).view(np.int64)
+    return codes
 
 
 def absent_cells(cells: Any) -> Bool:

@@ -109,6 +109,7 @@ class RecordSimilarity(RecordSimilarityState, RecordScorer):
         if not self.n_estimators and not self.n_forest:
             raise ValueError("n_estimators and n_forest are 0: expected trees of either kind")
         left, right = sides
+        self._comparators.learn_patterns(prepared.missing[left], prepared.missing[right])
         features = [self._comparators.compare(prepared, left, prepared, right)]
         d = cells.shape[1]
         again = random.permutation(left.size)[: int(BLANKED_SHARE * left.size) if d > 1 else 0]

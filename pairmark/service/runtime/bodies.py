@@ -136,18 +136,17 @@ class VectorPairs:
             sides[name] = row if isinstance(row, dict) else [float(number) for number in row]
         return sides
 
-    def lacked(self) -> Bool | None:
-        """(n_pairs, d) columns that pairs of records, or any sample of them, lack; None where nothing is missing."""
+    def missing(self) -> tuple[Bool, Bool] | None:
+        """(n, d) columns that the sides of pairs of records, or any sample of them, lack; None where none is."""
         if self.rows is None or not all(are_records(side) for side in self.rows):
             return None
-        sides = [cells_missing(side) for side in self.rows]
+        left, right = (cells_missing(side) for side in self.rows)
         if self.counts is not None:
-            sides = [
+            left, right = (
                 np.logical_or.reduceat(side, np.cumsum(counts) - counts, axis=0)
-                for side, counts in zip(sides, self.counts, strict=True)
-            ]
-        lacked: Bool = sides[0] | sides[1]
-        return lacked if lacked.any() else None
+                for side, counts in zip((left, right), self.counts, strict=True)
+            )
+        return (left, right) if left.any() or right.any() else None
 
     def sample_class(self) -> tuple[int, int] | None:
         """Numbers of samples of the two subjects of every pair, the larger first; None for plain vectors."""

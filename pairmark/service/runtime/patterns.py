@@ -1,7 +1,7 @@
 """Pairs of records that lack columns: which threshold decides each of them.
 
-A pair lacks the columns that are missing on either side: its pattern. Both sides are scored without them, and the
-threshold is that of calibration pairs scored without them. Patterns that calibration pairs have are worked out whenever
+What the two sides of a pair are compared without is its pattern, and its threshold is that of calibration pairs that
+are scored without the same. Patterns that calibration pairs have are worked out whenever
 they are first asked for; of others each client gets `NEW_A_MINUTE`, and a calibration `MOST_PATTERNS` in all.
 """
 
@@ -39,7 +39,7 @@ class ComparedPairs:
 
     Attributes
     ----------
-    lacked : (n_pairs, d) columns missing on either side.
+    lacked : (n_pairs, 2, d) columns without which the sides are compared.
     thresholds : each pair's own. codes : (n_pairs,) 0, or the code of a pair with too little to compare.
     why : what to do about these, in words.
     """
@@ -55,12 +55,12 @@ class ComparedPairs:
     @property
     def places(self) -> list[int]:
         """The numbers of pairs that lack columns."""
-        places: list[int] = np.flatnonzero(self.lacked.any(axis=1)).tolist()
+        places: list[int] = np.flatnonzero(self.lacked.any(axis=(1, 2))).tolist()
         return places
 
     def told(self, pair: int, columns: Sequence[str], *, with_scores: bool) -> dict[str, Any]:
         """What an answer says of such a pair; ``columns`` : the model's."""
-        lacked = self.lacked[pair].tolist()
+        lacked = self.lacked[pair].any(axis=0).tolist()
         if self.codes[pair]:
             missing = [name for name, lacks in zip(columns, lacked, strict=True) if lacks]
             return {"reason": TOO_LITTLE, "missing": missing}
@@ -74,7 +74,7 @@ class ComparedPairs:
         refused = self.codes > 0
         if not refused.any():
             return ()
-        names = [columns[at] for at in np.flatnonzero(self.lacked[refused].any(axis=0)).tolist()]
+        names = [columns[at] for at in np.flatnonzero(self.lacked[refused].any(axis=(0, 1))).tolist()]
         said = f"{int(refused.sum())} pairs have too little to compare, for want of {', '.join(names)}: {self.why}"
         return ({"code": TOO_LITTLE, "detail": said},)
 
@@ -87,15 +87,27 @@ class Patterns:
         self._known: BoundedCache[str, dict[bytes, None]] = BoundedCache(MOST_PATTERNS)
         self._asked: BoundedCache[str, deque[float]] = BoundedCache(MOST_CLIENTS)
 
-    def of(
-        self, point: ServedPoint, lacked: Bool, estimator: Any, client: str, *, may_work: bool = True
+    def found(self, estimator: Any, client: str, point: ServedPoint, lacked: Bool) -> ComparedPairs:
+        """The thresholds of pairs (blocking)."""
+        compared = self.find(estimator, client, point, lacked)
+        assert compared is not None
+        return compared
+
+    def find(
+        self, estimator: Any, client: str, point: ServedPoint, lacked: Bool, *, may_work: bool = True
     ) -> ComparedPairs | None:
-        """The thresholds of pairs (blocking, unless ``may_work`` is false: then None where some are not there yet)."""
+        """The same; None where some are not worked out yet and no work ``may`` be done.
+
+        Parameters
+        ----------
+        point : of complete records. lacked : (n_pairs, 2, d), as of `RecordScorer.patterns`.
+        """
         request = point.request
         assert request is not None
         found: dict[bytes, Thresholds] = {}
         why = COMPLETE_ONLY if request.complete_only else MORE_COLUMNS
-        patterns = [row.tobytes() for row in np.packbits(lacked, axis=1)]
+        # Which side is which plays no part.
+        patterns = [b"".join(sorted(side.tobytes() for side in pair)) for pair in np.packbits(lacked, axis=2)]
         for at, pattern in enumerate(patterns):
             if pattern in found:
                 continue
@@ -109,7 +121,7 @@ class Patterns:
             if thresholds is None and not may_work:
                 return None
             if thresholds is None:
-                refusal = self._refused(request.calibration_id, pattern, columns, client)
+                refusal = self._refused(request.calibration_id, pattern, columns, estimator, client)
                 why = refusal or why
                 work = request, pattern, columns, estimator
                 thresholds = UNSUPPORTED if refusal else self._points.thresholds(*work)
@@ -119,13 +131,15 @@ class Patterns:
         )
         return ComparedPairs(lacked, (upper, lower), why)
 
-    def _refused(self, calibration: str, pattern: bytes, columns: Bool, client: str) -> str | None:
+    def _refused(
+        self, calibration: str, pattern: bytes, columns: Bool, estimator: Any, client: str
+    ) -> str | None:
         """Why a pattern is not worked out now; None: it may be."""
         known = self._known.get_or_make(calibration, dict)
         records = self._points.fetch(calibration).calibration.records
         if records is None:
             return NOT_KEPT
-        if pattern not in known and not (records.lacked == columns).all(axis=1).any():
+        if pattern not in known and not records.lack(columns, estimator).any():
             asked, now = self._asked.get_or_make(client, lambda: deque(maxlen=NEW_A_MINUTE)), time.monotonic()
             if len(known) >= MOST_PATTERNS or (len(asked) == NEW_A_MINUTE and now - asked[0] < 60):
                 return LATER

@@ -213,7 +213,7 @@ class OperatingPoints:
         if calibration.supports(columns, request.fpr, request.confidence):
             made = self._patterns.get(key)
             with suppress(ValueError):
-                made = made or calibration.without_columns(columns, estimator.score_pairs)
+                made = made or calibration.without_columns(columns, estimator)
                 points = [_asked(made[0], request, entry.number)]
                 if made[1] is not None and made[1].answers(request.fpr, request.confidence):
                     with suppress(ValueError):

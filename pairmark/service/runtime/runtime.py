@@ -131,12 +131,12 @@ class Runtime:
         self, version: LoadedVersion | None, point: ServedPoint, pairs: VectorPairs | None, client: str
     ) -> ComparedPairs | None:
         """The thresholds of pairs of records that lack columns; None where none does."""
-        lacked = None if pairs is None or version is None else pairs.lacked()
-        if lacked is None or version is None:
+        missing = None if pairs is None else pairs.missing()
+        if missing is None or version is None:
             return None
-        patterns, of = self.patterns, (point, lacked, version.estimator, client)
-        known = patterns.of(*of, may_work=False)
-        return known or await self.batch_place.run(lambda: patterns.of(*of))
+        asked = version.estimator, client, point, version.estimator.patterns(*missing)
+        known = self.patterns.find(*asked, may_work=False)
+        return known or await self.batch_place.run(lambda: self.patterns.found(*asked))
 
     def moved(self, calibration: str | None) -> dict[str, str] | None:
         """The warning that inputs are no longer like those of a calibration; None where they are."""

@@ -140,6 +140,23 @@ class TestPairs:
         expected = comparators.compare(sides[0], numbers, sides[1], numbers)
         assert comparators.compare(prepared, left, prepared, right).tobytes() == expected.tobytes()
 
+    def test_what_one_side_lacks_often_is_read_on_the_other(self) -> None:
+        cells = records(
+            [("a b", None, "a", 1.0, None, None, None), ("b", "a b", None, 1.0, None, None, None)]
+        )
+        comparators = Comparators(SCHEMA).fit(cells)
+        prepared, left, right = comparators.prepare(cells), np.zeros(1, np.int64), np.ones(1, np.int64)
+        blanked = comparators.compare(prepared, left, prepared, right)
+        comparators.learn_patterns(prepared.missing[left], prepared.missing[right])
+        often = dict(
+            zip(comparators.names, comparators.compare(prepared, left, prepared, right)[0], strict=True)
+        )
+        assert often["notes: missing"] == 1
+        assert often["all fields: tokens, lower share"] == 1
+        assert dict(zip(comparators.names, blanked[0], strict=True))["all fields: tokens, lower share"] < 1
+        swapped = comparators.compare(prepared, right, prepared, left)[0]
+        assert swapped.tolist() == pytest.approx(list(often.values()), nan_ok=True)
+
     def test_a_missing_cell_is_no_number(self) -> None:
         full = ("a b", "c", "a", 0.0, 0.0, 1.0, (0.0, 0.0))
         comparators = Comparators(SCHEMA).fit(records([full, full]))
