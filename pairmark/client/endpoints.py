@@ -562,21 +562,22 @@ class ModelCalls(Calls):
 
     async def link(
         self,
+        /,
         left: str,
         right: str | None = None,
         *,
-        false_links: float | None = None,
         wait: bool = True,
         progress: Progress | None = None,
+        **options: Any,
     ) -> LinksOut:
-        """Find the duplicates of a dataset of records, or link two, and say what was found.
+        """Find the duplicates of a dataset of records, or link two, and say what was found; options: ``false_links``,
+        ``confidence``, ``model``, ``fpr``, ``rules``, ``one_to_one``, ``previous``.
 
         Parameters
         ----------
-        false_links : the share of the links that may be false, by the fitted model's own estimate.
         wait : False returns at once.
         """
-        body = {"left": left, "right": right, "false_links": false_links}
+        body = {"left": left, "right": right, **options}
         job = JobOut.from_json(await self._send("POST", "/links", body))
         if wait:
             await self.wait(job.id, progress=progress)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
 
 from pairmark.schemas.base import Answer, Moment, Page, Request
 from pairmark.schemas.jobs import JobState
@@ -19,13 +21,55 @@ class LinksRequest(Request):
         max_length=200,
         description="a second one; without it, duplicates within the first are looked for",
     )
+    model: str | None = Field(
+        None,
+        max_length=200,
+        description="a model of records, which scores candidates; without it, one is fitted on the tables themselves",
+        examples=["people@production"],
+    )
+    rules: list[Annotated[list[str], Field(min_length=1, max_length=31)]] | None = Field(
+        None,
+        min_length=1,
+        max_length=100,
+        description="columns that candidates have in common, a rule each; without it, rules are proposed from the "
+        "data. `blocking.rules` reads them back",
+        examples=[[["phone"], ["last", "born"]]],
+    )
+    fpr: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="links score above the model's threshold at this rate of its calibration; about candidates that "
+        "guarantees nothing",
+    )
     false_links: float | None = Field(
         None,
         gt=0,
         lt=1,
-        description="the share of the links that may be false, by the fitted model's own estimate; without it, a link "
-        "is a pair that is likelier a match than not",
+        description="the share of the links that may be false: the review that the job opens asks for judgements until "
+        "its bound is below. Without `model`, links are also kept to this share by the fitted model's own estimate; "
+        "by default a link is a pair that is likelier a match than not, and the review asks about 0.02",
     )
+    confidence: float = Field(
+        0.95, ge=0.5, le=0.9999, description="the confidence with which the bound on false links holds"
+    )
+    one_to_one: bool = Field(
+        False, description="a record is linked to one other at most; of several links the surest is kept"
+    )
+    previous: str | None = Field(
+        None,
+        max_length=32,
+        description="an earlier link job on the same tables: records that are new or changed are compared, entities "
+        "keep their ids, and what people merged and split stays",
+    )
+
+    @model_validator(mode="after")
+    def _one_rate(self) -> Self:
+        if self.fpr is not None and self.false_links is not None:
+            raise ValueError("expected fpr or false_links, not both")
+        if self.fpr is not None and self.model is None:
+            raise ValueError("fpr takes a model that is calibrated: name one, or ask for false_links")
+        return self
 
 
 class LinkBlocking(Answer):
@@ -39,13 +83,51 @@ class LinkBlocking(Answer):
         description="rules that would have made more candidates than the budget", examples=[[]]
     )
     candidates_per_record: float = Field(description="candidates for each record", examples=[2.8])
+    recall: float | None = Field(
+        None,
+        description="the share of the true entities whose records candidates connect, where the dataset has "
+        "identities; else an estimate of the share of the links that rules find",
+        examples=[0.991],
+    )
+    recall_interval: tuple[float, float] | None = Field(
+        None, description="Clopper's and Pearson's, by entity; null: recall is an estimate"
+    )
+    recall_from: Literal["labels", "overlap"] | None = Field(
+        None,
+        description="`labels`: measured; `overlap`: estimated from how many links several rules find, which is too "
+        "high where records are hard to find by all rules alike",
+    )
 
 
 class FalseLinks(Answer):
     """How many of the links are false."""
 
-    estimate: float = Field(
-        description="the share as the fitted model has it: an estimate, no bound", examples=[0.0015]
+    estimate: float | None = Field(
+        None,
+        description="the share as the fitted model has it: an estimate, no bound; null: a trained model estimates none",
+        examples=[0.0015],
+    )
+    bound: float | None = Field(
+        None,
+        description="with the confidence, at most this share of the links is false, at every look; null: nothing is "
+        "judged",
+        examples=[0.018],
+    )
+    confidence: float = Field(0.95, description="with which the bound holds")
+    judged: int = Field(0, description="judgements that count", examples=[180])
+    enough: bool = Field(False, description="whether the bound is as low as was asked for")
+    expected_more: int | None = Field(
+        None, description="about how many more judgements bring the bound down; null: not known"
+    )
+
+
+class LinkPoint(Answer):
+    """Where a model's calibration puts the cut."""
+
+    fpr: float = Field(description="the rate that was asked for", examples=[0.001])
+    threshold: float = Field(description="links score above it", examples=[0.93])
+    guarantee: Literal["none"] = Field(
+        "none", description="the rate is about pairs drawn at random, and candidates are not"
     )
 
 
@@ -89,6 +171,15 @@ class LinksOut(Answer):
     )
     blocking: LinkBlocking | None = Field(None, description="how candidates were found")
     false_links: FalseLinks | None = Field(None, description="how many of the links are false")
+    review: str | None = Field(
+        None,
+        description="the review whose judgements bound the share of false links",
+        examples=["5d41402abc4b2a76b971"],
+    )
+    operating_point: LinkPoint | None = Field(None, description="with `fpr`, where the cut is")
+    model: str | None = Field(None, description="the model that scores; null: one was fitted on the tables")
+    one_to_one: bool = Field(False, description="whether a record is linked to one other at most")
+    previous: str | None = Field(None, description="the earlier job that it goes on from")
     notes: list[str] | None = Field(None, description="what to know about the tables", examples=[[]])
 
 
@@ -101,11 +192,9 @@ class LinkOut(Answer):
 
     left: str = Field(description="id of the left record", examples=["c1"])
     right: str = Field(description="id of the right record", examples=["c17"])
-    score: float = Field(description="the chance of a match", examples=[0.9999])
+    score: float = Field(description="the chance of a match; with a model, its score", examples=[0.9999])
     decision: str = Field(description="`match`; `different` where the link was cut", examples=["match"])
-    entity: str | None = Field(
-        description="the id of the entity's first record; null where the link was cut", examples=["c1"]
-    )
+    entity: str | None = Field(description="the entity's id; null where the link was cut", examples=["c1"])
 
 
 class LinkPage(Page[LinkOut]):
@@ -115,9 +204,100 @@ class LinkPage(Page[LinkOut]):
 class EntityOut(Answer):
     """Records of one person or thing."""
 
-    id: str = Field(description="the id of its first record", examples=["c1"])
+    id: str = Field(
+        description="the id of its first record when it was found; it stays when `previous` says so",
+        examples=["c1"],
+    )
     records: list[str] = Field(description="ids of its records", examples=[["c1", "c17"]])
 
 
 class EntityPage(Page[EntityOut]):
-    """Entities, in the order of their ids."""
+    """Entities, in the order of their first records."""
+
+
+class LinkField(Answer):
+    """A column of two records."""
+
+    field: str = Field(description="name of the column", examples=["last"])
+    left: Any = Field(description="the left record's cell", examples=["Miller"])
+    right: Any = Field(description="the right record's cell", examples=["Miler"])
+    level: Literal["missing", "different", "alike", "equal"] = Field(
+        description="how far they agree", examples=["alike"]
+    )
+    weight: float = Field(
+        description="what that adds to the log odds of a match, or to a trained model's score", examples=[4.1]
+    )
+    together_with: list[str] = Field(
+        description="columns that are compared as one with this: its weight is for all of them", examples=[[]]
+    )
+
+
+class LinkExplained(Answer):
+    """Why two records are linked, or are not."""
+
+    left: str = Field(description="id of the left record", examples=["c1"])
+    right: str = Field(description="id of the right record", examples=["c17"])
+    score: float | None = Field(
+        description="the chance of a match, or a model's score; null: the pair is not above the cut, or no candidate"
+    )
+    decision: Literal["match", "different"] = Field(description="what was decided")
+    entity: str | None = Field(description="the entity of both; null: they have none in common")
+    fields: list[LinkField] = Field(description="column by column")
+
+
+class EntityChange(Answer):
+    """What became of an entity since the job before."""
+
+    entity: str = Field(description="its id; of `split`, that of before", examples=["c1"])
+    change: Literal["joined", "merged", "split"] = Field(
+        description="`joined`: records that were in none; `merged`: records of several; `split`: records left it"
+    )
+    records: list[str] = Field(description="ids of the records that came or left", examples=[["c17"]])
+    entities: list[str] = Field(
+        description="of `merged`, the entities of before; of `split`, where its records are now",
+        examples=[[]],
+    )
+
+
+class ChangePage(Page[EntityChange]):
+    """Changes, by entity."""
+
+
+class EntitiesEdit(Request):
+    """What a person says of entities: kept for jobs that go on from this one."""
+
+    merge: list[str] | None = Field(
+        None,
+        min_length=2,
+        max_length=500,
+        description="ids of entities that are one, or of records that are in none; the first one's id stays",
+        examples=[["c1", "c40"]],
+    )
+    split: str | None = Field(None, description="id of an entity that is two")
+    records: list[str] | None = Field(
+        None, min_length=1, max_length=500, description="with `split`: ids of the records that leave it"
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.merge is None) == (self.split is None) or (self.split is None) != (self.records is None):
+            raise ValueError("expected either merge, or split with records")
+        return self
+
+
+class LinkErasure(Request):
+    """A record whose links are erased."""
+
+    record: str = Field(min_length=1, max_length=512, description="its id", examples=["c17"])
+
+
+class LinksErased(Answer):
+    """What an erasure removed, and what is left to do."""
+
+    record: str = Field(description="id of the record", examples=["c17"])
+    links: int = Field(description="number of links removed", examples=[1])
+    review_items: int = Field(
+        description="pairs of the review: they stay in the population, and count as wrong if drawn",
+        examples=[1],
+    )
+    pending: list[str] = Field(description="what is still to be done")

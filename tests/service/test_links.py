@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from benchmarks._linked_people import people
-from pairmark.client import Client, NotFound
-from pairmark.client import InvalidInput as RefusedInput
 from pairmark.schemas.links import LinkSummary
 from pairmark.service.cli import main
 from pairmark.service.errors import InvalidInput
 from pairmark.service.links.linking import link_files
 from pairmark.service.settings import Settings
-from tests.serving import serving
 
 N = 3_000
 
@@ -167,12 +164,12 @@ def test_records_that_contradict_each_other_stay_apart(tmp_path: Path) -> None:
     a, b = np.array([0, 1, 5]), np.array([1, 2, 6])
     scores = np.array([0.99, 0.8, 0.9])
 
-    def odds(left: Any, right: Any) -> Any:
-        return np.where((left == 0) & (right == 2), -30.0, 5.0)
+    def contradict(left: Any, right: Any) -> Any:
+        return (left == 0) & (right == 2)
 
-    kept, entity = entities(a, b, scores, odds)
-    assert kept.tolist() == [True, False, True]
-    assert entity.tolist()[::2] == [0, 5]
+    nothing = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    rows, entity = entities(a, b, scores, contradict, together=nothing, apart=nothing)
+    assert dict(zip(rows.tolist(), entity.tolist(), strict=True)) == {0: 0, 1: 0, 2: 2, 5: 5, 6: 5}
 
 
 def test_strangers_are_not_linked(tmp_path: Path) -> None:
@@ -259,47 +256,3 @@ def test_the_command_writes_links_and_says_what_it_found(
     summary = json.loads(brace + answer)
     assert summary["links"] > 100
     assert summary["blocking"]["candidates_per_record"] > 0
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    home = tmp_path_factory.mktemp("served")
-    with (
-        serving(home / "home", f"sqlite:///{home / 'links.db'}", job_thread=True) as server,
-        Client(server.url) as client,
-    ):
-        yield client
-
-
-def test_a_service_links_stored_tables_page_by_page_and_as_a_file(client: Client, tmp_path: Path) -> None:
-    identity, columns = table(1_500, "dependent")
-    client.add_dataset("people", write(tmp_path / "t.csv", columns), unlabelled=True)
-    found = client.link("people")
-    assert found["state"] == "succeeded"
-    rows = [row.json for row in client.links(found["id"])]
-    assert len(rows) == found["links"] + found["cut"] > 200
-    assert f1([{name: str(value) for name, value in row.items()} for row in rows], identity) > 0.98
-    text = client.request("GET", f"/links/{found['id']}/links", headers={"Accept": "text/csv"}).text
-    lines = list(csv.DictReader(text.splitlines()))
-    assert [(line["left"], line["right"]) for line in lines] == [(row["left"], row["right"]) for row in rows]
-    entities = list(client.pages(f"/links/{found['id']}/entities"))
-    assert len(entities) == found["entities"]
-    assert all(entity["id"] in entity["records"] and len(entity["records"]) > 1 for entity in entities)
-    assert [job["id"] for job in client.pages("/links")] == [found["id"]]
-    client.request("DELETE", f"/links/{found['id']}")
-    with pytest.raises(NotFound, match="no links"):
-        list(client.links(found["id"]))
-
-
-def test_vectors_and_what_is_not_supported_are_refused(client: Client, tmp_path: Path) -> None:
-    numbers = {
-        "id": [*range(40)],
-        "a": [*range(40)],
-        "b": [*range(40)],
-        "who": [f"p{at // 2}" for at in range(40)],
-    }
-    client.add_dataset("numbers", write(tmp_path / "n.csv", numbers), identity="who")
-    with pytest.raises(RefusedInput, match="holds vectors"):
-        client.link("numbers")
-    with pytest.raises(RefusedInput, match="rules"):
-        client.request("POST", "/links", json={"left": "numbers", "rules": [["a"]]})

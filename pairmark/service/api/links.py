@@ -9,16 +9,28 @@ from fastapi import APIRouter, Header, Path, Request, Response
 from fastapi.responses import FileResponse
 
 from pairmark.schemas.jobs import JobOut
-from pairmark.schemas.links import EntityPage, LinkPage, LinksOut, LinksPage, LinksRequest
+from pairmark.schemas.links import (
+    ChangePage,
+    EntitiesEdit,
+    EntityPage,
+    LinkErasure,
+    LinkExplained,
+    LinkPage,
+    LinksErased,
+    LinksOut,
+    LinksPage,
+    LinksRequest,
+)
 from pairmark.service.api.routing import GuardedRoute, Paging, needs
 from pairmark.service.api.services import InServices, Workspace, check_may, names_of
 from pairmark.service.errors import UnknownDataset
-from pairmark.service.links.linking import write_csv
+from pairmark.service.links.kept import ENTITIES, LINKS, write_csv
 from pairmark.service.names import name_of
 
 router = APIRouter(tags=["links"], route_class=GuardedRoute)
 
 LinksId = Annotated[str, Path(max_length=32, pattern="^[0-9a-f]+$", description="the link job's id")]
+RecordId = Annotated[str, Path(max_length=512, description="a record's id")]
 Accept = Annotated[
     str, Header(description="`text/csv` or `application/vnd.apache.parquet`: all of them as a file")
 ]
@@ -37,14 +49,17 @@ _FILES: dict[int | str, dict[str, Any]] = {
     "train",
 )
 def submit_links(http: Request, services: InServices, response: Response, request: LinksRequest) -> JobOut:
-    """Queue a job that finds a table's duplicates, or links two tables, without labels.
+    """Queue a job that finds a table's duplicates, or links two tables, without labels or by a trained model.
 
-    Where matches cannot be told from strangers, the job fails and says which judgements would help.
+    The finished job opens a review of its links, whose judgements bound the share of them that is false. Where matches
+    cannot be told from strangers, the job fails and says which review to judge.
     """
     for ref in (request.left, request.right):
         if ref is not None:
             check_may(http, "train", name_of(ref), unknown=UnknownDataset)
-    job = services.links.submit(request)
+    if request.model is not None:
+        check_may(http, "train", name_of(request.model))
+    job = services.links.submit(request, names_of(http).resources("train"))
     response.headers["Location"] = f"/links/{job.id}"
     return job
 
@@ -75,26 +90,69 @@ def list_links_found(
 ) -> LinkPage | Response:
     """Pairs of records that are linked, in the order of the left table's rows."""
     names = names_of(http).resources("train")
-    if _PARQUET in accept:
-        return FileResponse(services.links.file(link_id, names), media_type=_PARQUET)
-    if "text/csv" in accept:
-        return _csv(services.links.file(link_id, names), workspace)
-    return services.links.links(link_id, query.limit, query.cursor, names)
+    return _file(accept, services.links.folder(link_id, names) / LINKS, workspace) or services.links.links(
+        link_id, query.limit, query.cursor, names
+    )
 
 
-@router.get("/links/{link_id}/entities")
+@router.get("/links/{link_id}/links/{left}/{right:path}")
 @needs("train")
-def list_entities(http: Request, services: InServices, link_id: LinksId, query: Paging) -> EntityPage:
-    """Entities of two records or more, in the order of their ids."""
-    return services.links.entities(link_id, query.limit, query.cursor, names_of(http).resources("train"))
+def explain_link(
+    http: Request, services: InServices, link_id: LinksId, left: RecordId, right: RecordId
+) -> LinkExplained:
+    """Two records side by side: how far each column agrees, what that adds, and what was decided."""
+    return services.links.explain(link_id, left, right, names_of(http).resources("train"))
+
+
+@router.get("/links/{link_id}/entities", responses=_FILES, response_model=EntityPage)
+@needs("train")
+def list_entities(
+    http: Request,
+    services: InServices,
+    workspace: Workspace,
+    link_id: LinksId,
+    query: Paging,
+    accept: Accept = "",
+) -> EntityPage | Response:
+    """Entities of two records or more, in the order of their first records; as a file, a row a record."""
+    names = names_of(http).resources("train")
+    return _file(
+        accept, services.links.folder(link_id, names) / ENTITIES, workspace
+    ) or services.links.entities(link_id, query.limit, query.cursor, names)
+
+
+@router.post("/links/{link_id}/entities", summary="Merge or split entities")
+@needs("train")
+def edit_entities(http: Request, services: InServices, link_id: LinksId, request: EntitiesEdit) -> LinksOut:
+    """Merge entities, or take records out of one. Jobs that go on from this one (`previous`) keep it."""
+    return services.links.edit(link_id, request, names_of(http).resources("train"))
+
+
+@router.get("/links/{link_id}/changes")
+@needs("train")
+def list_changes(http: Request, services: InServices, link_id: LinksId, query: Paging) -> ChangePage:
+    """What joined, merged and split since the job that this one went on from, by entity."""
+    return services.links.changes(link_id, query.limit, query.cursor, names_of(http).resources("train"))
+
+
+@router.post("/links/{link_id}/erase", summary="Erase a record")
+@needs("train")
+def erase_record(http: Request, services: InServices, link_id: LinksId, request: LinkErasure) -> LinksErased:
+    """Erase a record's links and cells, its place in entities, and what the review shows of it."""
+    return services.links.erase(link_id, request.record, names_of(http).resources("train"))
 
 
 @router.delete("/links/{link_id}", status_code=204)
 @needs("train")
 def delete_links(http: Request, services: InServices, link_id: LinksId) -> None:
-    """Delete links; the tables and the job's history stay."""
+    """Delete links with their review; the tables and the job's history stay."""
     services.links.delete(link_id, names_of(http).resources("train"))
 
 
-def _csv(file: File, workspace: File) -> Response:
-    return FileResponse(write_csv(file, workspace / "links.csv"), media_type="text/csv")
+def _file(accept: str, file: File, workspace: File) -> Response | None:
+    """All of a list, where a file was asked for."""
+    if _PARQUET in accept:
+        return FileResponse(file, media_type=_PARQUET)
+    if "text/csv" in accept:
+        return FileResponse(write_csv(file, workspace / "all.csv"), media_type="text/csv")
+    return None

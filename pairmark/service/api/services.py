@@ -145,7 +145,7 @@ class Services:
         self.identification = Identification(self.galleries, self.datasets, self.store, settings)
         self.searches = Searches(self.galleries, self.thresholds, settings)
         self.reviews = Reviews(self.database)
-        self.links = Links(self.database, self.blobs, self.queue)
+        self.links = Links(self.database, self.blobs, self.queue, settings, self.runtime.points)
         self.webhooks = Webhooks(self.database, settings)
         self.judged_pairs = JudgedPairs(self.database, self.datasets)
         self.recorder = DecisionRecorder(self.database)

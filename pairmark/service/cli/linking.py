@@ -56,7 +56,8 @@ def link(
     """
     from pairmark.models.core.progress import listening
     from pairmark.service.cli.options import settings
-    from pairmark.service.links.linking import link_files, read_links
+    from pairmark.service.links.kept import read_rows
+    from pairmark.service.links.linking import COLUMNS, link_files
 
     files = [path for path in (table, other) if path is not None]
     if out is not None and out.suffix not in (".csv", ".parquet"):
@@ -75,7 +76,7 @@ def link(
                 columns=column_types(column),
                 false_links=false_links,
             )
-        first = read_links(path, "SELECT * FROM links LIMIT ?", _SHOWN)
+        first = [row[: len(COLUMNS)] for row in read_rows(path, "FROM kept LIMIT ?", _SHOWN)]
     output.show(summary.model_dump(mode="json"), lambda to: _show(to, summary, first, out))
 
 
@@ -84,6 +85,7 @@ def _show(to: Console, summary: LinkSummary, first: list[tuple[object, ...]], ou
 
     for note in summary.notes:
         to.print(f"note: {note}")
+    estimate = summary.false_links.estimate
     ids = ", ".join("row numbers" if name is None else name for name in summary.ids)
     output.facts(
         {
@@ -91,7 +93,9 @@ def _show(to: Console, summary: LinkSummary, first: list[tuple[object, ...]], ou
             "candidates": f"{summary.candidates:,}, {summary.blocking.candidates_per_record:g} a record",
             "links": f"{summary.links:,}",
             "entities": f"{summary.entities:,} of two records or more",
-            "false links": f"{100 * summary.false_links.estimate:.2g} % as the model has it: an estimate, no bound",
+            "false links": None
+            if estimate is None
+            else f"{100 * estimate:.2g} % as the model has it: an estimate, no bound",
             "cut": f"{summary.cut:,} pairs, which would join records that contradict each other"
             if summary.cut
             else None,

@@ -1,28 +1,36 @@
-"""Link jobs: stored tables in, a file of links out."""
+"""Link jobs: stored tables in; a folder of links, and a review of them, out."""
 
 from __future__ import annotations
 
 import csv
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pairmark.models.core.progress import listening
 from pairmark.models.records.tables import declaration
+from pairmark.schemas.links import LinksRequest, LinkSummary
+from pairmark.schemas.reviews import ReviewRequest, ReviewSource
 from pairmark.service.blobs import Blobs, hold
 from pairmark.service.datasets.data import LabelledData, row_name
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
+from pairmark.service.errors import InvalidInput
 from pairmark.service.jobs.queue import Claim, JobQueue, Progress
-from pairmark.service.links import repository
-from pairmark.service.links.linking import link_files
-from pairmark.service.links.links import FILE
+from pairmark.service.links import kept, repository
+from pairmark.service.links.learned import Learned
+from pairmark.service.links.linking import Asked, Linked, linked, summary_of
+from pairmark.service.reviews.reviews import Item, Stratum, match_strata, open_review
 from pairmark.service.settings import Settings
 
-_STAGES = {"loading": (0.0, 0.1), "linking": (0.1, 1.0)}
+_STAGES = {"loading": (0.0, 0.1), "linking": (0.1, 0.9), "storing": (0.9, 1.0)}
 _ID = "__id__"
 _ROWS = 4_096
+_AT_MOST = 0.02
+"""The share of false links that the review is to exclude where none was asked for."""
 
 
 class Linker:
@@ -34,39 +42,146 @@ class Linker:
         self._datasets = Datasets(db, blobs, settings)
 
     def run(self, claim: Claim) -> str:
-        """Link, and keep what was found; returns the id of the links."""
+        """Link, keep what was found and open its review; returns the id of the links."""
         progress = Progress(self._queue, claim, _STAGES)
         progress.stage("loading")
-        with self._blobs.workspace() as work:
-            files: list[Path] = []
-            columns: dict[str, str] = {}
-            for name, dataset_id in (("left", claim.dataset_id), ("right", claim.unlabelled_id)):
-                if dataset_id is not None:
-                    data = self._datasets.load(dataset_id)
-                    files.append(_written(data, work / f"{name}.csv"))
-                    columns |= _types(data)
+        params = dict(claim.params)
+        threshold = params.pop("threshold")
+        request = LinksRequest.model_validate(params)
+        with ExitStack() as stack:
+            work = stack.enter_context(self._blobs.workspace())
+            ids = [each for each in (claim.dataset_id, claim.unlabelled_id) if each is not None]
+            tables = [self._datasets.load(each) for each in ids]
+            files = [_written(data, work / f"table{at}.csv") for at, data in enumerate(tables)]
+            learned = (
+                None
+                if request.model is None
+                else Learned(self._db, self._blobs, self._settings, request.model)
+            )
+            asked = Asked(
+                false_links=request.false_links,
+                rules=request.rules,
+                one_to_one=request.one_to_one,
+                cut=threshold,
+                confidence=request.confidence,
+                labels=_labels(tables),
+                previous=None if request.previous is None else self._previous(request.previous),
+            )
             progress.stage("linking")
             out, scratch = work / "out", work / "scratch"
             out.mkdir()
             scratch.mkdir()
+            types = {name: kind for data in tables for name, kind in _types(data).items()}
             with listening(progress.within):
-                summary = link_files(
-                    files,
-                    scratch,
-                    self._settings,
-                    out=out / FILE,
-                    id_column=_ID,
-                    columns=columns,
-                    false_links=claim.params["false_links"],
+                found = stack.enter_context(
+                    linked(
+                        files, scratch, self._settings, asked, id_column=_ID, columns=types, learned=learned
+                    )
                 )
+            progress.stage("storing")
+            if found.doubts is not None:
+                raise self._to_judge(claim, request, found)
+            kept.keep(found.connection, out, found.linking, asked.previous)
+            strata = _strata(found, "SELECT a, b, score FROM links WHERE kept ORDER BY a, b")
+            summary = summary_of(found, asked)
             key = self._blobs.put_folder(out)
-        with self._db.write() as session:
-            hold(session, self._blobs, key)
-            found = {"summary": summary.model_dump(mode="json"), "blob": key}
-            repository.keep(session, claim.job_id, claim.model, claim.params, claim.created_at, **found)
-            message = f"{summary.links:,} links, {summary.entities:,} entities"
-            self._queue.finish(claim, session, result={"links": claim.job_id}, message=message)
+            with self._db.write() as session:
+                hold(session, self._blobs, key)
+                review = self._reviewed(session, claim, request, strata)
+                facts = {"summary": _summary(summary, review), "blob": key}
+                repository.keep(session, claim.job_id, claim.model, claim.params, claim.created_at, **facts)
+                message = f"{summary.links:,} links, {summary.entities:,} entities"
+                self._queue.finish(claim, session, result={"links": claim.job_id}, message=message)
         return claim.job_id
+
+    def _previous(self, link_id: str) -> Path:
+        with self._db.read() as session:
+            found = repository.find(session, link_id)
+        if found is None or found[0].blob is None:
+            raise InvalidInput(f"the links {link_id} were deleted meanwhile", field="previous")
+        return self._blobs.folder(found[0].blob)
+
+    def _reviewed(
+        self, session: Any, claim: Claim, request: LinksRequest, strata: list[Stratum]
+    ) -> str | None:
+        """Open the review of a job; None where there is nothing to judge."""
+        if not sum(stratum.size for stratum in strata):
+            return None
+        asking = ReviewRequest(
+            name=f"links of {claim.dataset}",
+            source=ReviewSource(refs=[]),
+            at_most=request.false_links or _AT_MOST,
+            confidence=request.confidence,
+        )
+        source = {"links": claim.job_id}
+        review = open_review(session, self._db.now(session), asking, strata, model=claim.model, source=source)
+        return review.id
+
+    def _to_judge(self, claim: Claim, request: LinksRequest, found: Linked) -> InvalidInput:
+        """What is said where matches cannot be told from strangers: which pairs to judge."""
+        strata = _strata(found, "SELECT a, b, score FROM doubtful ORDER BY a, b")
+        with self._db.write() as session:
+            before = repository.find(session, claim.job_id)
+            review = (before[0].summary or {}).get("review") if before is not None else None
+            if review is None:
+                # An attempt that was killed may have opened it.
+                review = self._reviewed(session, claim, request, strata)
+                summary = {"review": review}
+                repository.keep(
+                    session, claim.job_id, claim.model, claim.params, claim.created_at, summary=summary
+                )
+        return InvalidInput(
+            f"without labels, matches cannot be told from strangers here: {found.doubts}. Judge pairs of review "
+            f"{review} (`pairmark review {review}`), make a dataset of them (POST /reviews/{review}/dataset), "
+            'train on it, and link with {"model": NAME}'
+        )
+
+
+def _summary(summary: LinkSummary, review: str | None) -> dict[str, Any]:
+    return summary.model_dump(mode="json") | {"review": review}
+
+
+def _strata(found: Linked, sql: str) -> list[Stratum]:
+    """Pairs to judge, with both records as they stand."""
+    connection = found.connection
+    connection.execute(f"CREATE OR REPLACE TABLE pairs_to_judge AS {sql}")
+    scores = [row[0] for row in connection.execute("SELECT score FROM pairs_to_judge").fetchall()]
+    names = [field.name for field in found.tables.fields]
+    cells = [", ".join(f"{side}.c{at}" for at in range(len(names))) for side in "xy"]
+
+    def items(places: list[int]) -> list[Item]:
+        connection.register("given", {"place": np.array(places), "turn": np.arange(len(places))})
+        rows = connection.execute(
+            f"SELECT i.id, j.id, score, {', '.join(cells)} FROM given "
+            "JOIN (SELECT *, row_number() OVER () - 1 AS place FROM pairs_to_judge) p "
+            "USING (place) JOIN ids i ON i.row = a JOIN ids j ON j.row = b "
+            "JOIN source x ON x.row = a JOIN source y ON y.row = b ORDER BY turn"
+        ).fetchall()
+        connection.unregister("given")
+        return [
+            {
+                "left_ref": left,
+                "right_ref": right,
+                "score": score,
+                "decision": 1,
+                "sides": {
+                    "left": dict(zip(names, sides[: len(names)], strict=True)),
+                    "right": dict(zip(names, sides[len(names) :], strict=True)),
+                },
+            }
+            for left, right, score, *sides in rows
+        ]
+
+    return match_strata(scores, items) if scores else []
+
+
+def _labels(tables: list[LabelledData]) -> NDArray[np.int64] | None:
+    """Whom each row is of, by the tables' identities; None where a table has none."""
+    if any(data.y is None for data in tables):
+        return None
+    names = sorted({name for data in tables for name in data.identities})
+    sides = [np.searchsorted(names, data.identities)[np.asarray(data.y)] for data in tables]
+    return np.concatenate(sides).astype(np.int64)
 
 
 def _types(data: LabelledData) -> dict[str, str]:

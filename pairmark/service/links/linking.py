@@ -2,43 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv
 
 from pairmark.models.records.linking.engine import Linking
 from pairmark.models.records.linking.mixture import NeedsJudgements
 from pairmark.schemas.links import FalseLinks, LinkBlocking, LinkSummary
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.errors import InvalidInput
-from pairmark.service.links.tables import read_tables
+from pairmark.service.links import kept
+from pairmark.service.links.learned import Learned
+from pairmark.service.links.tables import LinkTables, read_tables
 from pairmark.service.settings import Settings
 
 COLUMNS = ("left", "right", "score", "decision", "entity")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What to link by; see `pairmark.schemas.links.LinksRequest`.
+
+    Attributes
+    ----------
+    cut : links score above it; None: the model's own. labels : (n,) whom each row is of, -1 where nobody knows.
+    previous : the folder of an earlier job.
+    """
+
+    false_links: float | None = None
+    rules: Sequence[Sequence[str]] | None = None
+    one_to_one: bool = False
+    cut: float | None = None
+    confidence: float = 0.95
+    labels: NDArray[np.int64] | None = None
+    previous: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linked:
+    """Tables that were linked: ``found`` and ``named`` of `pairmark.service.links.kept` are there.
+
+    Attributes
+    ----------
+    doubts : why matches cannot be told from strangers without labels: then the table ``doubtful(a, b, score)`` has the
+        pairs that look most alike, and nothing is linked. Else None.
+    """
+
+    connection: Any
+    tables: LinkTables
+    linking: Linking
+    doubts: str | None = None
+    recall: tuple[int, int] | None = None
+
+
 @contextmanager
-def _connected(database: str = ":memory:", **config: Any) -> Iterator[Any]:
-    """DuckDB without its own progress bar, which would go to standard output, where answers go."""
-    import duckdb
-
-    with closing(duckdb.connect(database, config=config)) as connection:
-        connection.execute("SET enable_progress_bar = false")
-        yield connection
-
-
-def link_files(
+def linked(
     files: Sequence[Path],
     scratch: Path,
     settings: Settings,
+    asked: Asked,
     *,
-    out: Path,
     id_column: str | None = None,
     columns: dict[str, str] | None = None,
-    false_links: float | None = None,
-) -> LinkSummary:
-    """Write the links of one table, or between two, to a CSV or Parquet file.
+    learned: Learned | None = None,
+) -> Iterator[Linked]:
+    """Link one table, or two.
 
     Raises
     ------
@@ -54,53 +88,110 @@ def link_files(
     }
     if settings.job_threads is not None:
         config["threads"] = str(settings.job_threads)
-    with _connected(str(scratch / "links.duckdb"), **config) as connection:
+    with kept.connected(str(scratch / "links.duckdb"), **config) as connection:
         tables = read_tables(connection, files, scratch, limits, id_column=id_column, columns=columns)
-        linking = Linking(connection, tables.fields, tables.n_rows, tables.n_left)
+        check_rules(asked.rules, [field.name for field in tables.fields])
+        previous = None if asked.previous is None else kept.bring(connection, asked.previous, tables)
+        linking = Linking(
+            connection,
+            tables.fields,
+            tables.n_rows,
+            tables.n_left,
+            rules=asked.rules,
+            one_to_one=asked.one_to_one,
+            previous=previous,
+            **({} if learned is None else _scoring(learned, connection, tables, asked.cut)),
+        )
         try:
-            linking.run(false_links)
+            linking.run(asked.false_links)
         except NeedsJudgements as error:
+            yield Linked(connection=connection, tables=tables, linking=linking, doubts=str(error))
+            return
+        kept.name_entities(connection, tables, again=previous is not None)
+        recall = None
+        if asked.labels is not None and previous is None:
+            connection.register("given", {"row": np.arange(asked.labels.size), "who": asked.labels})
+            connection.execute("CREATE TABLE labels AS SELECT * FROM given WHERE who >= 0")
+            connection.unregister("given")
+            recall = linking.measured_recall()
+        yield Linked(connection=connection, tables=tables, linking=linking, recall=recall)
+
+
+def _scoring(learned: Learned, connection: Any, tables: LinkTables, cut: float | None) -> dict[str, Any]:
+    scorer: Callable[..., Any] = learned.scorer(connection, tables)
+    return {"scorer": scorer, "cut": learned.cut if cut is None else cut}
+
+
+def check_rules(rules: Sequence[Sequence[str]] | None, columns: Sequence[str]) -> None:
+    """Refuse rules of columns that are not compared."""
+    for at, rule in enumerate(rules or ()):
+        for name in rule:
+            if name not in columns:
+                raise InvalidInput(
+                    f"rules[{at}]: column {name[:100]!r} is not compared; expected some of {', '.join(columns)}",
+                    field=f"rules[{at}]",
+                )
+
+
+def summary_of(of: Linked, asked: Asked) -> LinkSummary:
+    """What was linked."""
+    linking, tables = of.linking, of.tables
+    estimate = linking.false_links
+    recall, interval = linking.recall, None
+    if of.recall is not None and of.recall[1]:
+        recall, interval = of.recall[0] / of.recall[1], _exact_interval(*of.recall, asked.confidence)
+    return LinkSummary(
+        records=tables.n_rows,
+        candidates=linking.n_candidates,
+        links=linking.n_links,
+        cut=linking.n_cut,
+        entities=linking.n_entities,
+        empty=linking.n_empty,
+        blocking=LinkBlocking(
+            rules=[list(rule) for rule in linking.rules],
+            left_out=[list(rule) for rule in linking.left_out],
+            candidates_per_record=round(linking.n_candidates / tables.n_rows, 2),
+            recall=None if recall is None else round(recall, 4),
+            recall_interval=interval,
+            recall_from=None if recall is None else "overlap" if interval is None else "labels",
+        ),
+        false_links=FalseLinks(
+            estimate=None if estimate is None else round(estimate, 6), confidence=asked.confidence
+        ),
+        ids=tables.ids,
+        notes=tables.notes,
+    )
+
+
+def _exact_interval(k: int, n: int, confidence: float) -> tuple[float, float]:
+    """Clopper's and Pearson's (1934) interval for a share of n that were k."""
+    tail = (1 - confidence) / 2
+    low = 0.0 if k == 0 else float(betaincinv(k, n - k + 1, tail))
+    high = 1.0 if k == n else float(betaincinv(k + 1, n - k, 1 - tail))
+    return low, high
+
+
+def link_files(
+    files: Sequence[Path],
+    scratch: Path,
+    settings: Settings,
+    *,
+    out: Path,
+    id_column: str | None = None,
+    columns: dict[str, str] | None = None,
+    false_links: float | None = None,
+    learned: Learned | None = None,
+) -> LinkSummary:
+    """Write the links of one table, or between two, to a CSV or Parquet file; `InvalidInput` as `linked`."""
+    asked = Asked(false_links=false_links)
+    with linked(
+        files, scratch, settings, asked, id_column=id_column, columns=columns, learned=learned
+    ) as found:
+        if found.doubts is not None:
             raise InvalidInput(
-                f"without labels, matches cannot be told from strangers here: {error}. Train a "
-                "model on pairs that people judged (`pairmark datasets add --pairs`): it decides which are the same"
-            ) from error
-        form = "PARQUET" if out.suffix == ".parquet" else "CSV"
-        connection.execute(
-            "COPY (SELECT x.id AS left, y.id AS right, score, decision, z.id AS entity FROM links "
-            "JOIN ids x ON x.row = a JOIN ids y ON y.row = b LEFT JOIN ids z ON z.row = entity ORDER BY a, b) "
-            f"TO '{str(out).replace(chr(39), 2 * chr(39))}' (FORMAT {form})"
-        )
-        return LinkSummary(
-            records=tables.n_rows,
-            candidates=linking.n_candidates,
-            links=linking.n_links,
-            cut=linking.n_cut,
-            entities=linking.n_entities,
-            empty=linking.n_empty,
-            blocking=LinkBlocking(
-                rules=[list(rule) for rule in linking.rules],
-                left_out=[list(rule) for rule in linking.left_out],
-                candidates_per_record=round(linking.n_candidates / tables.n_rows, 2),
-            ),
-            false_links=FalseLinks(estimate=round(linking.false_links, 6)),
-            ids=tables.ids,
-            notes=tables.notes,
-        )
-
-
-def read_links(path: Path, sql: str = "SELECT * FROM links", *params: Any) -> list[tuple[Any, ...]]:
-    """Rows of ``links``, which is what `link_files` wrote, with the ids as text."""
-    source = "read_parquet(?)" if path.suffix == ".parquet" else "read_csv(?, all_varchar=true)"
-    with _connected(threads="1") as connection:
-        rows: list[tuple[Any, ...]] = connection.execute(
-            f"WITH links AS (FROM {source}) {sql}", [str(path), *params]
-        ).fetchall()
-        return rows
-
-
-def write_csv(path: Path, out: Path) -> Path:
-    """A Parquet file of links as CSV."""
-    with _connected(threads="1") as connection:
-        target = str(out).replace("'", "''")
-        connection.execute(f"COPY (FROM read_parquet(?)) TO '{target}' (FORMAT CSV)", [str(path)])
-    return out
+                f"without labels, matches cannot be told from strangers here: {found.doubts}. Store the tables "
+                "(`pairmark datasets add`) and POST /links: the job opens a review of pairs, and a model trained on "
+                "what people judge decides which are the same (`pairmark link --model`)"
+            )
+        kept.copy_to(found.connection, kept.LINKS_SQL, out)
+        return summary_of(found, asked)

@@ -1,71 +1,98 @@
-"""Links of stored tables: submitted as jobs, listed, read and deleted."""
+"""Links of stored tables: submitted as jobs, listed, read, explained, changed by hand, erased and deleted."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy.orm import Session
 
+from pairmark.models.records.schema import COMPARED
+from pairmark.models.registry import spec_of
 from pairmark.schemas.jobs import JobOut
 from pairmark.schemas.links import (
+    ChangePage,
+    EntitiesEdit,
+    EntityChange,
     EntityOut,
     EntityPage,
+    LinkExplained,
     LinkOut,
     LinkPage,
+    LinksErased,
     LinksOut,
     LinksPage,
     LinksRequest,
 )
 from pairmark.service.audit.log import record
-from pairmark.service.blobs import Blobs, delete_unused
+from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.db import Database
-from pairmark.service.errors import Conflict, InvalidInput, UnknownLinks
+from pairmark.service.errors import Conflict, InvalidInput, ModelNotCapable, UnknownLinks
 from pairmark.service.jobs.queue import JobQueue, NewJob
-from pairmark.service.links import repository
-from pairmark.service.links.linking import read_links
-from pairmark.service.names import VisibleNames, tenant_of
+from pairmark.service.links import kept, repository
+from pairmark.service.links.learned import Learned
+from pairmark.service.links.linking import check_rules
+from pairmark.service.links.tables import key_of
+from pairmark.service.names import VisibleNames, parse_ref, tenant_of
 from pairmark.service.pagination import page_of, start_of
-from pairmark.service.tables import DatasetRow, LinkRow
+from pairmark.service.reviews import repository as reviews
+from pairmark.service.runtime.points import OperatingPoints, PointRequest
+from pairmark.service.settings import Settings
+from pairmark.service.store.versions import VersionStore
+from pairmark.service.tables import DatasetRow, LinkRow, ModelVersion
 
-FILE = "links.parquet"
-"""Within a blob: what `pairmark.service.links.linking.link_files` wrote."""
 _LEARNER = "fellegi-sunter"
 _ENTITIES = (
-    'SELECT entity, list_sort(list_distinct(flatten(list(["left", "right"])))) FROM links WHERE entity IS NOT NULL '
-    "GROUP BY entity ORDER BY entity LIMIT ? OFFSET ?"
+    "SELECT entity, list(record ORDER BY side, place) FROM kept GROUP BY entity ORDER BY min(place) "
+    "LIMIT ? OFFSET ?"
 )
 
 
 class Links:
     """All blocking: they read the database, and files of links."""
 
-    def __init__(self, db: Database, blobs: Blobs, queue: JobQueue) -> None:
-        self._db, self._blobs, self._queue = db, blobs, queue
+    def __init__(
+        self, db: Database, blobs: Blobs, queue: JobQueue, settings: Settings, points: OperatingPoints
+    ) -> None:
+        self._db, self._blobs, self._queue, self._settings = db, blobs, queue, settings
+        self._points = points
+        self._versions = VersionStore(db, blobs, settings)
 
-    def submit(self, request: LinksRequest) -> JobOut:
-        """Queue a link job; `InvalidInput` where a dataset holds no records."""
+    def submit(self, request: LinksRequest, names: VisibleNames) -> JobOut:
+        """Queue a link job; an error that says what to do where tables, rules, model or previous links do not fit."""
+        asked: dict[str, Any] = request.model_dump(mode="json") | {"threshold": None}
+        if request.previous is not None:
+            self.folder(request.previous, names)
 
         def prepare(session: Session) -> NewJob:
-            left, right = (
-                None if ref is None else _table(dataset_of(session, ref, hold=True), field)
-                for ref, field in ((request.left, "left"), (request.right, "right"))
-            )
-            assert left is not None
+            sides = {
+                side: _table(dataset_of(session, ref, hold=True), side)
+                for side, ref in (("left", request.left), ("right", request.right))
+                if ref is not None
+            }
+            asked.update({side: f"{row.name}:{row.version}" for side, row in sides.items()})
+            check_rules(request.rules, list(_columns(sides["left"])))
+            learner = _LEARNER
+            if request.model is not None:
+                model, version = self._versions.resolved(session, parse_ref(request.model))
+                learner, asked["model"] = version.kind, f"{model.name}:{version.version}"
+                _check_model(version, asked["model"], sides)
+                if request.fpr is not None:
+                    asked["threshold"] = self._threshold(version, request)
+            if request.previous is not None:
+                _check_previous(self._found(session, request.previous, names)[0], asked)
+            right = sides.get("right")
             return NewJob(
                 task="link",
-                learner=_LEARNER,
-                dataset_id=left.id,
-                dataset=f"{left.name}:{left.version}",
+                learner=learner,
+                dataset_id=sides["left"].id,
+                dataset=asked["left"],
                 unlabelled_id=None if right is None else right.id,
-                unlabelled=None if right is None else f"{right.name}:{right.version}",
-                model=left.name,
-                params=request.model_dump(mode="json")
-                | {
-                    side: f"{row.name}:{row.version}"
-                    for side, row in (("left", left), ("right", right))
-                    if row is not None
-                },
+                unlabelled=asked["right"],
+                model=sides["left"].name,
+                params=asked,
             )
 
         job = self._queue.enqueue(prepare)
@@ -73,22 +100,41 @@ class Links:
             repository.keep(session, job.id, job.model, job.params, self._db.now(session))
         return job
 
+    def _threshold(self, version: ModelVersion, request: LinksRequest) -> float:
+        """The model's threshold at a rate."""
+        assert request.fpr is not None
+        if version.calibration_id is None:
+            raise InvalidInput(
+                f"{request.model} is not calibrated, so fpr has no threshold; calibrate it (POST "
+                "/models/NAME/versions/VERSION/calibrations), or leave fpr out",
+                field="fpr",
+            )
+        point = PointRequest(version.calibration_id, request.fpr, request.confidence, "auto")
+        return float(self._points.compute(point).threshold)
+
     def get(self, link_id: str, names: VisibleNames) -> LinksOut:
         """A link job, or `UnknownLinks`."""
         with self._db.read() as session:
-            return _out(self._found(session, link_id, names))
+            return _out(session, self._found(session, link_id, names))
 
     def page(self, limit: int, cursor: str | None, names: VisibleNames) -> LinksPage:
         """Link jobs, newest first."""
         after = start_of(limit, cursor, float, str)
         with self._db.read() as session:
             rows = repository.page(session, limit + 1, after, names)
-        return page_of(LinksPage, rows, limit, lambda row: (row[0].created_at, row[0].id), _out)
+            return page_of(
+                LinksPage,
+                rows,
+                limit,
+                lambda row: (row[0].created_at, row[0].id),
+                lambda row: _out(session, row),
+            )
 
     def links(self, link_id: str, limit: int, cursor: str | None, names: VisibleNames) -> LinkPage:
         """Links, in the order of the left table's rows."""
         start = start_of(limit, cursor, int) or 0
-        rows = read_links(self.file(link_id, names), "SELECT * FROM links LIMIT ? OFFSET ?", limit + 1, start)
+        sql = "SELECT * EXCLUDE place FROM kept ORDER BY place LIMIT ? OFFSET ?"
+        rows = kept.read_rows(self.folder(link_id, names) / kept.LINKS, sql, limit + 1, start)
         return page_of(
             LinkPage,
             rows,
@@ -98,9 +144,9 @@ class Links:
         )
 
     def entities(self, link_id: str, limit: int, cursor: str | None, names: VisibleNames) -> EntityPage:
-        """Entities, in the order of their ids."""
+        """Entities, in the order of their first records."""
         start = start_of(limit, cursor, int) or 0
-        rows = read_links(self.file(link_id, names), _ENTITIES, limit + 1, start)
+        rows = kept.read_rows(self.folder(link_id, names) / kept.ENTITIES, _ENTITIES, limit + 1, start)
         return page_of(
             EntityPage,
             rows,
@@ -109,18 +155,119 @@ class Links:
             lambda row: EntityOut(id=row[0], records=row[1]),
         )
 
-    def file(self, link_id: str, names: VisibleNames) -> Path:
-        """The links as a Parquet file; `Conflict` until there is one."""
+    def changes(self, link_id: str, limit: int, cursor: str | None, names: VisibleNames) -> ChangePage:
+        """What became of entities since the job that this one goes on from, by entity."""
+        start = start_of(limit, cursor, int) or 0
+        sql = "SELECT * EXCLUDE place FROM kept ORDER BY place LIMIT ? OFFSET ?"
+        rows = kept.read_rows(self.folder(link_id, names) / kept.CHANGES, sql, limit + 1, start)
+        return page_of(
+            ChangePage,
+            rows,
+            limit,
+            lambda row: (start + limit,),
+            lambda row: EntityChange(**dict(zip(EntityChange.model_fields, row, strict=True))),
+        )
+
+    def explain(self, link_id: str, left: str, right: str, names: VisibleNames) -> LinkExplained:
+        """Why two records are linked or not, field by field; `UnknownItem` where one is not there."""
+        folder = self.folder(link_id, names)
+        one, other = kept.texts_of(folder, [(0, left), (kept.right_side(folder), right)])
+        fields = kept.explained(folder, one, other)
+        with self._db.read() as session:
+            model = self._found(session, link_id, names)[0].request["model"]
+        if model is not None:
+            learned = Learned(self._db, self._blobs, self._settings, model)
+            weights = learned.explained(one, other)
+            fields = [field | {"weight": weights.get(field["field"], 0.0)} for field in fields]
+        score, decision, entity = kept.link_of(folder, left, right) or (None, "different", None)
+        return LinkExplained(
+            left=left, right=right, score=score, decision=decision, entity=entity, fields=fields
+        )
+
+    def edit(self, link_id: str, edit: EntitiesEdit, names: VisibleNames) -> LinksOut:
+        """Merge entities or split one, for good: jobs that go on from this one keep it."""
+
+        def change(folder: Path, out: Path) -> None:
+            if edit.merge is not None:
+                kept.merge(folder, out, edit.merge)
+            else:
+                assert edit.split is not None
+                assert edit.records is not None
+                kept.split(folder, out, edit.split, edit.records)
+
+        self._change(link_id, names, change, "links.edit", edit.model_dump(exclude_none=True))
+        return self.get(link_id, names)
+
+    def erase(self, link_id: str, name: str, names: VisibleNames) -> LinksErased:
+        """Erase a record from links, entities, changes and the review."""
+        n_links = 0
+
+        def change(folder: Path, out: Path) -> None:
+            nonlocal n_links
+            n_links = kept.erase(folder, out, name)
+
+        n_items = self._change(link_id, names, change, "links.erase", {}, erased=name)
+        self._db.truncate_log()
+        with self._db.read() as session:
+            request = self._found(session, link_id, names)[0].request
+        tables = " and ".join(filter(None, (request["left"], request["right"])))
+        return LinksErased(
+            record=name,
+            links=n_links,
+            review_items=n_items,
+            pending=[
+                f"{tables} and other links of it hold the record: delete them, or erase it there too",
+                "PostgreSQL and backups keep what was deleted until vacuum and expiry",
+            ],
+        )
+
+    def folder(self, link_id: str, names: VisibleNames) -> Path:
+        """The folder of what was found; `Conflict` until there is one."""
         with self._db.read() as session:
             row, state = self._found(session, link_id, names)
             if row.blob is None:
                 raise Conflict(
                     f"the link job is {state}; its links are there when it has succeeded", state=state
                 )
-            return self._blobs.folder(row.blob) / FILE
+            return self._blobs.folder(row.blob)
+
+    def _change(
+        self,
+        link_id: str,
+        names: VisibleNames,
+        change: Callable[[Path, Path], None],
+        action: str,
+        facts: dict[str, Any],
+        *,
+        erased: str | None = None,
+    ) -> int:
+        """Put a changed folder in the place of a job's; returns how many items of its review were erased."""
+        folder = self.folder(link_id, names)
+        with self._blobs.workspace() as work:
+            out = work / "out"
+            out.mkdir()
+            change(folder, out)
+            counts = kept.counts(out)
+            key = self._blobs.put_folder(out)
+        with self._db.write() as session:
+            row, _ = self._found(session, link_id, names, lock=True)
+            old = row.blob
+            if old is None or self._blobs.folder(old) != folder:
+                raise Conflict("somebody else changed these links meanwhile; look at them and try again")
+            hold(session, self._blobs, key)
+            row.blob, row.summary = key, {**(row.summary or {}), **counts}
+            now, tenant = self._db.now(session), tenant_of(row.name)
+            record(session, now, action, f"links:{row.id}", after=facts | counts, tenant=tenant)
+            review = row.summary.get("review")
+            n = 0
+            if erased is not None and review is not None:
+                n = reviews.erase_of_review(session, review, erased)
+        if old != key:
+            delete_unused(self._db, self._blobs, [old])
+        return n
 
     def delete(self, link_id: str, names: VisibleNames) -> None:
-        """Delete links; `Conflict` while their job waits or runs."""
+        """Delete links with their review; `Conflict` while their job waits or runs."""
         with self._db.write() as session:
             row, state = self._found(session, link_id, names)
             if state in ("queued", "running"):
@@ -128,14 +275,19 @@ class Links:
             record(
                 session, self._db.now(session), "links.delete", f"links:{row.id}", tenant=tenant_of(row.name)
             )
+            review = repository.review_of(session, row)
+            if review is not None:
+                reviews.delete_review(session, review.id)
             repository.remove(session, link_id)
             blob = row.blob
         if blob is not None:
             delete_unused(self._db, self._blobs, [blob])
 
     @staticmethod
-    def _found(session: Session, link_id: str, names: VisibleNames) -> tuple[LinkRow, str]:
-        found = repository.find(session, link_id)
+    def _found(
+        session: Session, link_id: str, names: VisibleNames, *, lock: bool = False
+    ) -> tuple[LinkRow, str]:
+        found = repository.find(session, link_id, lock=lock)
         if found is None or found[0].name not in names:
             raise UnknownLinks(f"there are no links {link_id[:64]!r}; GET /links lists them")
         return found
@@ -150,8 +302,68 @@ def _table(row: DatasetRow, field: str) -> DatasetRow:
     return row
 
 
-def _out(found: tuple[LinkRow, str]) -> LinksOut:
+def _columns(row: DatasetRow) -> dict[str, str]:
+    """Types of the columns of a table that are compared."""
+    return {each["name"]: each["type"] for each in row.summary["columns"] if each["type"] in COMPARED}
+
+
+def _check_model(version: ModelVersion, ref: str, sides: dict[str, DatasetRow]) -> None:
+    """Refuse a model that does not compare records of these columns."""
+    expected: dict[str, str] | None = version.facts.get("columns")
+    if expected is None or not spec_of(version.kind).takes_records:
+        raise ModelNotCapable(
+            f"{ref} ({version.kind}) compares vectors; expected a model of records: train one of kind record-trees or "
+            "fellegi-sunter",
+            field="model",
+        )
+    for side, row in sides.items():
+        there = {key_of(name) if side == "right" else name: kind for name, kind in _columns(row).items()}
+        for name, kind in expected.items():
+            base = kind.partition(":")[0]
+            own = there.get(key_of(name) if side == "right" else name)
+            if base in COMPARED and own != base:
+                raise InvalidInput(
+                    f"{ref} compares column {name!r} of type {base}, and {row.name}:{row.version} has "
+                    f"{'none of that name' if own is None else f'it of type {own}'}: upload the table with these "
+                    "columns and types (`columns`), or link without a model",
+                    field="model",
+                )
+
+
+def _check_previous(row: LinkRow, asked: dict[str, Any]) -> None:
+    """Refuse to go on from links of other tables, or by another model."""
+    before = row.request
+    tables = [
+        [side and side.rpartition(":")[0] for side in (of["left"], of["right"])] for of in (before, asked)
+    ]
+    if tables[0] != tables[1]:
+        raise InvalidInput(
+            f"previous links {' and '.join(filter(None, tables[0]))}; expected the same datasets, of any version",
+            field="previous",
+        )
+    if before["model"] != asked["model"]:
+        raise InvalidInput(
+            f"previous was scored by {before['model'] or 'a model fitted on the tables'}; expected "
+            + (f'"model": "{before["model"]}"' if before["model"] else "no model"),
+            field="previous",
+        )
+
+
+def _out(session: Session, found: tuple[LinkRow, str]) -> LinksOut:
     row, state = found
-    asked = {side: row.request.get(side) for side in ("left", "right")}
-    facts = {"id": row.id, "state": state, "created_at": row.created_at}
-    return LinksOut.model_validate(asked | facts | (row.summary or {}))
+    asked, summary = row.request, row.summary or {}
+    facts: dict[str, Any] = {
+        name: asked.get(name) for name in ("left", "right", "model", "one_to_one", "previous")
+    }
+    if asked.get("threshold") is not None:
+        facts["operating_point"] = {"fpr": asked["fpr"], "threshold": asked["threshold"]}
+    review = repository.review_of(session, row)
+    if review is not None and "false_links" in summary:
+        progress = review.progress
+        known = {name: progress[name] for name in ("judged", "enough", "expected_more")}
+        known["bound"] = progress["bound"] if progress["judged"] else None
+        summary = summary | {"false_links": summary["false_links"] | known}
+    summary = summary | {"review": None if review is None else review.id}
+    return LinksOut.model_validate(
+        facts | {"id": row.id, "state": state, "created_at": row.created_at} | summary
+    )

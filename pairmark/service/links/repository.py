@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from pairmark.service.db import among
 from pairmark.service.names import VisibleNames
-from pairmark.service.tables import JobRow, LinkRow
+from pairmark.service.tables import JobRow, LinkRow, ReviewRow
 
 _WITH_STATE = select(LinkRow, JobRow.state).join(JobRow, JobRow.id == LinkRow.id)
 
@@ -21,10 +21,17 @@ def keep(
     session.merge(LinkRow(id=link_id, name=name, request=request, created_at=now, **found))
 
 
-def find(session: Session, link_id: str) -> tuple[LinkRow, str] | None:
-    """A link job's row and state."""
-    row = session.execute(_WITH_STATE.where(LinkRow.id == link_id)).one_or_none()
+def find(session: Session, link_id: str, *, lock: bool = False) -> tuple[LinkRow, str] | None:
+    """A link job's row and state; with ``lock``, nobody else changes it until the transaction ends."""
+    query = _WITH_STATE.where(LinkRow.id == link_id)
+    row = session.execute(query.with_for_update(of=LinkRow) if lock else query).one_or_none()
     return None if row is None else (row[0], row[1])
+
+
+def review_of(session: Session, row: LinkRow) -> ReviewRow | None:
+    """The review of a job's links, while there is one."""
+    review = (row.summary or {}).get("review")
+    return None if review is None else session.get(ReviewRow, review)
 
 
 def page(

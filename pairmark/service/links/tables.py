@@ -201,8 +201,7 @@ def _read(
 
 
 def _one(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
-    row = connection.execute(sql).fetchone()
-    assert row is not None
+    row = connection.execute(sql).fetchall()[0]
     return row[0] if len(row) == 1 else row
 
 
@@ -271,12 +270,12 @@ def _matched(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[str]], 
         for side in sides
         for name in side.inference.schema.of_type("identity")
     ]
-    by_key = [{_key(name): name for name in side.compared} for side in sides]
+    by_key = [{key_of(name): name for name in side.compared} for side in sides]
     keys = [key for key in by_key[0] if all(key in names for names in by_key)]
     pairs = [[names[key] for names in by_key] for key in keys]
     notes += [f"columns {pair[0]!r} and {pair[1]!r} are compared" for pair in pairs if len(set(pair)) > 1]
     for side, other, names in zip(sides, reversed(sides), by_key, strict=True):
-        here = {_key(name) for name in other.columns}
+        here = {key_of(name) for name in other.columns}
         notes += [
             f"column {name!r} of {side.name} is not compared: "
             + (f"in {other.name} it says nothing" if key in here else f"{other.name} has none")
@@ -307,7 +306,8 @@ def _matched(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[str]], 
     return fields, [[pair[at] for pair in pairs] for at in range(len(sides))], notes
 
 
-def _key(name: str) -> str:
+def key_of(name: str) -> str:
+    """A name as columns of two tables are matched by: without case, spaces and marks."""
     return "".join(char for char in name.casefold() if char.isalnum())
 
 

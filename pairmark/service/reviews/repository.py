@@ -378,6 +378,13 @@ def erase_refs(
     return decisions_gone, blanked, outcomes_gone
 
 
+def erase_of_review(session: Session, review_id: str, ref: str) -> int:
+    """Erase a name from the items of a review; returns how many."""
+    items = ReviewItem
+    about = or_(items.left_ref == ref, items.right_ref == ref)
+    return _blank(session, items, items.review_id == review_id, about)
+
+
 def erase_of_gallery(session: Session, gallery: str, ids: Sequence[str], subjects: Sequence[str]) -> int:
     """Erase decisions about items or subjects of a gallery; returns how many rows."""
     total = 0

@@ -8,7 +8,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import SystemRandom
 from typing import Any, Final, NamedTuple
@@ -258,6 +258,12 @@ def _listed_strata(source: ReviewSource, kind: DecisionCode, *, split: bool) -> 
     return [Stratum(kind, len(group), [item(index) for index in _sample(group)]) for group in groups]
 
 
+def match_strata(scores: Sequence[float], items: Callable[[list[int]], list[Item]]) -> list[Stratum]:
+    """The strata of matches by their scores; ``items``: those of places among them."""
+    groups = _near_and_far(range(len(scores)), scores)
+    return [Stratum(DecisionCode.MATCH, len(group), items(_sample(group))) for group in groups]
+
+
 def _kept_strata(
     session: Session, sampled: Sequence[Any], kind: DecisionCode, size: int, *, split: bool
 ) -> list[Stratum]:
@@ -353,38 +359,7 @@ class Reviews:
                 facts["refs"] = len(source.refs)
             elif model_id is not None:
                 facts["versions"] = repository.deciding_versions(session, window_of(source, model_id))
-            review = ReviewRow(
-                id=secrets.token_hex(12),
-                name=request.name,
-                model=model,
-                gallery=source.gallery,
-                source=facts,
-                question=request.question,
-                at_most=request.at_most,
-                confidence=request.confidence,
-                strata=[
-                    {"decision": stratum.decision, "size": stratum.size, "items": len(stratum.items)}
-                    for stratum in strata
-                ],
-                n_unstratified_draws=0 if request.question == "missed-matches" else None,
-                drawn=0,
-                progress={},
-                created_at=now,
-                enough_at=None,
-                alarm_at=None,
-            )
-            review.progress = progress_of(review, [])
-            session.add(review)
-            session.flush()
-            repository.add_items(session, item_rows(review.id, strata))
-            record(
-                session,
-                now,
-                "review.create",
-                f"review:{review.id}",
-                after={**facts, "question": review.question},
-            )
-            return _out(review)
+            return _out(open_review(session, now, request, strata, model=model, source=facts))
 
     def get(self, review_id: str) -> ReviewOut:
         """A review and what it has shown so far, or `UnknownReview`."""
@@ -513,6 +488,46 @@ class Reviews:
             record(session, self._db.now(session), "review.erase", f"model:{model}", before=facts)
         self._db.truncate_log()
         return RefsErased(**facts)
+
+
+def open_review(
+    session: Session,
+    now: float,
+    request: ReviewRequest,
+    strata: Sequence[Stratum],
+    *,
+    model: str | None,
+    source: dict[str, Any],
+) -> ReviewRow:
+    """Add a review with the items that it may hand out; ``source`` is what answers say of it."""
+    review = ReviewRow(
+        id=secrets.token_hex(12),
+        name=request.name,
+        model=model,
+        gallery=request.source.gallery,
+        source=source,
+        question=request.question,
+        at_most=request.at_most,
+        confidence=request.confidence,
+        strata=[
+            {"decision": stratum.decision, "size": stratum.size, "items": len(stratum.items)}
+            for stratum in strata
+        ],
+        n_unstratified_draws=0 if request.question == "missed-matches" else None,
+        drawn=0,
+        progress={},
+        created_at=now,
+        enough_at=None,
+        alarm_at=None,
+    )
+    review.progress = progress_of(review, [])
+    session.add(review)
+    session.flush()
+    repository.add_items(session, item_rows(review.id, strata))
+    record(
+        session, now, "review.create", f"review:{review.id}", after={**source, "question": review.question}
+    )
+    return review
 
 
 def _gallery_model(session: Session, gallery: str) -> tuple[str, str]:

@@ -38,7 +38,8 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
         "create_review list_reviews get_review next_of_review judge erase_refs add_outcomes "
         "delete_review dataset_of_review dataset_of_outcomes "
         "set_policy get_errors export_version calibrate evaluate move_alias add_calibration "
-        "list_calibrations submit_links list_links get_links list_links_found list_entities delete_links",
+        "list_calibrations submit_links list_links get_links list_links_found list_entities delete_links "
+        "explain_link edit_entities list_changes erase_record",
     ),
     (
         {ADMIN},

@@ -6,19 +6,21 @@ of threads: sums are of whole numbers, and what is kept is in an order of its ow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
-from pairmark.models.core.arrays import Float64, Int64
+from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.records.linking import mixture
 from pairmark.models.records.linking.cells import LinkField
-from pairmark.models.records.linking.entities import entities
-from pairmark.models.records.linking.mixture import Comparison, chances
+from pairmark.models.records.linking.entities import MAX_RECORDS, Pairs, entities
+from pairmark.models.records.linking.mixture import Comparison, Mixture, NeedsJudgements, chances
 
 if TYPE_CHECKING:
     import duckdb
@@ -26,12 +28,15 @@ if TYPE_CHECKING:
 MAX_FIELDS = 31
 """Columns that are compared: their levels make one integer of 64 bits."""
 _MOST_CONJOINED = 12
-_CAP, _CONJOINED_CAP = 6, 12
-"""Rows that may share a value, or values of two columns, before they make no candidates any more."""
+_CAP, _CONJOINED_CAP, _GIVEN_CAP = 6, 12, 100
+"""Rows that may share a value, values of two columns, or those of a rule that was given, before they make no candidates
+any more."""
 BUDGET = 50
 """Candidates for each row, at most; rules that would make more are left out."""
 _RANDOM_PAIRS = 100_000
 _LEAST_CHANCE = 0.5
+CONTRADICTION = -float(np.log(1e5))
+"""Log odds of a match below which two records cannot be of one entity, whatever joins them."""
 _LOOKED_AT, _LOOKED_THROUGH = 3_000, 50_000
 _MOST_JOINED = 4
 _DEPENDENT = 10.0
@@ -39,6 +44,9 @@ _FEWEST_DEPENDENT = 0.05
 """Pairs for each row that are equal in two columns and in hardly any other, from which on the two depend."""
 _TELLING = 4
 """Columns from which on strangers who share two can be told from matches: by the others."""
+
+
+Scorer = Callable[[Int64, Int64], Float64]
 
 
 class Linking:
@@ -49,6 +57,12 @@ class Linking:
     connection : holds the table ``source(row, c0, c1, ...)`` of texts; rows from 0, those of a left table first.
     fields : one for each column of ``source``.
     n_rows : of both tables. n_left : of the left one; None where there is one table.
+    rules : names of columns that candidates have in common; None: they are proposed from the data.
+    one_to_one : a record is linked to one other at most.
+    previous : the columns that an earlier job compared, and its model (None: it had a scorer). The connection then
+        holds ``known(row)``, rows that it compared with each other, and ``carried(a, b, score)``, their links.
+        It may hold ``together(a, b)`` and ``apart(a, b)``, what a person said of rows.
+    scorer, cut : scores pairs of rows in the place of a model that is fitted here; pairs that score more are linked.
     """
 
     def __init__(
@@ -57,14 +71,23 @@ class Linking:
         fields: Sequence[LinkField],
         n_rows: int,
         n_left: int | None = None,
-        budget: float = BUDGET,
+        *,
+        rules: Sequence[Sequence[str]] | None = None,
+        one_to_one: bool = False,
+        previous: tuple[Sequence[LinkField], Mixture | None] | None = None,
+        scorer: Scorer | None = None,
+        cut: float = _LEAST_CHANCE,
     ) -> None:
-        self._con, self._budget = connection, budget
+        self._con, self._given, self._one_to_one = connection, rules, one_to_one
+        self._previous, self._scorer, self._cut = previous, scorer, cut
         self.n_rows, self.n_left = n_rows, n_left
-        self._source_fields = list(fields)
+        self.source_fields = list(fields)
+        self.model: Mixture | None = None
+        self.recall: float | None = None
 
     def run(self, false_links: float | None = None) -> None:
-        """Make the table ``links(a, b, score, decision, entity)`` of rows, ``a`` before ``b``, in their order.
+        """Make the tables ``links(a, b, score, kept)`` of rows, ``a`` before ``b``, and ``members(row, first)`` of
+        entities of two records or more, each called by its first row.
 
         Parameters
         ----------
@@ -77,14 +100,16 @@ class Linking:
         self._block()
         report(0.4, "comparing")
         self._compare()
-        report(0.7, "fitting")
-        self._fit()
+        report(0.7, "scoring")
+        if self._scorer is None:
+            self._score_by_patterns()
+        else:
+            self._score_each(self._scorer)
         report(0.9, "joining entities")
         self._link(false_links)
 
     def _one(self, sql: str, params: Sequence[Any] = ()) -> Any:
-        row = self._con.execute(sql, list(params)).fetchone()
-        assert row is not None
+        row = self._con.execute(sql, list(params)).fetchall()[0]
         return row[0] if len(row) == 1 else row
 
     @property
@@ -98,9 +123,11 @@ class Linking:
     def _prepare(self) -> None:
         """Tables ``cells`` of all rows that have one, and ``records`` of those that no earlier row equals."""
         con = self._con
-        cells = ", ".join(f"{f.cell(f'c{at}')} AS c{at}" for at, f in enumerate(self._source_fields))
+        earlier = {field.name: field for field in (self._previous or ((), None))[0]}
+        self.source_fields = [earlier.get(field.name, field) for field in self.source_fields]
+        cells = ", ".join(f"{f.cell(f'c{at}')} AS c{at}" for at, f in enumerate(self.source_fields))
         con.execute(f"CREATE TABLE cells AS SELECT row, {cells} FROM source")
-        names = [f"c{at}" for at in range(len(self._source_fields))]
+        names = [f"c{at}" for at in range(len(self.source_fields))]
         counts = np.array(
             self._con.execute(
                 "SELECT " + ", ".join(f"approx_count_distinct({name})" for name in names) + " FROM cells"
@@ -109,9 +136,11 @@ class Linking:
         # Of many columns those with the most values say most.
         kept = np.sort(np.argsort(-counts, kind="stable")[:MAX_FIELDS])
         self.places = [int(at) for at in kept if counts[at] > 1 or self.n_rows < 2]
-        self.fields = [self._source_fields[at] for at in self.places]
+        if earlier:
+            self.places = [at for at, field in enumerate(self.source_fields) if field.name in earlier]
+        self.fields = [self.source_fields[at] for at in self.places]
         self._names = [f"c{at}" for at in self.places]
-        self._distinct = counts[self.places]
+        self._distinct = counts
         every = ", ".join(self._names)
         con.execute(
             f"CREATE TABLE twins AS SELECT row, first FROM (SELECT row, min(row) OVER "
@@ -123,6 +152,7 @@ class Linking:
             "(SELECT row FROM twins WHERE row = first)"
         )
         con.execute("DELETE FROM twins WHERE row = first")
+        con.execute("CREATE TABLE IF NOT EXISTS known (row INTEGER)")
         self.n_empty = (
             self.n_rows - self._one("SELECT count(*) FROM records") - self._one("SELECT count(*) FROM twins")
         )
@@ -145,29 +175,37 @@ class Linking:
         return float(equal or 0) / max(float(pairs), 1.0)
 
     def _block(self) -> None:
-        """Table ``pairs`` of candidates, and how often columns are equal in all pairs."""
+        """Table ``pairs`` of candidates with the columns of their rules; how often columns are equal in all pairs."""
         con = self._con
-        con.execute("CREATE TABLE all_pairs (a INTEGER, b INTEGER)")
+        con.execute("CREATE TABLE all_pairs (a INTEGER, b INTEGER, columns UINTEGER)")
         self.rules: list[tuple[str, ...]] = []
         self.left_out: list[tuple[str, ...]] = []
         self.equal: dict[tuple[int, ...], float] = {}
-        most = np.sort(np.argsort(-self._distinct, kind="stable")[:_MOST_CONJOINED])
+        most = np.sort(np.argsort(-self._distinct[self.places], kind="stable")[:_MOST_CONJOINED])
         rules = [*((at,) for at in range(len(self.fields))), *combinations(most.tolist(), 2)]
-        room = int(self._budget * max(self.n_rows, 1))
-        for rule in rules:
+        given = None if self._given is None else [self._places_of(rule) for rule in self._given]
+        room = int(BUDGET * max(self.n_rows, 1))
+        for rule in dict.fromkeys([*rules, *filter(None, given or ())]):
             self.equal[rule] = self._groups([self._names[at] for at in rule])
-            room -= self._candidates_of(rule, room)
+            if given is None or rule in given:
+                room -= self._candidates_of(rule, room)
         for at, field_ in enumerate(self.fields):
-            if field_.wordy:
+            if field_.wordy and (given is None or (at,) in given):
                 room -= self._candidates_of_words(at, room)
         side = self._side("b") + " > " + self._side("a") if self.n_left is not None else "TRUE"
-        con.execute(f"CREATE TABLE pairs AS SELECT DISTINCT a, b FROM all_pairs WHERE {side}")
+        con.execute(
+            f"CREATE TABLE pairs AS SELECT a, b, bit_or(columns) AS columns FROM all_pairs WHERE {side} GROUP BY a, b"
+        )
         con.execute("DROP TABLE all_pairs")
         self.n_candidates = int(self._one("SELECT count(*) FROM pairs"))
 
+    def _places_of(self, rule: Sequence[str]) -> tuple[int, ...]:
+        # A column that has one value in all rows makes no difference.
+        return tuple(at for at, field in enumerate(self.fields) if field.name in rule)
+
     def _candidates_of(self, rule: tuple[int, ...], room: int) -> int:
         columns = [self._names[at] for at in rule]
-        cap = _CAP if len(rule) == 1 else _CONJOINED_CAP
+        cap = (_CAP if len(rule) == 1 else _CONJOINED_CAP) if self._given is None else _GIVEN_CAP
         present = " AND ".join(f"{column} IS NOT NULL" for column in columns)
         keys = (
             f"SELECT row, key FROM (SELECT row, hash({', '.join(columns)}) AS key FROM records WHERE {present}) "
@@ -197,8 +235,14 @@ class Linking:
             self.left_out.append(names)
             return 0
         self.rules.append(names)
+        new = (
+            "WHERE a.row NOT IN (FROM known) OR b.row NOT IN (FROM known)"
+            if self._previous is not None
+            else ""
+        )
         con.execute(
-            "INSERT INTO all_pairs SELECT a.row, b.row FROM keys a JOIN keys b ON a.key = b.key AND a.row < b.row"
+            f"INSERT INTO all_pairs SELECT a.row, b.row, {sum(1 << at for at in {*rule})} FROM keys a JOIN keys b "
+            f"ON a.key = b.key AND a.row < b.row {new}"
         )
         return made
 
@@ -216,12 +260,33 @@ class Linking:
 
     def _compare(self) -> None:
         """Table ``compared`` of candidates with the code of their levels."""
-        self._con.execute(f"CREATE TABLE compared AS {self._coded('SELECT a, b FROM pairs')}")
+        more = "p.columns, "
+        self._con.execute(f"CREATE TABLE compared AS {self._coded('FROM pairs', more=more)}")
         self._con.execute("DROP TABLE pairs")
         if self.n_left is None:
-            self._con.execute(
-                f"INSERT INTO compared {self._coded('SELECT first AS a, row AS b FROM twins', 'cells')}"
-            )
+            twins = "SELECT first AS a, row AS b, NULL AS columns FROM twins"
+            self._con.execute(f"INSERT INTO compared {self._coded(twins, 'cells', more)}")
+
+    def measured_recall(self) -> tuple[int, int]:
+        """Of entities of two records or more, as the table ``labels(row, who)`` has them, how many candidates connect,
+        and how many there are. Of two tables those count that have records in both."""
+        con = self._con
+        rows = con.execute("SELECT row, who FROM labels ORDER BY row").fetchnumpy()
+        row, who = np.asarray(rows["row"], dtype=np.int64), np.asarray(rows["who"], dtype=np.int64)
+        found = con.execute(
+            "SELECT a, b FROM compared JOIN labels x ON x.row = a JOIN labels y ON y.row = b WHERE x.who = y.who "
+            "UNION ALL SELECT first, row FROM twins"
+        ).fetchnumpy()
+        a, b = (np.asarray(found[side], dtype=np.int64) for side in ("a", "b"))
+        graph = coo_array((np.ones(a.size), (a, b)), shape=(self.n_rows, self.n_rows))
+        part = connected_components(graph, directed=False)[1][row]
+        n_who = int(who.max(initial=-1)) + 1
+        together = np.unique(np.stack([who, part]), axis=1)[0]
+        parts = np.bincount(together, minlength=n_who)
+        is_right = np.zeros(row.size, dtype=np.bool_) if self.n_left is None else row >= self.n_left
+        left, right = (np.bincount(who[side], minlength=n_who) for side in (~is_right, is_right))
+        counts = left > 1 if self.n_left is None else (left > 0) & (right > 0)
+        return int((counts & (parts == 1)).sum()), int(counts.sum())
 
     def _levels(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.asarray((codes[:, None] // 4 ** np.arange(len(self.fields), dtype=np.int64)) % 4)
@@ -303,69 +368,135 @@ class Linking:
         )
         return float(alike or 0) / max(float(of or 0), 1e-9) * equal * self.n_pairs
 
-    def _fit(self) -> None:
-        codes, counts = self._random_patterns()
-        groups = self._dependent()
+    def _score_by_patterns(self) -> None:
+        """Table ``scored`` of pairs that are likelier a match than not, by what their columns agree in."""
+        codes, counts = self._patterns("SELECT code FROM compared")
         levels = self._levels(codes)
+        try:
+            self.model = self._previous[1] if self._previous is not None else self._fitted(levels, counts)
+        except NeedsJudgements as error:
+            self._give("code_scores", code=codes, score=chances(error.model.log_odds(levels)))
+            self._con.execute(
+                "CREATE TABLE doubtful AS SELECT a, b, score FROM compared JOIN code_scores USING (code) "
+                f"ORDER BY score DESC, a, b LIMIT {self.n_rows}"
+            )
+            raise
+        assert self.model is not None
+        scores = chances(self.model.log_odds(levels))
+        likely = scores >= _LEAST_CHANCE
+        self._give("code_scores", code=codes[likely], score=scores[likely])
+        self._con.execute(
+            "CREATE TABLE scored AS SELECT a, b, score, columns FROM compared JOIN code_scores USING (code)"
+        )
+
+    def _score_each(self, scorer: Scorer) -> None:
+        found = self._con.execute("SELECT a, b, columns FROM compared ORDER BY a, b").fetchnumpy()
+        a, b = (np.asarray(found[side], dtype=np.int64) for side in ("a", "b"))
+        scores = scorer(a, b)
+        linked = scores > self._cut
+        columns = np.ma.filled(found["columns"], 0)
+        self._give("given_scores", a=a[linked], b=b[linked], score=scores[linked], columns=columns[linked])
+        self._con.execute(
+            "CREATE TABLE scored AS SELECT a, b, score, nullif(columns, 0) AS columns FROM given_scores"
+        )
+
+    def _fitted(self, levels: NDArray[np.int64], counts: Float64) -> Mixture:
+        random_codes, random_counts = self._random_patterns()
+        random_levels = self._levels(random_codes)
         comparisons = []
-        for columns in groups:
+        for columns in self._dependent():
             if columns not in self.equal:
                 self.equal[columns] = self._groups([self._names[at] for at in columns])
             comparisons.append(
                 Comparison(
                     columns,
-                    mixture.shares_of(columns, levels, counts, self.equal[columns]),
+                    mixture.shares_of(columns, random_levels, random_counts, self.equal[columns]),
                     kind=self._kind(columns),
                 )
             )
-        codes, counts = self._patterns("SELECT code FROM compared")
-        levels = self._levels(codes)
-        self.model = mixture.fit(comparisons, levels, counts, self.n_pairs, self.n_rows)
-        self._scores = codes, counts, chances(self.model.log_odds(levels))
+        return mixture.fit(comparisons, levels, counts, self.n_pairs, self.n_rows)
 
     def _link(self, false_links: float | None) -> None:
-        codes, counts, scores = self._scores
-        order = np.lexsort((codes, -scores))
-        order = order[scores[order] >= _LEAST_CHANCE]
-        expected, made = np.cumsum((counts * (1 - scores))[order]), np.cumsum(counts[order])
-        if false_links is not None:
-            order = order[: np.searchsorted(expected / made, false_links, side="right")]
-        self._give("linked_codes", code=codes[order], score=scores[order])
         con = self._con
-        found = con.execute(
-            "SELECT a, b, score FROM compared JOIN linked_codes USING (code) ORDER BY a, b"
-        ).fetchnumpy()
-        a, b = (np.asarray(found[side], dtype=np.int64) for side in ("a", "b"))
-        score = np.asarray(found["score"], dtype=np.float64)
-        kept, entity = entities(a, b, score, self._log_odds)
-        self._give("joined", a=a, b=b, score=score, kept=kept, entity=entity)
-        con.execute("CREATE TABLE found AS SELECT * FROM joined")
-        if self.n_left is not None:
+        for table, more in (("carried", ", score DOUBLE"), ("together", ""), ("apart", "")):
+            con.execute(f"CREATE TABLE IF NOT EXISTS {table} (a INTEGER, b INTEGER{more})")
+        con.execute("INSERT INTO scored SELECT a, b, score, NULL FROM carried")
+        if false_links is not None and self._scorer is None:
+            found = con.execute(
+                "SELECT score, count(*) AS n FROM scored GROUP BY score ORDER BY score DESC"
+            ).fetchnumpy()
+            n = np.cumsum(np.asarray(found["n"], dtype=np.float64))
+            expected = np.cumsum(np.asarray(found["n"]) * (1 - np.asarray(found["score"])))
+            kept = int(np.searchsorted(expected / n, false_links, side="right"))
+            lowest = float(found["score"][kept - 1]) if kept else 2.0
+            con.execute("DELETE FROM scored WHERE score < ?", [lowest])
+        a, b, score = self._arrays("SELECT a, b, score FROM scored ORDER BY a, b")
+        together, apart = (self._pairs_of(table) for table in ("together", "apart"))
+        rows, first = entities(
+            a.astype(np.int64),
+            b.astype(np.int64),
+            score,
+            self._contradict,
+            most=2 if self._one_to_one else MAX_RECORDS,
+            together=together,
+            apart=apart,
+        )
+        self._give("joined", row=rows, first=first)
+        con.execute(
+            "CREATE TABLE members AS SELECT row, first FROM joined "
+            "WHERE first IN (SELECT first FROM joined GROUP BY first HAVING count(*) > 1)"
+        )
+        if self.n_left is not None and not self._one_to_one:
             self._add_twins()
         con.execute(
-            "CREATE TABLE links AS SELECT a, b, round(score, 6) AS score, CASE WHEN kept THEN 'match' ELSE 'different' "
-            "END AS decision, CASE WHEN kept THEN entity END AS entity FROM found ORDER BY a, b"
+            "CREATE TABLE links AS SELECT a, b, score, columns, coalesce(x.first = y.first, false) AS kept "
+            "FROM scored LEFT JOIN members x ON x.row = a LEFT JOIN members y ON y.row = b ORDER BY a, b"
         )
-        self.n_links, self.n_cut, self.n_entities, uncertain = self._one(
-            "SELECT count(*) FILTER (kept), count(*) FILTER (NOT kept), count(DISTINCT entity) FILTER (kept), "
-            "coalesce(sum(CAST(round(1e6 * (1 - score)) AS BIGINT)) FILTER (kept), 0) FROM found"
+        self.n_cut, self.n_entities = self._one(
+            "SELECT (SELECT count(*) FROM links WHERE NOT kept), count(DISTINCT first) FROM members"
         )
-        self.false_links = float(uncertain) / 1e6 / self.n_links if self.n_links else 0.0
+        self.n_links, uncertain, once, twice = self._one(
+            "SELECT count(*), coalesce(sum(CAST(round(1e6 * (1 - score)) AS BIGINT)), 0), "
+            "count(*) FILTER (bit_count(columns) = 1), count(*) FILTER (bit_count(columns) = 2) FROM links WHERE kept"
+        )
+        self.false_links = None if self._scorer is not None else float(uncertain) / 1e6 / max(self.n_links, 1)
+        # What was found once and what was found twice say what was not found (Chao 1987).
+        if self.n_links and self._previous is None:
+            self.recall = self.n_links / (self.n_links + once * (once - 1) / (2 * (twice + 1)))
 
-    def _log_odds(self, a: Int64, b: Int64) -> Float64:
+    def _arrays(self, sql: str) -> list[Float64]:
+        return [
+            np.asarray(column, dtype=np.float64) for column in self._con.execute(sql).fetchnumpy().values()
+        ]
+
+    def _pairs_of(self, table: str) -> Pairs:
+        a, b = self._arrays(f"SELECT a, b FROM {table} ORDER BY a, b")
+        return a.astype(np.int64), b.astype(np.int64)
+
+    def _contradict(self, a: Int64, b: Int64) -> Bool:
         self._give("asked", a=a, b=b, place=np.arange(a.size))
         codes = self._con.execute(
             f"SELECT code FROM ({self._coded('SELECT a, b, place FROM asked', 'cells', 'p.place, ')}) ORDER BY place"
         ).fetchnumpy()["code"]
-        return self.model.log_odds(self._levels(np.asarray(codes, dtype=np.int64)))
+        levels = self._levels(np.asarray(codes, dtype=np.int64))
+        if self.model is not None:
+            return np.asarray(self.model.log_odds(levels) < CONTRADICTION)
+        dates, names = (
+            [at for at, field in enumerate(self.fields) if field.type == kind] for kind in ("date", "name")
+        )
+        return np.asarray((levels[:, dates] == 1).any(axis=1) & (levels[:, names] == 1).any(axis=1))
 
     def _add_twins(self) -> None:
         """Rows that equal an earlier one of their own table link to what that one links to best."""
         for own, other in (("a", "b"), ("b", "a")):
             self._con.execute(
-                f"INSERT INTO found (a, b, score, kept, entity) SELECT "
-                f"{'t.row, f.b' if own == 'a' else 'f.a, t.row'}, score, kept, entity FROM twins t JOIN (SELECT * FROM "
-                f"found WHERE {own} IN (SELECT first FROM twins) AND {other} NOT IN (SELECT row FROM twins) QUALIFY "
-                f"row_number() OVER (PARTITION BY {own} ORDER BY kept DESC, score DESC, {other}) = 1) f "
-                f"ON t.first = f.{own}"
+                f"INSERT INTO scored (a, b, score) SELECT "
+                f"{'t.row, f.b' if own == 'a' else 'f.a, t.row'}, score FROM twins t JOIN (SELECT scored.* FROM scored "
+                f"LEFT JOIN members x ON x.row = a LEFT JOIN members y ON y.row = b "
+                f"WHERE {own} IN (SELECT first FROM twins) AND {other} NOT IN (SELECT row FROM twins) "
+                f"QUALIFY row_number() OVER (PARTITION BY {own} ORDER BY coalesce(x.first = y.first, false) DESC, "
+                f"score DESC, {other}) = 1) f ON t.first = f.{own}"
             )
+        self._con.execute(
+            "INSERT INTO members SELECT t.row, m.first FROM twins t JOIN members m ON m.row = t.first"
+        )

@@ -13,50 +13,68 @@ from pairmark.models.core.arrays import Bool, Float64, Int64
 
 MAX_RECORDS = 500
 """Different records of one entity; where more are joined, the weakest links are cut."""
-CONTRADICTION = -float(np.log(1e5))
-"""Log odds of a match below which two records cannot be of one entity, whatever joins them."""
 
-Odds = Callable[[Int64, Int64], Float64]
+Contradicts = Callable[[Int64, Int64], Bool]
+Pairs = tuple[Int64, Int64]
 
 
-def entities(a: Int64, b: Int64, scores: Float64, odds: Odds) -> tuple[Bool, Int64]:
+def entities(
+    a: Int64,
+    b: Int64,
+    scores: Float64,
+    contradict: Contradicts,
+    *,
+    most: int = MAX_RECORDS,
+    together: Pairs,
+    apart: Pairs,
+) -> Pairs:
     """Join records along links, the surest links first.
 
-    A link is cut where it would join two records whose own comparison contradicts it, or more than `MAX_RECORDS`.
+    A link is cut where it would join two records that contradict each other, or more than ``most``.
 
     Parameters
     ----------
-    a, b : rows of each link. scores : ties are taken in the order of the rows. odds : log odds of pairs of rows.
+    a, b : rows of each link. scores : ties are taken in the order of the rows.
+    contradict : of pairs of rows, whether they cannot be of one entity, whatever joins them.
+    together, apart : pairs of rows that a person joined or parted: before anything else.
 
     Returns
     -------
-    Which links are kept, and the first row of each link's entity.
+    All these rows, and the first row of the entity of each.
     """
-    rows, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
-    left, right = ends[: a.size], ends[a.size :]
+    rows, places = np.unique(np.concatenate([a, b, *together, *apart]), return_inverse=True)
+    sizes = [side.size for side in (a, b, *together, *apart)]
+    left, right, one, other, *parted = np.split(places, np.cumsum(sizes)[:-1])
     n = rows.size
-    _, label = connected_components(coo_array((np.ones(a.size), (left, right)), shape=(n, n)), directed=False)
-    apart = _contradictions(rows, label, odds)
+    joined_by = coo_array(
+        (np.ones(left.size + one.size), (np.append(left, one), np.append(right, other))), shape=(n, n)
+    )
+    not_with = _contradictions(rows, connected_components(joined_by, directed=False)[1], contradict)
+    for x, y in zip(*(side.tolist() for side in parted), strict=True):
+        not_with.setdefault(x, set()).add(y)
+        not_with.setdefault(y, set()).add(x)
     members: dict[int, list[int]] = {at: [at] for at in range(n)}
     root = np.arange(n)
-    kept = np.ones(a.size, dtype=np.bool_)
-    for link in np.lexsort((b, a, -scores)):
-        one, other = int(root[left[link]]), int(root[right[link]])
-        if one == other:
+    surest = np.lexsort((b, a, -scores))
+    for at, (x, y) in enumerate(
+        zip(np.append(one, left[surest]).tolist(), np.append(other, right[surest]).tolist(), strict=True)
+    ):
+        first, second = sorted((int(root[x]), int(root[y])))
+        if first == second:
             continue
-        one, other = min(one, other), max(one, other)
-        joined = members[one] + members[other]
-        if len(joined) > MAX_RECORDS or any(
-            not apart[x].isdisjoint(members[other]) for x in members[one] if x in apart
+        joined = members[first] + members[second]
+        is_link = at >= one.size
+        if is_link and (
+            len(joined) > most
+            or any(not not_with[x].isdisjoint(members[second]) for x in members[first] if x in not_with)
         ):
-            kept[link] = False
             continue
-        root[members.pop(other)] = one
-        members[one] = joined
-    return kept, np.asarray(rows[root[left]])
+        root[members.pop(second)] = first
+        members[first] = joined
+    return rows, np.asarray(rows[root])
 
 
-def _contradictions(rows: Int64, label: NDArray[np.int32], odds: Odds) -> dict[int, set[int]]:
+def _contradictions(rows: Int64, label: NDArray[np.int32], contradict: Contradicts) -> dict[int, set[int]]:
     """Of records that links join, directly or not, those that contradict each other."""
     order = np.argsort(label, kind="stable")
     sizes = np.bincount(label)
@@ -70,7 +88,7 @@ def _contradictions(rows: Int64, label: NDArray[np.int32], odds: Odds) -> dict[i
     first, second = np.concatenate(firsts), np.concatenate(seconds)
     apart: dict[int, set[int]] = {}
     if first.size:
-        is_apart = odds(rows[first], rows[second]) < CONTRADICTION
+        is_apart = contradict(rows[first], rows[second])
         for x, y in zip(first[is_apart].tolist(), second[is_apart].tolist(), strict=True):
             apart.setdefault(x, set()).add(y)
             apart.setdefault(y, set()).add(x)

@@ -33,7 +33,16 @@ _IDENTIFYING = 0.05
 
 
 class NeedsJudgements(ValueError):
-    """Matches cannot be told from strangers without labels."""
+    """Matches cannot be told from strangers without labels.
+
+    Attributes
+    ----------
+    model : what was found all the same: it says which pairs look most alike, and nothing more.
+    """
+
+    def __init__(self, doubts: str, model: Mixture) -> None:
+        super().__init__(doubts)
+        self.model = model
 
 
 @dataclass(frozen=True)
@@ -137,6 +146,36 @@ class Mixture:
             np.log(self.share) + self._total(self.weights, codes) - np.logaddexp.reduce(against)
         )
 
+    def contributions(self, levels: NDArray[np.int64]) -> list[float]:
+        """(d,) levels of one pair -> what each comparison adds to the log odds."""
+        return [
+            float(weights[comparison.codes(levels[None])[0]])
+            for comparison, weights in zip(self.comparisons, self.weights, strict=True)
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "comparisons": [
+                {"columns": list(each.columns), "u": each.u.tolist(), "kind": each.kind}
+                for each in self.comparisons
+            ],
+            "m": [m.tolist() for m in self.m],
+            "weights": [weights.tolist() for weights in self.weights],
+            "share": self.share,
+            "others": [[share, [weights.tolist() for weights in of]] for share, of in self.others],
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Mixture:
+        """What `to_json` gave, to the bit."""
+        comparisons = [
+            Comparison(tuple(each["columns"]), np.array(each["u"]), each["kind"])
+            for each in value["comparisons"]
+        ]
+        m, weights = ([np.array(each) for each in value[name]] for name in ("m", "weights"))
+        others = [(share, [np.array(each) for each in of]) for share, of in value["others"]]
+        return cls(comparisons, m, weights, value["share"], others)
+
     @staticmethod
     def _total(weights: Sequence[Float64], codes: Sequence[NDArray[np.int64]]) -> Float64:
         total = np.zeros(codes[0].size)
@@ -204,7 +243,7 @@ def fit(
         if is_doubtful or (len(apart) > 1 and apart & set(strange)):
             classes = among
     if doubts := candidates.doubts(classes[0].m, classes[0].share):
-        raise NeedsJudgements(doubts)
+        raise NeedsJudgements(doubts, candidates.mixture(classes))
     return candidates.mixture(classes)
 
 

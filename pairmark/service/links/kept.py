@@ -1,0 +1,489 @@
+"""What a link job keeps: links, entities, records and the model, as files of one folder.
+
+Pages read them. What a person says of entities, and an erasure, make a folder anew: the old one is never changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pairmark.models.records.linking.cells import LinkField
+from pairmark.models.records.linking.engine import Linking
+from pairmark.models.records.linking.mixture import Mixture
+from pairmark.service.errors import InvalidInput, UnknownItem
+from pairmark.service.links.tables import LinkTables
+
+LINKS, ENTITIES, RECORDS, CHANGES = (
+    f"{name}.parquet" for name in ("links", "entities", "records", "changes")
+)
+_FITTED, _HAND = "fitted.json", "hand.json"
+_LEVELS = ("missing", "different", "alike", "equal")
+LINKS_SQL = (
+    "SELECT f.left, f.right, round(score, 6) AS score, CASE WHEN x.entity = y.entity THEN 'match' ELSE 'different' END "
+    "AS decision, CASE WHEN x.entity = y.entity THEN x.entity END AS entity FROM found f "
+    "LEFT JOIN named x ON x.side = 0 AND x.record = f.left LEFT JOIN named y ON y.side = f.side AND y.record = f.right "
+    "ORDER BY f.place"
+)
+_ENTITIES_SQL = "SELECT entity, side, record FROM named ORDER BY min(place) OVER (PARTITION BY entity), place"
+_MOVED = (
+    "CREATE TEMP TABLE moved AS SELECT n.entity AS now, b.entity AS old, coalesce(n.record, b.record) AS record FROM "
+    "named n FULL JOIN before b ON b.side = n.side AND b.record = n.record WHERE n.record IS NOT NULL OR EXISTS "
+    "(FROM sides s WHERE s.side = b.side AND s.id = b.record)"
+)
+_CHANGES_SQL = (
+    "SELECT now AS entity, 'joined' AS change, list(record ORDER BY record) AS records, "
+    "CAST([] AS VARCHAR[]) AS entities FROM moved WHERE old IS NULL GROUP BY now UNION ALL "
+    "SELECT now, 'merged', coalesce(list(record ORDER BY record) FILTER (old <> now), []), "
+    "list_sort(list(DISTINCT old)) FROM moved "
+    "WHERE now IS NOT NULL AND old IS NOT NULL GROUP BY now HAVING count(DISTINCT old) > 1 UNION ALL "
+    "SELECT old, 'split', coalesce(list(record ORDER BY record) FILTER (now IS DISTINCT FROM old), []), "
+    "coalesce(list_sort(list(DISTINCT now) FILTER (now <> old)), []) FROM moved WHERE old IS NOT NULL GROUP BY old "
+    "HAVING count(DISTINCT coalesce('e' || now, 'r' || record)) > 1 ORDER BY 1, 2"
+)
+
+Key = tuple[int, str]
+"""Of a record: 0 for the left table, 1 for the right one, and its id."""
+
+
+@contextmanager
+def connected(database: str = ":memory:", **config: Any) -> Iterator[Any]:
+    """DuckDB without its own progress bar, which would go to standard output, where answers go."""
+    import duckdb
+
+    with closing(duckdb.connect(database, config=config)) as connection:
+        connection.execute("SET enable_progress_bar = false")
+        yield connection
+
+
+def copy_to(connection: Any, sql: str, path: Path) -> None:
+    """Write what a query gives as CSV, or as Parquet where the path says so."""
+    form = "PARQUET" if path.suffix == ".parquet" else "CSV"
+    connection.execute(f"COPY ({sql}) TO '{str(path).replace(chr(39), 2 * chr(39))}' (FORMAT {form})")
+
+
+def read_rows(path: Path, sql: str = "FROM kept", *params: Any) -> list[tuple[Any, ...]]:
+    """Rows of ``kept``, which is what stands in a file, with ids as text and ``place``, the number of the row."""
+    source = (
+        "SELECT * EXCLUDE file_row_number, file_row_number AS place FROM read_parquet(?, file_row_number=true)"
+        if path.suffix == ".parquet"
+        else "FROM read_csv(?, all_varchar=true)"
+    )
+    with connected(threads="1") as connection:
+        rows: list[tuple[Any, ...]] = connection.execute(
+            f"WITH kept AS ({source}) {sql}", [str(path), *params]
+        ).fetchall()
+        return rows
+
+
+def write_csv(path: Path, out: Path) -> Path:
+    """A Parquet file as CSV."""
+    with connected(threads="1") as connection:
+        connection.execute("CREATE TABLE kept AS FROM read_parquet(?)", [str(path)])
+        copy_to(connection, "FROM kept", out)
+    return out
+
+
+# ---------------------------------------------------------------- a job's own
+
+
+def bring(connection: Any, previous: Path, tables: LinkTables) -> tuple[list[LinkField], Mixture | None]:
+    """What an earlier job knows of rows that are as they were: see `Linking`.
+
+    Raises
+    ------
+    InvalidInput
+        Where its tables had other columns.
+    """
+    fitted = json.loads((previous / _FITTED).read_text())
+    names = [field.name for field in tables.fields]
+    if names != fitted["columns"] or (tables.n_left is not None) != fitted["two"]:
+        raise InvalidInput(
+            f"previous compared the columns {', '.join(fitted['columns'])}, and now there are {', '.join(names)}; "
+            "expected the same: link without previous",
+            field="previous",
+        )
+    _add_sides(connection, tables)
+    right = int(fitted["two"])
+    same = " AND ".join(f"s.c{at} IS NOT DISTINCT FROM e.c{at}" for at in range(len(names)))
+    connection.execute(
+        f"CREATE TABLE known AS SELECT row FROM source s JOIN sides USING (row) JOIN read_parquet(?) e "
+        f"ON e.side = sides.side AND e.id = sides.id WHERE e.compared AND {same}",
+        [str(previous / RECORDS)],
+    )
+    connection.execute(
+        "CREATE TABLE carried AS SELECT least(x.row, y.row) AS a, greatest(x.row, y.row) AS b, score "
+        "FROM read_parquet(?) l JOIN sides x ON x.side = 0 AND x.id = l.left "
+        f"JOIN sides y ON y.side = {right} AND y.id = l.right "
+        "WHERE x.row IN (FROM known) AND y.row IN (FROM known)",
+        [str(previous / LINKS)],
+    )
+    connection.execute("CREATE TABLE before AS FROM read_parquet(?)", [str(previous / ENTITIES)])
+    hand = read_hand(previous)
+    rows_of = [[_rows(connection, keys) for keys in each] for each in hand["apart"]]
+    apart = [(one[0], other[0]) for one, other in rows_of if one and other]
+    joined = [_rows(connection, keys) for keys in hand["together"]]
+    together = [(rows[0], row) for rows in joined for row in rows[1:]]
+    for table, pairs in (("together", together), ("apart", apart)):
+        connection.execute(f"CREATE TABLE {table} (a INTEGER, b INTEGER)")
+        if pairs:
+            connection.executemany(f"INSERT INTO {table} VALUES (?, ?)", [sorted(pair) for pair in pairs])
+    fields = [LinkField(**field) for field in fitted["fields"]]
+    return fields, None if fitted["model"] is None else Mixture.from_json(fitted["model"])
+
+
+def name_entities(connection: Any, tables: LinkTables, *, again: bool) -> None:
+    """Tables ``found`` of links and ``named`` of entities' records, by ids. Entities are called by the ids of their
+    first records; ``again``: as they were called before."""
+    if again:
+        connection.execute("CREATE TABLE names (first INTEGER, entity VARCHAR)")
+        if names := _names_again(connection):
+            firsts, given = zip(*names.items(), strict=True)
+            connection.register("given", {"first": np.array(firsts), "entity": np.array(given, dtype=object)})
+            connection.execute("INSERT INTO names SELECT first, entity FROM given")
+            connection.unregister("given")
+    else:
+        _add_sides(connection, tables)
+        connection.execute(
+            "CREATE TABLE names AS SELECT DISTINCT first, id AS entity FROM members JOIN ids ON ids.row = first"
+        )
+    connection.execute(
+        "CREATE TABLE named AS SELECT entity, side, id AS record, row AS place FROM members JOIN names USING (first) "
+        "JOIN sides USING (row)"
+    )
+    connection.execute(
+        "CREATE TABLE found AS SELECT x.id AS left, y.id AS right, y.side AS side, score, "
+        "row_number() OVER (ORDER BY a, b) AS place FROM links JOIN sides x ON x.row = a JOIN sides y ON y.row = b"
+    )
+
+
+def keep(connection: Any, folder: Path, linking: Linking, previous: Path | None) -> None:
+    """Write a folder of what was found."""
+    compared = ", ".join(f"c{at}" for at in range(len(linking.source_fields)))
+    copy_to(
+        connection,
+        f"SELECT side, id, row IN (SELECT row FROM records) AS compared, {compared} FROM source "
+        "JOIN sides USING (row) ORDER BY row",
+        folder / RECORDS,
+    )
+    fitted = {
+        "columns": [field.name for field in linking.source_fields],
+        "fields": [vars(field) for field in linking.fields],
+        "two": linking.n_left is not None,
+        "model": None if linking.model is None else linking.model.to_json(),
+    }
+    (folder / _FITTED).write_text(json.dumps(fitted))
+    hand: dict[str, Any] = {"together": [], "apart": []}
+    if previous is None:
+        connection.execute("CREATE TABLE before (entity VARCHAR, side INTEGER, record VARCHAR)")
+    else:
+        hand = read_hand(previous)
+    connection.execute(_MOVED)
+    copy_to(connection, _CHANGES_SQL if previous is not None else f"{_CHANGES_SQL} LIMIT 0", folder / CHANGES)
+    _write(connection, folder, hand)
+
+
+def counts(folder: Path) -> dict[str, int]:
+    """How many links and entities a folder has."""
+    links, cut = read_rows(
+        folder / LINKS,
+        "SELECT count(*) FILTER (decision = 'match'), count(*) FILTER (decision <> 'match') FROM kept",
+    )[0]
+    entities = read_rows(folder / ENTITIES, "SELECT count(DISTINCT entity) FROM kept")[0][0]
+    return {"links": links, "cut": cut, "entities": entities}
+
+
+def _write(connection: Any, folder: Path, hand: Mapping[str, Any]) -> None:
+    copy_to(connection, LINKS_SQL, folder / LINKS)
+    copy_to(connection, _ENTITIES_SQL, folder / ENTITIES)
+    (folder / _HAND).write_text(json.dumps(hand))
+
+
+def _add_sides(connection: Any, tables: LinkTables) -> None:
+    side = "0" if tables.n_left is None else f"CAST(row >= {tables.n_left} AS INTEGER)"
+    connection.execute(f"CREATE TABLE sides AS SELECT row, id, {side} AS side FROM ids")
+
+
+def _rows(connection: Any, keys: Sequence[Key]) -> list[int]:
+    found = (
+        connection.execute("SELECT row FROM sides WHERE side = ? AND id = ?", list(key)).fetchone()
+        for key in keys
+    )
+    return [row[0] for row in found if row is not None]
+
+
+def _names_again(connection: Any) -> dict[int, str]:
+    """The name of each entity by its first row: that of the earlier one that it has most records of, else the id of a
+    record of its own that was no entity's name."""
+    shared = connection.execute(
+        "SELECT first, entity FROM members JOIN sides USING (row) JOIN before b ON b.side = sides.side AND "
+        "b.record = sides.id GROUP BY first, entity ORDER BY count(*) DESC, entity, first"
+    ).fetchall()
+    names: dict[int, str] = {}
+    taken: set[str] = set()
+    for first, entity in shared:
+        if first not in names and entity not in taken:
+            names[first] = entity
+            taken.add(entity)
+    taken |= {row[0] for row in connection.execute("SELECT DISTINCT entity FROM before").fetchall()}
+    new: dict[int, list[str]] = {}
+    for first, record in connection.execute(
+        "SELECT first, id FROM members JOIN ids USING (row) ORDER BY first, row"
+    ).fetchall():
+        if first not in names:
+            new.setdefault(first, []).append(record)
+    for first, records in new.items():
+        names[first] = free_name(records, taken)
+        taken.add(names[first])
+    return names
+
+
+def free_name(records: Sequence[str], taken: set[str]) -> str:
+    """The id of the first record that names no other entity."""
+    numbered = (f"{records[0]}~{number}" for number in count(2))
+    return next(name for name in chain(records, numbered) if name not in taken)
+
+
+# ---------------------------------------------------------------- one pair
+
+
+def texts_of(folder: Path, keys: Sequence[Key]) -> list[dict[str, Any]]:
+    """Cells of records by column, in the order of their keys; `UnknownItem` where there is none."""
+    names = json.loads((folder / _FITTED).read_text())["columns"]
+    rows = read_rows(
+        folder / RECORDS,
+        "SELECT * EXCLUDE (compared, place) FROM kept WHERE (side, id) IN (SELECT unnest(?), unnest(?))",
+        [key[0] for key in keys],
+        [key[1] for key in keys],
+    )
+    by_key = {(row[0], row[1]): dict(zip(names, row[2:], strict=True)) for row in rows}
+    for key in keys:
+        if key not in by_key:
+            table = ("left", "right")[key[0]]
+            raise UnknownItem(f"there is no record {key[1][:100]!r} in the {table} table of these links")
+    return [by_key[key] for key in keys]
+
+
+def right_side(folder: Path) -> int:
+    """1 where there are two tables, else 0."""
+    return int(json.loads((folder / _FITTED).read_text())["two"])
+
+
+def link_of(folder: Path, left: str, right: str) -> tuple[Any, ...] | None:
+    """(score, decision, entity) of a link by the ids of both records; of one table in either order."""
+    other = (left, right) if right_side(folder) else (right, left)
+    found = read_rows(
+        folder / LINKS,
+        'SELECT score, decision, entity FROM kept WHERE ("left" = ? AND "right" = ?) OR ("left" = ? AND "right" = ?)',
+        left,
+        right,
+        *other,
+    )
+    return found[0] if found else None
+
+
+def explained(folder: Path, left: Mapping[str, Any], right: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Field by field, what both cells are, how far they agree, and what that adds to the log odds of a match.
+
+    Columns that are taken together are in one comparison: the first of them has its weight.
+    """
+    fitted = json.loads((folder / _FITTED).read_text())
+    fields = [LinkField(**field) for field in fitted["fields"]]
+    with connected(threads="1") as connection:
+        cells = ", ".join(
+            f"{field.cell(f'${2 * at + side + 1}')} AS {name}{at}"
+            for at, field in enumerate(fields)
+            for side, name in enumerate("ab")
+        )
+        levels = ", ".join(field.level(f"a{at}", f"b{at}") for at, field in enumerate(fields))
+        found = connection.execute(
+            f"SELECT {levels} FROM (SELECT {cells})",
+            [side[field.name] for field in fields for side in (left, right)],
+        ).fetchone()
+    out = [
+        {
+            "field": field.name,
+            "left": left[field.name],
+            "right": right[field.name],
+            "level": _LEVELS[level],
+            "weight": 0.0,
+            "together_with": [],
+        }
+        for field, level in zip(fields, found, strict=True)
+    ]
+    if fitted["model"] is not None:
+        model = Mixture.from_json(fitted["model"])
+        weights = model.contributions(np.array(found, dtype=np.int64))
+        for comparison, weight in zip(model.comparisons, weights, strict=True):
+            first, *others = comparison.columns
+            out[first] |= {"weight": round(weight, 4), "together_with": [fields[at].name for at in others]}
+    return out
+
+
+# ---------------------------------------------------------------- by hand
+
+
+def read_hand(folder: Path) -> dict[str, Any]:
+    """What people said: ``together`` lists records of one entity, ``apart`` two lists of different ones each."""
+    hand: dict[str, Any] = json.loads((folder / _HAND).read_text())
+    return hand
+
+
+@contextmanager
+def _changing(folder: Path, out: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Tables ``found`` and ``named``, and what was said by hand: written to a new folder when the block ends."""
+    hand = read_hand(folder)
+    for name in (RECORDS, CHANGES, _FITTED):
+        (out / name).write_bytes((folder / name).read_bytes())
+    with connected() as connection:
+        connection.execute(
+            f'CREATE TABLE found AS SELECT "left", "right", {right_side(folder)} AS side, score, '
+            "file_row_number AS place FROM read_parquet(?, file_row_number=true)",
+            [str(folder / LINKS)],
+        )
+        connection.execute(
+            "CREATE TABLE named AS SELECT * EXCLUDE file_row_number, file_row_number AS place "
+            "FROM read_parquet(?, file_row_number=true)",
+            [str(folder / ENTITIES)],
+        )
+        yield connection, hand
+        connection.execute(
+            "DELETE FROM named WHERE entity IN (SELECT entity FROM named GROUP BY entity HAVING count(*) < 2)"
+        )
+        _write(connection, out, hand)
+
+
+def merge(folder: Path, out: Path, ids: Sequence[str]) -> None:
+    """Make one entity of several, called by the first; a record alone is called by its own id."""
+    with _changing(folder, out) as (connection, hand):
+        members: list[Key] = []
+        for name in ids:
+            own = _members(connection, name) or [
+                (side, name)
+                for side in range(right_side(folder) + 1)
+                if _is_alone(connection, folder, side, name)
+            ]
+            if not own:
+                raise InvalidInput(
+                    f"merge: {name[:100]!r} is neither an entity nor a record that is in none; "
+                    "GET .../entities lists them",
+                    field="merge",
+                )
+            members += own
+        if len({*members}) < 2 or len({*ids}) < 2:
+            raise InvalidInput("merge: expected two different entities or more", field="merge")
+        named = next((name for name in ids if _members(connection, name)), ids[0])
+        connection.executemany("DELETE FROM named WHERE side = ? AND record = ?", members)
+        _insert(connection, named, members)
+        inside = {*members}
+        hand["apart"] = [
+            sides for sides in hand["apart"] if not all(inside & {(s, r) for s, r in side} for side in sides)
+        ]
+        hand["together"].append(members)
+
+
+def split(folder: Path, out: Path, name: str, records: Sequence[str]) -> None:
+    """Take records out of an entity, which become one of their own; the others keep its id."""
+    with _changing(folder, out) as (connection, hand):
+        members = _members(connection, name)
+        if not members:
+            raise InvalidInput(
+                f"split: there is no entity {name[:100]!r}; GET .../entities lists them", field="split"
+            )
+        parted = [key for key in members if key[1] in records]
+        rest = [key for key in members if key[1] not in records]
+        strange = {*records} - {key[1] for key in members}
+        if strange or not parted or not rest:
+            raise InvalidInput(
+                f"records: {sorted(strange)[0][:100]!r} is not in entity {name[:100]!r}"
+                if strange
+                else "records: expected some of the entity's records, not all",
+                field="records",
+            )
+        taken = {row[0] for row in connection.execute("SELECT DISTINCT entity FROM named").fetchall()}
+        connection.executemany("DELETE FROM named WHERE side = ? AND record = ?", parted)
+        _insert(connection, free_name([key[1] for key in parted], taken), parted)
+        both = ({*parted}, {*rest})
+        hand["together"] = [
+            keys for keys in hand["together"] if not all(side & {(s, r) for s, r in keys} for side in both)
+        ]
+        hand["together"] += [side for side in (parted, rest) if len(side) > 1]
+        hand["apart"].append([parted, rest])
+
+
+def erase(folder: Path, out: Path, record: str) -> int:
+    """Leave a record out of everything; returns how many of its links went. An entity that is called by it is called by
+    another of its records. `UnknownItem` where there is none."""
+    sides = [
+        side
+        for side in range(right_side(folder) + 1)
+        if read_rows(folder / RECORDS, "FROM kept WHERE side = ? AND id = ? LIMIT 1", side, record)
+    ]
+    if not sides:
+        raise UnknownItem(f"there is no record {record[:100]!r} in the tables of these links")
+    with _changing(folder, out) as (connection, hand):
+        params = [record, record]
+        n = int(
+            connection.execute(
+                'SELECT count(*) FROM found WHERE "left" = ? OR "right" = ?', params
+            ).fetchone()[0]
+        )
+        connection.execute('DELETE FROM found WHERE "left" = ? OR "right" = ?', params)
+        connection.execute("DELETE FROM named WHERE record = ?", [record])
+        called = [
+            row[0]
+            for row in connection.execute(
+                "SELECT record FROM named WHERE entity = ? ORDER BY place", [record]
+            ).fetchall()
+        ]
+        taken = {row[0] for row in connection.execute("SELECT DISTINCT entity FROM named").fetchall()}
+        name = free_name(called, taken) if called else ""
+        connection.execute("UPDATE named SET entity = ? WHERE entity = ?", [name, record])
+        hand["together"] = [_without(record, keys) for keys in hand["together"]]
+        hand["apart"] = [[_without(record, keys) for keys in pair] for pair in hand["apart"]]
+        hand["apart"] = [pair for pair in hand["apart"] if all(pair)]
+        for file, sql in (
+            (RECORDS, "FROM kept WHERE id <> ?"),
+            (
+                CHANGES,
+                "SELECT CASE WHEN entity = $1 THEN $2 ELSE entity END AS entity, change, "
+                "list_filter(records, lambda r: r <> $1) AS records, "
+                "list_transform(entities, lambda e: CASE WHEN e = $1 THEN $2 ELSE e END) AS entities FROM kept",
+            ),
+        ):
+            connection.execute("CREATE OR REPLACE TABLE kept AS FROM read_parquet(?)", [str(folder / file)])
+            connection.execute(
+                f"CREATE OR REPLACE TABLE cleared AS {sql}", [record] if file == RECORDS else [record, name]
+            )
+            copy_to(connection, "FROM cleared", out / file)
+    return n
+
+
+def _members(connection: Any, entity: str) -> list[Key]:
+    found = connection.execute(
+        "SELECT side, record FROM named WHERE entity = ? ORDER BY place", [entity]
+    ).fetchall()
+    return [(side, record) for side, record in found]
+
+
+def _is_alone(connection: Any, folder: Path, side: int, record: str) -> bool:
+    used = connection.execute("FROM named WHERE side = ? AND record = ?", [side, record]).fetchone()
+    return used is None and bool(
+        read_rows(folder / RECORDS, "SELECT 1 FROM kept WHERE side = ? AND id = ?", side, record)
+    )
+
+
+def _insert(connection: Any, entity: str, members: Sequence[Key]) -> None:
+    start = connection.execute("SELECT coalesce(max(place), 0) + 1 FROM named").fetchone()[0]
+    rows = [(entity, *key, start + at) for at, key in enumerate(members)]
+    connection.executemany("INSERT INTO named VALUES (?, ?, ?, ?)", rows)
+
+
+def _without(record: str, keys: Sequence[Key]) -> list[Key]:
+    return [key for key in keys if key[1] != record]

@@ -1,0 +1,91 @@
+"""A learned model of records that scores the candidates of a link job, from the texts of its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pairmark.models.core.arrays import Float64, Int64
+from pairmark.models.records.schema import RecordError, Records, Schema
+from pairmark.service.blobs import Blobs
+from pairmark.service.db import Database
+from pairmark.service.errors import InvalidInput
+from pairmark.service.links.tables import LinkTables
+from pairmark.service.names import parse_ref
+from pairmark.service.settings import Settings
+from pairmark.service.store.versions import VersionStore
+
+
+class Learned:
+    """A version of a model of records.
+
+    Attributes
+    ----------
+    ref : `name:version`. cut : above this score a pair is likelier a match than not.
+    """
+
+    def __init__(self, db: Database, blobs: Blobs, settings: Settings, ref: str) -> None:
+        store = VersionStore(db, blobs, settings)
+        with db.read() as session:
+            model, row = store.resolved(session, parse_ref(ref))
+            name, version = model.name, row.version
+        self.ref = f"{name}:{version}"
+        self._estimator = store.load(row, name)
+        prior = getattr(self._estimator, "prior_", None)
+        self.cut = 0.5 if prior is None else float(np.log((1 - prior) / prior))
+        schema: Schema = self._estimator.schema_
+        # Tables write dates in one form, whatever the model was trained on.
+        self._schema = schema.model_copy(
+            update={
+                "columns": tuple(
+                    column.model_copy(update={"format": "YYYY-MM-DD"}) if column.type == "date" else column
+                    for column in schema.columns
+                )
+            }
+        )
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Types of its columns."""
+        return {column.name: column.type for column in self._estimator.schema_.fields}
+
+    def scorer(self, connection: Any, tables: LinkTables) -> Callable[[Int64, Int64], Float64]:
+        """Scores pairs of rows of the table ``source``; among their candidate sets where the model was trained so."""
+        listed = ", ".join(f"c{at}" for at in range(len(tables.fields)))
+        columns = connection.execute(f"SELECT {listed} FROM source ORDER BY row").fetchnumpy().values()
+        names = (field.name for field in tables.fields)
+        cells = self._cells(
+            {name: np.ma.filled(texts, None).tolist() for name, texts in zip(names, columns, strict=True)}
+        )
+        empty = self._estimator.schema_.empty_rows(cells)
+        # Rows without a cell are compared with nothing: any other stands in their place.
+        cells[empty] = cells[np.setdiff1d(np.arange(len(cells)), empty)[:1]]
+
+        def score(a: Int64, b: Int64) -> Float64:
+            if getattr(self._estimator, "context_", None) is None:
+                scores = self._estimator.score_pairs(cells, a, b)
+            else:
+                scores = self._estimator.score_among(cells, a, b, n_left=tables.n_left)
+            scores = scores.astype(np.float64)
+            scores[np.isin(a, empty) | np.isin(b, empty)] = -np.inf
+            return np.asarray(scores)
+
+        return score
+
+    def explained(self, left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, float]:
+        """What each column adds to the score of a pair."""
+        a, b = (self._cells({name: [text] for name, text in side.items()}) for side in (left, right))
+        fields = self._estimator.explain(a, b)["fields"]
+        return {field["field"]: float(field["contribution"]) for field in fields}
+
+    def _cells(self, table: Mapping[str, Sequence[Any]]) -> Records:
+        try:
+            return self._schema.read(table)
+        except RecordError as error:
+            raise InvalidInput(
+                f"the tables do not fit model {self.ref}: {error}; it compares "
+                f"{', '.join(f'{name} ({kind})' for name, kind in self.columns.items())}",
+                field="model",
+            ) from error

@@ -1,0 +1,425 @@
+"""Links of stored tables: explained, judged, scored by models, joined to entities that stay, erased."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairmark.client import Client, JobFailed, NotFound
+from pairmark.client import InvalidInput as RefusedInput
+from pairmark.models.records.linking import mixture
+from pairmark.schemas.datasets import DatasetRequest
+from pairmark.schemas.links import LinksRequest
+from pairmark.service.datasets.ingest import Datasets
+from pairmark.service.errors import UnknownLinks
+from pairmark.service.links.links import Links
+from pairmark.service.names import EVERY_NAME, VisibleNames
+from pairmark.service.processes import child_environment
+from pairmark.service.reviews.reviews import Reviews
+from pairmark.service.runtime.points import OperatingPoints
+from tests.service.test_links import f1, table, write
+from tests.serving import serving
+
+N = 1_200
+Rows = dict[str, list[str]]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    home = tmp_path_factory.mktemp("served")
+    with (
+        serving(home / "home", f"sqlite:///{home / 'links.db'}", job_thread=True) as server,
+        Client(server.url) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def identity() -> dict[str, int]:
+    return table(N, "dependent")[0]
+
+
+@pytest.fixture(scope="module")
+def columns() -> Rows:
+    return table(N, "dependent")[1]
+
+
+def upload(client: Client, name: str, columns: Mapping[str, Sequence[Any]], **roles: Any) -> None:
+    stream = io.StringIO(newline="")
+    lines = csv.writer(stream)
+    lines.writerow(columns)
+    lines.writerows(zip(*columns.values(), strict=True))
+    body = io.BytesIO(stream.getvalue().encode())
+    client.add_dataset(name, body, format="csv", **(roles or {"unlabelled": True}))
+
+
+@pytest.fixture(scope="module")
+def found(client: Client, columns: Rows) -> dict[str, Any]:
+    """Links of ``people``, for tests that change nothing."""
+    upload(client, "people", columns)
+    return dict(client.link("people"))
+
+
+def rows_of(client: Client, found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [dict(row) for row in client.links(found["id"])]
+
+
+def entities_of(client: Client, found: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {each["id"]: each["records"] for each in client.pages(f"/links/{found['id']}/entities")}
+
+
+def asked(client: Client, method: str, path: str, **options: Any) -> Any:
+    return client.request(method, path, **options).json()
+
+
+def test_links_and_entities_come_in_pages_and_as_files(
+    client: Client, found: dict[str, Any], identity: dict[str, int]
+) -> None:
+    assert found["state"] == "succeeded"
+    rows = rows_of(client, found)
+    assert len(rows) == found["links"] + found["cut"] > 200
+    assert f1([{name: str(value) for name, value in row.items()} for row in rows], identity) > 0.98
+    path = f"/links/{found['id']}"
+    text = client.request("GET", f"{path}/links", headers={"Accept": "text/csv"}).text
+    lines = list(csv.DictReader(text.splitlines()))
+    assert [(line["left"], line["right"]) for line in lines] == [(row["left"], row["right"]) for row in rows]
+    entities = entities_of(client, found)
+    assert len(entities) == found["entities"]
+    assert all(name in records and len(records) > 1 for name, records in entities.items())
+    text = client.request("GET", f"{path}/entities", headers={"Accept": "text/csv"}).text
+    members = {(line["entity"], line["record"]) for line in csv.DictReader(text.splitlines())}
+    assert members == {(name, record) for name, records in entities.items() for record in records}
+    parquet = client.request("GET", f"{path}/links", headers={"Accept": "application/vnd.apache.parquet"})
+    assert parquet.content.startswith(b"PAR1")
+    assert found["id"] in [job["id"] for job in client.pages("/links")]
+
+
+def test_a_link_is_explained_field_by_field_and_so_is_a_pair_that_is_none(
+    client: Client, found: dict[str, Any], columns: Rows, identity: dict[str, int]
+) -> None:
+    row = next(row for row in rows_of(client, found) if row["decision"] == "match")
+    path = f"/links/{found['id']}/links"
+    link = asked(client, "GET", f"{path}/{row['left']}/{row['right']}")
+    assert {name: link[name] for name in row} == row
+    at = columns["id"].index(row["left"])
+    fields = {field["field"]: field for field in link["fields"]}
+    assert fields["last"]["left"] == columns["last"][at]
+    assert all(
+        field["weight"] > 0
+        for field in link["fields"]
+        if field["level"] == "equal" and not field["together_with"] and field["weight"]
+    )
+    assert sum(field["weight"] for field in link["fields"]) > 10
+    assert "postcode" in fields["suburb"]["together_with"]
+    other_way = asked(client, "GET", f"{path}/{row['right']}/{row['left']}")
+    assert (other_way["score"], other_way["decision"]) == (row["score"], "match")
+    stranger = next(name for name in columns["id"] if identity[name] != identity[row["left"]])
+    none = asked(client, "GET", f"{path}/{row['left']}/{stranger}")
+    assert (none["score"], none["decision"], none["entity"]) == (None, "different", None)
+    with pytest.raises(NotFound, match="no record 'nobody'"):
+        asked(client, "GET", f"{path}/{row['left']}/nobody")
+
+
+def test_rules_are_given_and_read_back_and_recall_is_measured_where_there_are_labels(
+    client: Client, found: dict[str, Any], columns: Rows, identity: dict[str, int]
+) -> None:
+    assert found["blocking"]["recall_from"] == "overlap"
+    assert found["blocking"]["recall"] > 0.95
+    labelled = columns | {"who": [f"p{who}" for who in identity.values()]}
+    upload(client, "labelled", labelled, identity="who")
+    full = client.link("labelled")["blocking"]
+    assert full["recall_from"] == "labels"
+    assert full["recall_interval"][0] < full["recall"] <= full["recall_interval"][1]
+    few = client.link("labelled", rules=[["phone"], ["last", "born"]])["blocking"]
+    assert few["rules"] == [["phone"], ["last", "born"]]
+    assert few["recall"] < full["recall"]
+    assert few["candidates_per_record"] < full["candidates_per_record"]
+    with pytest.raises(RefusedInput, match="'age' is not compared; expected some of first"):
+        client.link("people", rules=[["age"]])
+
+
+def test_judgements_bound_the_share_of_false_links(
+    client: Client, columns: Rows, identity: dict[str, int]
+) -> None:
+    upload(client, "judged", columns)
+    made = client.link("judged", false_links=0.05)
+    assert made["false_links"]["bound"] is None
+    assert made["false_links"]["judged"] == 0
+    assert made["false_links"]["expected_more"] > 0
+    assert 0 <= made["false_links"]["estimate"] <= 0.05
+    review = client.review(made["review"])
+    assert (review["population"], review["at_most"], review["source"]) == (
+        made["links"],
+        0.05,
+        {"links": made["id"]},
+    )
+    judged = 0
+    while not client.review(made["review"])["enough"]:
+        for item in client.pairs_to_judge(made["review"], n=20):
+            left, right = item["refs"]
+            assert item["left"]["last"] == (columns["last"][columns["id"].index(left)] or None)
+            client.judge(made["review"], [{"item": item["item"], "same": identity[left] == identity[right]}])
+            judged += 1
+            assert judged < 400
+    now = asked(client, "GET", f"/links/{made['id']}")["false_links"]
+    assert now["enough"]
+    assert now["bound"] <= 0.05
+    assert (now["confidence"], now["judged"], now["expected_more"]) == (0.95, judged, 0)
+    client.request("DELETE", f"/links/{made['id']}")
+    with pytest.raises(NotFound):
+        client.review(made["review"])
+    with pytest.raises(NotFound, match="no links"):
+        rows_of(client, made)
+
+
+def test_where_matches_cannot_be_told_from_strangers_a_review_asks_about_pairs(
+    client: Client, found: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit = mixture.fit
+
+    def doubting(*data: Any) -> Any:
+        raise mixture.NeedsJudgements("more pairs look the same than there are rows", fit(*data))
+
+    monkeypatch.setattr(mixture, "fit", doubting)
+    job = client.link("people", wait=False)
+    with pytest.raises(JobFailed, match="Judge pairs of review") as failed:
+        client.wait(job["id"])
+    state = asked(client, "GET", f"/links/{job['id']}")
+    assert (state["state"], state["links"]) == ("failed", None)
+    assert state["review"] in str(failed.value)
+    assert client.review(state["review"])["population"] == N
+    item = client.pairs_to_judge(state["review"])[0]
+    assert any(item["left"][name] == item["right"][name] is not None for name in item["left"])
+
+
+def test_one_to_one_links_each_record_to_the_surest_other(
+    client: Client, found: dict[str, Any], columns: Rows
+) -> None:
+    entities = entities_of(client, client.link("people", one_to_one=True))
+    assert max(map(len, entities_of(client, found).values())) > 2
+    assert {len(records) for records in entities.values()} == {2}
+    half = N // 2
+    for name, part in (("firsts", slice(0, half)), ("seconds", slice(half, N))):
+        upload(client, name, {column: cells[part] for column, cells in columns.items()})
+    made = client.link("firsts", "seconds", one_to_one=True)
+    kept = [row for row in rows_of(client, made) if row["decision"] == "match"]
+    assert len(kept) > 50
+    for side in ("left", "right"):
+        assert len({row[side] for row in kept}) == len(kept)
+
+
+def test_a_learned_model_scores_candidates_and_fpr_takes_its_threshold(
+    client: Client, columns: Rows, identity: dict[str, int]
+) -> None:
+    upload(client, "marked", columns | {"who": [f"p{who}" for who in identity.values()]}, identity="who")
+    params = {"n_estimators": 20, "n_forest": 20, "n_pairs": 4_000}
+    client.train("record-trees", "marked", "matcher", params=params, promote=True)
+    upload(client, "to-link", columns)
+    made = client.link("to-link", model="matcher")
+    assert made["model"] == "matcher:1"
+    assert made["false_links"]["estimate"] is None
+    rows = rows_of(client, made)
+    assert f1([{name: str(value) for name, value in row.items()} for row in rows], identity) > 0.9
+    link = asked(client, "GET", f"/links/{made['id']}/links/{rows[0]['left']}/{rows[0]['right']}")
+    assert any(field["weight"] for field in link["fields"])
+    strict = client.link("to-link", model="matcher:1", fpr=0.1)
+    point = strict["operating_point"]
+    assert (point["fpr"], point["guarantee"]) == (0.1, "none")
+    assert all(row["score"] > point["threshold"] - 1e-6 for row in rows_of(client, strict))
+    for wrong, said in (
+        ({"model": "nobody"}, "no model 'nobody'"),
+        ({"fpr": 0.1}, "fpr takes a model"),
+        ({"model": "matcher", "fpr": 0.1, "false_links": 0.1}, "not both"),
+    ):
+        with pytest.raises((RefusedInput, NotFound), match=said):
+            client.link("to-link", **wrong)
+    upload(client, "narrow", {name: columns[name] for name in ("id", "first", "last", "born")})
+    with pytest.raises(RefusedInput, match="compares column 'street' of type"):
+        client.link("narrow", model="matcher")
+
+
+def grown(columns: Rows) -> tuple[Rows, list[str]]:
+    """The table with twenty more records of people that are there, with a mistake each."""
+    more = range(0, N, 60)
+    new = {
+        name: [f"{cells[at]}x" if name == "street" else cells[at] for at in more]
+        for name, cells in columns.items()
+    }
+    new["id"] = [f"n{at}" for at in more]
+    return {name: [*cells, *new[name]] for name, cells in columns.items()}, new["id"]
+
+
+def test_what_is_new_is_compared_and_entities_keep_their_ids(client: Client, columns: Rows) -> None:
+    upload(client, "growing", columns)
+    first = client.link("growing")
+    before = entities_of(client, first)
+    more, new = grown(columns)
+    upload(client, "growing", more)
+    second = client.link("growing", previous=first["id"])
+    whole = client.link("growing")
+    assert second["candidates"] < whole["candidates"] / 5
+    after = entities_of(client, second)
+    assert {frozenset(records) for records in after.values()} == {
+        frozenset(records) for records in entities_of(client, whole).values()
+    }
+    for name, records in before.items():
+        assert {*records} <= {*after[name]}
+    changes = list(client.pages(f"/links/{second['id']}/changes"))
+    assert {change["change"] for change in changes} == {"joined"}
+    assert {*new} <= {record for change in changes for record in change["records"]}
+    with pytest.raises(RefusedInput, match="expected the same datasets"):
+        client.link("people", previous=first["id"])
+
+
+def test_entities_are_merged_and_split_by_hand_and_stay_so(client: Client, columns: Rows) -> None:
+    upload(client, "edited", columns)
+    first = client.link("edited")
+    path = f"/links/{first['id']}/entities"
+    before = entities_of(client, first)
+    one, other = [*before][:2]
+    large = next(name for name, records in before.items() if len(records) > 2 and name not in (one, other))
+    leaving = before[large][1:]
+    merged = asked(client, "POST", path, json={"merge": [one, other]})
+    assert merged["entities"] == first["entities"] - 1
+    asked(client, "POST", path, json={"split": large, "records": leaving})
+    now = entities_of(client, first)
+    assert {*now[one]} == {*before[one], *before[other]}
+    assert large not in now
+    assert sorted(leaving) in [sorted(records) for records in now.values()]
+    again = client.link("edited", previous=first["id"])
+    assert {frozenset(records) for records in entities_of(client, again).values()} == {
+        frozenset(records) for records in now.values()
+    }
+    assert list(client.pages(f"/links/{again['id']}/changes")) == []
+    unedited = client.link("edited")
+    assert len(entities_of(client, unedited)) == len(before)
+    for wrong, said in (
+        ({"merge": [one, "nobody"]}, "'nobody' is neither an entity"),
+        ({"split": one, "records": [*now[one]]}, "not all"),
+        ({"split": "nobody", "records": ["x"]}, "no entity 'nobody'"),
+        ({"split": one, "records": ["x"]}, "'x' is not in entity"),
+        ({"merge": [one, other], "split": one}, "either merge"),
+    ):
+        with pytest.raises(RefusedInput, match=said):
+            asked(client, "POST", path, json=wrong)
+
+
+def test_a_record_is_erased_from_links_entities_and_review(client: Client, columns: Rows) -> None:
+    upload(client, "erased", columns)
+    made = client.link("erased")
+    name, records = next((name, each) for name, each in entities_of(client, made).items() if len(each) > 2)
+    receipt = asked(client, "POST", f"/links/{made['id']}/erase", json={"record": name})
+    assert receipt["links"] > 0
+    assert receipt["review_items"] == receipt["links"]
+    assert any("erased:1" in duty for duty in receipt["pending"])
+    text = client.request("GET", f"/links/{made['id']}/entities", headers={"Accept": "text/csv"}).text
+    assert name not in [word for line in text.splitlines() for word in line.split(",")]
+    assert sorted(records[1:]) in [sorted(each) for each in entities_of(client, made).values()]
+    assert all(name not in (row["left"], row["right"], row["entity"]) for row in rows_of(client, made))
+    with pytest.raises(NotFound, match="no record"):
+        asked(client, "POST", f"/links/{made['id']}/erase", json={"record": name})
+    with pytest.raises(NotFound, match="no record"):
+        asked(client, "GET", f"/links/{made['id']}/links/{name}/{records[1]}")
+
+
+def test_what_is_not_ready_and_tables_of_vectors_are_refused(client: Client, found: dict[str, Any]) -> None:
+    numbers = {
+        "id": [*range(40)],
+        "a": [*range(40)],
+        "b": [*range(40)],
+        "who": [f"p{at // 2}" for at in range(40)],
+    }
+    upload(client, "numbers", numbers, identity="who")
+    with pytest.raises(RefusedInput, match="holds vectors"):
+        client.link("numbers")
+    with pytest.raises(NotFound, match="no links"):
+        client.link("people", previous="0" * 32)
+
+
+def test_a_tenant_sees_its_own_links_alone(deployment: Any, tmp_path: Path) -> None:
+    links = links_of(deployment)
+    add(deployment, "acme/people", table(60, "plain")[1], tmp_path)
+    job = links.submit(LinksRequest(left="acme/people"), EVERY_NAME)
+    assert links.get(job.id, VisibleNames(prefix="acme/")).left == "acme/people:1"
+    other = VisibleNames(prefix="other/")
+    assert links.page(10, None, other).items == []
+    for ask in (
+        lambda: links.get(job.id, other),
+        lambda: links.links(job.id, 10, None, other),
+        lambda: links.explain(job.id, "a", "b", other),
+        lambda: links.erase(job.id, "a", other),
+        lambda: links.delete(job.id, other),
+        lambda: links.submit(LinksRequest(left="acme/people", previous=job.id), other),
+    ):
+        with pytest.raises(UnknownLinks):
+            ask()
+
+
+def links_of(deployment: Any) -> Links:
+    return Links(
+        deployment.db,
+        deployment.blobs,
+        deployment.queue,
+        deployment.settings,
+        OperatingPoints(lambda _: None),
+    )
+
+
+def add(deployment: Any, name: str, columns: Rows, folder: Path) -> None:
+    path = write(folder / "t.csv", columns)
+    with path.open("rb") as stream:
+        Datasets(deployment.db, deployment.blobs, deployment.settings).add(
+            stream, DatasetRequest(name=name, unlabelled=True), filename="t.csv"
+        )
+
+
+DYING = """
+import os, signal, sys
+from pairmark.service.attempt import main, runner_of
+from pairmark.service.links import jobs
+
+last = sys.argv.pop()
+
+class Dying(jobs.Progress):
+    def stage(self, name):
+        super().stage(name)
+        if name == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+jobs.Progress = Dying
+if last == "committing":
+    jobs.JobQueue.finish = lambda *args, **facts: os.kill(os.getpid(), signal.SIGKILL)
+sys.exit(main(sys.argv[1:], runner_of))
+"""
+
+
+def test_a_worker_killed_at_any_stage_leaves_one_result(deployment: Any, tmp_path: Path) -> None:
+    deployment.settings.max_attempts = 9
+    links = links_of(deployment)
+    add(deployment, "people", table(N, "dependent")[1], tmp_path)
+    whole, killed = (links.submit(LinksRequest(left="people"), EVERY_NAME).id for _ in range(2))
+    for job_id, stages in ((whole, [""]), (killed, ["loading", "linking", "storing", "committing", ""])):
+        for stage in stages:
+            claim = deployment.queue.claim("worker", job_id=job_id)
+            words = [sys.executable, "-c", DYING, job_id, str(claim.attempt), str(os.getpid()), stage]
+            ended = subprocess.run(words, env=child_environment(deployment.settings), check=False)
+            assert ended.returncode == (-signal.SIGKILL if stage else 0)
+            if stage:
+                assert links.get(job_id, EVERY_NAME).links is None
+                deployment.queue.lost(claim, "killed")
+    one, other = (links.get(job_id, EVERY_NAME) for job_id in (whole, killed))
+    assert other.state == "succeeded"
+    assert one.links == other.links > 200
+    pages = [links.links(job_id, 500, None, EVERY_NAME).items for job_id in (whole, killed)]
+    assert pages[0] == pages[1]
+    reviews = Reviews(deployment.db).page(10, None, EVERY_NAME).items
+    assert {review.id for review in reviews} == {one.review, other.review}
