@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from pairmark.client import AsyncClient, Client
-from tests.models.auto.test_sample_rules import photos
 from tests.serving import RunningServer, serving
 
 N, ROWS, D = 240, 8, 6
@@ -39,12 +38,6 @@ def deployment(
         ):
             job = server.train(learner=learner, dataset="people", model=model, params=params, promote=True)
             assert job["state"] == "succeeded", job
-        server.upload("sittings", *photos(N, 2, ROWS // 2, session=0.6, noise=0.4))
-        chosen = {"candidates": ["plda"]}
-        job = server.train(
-            learner="similarity-auto", dataset="sittings", model="sitters", params=chosen, promote=True
-        )
-        assert job["state"] == "succeeded", job
         yield server
 
 

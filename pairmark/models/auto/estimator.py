@@ -30,17 +30,15 @@ from pairmark.models.auto.race import (
     PairTask,
     Race,
     RaceTask,
-    SampleRule,
     leaderboard,
     raced_rows,
-    sample_rules,
     winner,
 )
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
-from pairmark.models.core.progress import as_part, one_blas_thread, report
-from pairmark.models.core.scores import OF_SCORES, PairsOfRows, Samples, SampleSets, SubjectIndex
+from pairmark.models.core.progress import as_part, one_blas_thread
+from pairmark.models.core.scores import PairsOfRows, SampleSets, SubjectIndex
 from pairmark.models.core.search import Rows, SearchLimits, TopK
 from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.core.state import DeclaredState, Fact, Inner
@@ -55,37 +53,18 @@ from pairmark.models.evaluation.validation import (
 from pairmark.models.pairs.splits import some_pairs
 
 
-def _as_json(rules: list[SampleRule]) -> list[dict[str, Any]]:
-    return [rule.model_dump() for rule in rules]
-
-
 class SimilarityAutoState(DeclaredState):
-    """The winner, the race, and how samples of a subject are compared."""
+    """The winner and the race."""
 
     model_: Annotated[PairScorerMixin, Inner(specs=RACING, prefix="winner-", fact="model")]
     winner_: Annotated[str, Fact()]
     leaderboard_: Annotated[list[dict[str, Any]], Fact()]
-    sample_rules_: Annotated[list[SampleRule], Fact(default=[], write=_as_json)]
 
     def _restored(self) -> None:
         if self.winner_ not in [entry.get("name") for entry in self.leaderboard_]:
             raise ArtefactError(
                 f"winner is {self.winner_!r}; expected a candidate of leaderboard: restore the artefact or train again"
             )
-        ways = self.model_.aggregations
-        sizes = [(np.inf, 1) if rule.samples is None else tuple(rule.samples) for rule in self.sample_rules_]
-        if sizes != sorted(set(sizes)) or any(not k > 1 or k < p for k, p in sizes):
-            raise ArtefactError(
-                "sample_rules is not in rising order of samples, the larger number first, each pair once, null last: "
-                "restore the artefact or train again"
-            )
-        for number, rule in enumerate(self.sample_rules_):
-            strange = [way for way in rule.mean_tpr if way not in ways]
-            if strange or rule.aggregation not in rule.mean_tpr:
-                raise ArtefactError(
-                    f"sample_rules.{number} names {(*strange, rule.aggregation)[0]!r}; expected one of "
-                    f"{', '.join(ways)}, with its mean_tpr: restore the artefact or train again"
-                )
 
 
 _SIMPLE_OF_CLASSES = ("cosine", "similarity forest")
@@ -117,8 +96,6 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
     ----------
     model_ : the winner, fitted to all rows. winner_ : its name.
     leaderboard_ : list of dicts, best first; see `pairmark.models.auto.race.leaderboard`.
-    sample_rules_ : list of `pairmark.models.auto.race.SampleRule`: how subjects of several samples are
-        compared, by number of samples. Empty where too few people have several: then exact PLDA, else the mean.
 
     Examples
     --------
@@ -245,7 +222,6 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
             "protocol": "closed-set" if task.data.closed else "open-set",
             "target_fpr": self.target_fpr,
         }
-        rules: list[SampleRule] = []
         # Matrices of a few hundred features gain nothing from several threads, which would stand in others' way.
         with one_blas_thread():
             if task.folds:
@@ -258,27 +234,16 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
                 )
                 entries = race.run(racing)
                 best = winner(entries) if any(entry.rates.size for entry in entries) else entries[0]
-                if isinstance(task, IdentityTask) and best.rates.size:
-                    report(RACE_SHARE, "comparing ways to combine samples")
-                    rules = sample_rules(
-                        task,
-                        race.folds_again(best),
-                        lambda: best.candidate.build(task.data, best.params, shared),
-                        at,
-                        seed,
-                        self.n_jobs,
-                    )
             else:
                 # Too little to hold any of it out: the simplest.
                 entries = [Entry(candidate=racing[0], params={}, rates=np.empty((0, len(at))))]
                 best = entries[0]
                 best.status = "not raced: too few rows to hold any out"
             model = best.candidate.build(task.data, best.params, shared)
-            with as_part(0.8, 1.0, f"learning {best.candidate.name}"):
+            with as_part(RACE_SHARE, 1.0, f"learning {best.candidate.name}"):
                 self.model_ = fit(model)
         self.winner_ = best.candidate.name
         self.leaderboard_ = leaderboard(entries, best, at, task.folds)
-        self.sample_rules_ = rules
 
     def _racing(self, data: Data) -> list[Candidate]:
         names = None if self.candidates is None else set(self.candidates)
@@ -307,8 +272,6 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
         check_is_fitted(self)
         facts = self._winner.model_facts(feature_names) if hasattr(self.model_, "model_facts") else {}
         race: dict[str, Any] = {"winner": self.winner_, "candidates": self.leaderboard_}
-        if self.sample_rules_:
-            race["samples"] = [rule.model_dump() for rule in self.sample_rules_]
         return {**facts, "race": race}
 
     @property
@@ -359,21 +322,6 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
     def aggregations(self) -> tuple[str, ...]:
         """The winner's, see `PairScorerMixin.aggregations`."""
         return self.model_.aggregations
-
-    def auto_aggregation(self, samples: tuple[int, int] | None = None) -> str:
-        """See `PairScorerMixin.auto_aggregation`: the rule of the nearest numbers of samples at or below."""
-        k, p = samples or (0, 0)
-        rules = {rule.samples and tuple(rule.samples): rule.aggregation for rule in self.sample_rules_}
-        measured = [numbers for numbers in rules if numbers and numbers[0] <= k and numbers[1] <= p]
-        return rules.get(max(measured, default=None), self.aggregations[0])
-
-    def subjects(self, samples: Samples, *, aggregation: str = "auto") -> Any:
-        """See `PairScorerMixin.subjects`."""
-        ways = {rule.aggregation for rule in self.sample_rules_}
-        if aggregation == "auto" and len(ways | {self.auto_aggregation()}) > 1:
-            # Which way it is depends on the other side, too: of scores of samples nothing is prepared.
-            aggregation = OF_SCORES[0]
-        return super().subjects(samples, aggregation=aggregation)
 
     def _prepared_subjects(self, sets: SampleSets, how: str) -> Any:
         return self.model_._prepared_subjects(self._taken_sets(sets), how)

@@ -276,16 +276,6 @@ class PairScorerMixin(Stateful):
         """Ways in which the model compares subjects of several samples; the first is its usual one."""
         return OF_SCORES
 
-    def auto_aggregation(self, samples: tuple[int, int] | None = None) -> str:
-        """What ``aggregation="auto"`` means: the first of `aggregations`, unless the model has compared them.
-
-        Parameters
-        ----------
-        samples : numbers of samples of the two subjects of a pair, the larger first; None for pairs of different
-            numbers, as in searches.
-        """
-        return self.aggregations[0]
-
     def subjects(self, samples: Samples, *, aggregation: str = "auto") -> Any:
         """People by their samples, prepared for `subject_score`.
 
@@ -315,8 +305,7 @@ class PairScorerMixin(Stateful):
         left, right : one (k, d) array for each subject, or what `subjects` made of them with the same aggregation;
             equally many, or one on a side.
         aggregation : ``mean``, ``best`` or ``median`` of the scores of all samples of the left side with all of the
-            right; ``plda``, exact, where the model has it; ``auto``: what `auto_aggregation` says for the numbers of
-            samples of a pair, or, where pairs of one call differ in them, for different numbers.
+            right; ``plda``, exact, where the model has it; ``auto``: the first of `aggregations`.
 
         Returns
         -------
@@ -330,14 +319,10 @@ class PairScorerMixin(Stateful):
         """
         check_is_fitted(self)
         a, b = (self._sets(side, "samples") if isinstance(side, Sequence) else side for side in (left, right))
-        how = self._aggregation(aggregation, subject_scores.common_samples(a.counts, b.counts))
-        return self._subject_score(a, b, how)
+        return self._subject_score(a, b, self._aggregation(aggregation))
 
     def index_subjects(self, samples: Samples, *, aggregation: str = "auto") -> SubjectIndex:
-        """Prepare subjects, one (k, d) array each, for repeated searches with `top_k_subjects`.
-
-        ``auto`` is what `auto_aggregation` says for different numbers of samples, whatever the subjects have.
-        """
+        """Prepare subjects, one (k, d) array each, for repeated searches with `top_k_subjects`."""
         check_is_fitted(self)
         how = self._aggregation(aggregation)
         return self._indexed_subjects(self._sets(samples, "samples"), how)
@@ -387,9 +372,9 @@ class PairScorerMixin(Stateful):
     def _top_k_subjects(self, queries: SampleSets, index: SubjectIndex, limits: SearchLimits) -> TopK:
         return subject_scores.best_subjects(self._score_rows, queries, index, limits)
 
-    def _aggregation(self, aggregation: str, samples: tuple[int, int] | None = None) -> str:
+    def _aggregation(self, aggregation: str) -> str:
         if aggregation == "auto":
-            return self.auto_aggregation(samples)
+            return self.aggregations[0]
         return subject_scores.checked_aggregation(aggregation, self.aggregations, type(self).__name__)
 
     def index(self, gallery: ArrayLike) -> GalleryIndex:

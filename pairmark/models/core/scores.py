@@ -215,21 +215,6 @@ def checked_aggregation(aggregation: str, able: Sequence[str], name: str) -> str
     return aggregation
 
 
-def common_samples(left: Int64, right: Int64) -> tuple[int, int] | None:
-    """Numbers of samples of the two subjects of every pair, the larger first; None where pairs differ in them.
-
-    Parameters
-    ----------
-    left, right : (n,) and (m,) samples of the subjects of both sides; n = m, or one of them is 1.
-    """
-    if left.size != right.size and 1 not in (left.size, right.size):
-        return None
-    larger, smaller = np.maximum(left, right), np.minimum(left, right)
-    if (larger != larger[0]).any() or (smaller != smaller[0]).any():
-        return None
-    return int(larger[0]), int(smaller[0])
-
-
 def sides_of(n: int, m: int) -> tuple[int, int, int]:
     """How many scores two sides make, and each side's step: 0 where its one subject meets all."""
     if n != m and 1 not in (n, m):

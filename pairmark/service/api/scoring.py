@@ -273,7 +273,7 @@ async def _score(call: Call, kind: str, capability: str) -> ScoredPairs:
     pairs, version = await _read_pairs(call, kind, capability)
     how = call.query.aggregation
     if pairs.counts is not None:
-        how = version.aggregation(how, pairs.common_samples)
+        how = version.aggregation(how)
     scores = await call.work.run(version.seconds(pairs.n_scored), lambda: version.score_pairs(pairs, how))
     if pairs.counts is None:
         return ScoredPairs(scores, version.json, version, pairs)

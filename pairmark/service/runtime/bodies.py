@@ -29,7 +29,6 @@ from scipy.sparse import csr_array
 from pairmark.models.calibration.inputs import are_records, cells_missing
 from pairmark.models.core.arrays import Bool, Float32
 from pairmark.models.core.artefact import npy_header
-from pairmark.models.core.scores import common_samples
 from pairmark.models.records.schema import RESERVED, RecordError, Schema, is_plain
 from pairmark.models.registry import schema_of_model
 from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE, FLOAT32_MAX
@@ -112,11 +111,6 @@ class VectorPairs:
             return self.n_pairs
         left, right = self.counts
         return int(np.sum(left * right)) if 1 in (left.size, right.size) else int(left @ right)
-
-    @property
-    def common_samples(self) -> tuple[int, int] | None:
-        """Numbers of samples of every pair, the larger first; None where pairs differ, and for plain vectors."""
-        return None if self.counts is None else common_samples(*self.counts)
 
     @property
     def broadcast(self) -> bool:

@@ -89,14 +89,11 @@ class LoadedVersion:
         check_finite(scores, noun="pair", what="score", field="left")
         return scores
 
-    def aggregation(self, name: str, samples: tuple[int, int] | None = None) -> str:
-        """How subjects of several samples are compared: what was asked, or what ``auto`` means for this model.
-
-        ``samples`` : of the two subjects of each pair, larger number first; None for different ones, as in searches.
-        """
+    def aggregation(self, name: str) -> str:
+        """How subjects of several samples are compared: what was asked, or what ``auto`` means for this model."""
         able: tuple[str, ...] = self.estimator.aggregations
         if name == "auto":
-            return str(self.estimator.auto_aggregation(samples))
+            return able[0]
         if name not in able:
             raise ModelNotCapable(
                 f"aggregation {name!r} needs a PLDA model that scores log-likelihood ratios; {self.entry.name}:"
@@ -123,7 +120,7 @@ class LoadedVersion:
                 SampleSets.of_rows(rows, counts)
                 for rows, counts in zip((left, right), pairs.counts, strict=True)
             )
-            return self.score_subjects(a, b, self.aggregation(aggregation, pairs.common_samples))
+            return self.score_subjects(a, b, self.aggregation(aggregation))
         if aggregation != "auto":
             self.aggregation(aggregation)
         return self.score(left, right)
@@ -159,7 +156,7 @@ class LoadedVersion:
         score = float(self.score_pairs(pairs, aggregation)[0])
         if pairs.counts is None:
             return score, explain(left, right, feature_names=self.feature_names)
-        how = self.aggregation(aggregation, pairs.common_samples)
+        how = self.aggregation(aggregation)
         grid = self.estimator.score_against(left, right)
         # Of all pairs of samples the one whose score is nearest to that of the subjects stands for them.
         i, j = np.unravel_index(int(np.argmin(np.abs(grid - np.float32(score)))), grid.shape)
