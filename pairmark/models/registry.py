@@ -19,7 +19,7 @@ from pairmark.models.core.artefact import (
     read_artefact,
     write_artefact,
 )
-from pairmark.models.core.base import FILL, PairScorerMixin
+from pairmark.models.core.base import PairScorerMixin
 from pairmark.models.core.scaling import SCALING, ColumnScaling, from_pipeline
 from pairmark.models.core.spec import LearnerSpec, jsonable_params
 from pairmark.models.core.state import current_params
@@ -103,8 +103,6 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> str:
     arrays, meta = estimator.to_state()
     if "scaling_" in vars(estimator):
         arrays = arrays | {SCALING: np.stack(estimator.scaling_)}
-    if "fill_" in vars(estimator):
-        arrays = arrays | {FILL: estimator.fill_}
     encoder = getattr(estimator, "encoder_", None)
     if encoder is not None:
         its_arrays, its_meta = encoder.to_state()
@@ -157,7 +155,6 @@ def restored(artefact: Artefact) -> Any:
     try:
         params = current_params(spec, artefact.params)
         arrays, encoder = _without_encoder(artefact)
-        fill = _popped_fill(spec, artefact, arrays)
         scaling = _popped_scaling(spec, artefact, arrays)
         learner: Any = spec.estimator(**params).from_state(arrays, artefact.meta)
     except OutdatedModel as error:
@@ -171,29 +168,12 @@ def restored(artefact: Artefact) -> Any:
     learner.n_features_in_ = int(artefact.meta["n_features_in"])
     if encoder is not None:
         learner.encoder_ = encoder
-    if fill is not None:
-        learner.fill_ = fill
     if scaling is not None:
         learner.scaling_ = scaling
     names = artefact.meta.get("feature_names_in")
     if names is not None:
         learner.feature_names_in_ = np.asarray(names, dtype=object)
     return learner
-
-
-def _popped_fill(spec: LearnerSpec, artefact: Artefact, arrays: dict[str, Any]) -> Any:
-    """What fills missing values, out of the learner's own arrays; None where nothing was missing."""
-    fill = arrays.pop(FILL, None)
-    if fill is None:
-        return None
-    width = artefact.meta.get("n_features_in")
-    if getattr(spec.estimator, "_missing", None) is None or fill.shape != (width,):
-        raise ArtefactError(
-            f"array {FILL!r} has shape {fill.shape}; expected ({width},) numbers, of a learner that fills"
-        )
-    if fill.dtype != np.float32 or not np.isfinite(fill).all():
-        raise ArtefactError(f"array {FILL!r}: expected finite float32 numbers")
-    return np.array(fill)
 
 
 def _popped_scaling(spec: LearnerSpec, artefact: Artefact, arrays: dict[str, Any]) -> ColumnScaling | None:

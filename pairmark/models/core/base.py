@@ -11,7 +11,7 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,14 +50,12 @@ from pairmark.models.core.scores import (
 from pairmark.models.core.search import GalleryIndex as GalleryIndex
 from pairmark.models.core.search import SearchForm, SearchLimits, TopK, top_k_by_form
 from pairmark.models.core.spec import check_params
-from pairmark.models.core.state import Stateful
+from pairmark.models.core.state import Array, Stateful
 
 SCORE_BLOCK = 65_536
 """Pairs scored at a time when a query meets a whole gallery: bounds the memory of `score_against`."""
 
 
-FILL = "missing-fill"
-"""Name in artefacts of what fills missing values."""
 _NOT_SCORED = frozenset({"n_jobs", "verbose", "random_state"})
 """Parameters that no score of a fitted model depends on."""
 
@@ -66,7 +64,8 @@ class PairScorerMixin(Stateful):
     """A learned, symmetric similarity: higher is more similar."""
 
     n_features_in_: int
-    fill_: Float32
+    fill_: Annotated[Float32 | None, Array(name="missing-fill", shape=("features",))] = None
+    """What stands for missing values; None where training rows had none."""
     _accepts_sparse: bool = False
     _identity_means: tuple[Any, NDArray[Any]] | None = None
     """What `score` stands beside rows of one identity. Not saved."""
@@ -529,8 +528,6 @@ class PairScorerMixin(Stateful):
                 return earlier[1]  # type: ignore[no-any-return]
         params = {name: value for name, value in self._params().items() if name not in _NOT_SCORED}
         arrays, meta = self.to_state()
-        if "fill_" in now:
-            arrays = {**arrays, FILL: self.fill_}
         if "scaling_" in now:
             arrays = {**arrays, "scaling": np.stack(now["scaling_"])}
         facts = {
@@ -550,7 +547,7 @@ class PairScorerMixin(Stateful):
         return dict(learner.get_params(deep=False))
 
     def _validated(self, X: Any, name: str) -> Matrix:
-        fill = vars(self).get("fill_")
+        fill = self.fill_
         rows = checked_matrix(self, X, name, accept_sparse=self._accepts_sparse, missing=fill is not None)
         return rows if fill is None or issparse(rows) else fill_missing(rows, fill)
 
