@@ -8,8 +8,7 @@ whether the item's own coordinate lies in a range. So a gallery is kept as colum
    then gives the cut of least expected bound for any number of nodes, for rank and for log-odds leaves alike.
 2. *Upper bounds* of every item's sum follow from the codes. A bin that straddles the border of a range may go either
    way, and its bound is the greater of the two; so quantising never loses an item.
-3. *The most promising are scored*, which gives the score to beat; items bounded below it are out. Where many are left,
-   their columns are laid side by side, and bounded by a finer cut, chosen by a sample of those.
+3. *The most promising are scored*, which gives the score to beat; items bounded below it are out.
 4. *Those left are walked down the trees*, best bounds first, and given up as soon as the trees still to come cannot
    make up for those walked. What remains is scored by the scoring kernel itself.
 
@@ -17,9 +16,6 @@ Rows and scores are those of scoring everything, to the last bit; only time depe
 good where leaves' values fall with the depth of the first splits, as ranks do, and weak where nearly every branch holds
 some leaf of great value, as log-odds of small leaves do. Where they rule out nothing, nearly everything is scored in
 growing chunks, which takes about a tenth longer than scoring it at once.
-
-`search_cuts` holds the first point, `search_places` the items and their bounds; here is the order in which it all
-happens.
 """
 
 from __future__ import annotations
@@ -76,7 +72,7 @@ def search_trees(
     width: int,
     pair_map: int,
 ) -> SearchTrees:
-    """Lay trees out; children are nodes of the tree, or its node count + leaf."""
+    """Lay trees out; children are later nodes of the tree, or its node count + leaf."""
     n_nodes = [feature.size for feature in features]
     total, node_base, leaf_base = sum(n_nodes), 0, 0
     roots, sides = [], []
@@ -85,21 +81,17 @@ def search_trees(
         below = [child.astype(np.int64) for child in pair]
         sides.append([child + np.where(child < size, node_base, total + leaf_base - size) for child in below])
         node_base, leaf_base = node_base + size, leaf_base + leaves.size
-    low, high = (np.concatenate([side[at] for side in sides]).astype(np.int64) for at in (0, 1))
-    order, starts = kernels.parents_first(low, high, np.array(roots, dtype=np.int64), total)
-    place = np.arange(total + leaf_base)
-    place[order] = np.arange(total)
-    low, high = place[low[order]], place[high[order]]
+    low, high = (np.concatenate([side[at] for side in sides]) for at in (0, 1))
     leaf_values = np.concatenate(values).astype(np.float64)
     greatest = np.empty(total + leaf_base)
     kernels.greatest(low, high, leaf_values, greatest)
     nodes = np.empty((total, 4), dtype=np.int32)
-    nodes[:, 0], nodes[:, 2], nodes[:, 3] = np.concatenate(features)[order], low, high
-    nodes.view(np.float32)[:, 1] = np.concatenate(thresholds)[order]
+    nodes[:, 0], nodes[:, 2], nodes[:, 3] = np.concatenate(features), low, high
+    nodes.view(np.float32)[:, 1] = np.concatenate(thresholds)
     return SearchTrees(
         nodes=nodes,
-        roots=place[np.array(roots, dtype=np.int64)],
-        starts=starts,
+        roots=np.array(roots, dtype=np.int64),
+        starts=np.cumsum([0, *n_nodes], dtype=np.int64),
         leaf_values=leaf_values,
         greatest=greatest,
         width=width,
@@ -227,90 +219,19 @@ def _unit(trees: SearchTrees, expanded: NDArray[np.uint8]) -> float:
     return max(width, 1e-300) / (min(255, 65_535 // trees.roots.size) - 1)
 
 
-_TOTALS = 65_536
-"""How many values a total, of 16 bits, can have."""
-
-
-class ItemPlaces:
-    """Items by their places in columns of byte codes: all of the gallery's, or those that were laid side by side.
-
-    An item waits until it is scored or given up. Blocks in which nothing waits are not looked at any more.
-
-    Attributes
-    ----------
-    totals : (n_places,) upper bounds of items' sums, in a cut's units.
-    """
-
-    def __init__(self, codes: NDArray[np.uint8], n: int, allowed: NDArray[np.bool_] | None) -> None:
-        self._codes = self._columns = codes
-        # The gallery's row at each place; None: they are the same.
-        self._rows: NDArray[np.int64] | None = None
-        n_places = codes.shape[0] * kernels.BLOCK
-        self.totals = np.zeros(n_places, dtype=np.uint16)
-        # The last block may be longer than the gallery: nothing waits there.
-        self._waiting = np.zeros(n_places, dtype=np.bool_)
-        self._waiting[:n] = True if allowed is None else allowed
-        self._blocks = np.arange(codes.shape[0], dtype=np.int64)
-        if allowed is not None:
-            self._blocks = self._blocks[np.logical_or.reduceat(allowed, self._blocks * kernels.BLOCK)]
-
-    def rows(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Rows of the gallery."""
-        return places if self._rows is None else self._rows[places]
-
-    def bound(self, steps: NDArray[np.int16], ends: NDArray[np.int64]) -> None:
-        """Bound every item by the programs of a cut."""
-        kernels.evaluate(steps, ends, self._columns, self._blocks, self.totals)
-
-    def reaching(self, least_total: int) -> NDArray[np.int64]:
-        """Places of items that wait and whose bound is no less."""
-        places: NDArray[np.int64] = kernels.reaching(self.totals, self._waiting, self._blocks, least_total)
-        return places
-
-    def promising(self, n_wanted: int, n_most: int) -> NDArray[np.int64]:
-        """About ``n_wanted`` places of the best bounds that wait, at most ``n_most``."""
-        counts = np.zeros(_TOTALS, dtype=np.int64)
-        kernels.histogram(self.totals, self._waiting, self._blocks, counts)
-        # Items by totals of at least 65,535, 65,534 and so on: the first that as many reach as wanted is the least.
-        from_above = np.cumsum(counts[::-1])
-        if not from_above[-1]:
-            return np.empty(0, dtype=np.int64)
-        least = _TOTALS - 1 - int(np.searchsorted(from_above, min(n_wanted, from_above[-1])))
-        places = self.reaching(least)
-        # Many may tie at the least total.
-        best_first = np.argsort(-self.totals[places].astype(np.int32), kind="stable")
-        return np.sort(places[best_first[:n_most]])
-
-    def settle(self, places: NDArray[np.int64]) -> None:
-        """These are scored: they wait no longer."""
-        self._waiting[places] = False
-
-    def lay_apart(self, places: NDArray[np.int64], features: NDArray[np.int64]) -> None:
-        """Give up all items but these, which wait, and lay their columns of some features side by side."""
-        rows = self.rows(places)
-        n_blocks = -(-rows.size // kernels.BLOCK)
-        self._columns = np.zeros((n_blocks, self._codes.shape[1], kernels.BLOCK), dtype=np.uint8)
-        kernels.gather(self._codes, rows, features, self._columns)
-        self._rows = rows
-        self._blocks = np.arange(n_blocks, dtype=np.int64)
-        self.totals = np.zeros(n_blocks * kernels.BLOCK, dtype=np.uint16)
-        self._waiting = np.zeros(self.totals.size, dtype=np.bool_)
-        self._waiting[: rows.size] = True
-
-
 SMALLEST = 8_192
 """Galleries of fewer rows are scored outright, which takes milliseconds."""
 FEW_WALKS = 1_500_000
-"""So are those of fewer rows than `SMALLEST` and this divided by the number of trees: sampling and choosing the first
-cut take about a tenth of scoring those."""
+"""So are those of fewer rows than `SMALLEST` and this divided by the number of trees: sampling and choosing the cut
+take about a tenth of scoring those."""
 _MIN_SAMPLED = 48
 """Items whose walks say which nodes to look at where the gallery is small, and time short; else `SAMPLED`."""
 _PROMISING = 96
 """Items of the best bounds that are scored at a time, for a score to beat; twice ``k`` where that is more."""
-_FIRST_NODES, _FINER_NODES = 20, 256
-"""Nodes a tree that the first cut and the finer one look at, at most about."""
-_FEW_LEFT = 2_000
-"""Items that are walked rather than bounded by the finer cut."""
+_NODES = 20
+"""Nodes a tree that the cut looks at, at most about."""
+_TOTALS = 65_536
+"""How many values a total, of 16 bits, can have."""
 _FULL_WALK = 0.4
 """Share of the trees that items are walked down on average from which on scoring them takes no longer."""
 _CHUNK = 512
@@ -318,12 +239,12 @@ _CHUNK = 512
 
 
 class ForestSearch:
-    """One query against one gallery.
+    """One query against one gallery. An item waits until it is scored or given up.
 
     Attributes
     ----------
     best : what was found.
-    n_finer, n_walked : items bounded by the finer cut, and items walked: how hard it was.
+    n_walked : items walked: how hard it was.
     """
 
     def __init__(
@@ -334,69 +255,50 @@ class ForestSearch:
         index: GalleryIndex,
         limits: SearchLimits,
     ) -> None:
-        self._trees, self._scorer, self._index, self._limits = trees, scorer, index, limits
+        self._trees, self._scorer, self._index, self._allowed = trees, scorer, index, limits.allowed
         self._query_row, self._query = query, np.ascontiguousarray(query[0])
         self._vectors = sealed(index.vectors)
-        # (blocks, features, items of a block): the bin of each coordinate.
-        self._codes = index.arrays[CODES]
-        self._places = ItemPlaces(self._codes, len(index), limits.allowed)
         self._n_trees = trees.roots.size
         # Sums differ from what the scoring kernel adds up by rounding alone.
         self._rounding = 1e-9 * float(np.abs(trees.leaf_values).max(initial=1.0)) * self._n_trees
+        self._waiting = np.ones(len(index), dtype=np.bool_) if self._allowed is None else self._allowed.copy()
         self.best = TopRows(limits.k, limits.above)
-        self.n_finer = self.n_walked = 0
+        self.n_walked = 0
 
     def run(self) -> TopRows:
         """Find the best."""
-        cut = self._first_cut()
+        cut = self._bounded()
         self._offer_promising()
-        remaining = self._reaching(cut)
-        if remaining.size > _FEW_LEFT:
-            cut = self._finer_cut(remaining)
-            self._offer_promising()
-            remaining = self._reaching(cut)
-        self._walk(cut, remaining)
+        self._walk(cut, self._reaching(self._total_to_beat(cut)))
         return self.best
 
     def every_way(self) -> None:
         """Take every step that some search takes, whether it pays here or not."""
-        remaining = self._reaching(self._first_cut())
-        cut = self._finer_cut(remaining)
+        cut = self._bounded()
         self._offer_promising()
-        self._walk_some(cut, np.arange(min(_CHUNK, remaining.size)))
+        self._walk_some(cut, np.arange(min(_CHUNK, len(self._index))))
 
-    def _first_cut(self) -> Cut:
-        """Bound everything by the first cut."""
-        allowed = self._limits.allowed
+    def _bounded(self) -> Cut:
+        """Choose the cut and bound every item by it."""
         n_sampled = int(np.clip(len(self._index) // 2_000, _MIN_SAMPLED, SAMPLED))
         # Rows drawn when the gallery was indexed. Where too few of them are allowed, every so many of those that are.
         rows = self._index.arrays[SAMPLE]
-        if allowed is not None:
-            rows = rows[allowed[rows]]
+        # (blocks, features, items of a block): the bin of each coordinate.
+        codes, low, high = (self._index.arrays[name] for name in (CODES, BIN_LOW, BIN_HIGH))
+        blocks = np.arange(codes.shape[0], dtype=np.int64)
+        if self._allowed is not None:
+            rows = rows[self._allowed[rows]]
             if rows.size < _MIN_SAMPLED:
-                rows = np.flatnonzero(allowed)
+                rows = np.flatnonzero(self._allowed)
                 rows = rows[:: max(1, rows.size // n_sampled)]
-        cut = self._cut(rows[:n_sampled], _FIRST_NODES)
-        self._bound(cut)
+            blocks = blocks[np.logical_or.reduceat(self._allowed, blocks * kernels.BLOCK)]
+        sample = np.ascontiguousarray(self._vectors[rows[:n_sampled]])
+        cut = cut_for(self._trees, self._query, sample, _NODES)
+        totals = np.zeros(codes.shape[0] * kernels.BLOCK, dtype=np.uint16)
+        kernels.evaluate(*program(self._trees, cut, self._query, low, high), codes, blocks, totals)
+        # Upper bounds of items' sums, in the cut's units. The last block may be longer than the gallery.
+        self._totals = totals[: len(self._index)]
         return cut
-
-    def _finer_cut(self, remaining: NDArray[np.int64]) -> Cut:
-        """Give up all items but these; lay their columns that a finer cut reads side by side, and bound them by it."""
-        spread = remaining[np.linspace(0, remaining.size - 1, SAMPLED).astype(np.intp)]
-        cut = self._cut(spread, _FINER_NODES)
-        read = self._trees.nodes[np.flatnonzero(cut.expanded), 0] % self._codes.shape[1]
-        self._places.lay_apart(remaining, np.unique(read))
-        self._bound(cut)
-        self.n_finer = remaining.size
-        return cut
-
-    def _cut(self, rows: NDArray[np.intp], n_nodes: int) -> Cut:
-        return cut_for(self._trees, self._query, np.ascontiguousarray(self._vectors[rows]), n_nodes)
-
-    def _bound(self, cut: Cut) -> None:
-        """Bound every item that is looked at by a cut."""
-        low, high = (self._index.arrays[name] for name in (BIN_LOW, BIN_HIGH))
-        self._places.bound(*program(self._trees, cut, self._query, low, high))
 
     def _to_beat(self) -> float:
         """The sum of leaves' values below which an item is out: a score is their mean over the trees."""
@@ -411,27 +313,32 @@ class ForestSearch:
             return 0
         return int(np.clip(np.ceil((to_beat - cut.base) / cut.unit - 1e-6), 0, 65_536))
 
-    def _reaching(self, cut: Cut) -> NDArray[np.int64]:
-        """Places of the items still to be looked at whose bound is good enough."""
-        return self._places.reaching(self._total_to_beat(cut))
+    def _reaching(self, least_total: int) -> NDArray[np.int64]:
+        """Items that wait and whose bound is no less."""
+        return np.flatnonzero((self._totals >= least_total) & self._waiting)
 
     def _offer_promising(self) -> None:
         """Score those of the best bounds, for a score to beat."""
-        n_wanted = max(_PROMISING, 2 * self.best.k)
-        self._offer(self._places.promising(n_wanted, max(n_wanted, 4 * _PROMISING)))
+        counts = np.bincount(self._totals[self._waiting], minlength=_TOTALS)
+        # Items by totals of at least 65,535, 65,534 and so on: the first that as many reach as wanted is the least.
+        from_above = np.cumsum(counts[::-1])
+        n_wanted = min(max(_PROMISING, 2 * self.best.k), int(from_above[-1]))
+        items = self._reaching(_TOTALS - 1 - int(np.searchsorted(from_above, n_wanted)))
+        # Many may tie at the least total.
+        best_first = np.argsort(-self._totals[items].astype(np.int32), kind="stable")
+        self._offer(np.sort(items[best_first[: max(n_wanted, 4 * _PROMISING)]]))
 
-    def _offer(self, places: NDArray[np.int64]) -> None:
+    def _offer(self, items: NDArray[np.int64]) -> None:
         """Score items by the scoring kernel and keep the best; they wait no longer."""
-        if places.size:
-            self._places.settle(places)
-            rows = self._places.rows(places)
-            self.best.offer(rows, self._scorer._score_rows(self._query_row, self._index, rows)[0])
+        if items.size:
+            self._waiting[items] = False
+            self.best.offer(items, self._scorer._score_rows(self._query_row, self._index, items)[0])
 
     def _walk(self, cut: Cut, remaining: NDArray[np.int64]) -> None:
         """Walk what is left, best bounds first; score it outright where walking spares nothing."""
         # Totals are 16 bits without a sign: taken from the greatest, they sort downwards.
-        remaining = remaining[np.argsort(65_535 - self._places.totals[remaining], kind="stable")]
-        lowest_first = self._places.totals[remaining][::-1]
+        remaining = remaining[np.argsort(65_535 - self._totals[remaining], kind="stable")]
+        lowest_first = self._totals[remaining][::-1]
         at, size, outright, walking = 0, _CHUNK, _CHUNK, True
         while True:
             # The best bounds come first: once they do not reach, none does.
@@ -452,12 +359,11 @@ class ForestSearch:
     def _walk_some(self, cut: Cut, items: NDArray[np.int64]) -> int:
         """Walk items down the trees and score those that are still good at the end; how many trees that took."""
         trees, to_beat = self._trees, self._to_beat()
-        bounds = cut.base + cut.unit * self._places.totals[items].astype(np.float64)
+        bounds = cut.base + cut.unit * self._totals[items].astype(np.float64)
         # From its bound, each tree walked takes what its leaf lies below the tree's bound; ``bounds`` ends as the sums.
         n_walks = kernels.walk_survivors(
-            *trees.walk, cut.order, trees.width, trees.pair_map, self._query, self._vectors,
-            self._places.rows(items), bounds,
-            to_beat, cut.expanded, trees.greatest, trees.leaf_values,
+            *trees.walk, cut.order, trees.width, trees.pair_map, self._query, self._vectors, items, bounds, to_beat,
+            cut.expanded, trees.greatest, trees.leaf_values,
         )  # fmt: skip
         self.n_walked += items.size
         self._offer(np.sort(items[bounds >= to_beat - self._rounding]))

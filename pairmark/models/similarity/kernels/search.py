@@ -20,7 +20,6 @@ MAX_SLOTS = 192
 WALKED = 256
 """Items walked together: waits for memory overlap, and their features stay in the cache."""
 _TILE = 256
-_CHUNK = 64
 _CODES = 256
 _BOTH, _HALF, _SURE, _LAST = 0, 1, 2, 3
 """Kinds of steps: two arrays; a constant and an array; the same where the constant is the greater; two constants."""
@@ -68,47 +67,8 @@ def encode(vectors, edges, codes, bin_low, bin_high):
 
 
 @kernel
-def parents_first(low, high, roots, n_nodes):
-    """Nodes in an order in which branches come after what leads to them; (n_nodes,) old numbers, tree by tree.
-
-    Several nodes may lead to one: all left leaves of a cell's tree lead to its left cell. The order is that of leaving
-    a depth-first search, reversed, so that few results wait at a time when branches are worked out first.
-    ``low``, ``high``: children, leaves numbered from ``n_nodes`` on. Also where each tree then begins.
-    """
-    order = np.empty(n_nodes, dtype=np.int64)
-    starts = np.zeros(roots.shape[0] + 1, dtype=np.int64)
-    stack = np.empty(n_nodes + 1, dtype=np.int64)
-    state = np.zeros(n_nodes, dtype=np.uint8)
-    n = 0
-    for t in range(roots.shape[0]):
-        depth = 0
-        if roots[t] < n_nodes:
-            stack[0] = roots[t]
-            depth = 1
-        while depth > 0:
-            node = stack[depth - 1]
-            # First meeting: go on to the high child; second: to the low one; third: both are done, so leave.
-            state[node] += 1
-            if state[node] <= 2:
-                child = high[node] if state[node] == 1 else low[node]
-                if child < n_nodes and state[child] == 0:
-                    stack[depth] = child
-                    depth += 1
-            else:
-                depth -= 1
-                order[n] = node
-                n += 1
-        first = starts[t]
-        # Nodes were written when left, children first: turned round, within the tree.
-        for j in range((n - first) // 2):
-            order[first + j], order[n - 1 - j] = order[n - 1 - j], order[first + j]
-        starts[t + 1] = n
-    return order[:n], starts
-
-
-@kernel
 def greatest(low, high, values, out):
-    """The greatest leaf value below each node, of nodes `parents_first`; ``out`` (n_nodes + n_leaves,)."""
+    """The greatest leaf value below each node, whose children come after it; ``out`` (n_nodes + n_leaves,)."""
     n_nodes = low.shape[0]
     for leaf in range(values.shape[0]):
         out[n_nodes + leaf] = values[leaf]
@@ -234,25 +194,6 @@ def cut_of(node_numbers, children, in_cut, firsts, expanded):
                 if children[j, side] >= 0:
                     reached[children[j, side]] = 1
     return n
-
-
-@kernel
-def gather(codes, items, features, out):
-    """Columns of some items (ascending) side by side: ``out`` (blocks, d, BLOCK) becomes what ``codes`` is to all."""
-    n, first = items.shape[0], 0
-    places = np.empty(BLOCK, dtype=np.int64)
-    while first < n:
-        block, to = items[first] // BLOCK, first // BLOCK
-        m = 0
-        # A run: items of one block that also land in one block of the copy.
-        while first + m < n and items[first + m] // BLOCK == block and (first + m) // BLOCK == to:
-            places[m] = items[first + m] - block * BLOCK
-            m += 1
-        shift = first - to * BLOCK
-        for f in features:
-            for i in range(m):
-                out[to, f, shift + i] = codes[block, f, places[i]]
-        first += m
 
 
 @kernel
@@ -530,42 +471,6 @@ def evaluate(steps, ends, codes, blocks, total):
     for number in range(blocks.shape[0]):
         block = blocks[number]
         _evaluate_block(steps, ends, codes[block], slots, total[block * BLOCK : (block + 1) * BLOCK])
-
-
-@kernel
-def histogram(total, waiting, blocks, counts):
-    """How many items of some blocks that are still waiting have each sum."""
-    for number in range(blocks.shape[0]):
-        for i in range(blocks[number] * BLOCK, (blocks[number] + 1) * BLOCK):
-            counts[total[i]] += waiting[i]
-
-
-@kernel
-def reaching(total, waiting, blocks, min_total):
-    """The waiting items of some blocks with a sum of at least ``min_total``."""
-    m = 0
-    for number in range(blocks.shape[0]):
-        first = blocks[number] * BLOCK
-        here = np.uint16(0)
-        for i in range(BLOCK):
-            here += np.uint16(total[first + i] >= min_total)
-        m += here
-    items = np.empty(m, dtype=np.int64)
-    m = 0
-    for number in range(blocks.shape[0]):
-        for first in range(blocks[number] * BLOCK, (blocks[number] + 1) * BLOCK, _CHUNK):
-            # A chunk at a time: counting compiles to wide vectors, and a chunk without a survivor is passed
-            # over whole.
-            here = np.uint16(0)
-            for i in range(_CHUNK):
-                here += np.uint16(total[first + i] >= min_total)
-            if here == 0:
-                continue
-            for i in range(first, first + _CHUNK):
-                if total[i] >= min_total and waiting[i]:
-                    items[m] = i
-                    m += 1
-    return items[:m]
 
 
 @kernel
