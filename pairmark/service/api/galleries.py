@@ -472,7 +472,7 @@ async def _whole_or_best(
         fnr=query.fnr,
     )
     samples = max(k, p), min(k, p)
-    how = version.aggregation(query.aggregation or "auto", samples)
+    how = version.aggregation(query.aggregation or "auto")
     if k == p == 1:
         return await operating_point(), None
     try:
