@@ -323,10 +323,9 @@ class GalleryCalls(Calls):
         path = f"/galleries/{path_part(gallery)}/erase"
         return Receipt.from_json(await self._send("POST", path, {"id": id, "subject": subject}))
 
-    async def calibrate_gallery(self, /, gallery: str, dataset: str | None = None, **options: Any) -> Answer:
-        """Calibrate searches with probes of people, some of whom are not enrolled: a dataset, or arrays ``vectors`` and
-        ``subjects``; further ``options`` are ``aggregation``, ``keep_probes`` and
-        ``random_state``."""
+    async def calibrate_gallery(self, /, gallery: str, dataset: str, **options: Any) -> Answer:
+        """Calibrate searches with probes of people, some of whom are not enrolled: the rows of a dataset; further
+        ``options`` are ``aggregation`` and ``random_state``."""
         path, body = f"/galleries/{path_part(gallery)}/calibrations", {"dataset": dataset, **options}
         return Answer.from_json(await self._send("POST", path, body, timeout=None))
 

@@ -355,30 +355,17 @@ class VerifyOut(Answer):
     warnings: list[dict[str, str]] | None = Field(None, description="as of `/match`")
 
 
-class ProbesRequest(Request):
-    """Probes with known subjects: a dataset, or vectors and subjects."""
+class GalleryCalibrationRequest(Request):
+    """The probes that calibrate a gallery, most of them of people who are not enrolled."""
 
-    dataset: str | None = Field(
-        None, max_length=200, description="`name` or `name:version`; its labels are subjects"
+    dataset: str = Field(
+        max_length=200,
+        description="`name` or `name:version`; its labels (without labels: its ids) are subjects",
     )
-    vectors: list[list[float]] | list[dict[str, Any]] | None = Field(
-        None, description="n vectors of d numbers, or n records"
-    )
-    subjects: list[str] | None = Field(None, description="the subject of each vector")
     random_state: int = Field(0, ge=0, le=2**32 - 1, description="seed that draws one probe per subject")
     aggregation: Aggregation | None = Field(
         None,
         description="measure searches that compare subjects as a whole (`group_by: subject` with this `aggregation`)",
-    )
-
-
-class GalleryCalibrationRequest(ProbesRequest):
-    """The probes that calibrate a gallery."""
-
-    keep_probes: bool = Field(
-        True,
-        description="keep the probes' vectors (never shown; erased with their subject), so that thresholds follow "
-        "every write and erasure. Without them, nothing is guaranteed from the first change of the gallery on",
     )
 
 
@@ -405,10 +392,8 @@ class GalleryCalibrationOut(Answer):
         description="number of rows written or removed since these figures were measured; searches take them into "
         "account"
     )
-    probes_kept: bool = Field(description="whether thresholds follow writes and erasures", examples=[True])
     stale: bool = Field(
-        description="whether to calibrate again: it belongs to another version, or its probes were not kept and the "
-        "gallery has changed"
+        description="whether to calibrate again: it belongs to another version, or a newer calibration replaced it"
     )
     warnings: list[str] = Field(description="what to look at before relying on it")
     created_at: str = Field(description="when it was created", examples=["2026-01-31T12:00:00.000Z"])

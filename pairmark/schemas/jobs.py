@@ -10,7 +10,7 @@ from pairmark.schemas.base import Answer, Moment, Page, Rate, Request
 
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 AttemptOutcome = Literal["succeeded", "failed", "cancelled", "lost", "released"]
-Task = Literal["training", "gallery-calibration", "link"]
+Task = Literal["training", "link"]
 EventName = Literal["progress", "log", "done"]
 IF_BETTER = "if-better"
 Protocol = Literal["auto", "open-set", "closed-set"]
@@ -142,13 +142,8 @@ class JobOut(Answer):
     """A job. Times are ISO 8601, UTC."""
 
     id: str = Field(description="its id", examples=["6f1ed002ab5595859014ebf0951522d9"])
-    task: Task = Field(
-        description="the kind of job; for gallery jobs, `learner` and `model` are those of the gallery's version"
-    )
-    gallery: str | None = Field(description="the gallery that is calibrated or measured")
-    result: dict[str, str] | None = Field(
-        description="the result of a gallery job: the id of a `calibration` or `evaluation`"
-    )
+    task: Task = Field(description="the kind of job")
+    result: dict[str, str] | None = Field(description="the result of a link job: the id of its `links`")
     state: JobState = Field(description="what became of it", examples=["succeeded"])
     progress: float = Field(ge=0.0, le=1.0, description="share that is done, 0 to 1", examples=[1.0])
     stage: str = Field(description="the part of the job that runs", examples=["succeeded"])

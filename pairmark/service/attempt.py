@@ -93,13 +93,9 @@ def runner_of(claim: Claim, db: Database, blobs: Blobs, settings: Settings) -> R
         from pairmark.service.training.trainer import Trainer
 
         return Trainer(db, blobs, settings)
-    if claim.task == "link":
-        from pairmark.service.links.jobs import Linker
+    from pairmark.service.links.jobs import Linker
 
-        return Linker(db, blobs, settings)
-    from pairmark.service.galleries.calibration.identification import Measurer
-
-    return Measurer(db, blobs, settings)
+    return Linker(db, blobs, settings)
 
 
 if __name__ == "__main__":

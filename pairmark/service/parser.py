@@ -26,7 +26,7 @@ from pairmark.service.blobs.local import storage_errors
 from pairmark.service.datasets.confined import FileLimits, Upload
 from pairmark.service.datasets.reader import inspected, read_dataset
 from pairmark.service.errors import PairmarkError
-from pairmark.service.galleries.items.imports import send_batches
+from pairmark.service.galleries.imports import send_batches
 
 
 def main(control: socket.socket) -> None:

@@ -104,7 +104,7 @@ class DatasetRow(Base):
 
 
 class JobRow(Base):
-    """A job: training, or measuring a gallery. Only the holder of (`attempt`, unexpired lease) may write to a running
+    """A job: training, or linking. Only the holder of (`attempt`, unexpired lease) may write to a running
     one."""
 
     __tablename__ = "jobs"
@@ -123,7 +123,6 @@ class JobRow(Base):
     evaluation: Mapped[dict[str, Any]]
     promote: Mapped[str | None] = mapped_column(String(64))
     task: Mapped[str] = mapped_column(String(32), default="training", server_default="training")
-    gallery: Mapped[str | None] = mapped_column(String(200))
     result: Mapped[dict[str, Any] | None] = mapped_column(Json)
     state: Mapped[str] = mapped_column(String(16))
     progress: Mapped[float] = mapped_column(default=0.0)
@@ -387,8 +386,8 @@ class GalleryRemoval(Base):
 class GalleryCalibrationRow(Base):
     """What searches with strangers scored in a gallery at `seq`: float32 arrays, no identities.
 
-    `kept` holds one record a probe of `gallery_probes`, in their order (None: the probes were not kept); `revision`
-    counts erasures of probes.
+    `kept` holds one record a probe of `gallery_probes`, in their order (None: a newer calibration replaced it);
+    `revision` counts erasures of probes.
     """
 
     __tablename__ = "gallery_calibrations"

@@ -295,11 +295,9 @@ def test_identification_at_a_rate_of_the_whole_search(digits_deployment: Running
         ]
     }
     assert http.put("/galleries/people/items", json=body).json()["upserted"] == 100
-    probes = {
-        "vectors": samples(range(50, 200)).tolist(),
-        "subjects": [f"p{at}" for at in range(50, 200)],
-    }
-    made = http.post("/galleries/people/calibrations", json=probes)
+    whose = np.array([f"p{at}" for at in range(50, 200)])
+    deployment.upload("probes", np.tile(samples(range(50, 200)), (2, 1)), np.tile(whose, 2))
+    made = http.post("/galleries/people/calibrations", json={"dataset": "probes"})
     assert made.status_code == 201, made.text
     reported = made.json()
     assert (reported["n_probes"], reported["n_mated"], reported["gallery_size"], reported["stale"]) == (
@@ -347,11 +345,9 @@ def test_identification_at_a_rate_of_the_whole_search(digits_deployment: Running
         "operating_point"
     ]
     assert (grown["calibration_id"], grown["gallery_size"], grown["n_probes"]) == (reported["id"], 115, 100)
-    problem(
-        http.post("/galleries/people/calibrations", json={"vectors": [[1.0]], "subjects": ["q"]}),
-        422,
-        "invalid-input",
-    )
+    deployment.upload("narrow", np.ones((4, 1), dtype=np.float32), np.array(["q", "r", "q", "r"]))
+    narrow = http.post("/galleries/people/calibrations", json={"dataset": "narrow"})
+    assert "the gallery's vectors have 64" in problem(narrow, 422, "invalid-input")["detail"]
     problem(http.post("/galleries/people/calibrations", json={}), 422, "invalid-input")
     # A version that searches a gallery stays.
     problem(http.delete("/models/near/versions/1"), 409, "conflict")

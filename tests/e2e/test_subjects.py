@@ -290,13 +290,10 @@ def test_search_finds_whole_subjects(deployment: RunningServer, strangers: np.nd
     )
     assert '"aggregation": "plda"' in problem["detail"]
     others = people(9, n=80, rows=1).reshape(-1, D)
+    whose = np.array([f"other {at}" for at in range(len(others))])
+    deployment.upload("others", np.tile(others, (2, 1)), np.tile(whose, 2))
     made = deployment.http.post(
-        "/galleries/crowd/calibrations",
-        json={
-            "vectors": others.tolist(),
-            "subjects": [f"other {at}" for at in range(len(others))],
-            "aggregation": "auto",
-        },
+        "/galleries/crowd/calibrations", json={"dataset": "others", "aggregation": "auto"}
     ).json()
     assert made["aggregation"] == "plda"
     known = found(fpir=0.1)

@@ -20,9 +20,9 @@ sys.path.insert(0, str(ROOT))
 
 from pairmark.models import MetricSimilarity  # noqa: E402
 from pairmark.service.db import Database  # noqa: E402
+from pairmark.service.galleries import live_gallery as live_module  # noqa: E402
 from pairmark.service.galleries.galleries import Galleries  # noqa: E402
-from pairmark.service.galleries.index import live_gallery as live_module  # noqa: E402
-from pairmark.service.galleries.items.rows import RowErrors  # noqa: E402
+from pairmark.service.galleries.rows import RowErrors  # noqa: E402
 from pairmark.service.settings import Settings  # noqa: E402
 from tests.service.galleries.gallery_cases import NOTHING, add_model, rows, served  # noqa: E402
 

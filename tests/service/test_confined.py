@@ -15,8 +15,8 @@ from pairmark.schemas.datasets import DatasetRequest
 from pairmark.schemas.galleries import ImportOptions
 from pairmark.service.datasets.confined import UNPACKED_FREE, CallerGone, FileLimits, Gone, parsed, stays
 from pairmark.service.errors import TooLarge
-from pairmark.service.galleries.items.imports import confined_batches
-from pairmark.service.galleries.items.rows import RowErrors, VectorForm
+from pairmark.service.galleries.imports import confined_batches
+from pairmark.service.galleries.rows import RowErrors, VectorForm
 from pairmark.service.settings import MIB, Settings
 from tests.parquet import parquet
 

@@ -13,7 +13,7 @@ from pairmark.models import MetricSimilarity
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, UnknownGallery, UnknownModel
 from pairmark.service.galleries import Galleries
-from pairmark.service.galleries.items.rows import RowErrors
+from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
 from tests.interleaving import every_preemption

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from contextlib import closing
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
@@ -31,13 +30,11 @@ from pairmark.schemas.galleries import (
     VerifyOut,
     VerifyParameters,
 )
-from pairmark.schemas.jobs import JobOut
 from pairmark.service.api.metrics import SEARCHED
 from pairmark.service.api.rates import limit_of
 from pairmark.service.api.routing import (
     ITEMS,
     JSON,
-    LONG_LISTS,
     VECTORS,
     Call,
     GuardedRoute,
@@ -51,13 +48,12 @@ from pairmark.service.api.scoring import CONFIDENCE
 from pairmark.service.api.services import InServices, Services, check_may, key_of, names_of, while_connected
 from pairmark.service.datasets.confined import FileLimits, Gone
 from pairmark.service.errors import TooLarge, UnknownDataset, UnknownModel, UnsupportedRate
-from pairmark.service.galleries.items.imports import KINDS, confined_batches, json_batches
-from pairmark.service.galleries.items.rows import RowErrors, checked_id, form_of
+from pairmark.service.galleries.imports import KINDS, confined_batches, json_batches
 from pairmark.service.galleries.repository import GalleryState
+from pairmark.service.galleries.rows import RowErrors, checked_id, form_of
 from pairmark.service.galleries.searches import SeenDecision, model_rows, parse_probe, parse_search
 from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.reviews.repository import Deciding
-from pairmark.service.runtime.bodies import list_of, parse_lists, read_probes
 from pairmark.service.runtime.points import ServedPoint
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.calibrations import SubjectClass
@@ -73,15 +69,6 @@ MeasurementId = Annotated[str, Path(max_length=64)]
 CAPABILITY = "search"
 
 
-_AS_A_JOB: Final[dict[int | str, dict[str, Any]]] = {
-    202: {
-        "model": JobOut,
-        "description": "queued, with `background`: a job whose `result` names what it made",
-    }
-}
-_PROBES = {"vectors": read_probes, "subjects": list_of(str, optional=True)}
-
-
 class ImportQuery(ImportOptions, QueryModel):
     """How a bulk body becomes items."""
 
@@ -92,15 +79,6 @@ class ItemsQuery(PageQuery):
     limit: int = Field(100, ge=1, le=MAX_LIMIT, description="largest number of items in the answer")
     subject: str | None = Field(None, max_length=512, description="only items of this subject")
     vectors: bool = Field(False, description="include the vectors or records")
-
-
-class MeasureQuery(QueryModel):
-    """How a gallery is calibrated."""
-
-    background: bool = Field(
-        False,
-        description="queue a job, which reports progress and can be cancelled; probes must come from a dataset",
-    )
 
 
 async def version_of(services: Services, state: GalleryState) -> LoadedVersion:
@@ -256,38 +234,27 @@ async def erase(services: InServices, gallery: Name, request: ErasureRequest) ->
     )
 
 
-@bulk.post(
-    "/galleries/{gallery:name}/calibrations",
-    status_code=201,
-    responses=_AS_A_JOB,
-    response_model=GalleryCalibrationOut,
-)
-@needs("gallery", limits=LONG_LISTS, query=MeasureQuery, body=GalleryCalibrationRequest)
-async def calibrate_gallery(call: Call, gallery: Name) -> Response:
+@router.post("/galleries/{gallery:name}/calibrations", status_code=201)
+@needs("gallery")
+async def calibrate_gallery(
+    http: Request, services: InServices, response: Response, gallery: Name, request: GalleryCalibrationRequest
+) -> GalleryCalibrationOut:
     """Calibrate searches by `fpir`, with one probe for each person who is not enrolled.
 
-    Probes are a dataset whose labels are subjects, or vectors with their subjects. Probes of enrolled subjects measure
-    how often the right person is missed (FNIR).
+    Probes are a dataset whose labels are subjects; in one without labels, each row's id is its subject. Probes of
+    enrolled subjects measure how often the right person is missed (FNIR).
 
-    Probes are kept (`keep_probes`) but never shown. Their best scores follow every write and erasure, so thresholds
-    fit the current gallery. A probe whose subject is enrolled later no longer counts as a stranger. Erasing a subject
-    erases its probes.
+    Probes are kept but never shown. Their best scores follow every write and erasure, so thresholds fit the current
+    gallery. A probe whose subject is enrolled later no longer counts as a stranger. Erasing a subject erases its
+    probes.
     """
-    services = call.services
-    call.media(JSON)
-    request = await call.parsed(lambda body: parse_lists(GalleryCalibrationRequest, body, _PROBES))
-    if request.dataset is not None:
-        check_may(call, "train", request.dataset.partition(":")[0], unknown=UnknownDataset)
-    if call.query.background:
-        job = await asyncio.to_thread(services.identification.submit, gallery, request)
-        headers = {"Location": f"/jobs/{job.id}"}
-        return Response(job.model_dump_json(), 202, headers, media_type=JSON)
+    check_may(http, "train", request.dataset.partition(":")[0], unknown=UnknownDataset)
     state = await asyncio.to_thread(services.galleries.state, gallery)
     version = await version_of(services, state)
     calibrate = services.identification.calibrate
-    result = await call.work.run(math.inf, lambda: calibrate(gallery, version, request))
-    headers = {"Location": f"/galleries/{gallery}/calibrations/{result.id}"}
-    return Response(result.model_dump_json(), 201, headers, media_type=JSON)
+    result = await services.runtime.batch_place.run(lambda: calibrate(gallery, version, request))
+    response.headers["Location"] = f"/galleries/{gallery}/calibrations/{result.id}"
+    return result
 
 
 @router.get("/galleries/{gallery:name}/calibrations/{calibration}")

@@ -13,7 +13,6 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from pairmark.schemas.admin import Scope
 from pairmark.schemas.jobs import JobOut, JobPage, JobRequest, JobState
 from pairmark.service.api.routing import EVENT, LONG, GuardedRoute, PageQuery, content, needs
 from pairmark.service.api.services import InServices, Services, check_may, may, names_of
@@ -45,11 +44,10 @@ async def _stream_seat(services: InServices) -> AsyncIterator[None]:
 
 def _visible_job(request: Request, services: Services, job_id: str) -> JobOut:
     """The job, if who asks may see it."""
-    if not may(request, "train") and not may(request, "gallery"):
-        raise Forbidden("the key lacks the scope this needs: 'train' or 'gallery'", scope="train")
+    if not may(request, "train"):
+        raise Forbidden("the key lacks the scope this needs: 'train'", scope="train")
     job = services.queue.get(job_id)
-    scope: Scope = "train" if job.gallery is None else "gallery"
-    if not may(request, scope, job.gallery or job.model):
+    if not may(request, "train", job.model):
         raise unknown_job(job_id)
     return job
 
@@ -86,14 +84,12 @@ def submit_job(
 @router.get("/jobs")
 @needs("any")
 def list_jobs(request: Request, services: InServices, query: Annotated[JobsQuery, Query()]) -> JobPage:
-    """Jobs that the key may submit, and jobs of galleries that it may read; newest first."""
-    grants = names_of(request)
+    """Jobs that the key may submit, newest first."""
     return services.queue.page(
         limit=query.limit,
         cursor=query.cursor,
         state=query.state,
-        models=grants.resources("train"),
-        galleries=grants.resources("gallery"),
+        models=names_of(request).resources("train"),
     )
 
 
@@ -113,11 +109,9 @@ def get_job(request: Request, services: InServices, job_id: JobId) -> JobOut:
 def cancel_job(request: Request, services: InServices, job_id: JobId) -> JobOut:
     """Cancel a job. A waiting job ends at once; a running one is stopped and registers nothing.
 
-    Needs the scope that submitting needs: `train`, or `gallery` for jobs of a gallery.
+    Needs the scope that submitting needs: `train`.
     """
-    job = _visible_job(request, services, job_id)
-    if job.gallery is not None:
-        check_may(request, "gallery", job.gallery)
+    _visible_job(request, services, job_id)
     return services.queue.cancel(job_id)
 
 

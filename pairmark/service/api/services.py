@@ -24,8 +24,7 @@ from pairmark.service.datasets.confined import CallerGone, Gone
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import open_database
 from pairmark.service.errors import Forbidden, NotReady, PairmarkError, UnknownModel
-from pairmark.service.galleries.calibration.identification import Identification
-from pairmark.service.galleries.calibration.thresholds import Thresholds
+from pairmark.service.galleries.calibration import Identification, Thresholds
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.searches import Searches
 from pairmark.service.jobs.queue import QueueReading
@@ -142,7 +141,7 @@ class Services:
         self.runtime = Runtime(self.store, self.database, settings)
         self.galleries = Galleries(self.database, settings)
         self.thresholds = Thresholds(self.galleries)
-        self.identification = Identification(self.galleries, self.datasets, self.store, settings)
+        self.identification = Identification(self.galleries, self.datasets, self.store)
         self.searches = Searches(self.galleries, self.thresholds, settings)
         self.reviews = Reviews(self.database)
         self.links = Links(self.database, self.blobs, self.queue, settings, self.runtime.points)

@@ -148,7 +148,7 @@ def _attention(
             note("warn", "few people", words, href)
     for job in recent:
         if job["state"] == "failed":
-            what = job["gallery"] or job["model"]
+            what = job["model"]
             detail = (job["error"] or {}).get("detail", "")
             note("bad", "job failed", f"{what}: {detail}", f"/console/jobs/{job['id']}")
     for model in models if trains else []:
@@ -503,7 +503,7 @@ async def jobs_page(request: Request, query: Annotated[StateQuery, Query()]) -> 
 async def show_job(request: Request, job_id: str) -> HTMLResponse:
     """One job: its progress, its attempts, and what it made or why it failed."""
     job = await Api(request).need(f"/jobs/{job_id}")
-    cancels = may(request, "train" if job["gallery"] is None else "gallery")
+    cancels = may(request, "train")
     return page(request, "job.html", job=job, may_cancel=cancels)
 
 

@@ -1,4 +1,4 @@
-"""The interface of galleries: create and move them, write and erase items."""
+"""Create and move galleries, write and erase items, remove what was left behind."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
 
+from pairmark.models.registry import spec_of
 from pairmark.schemas.base import iso
 from pairmark.schemas.galleries import (
     GalleryOut,
@@ -26,7 +27,8 @@ from pairmark.schemas.galleries import (
     Receipt,
     UpsertOut,
 )
-from pairmark.service.audit.log import record
+from pairmark.service.audit.log import record, recovered
+from pairmark.service.blobs.local import storage_errors
 from pairmark.service.db import Database
 from pairmark.service.errors import (
     Conflict,
@@ -39,17 +41,9 @@ from pairmark.service.errors import (
     UnknownModel,
 )
 from pairmark.service.galleries import repository
-from pairmark.service.galleries.calibration import probe_repository
-from pairmark.service.galleries.calibration.kept_probes import erase_probes
-from pairmark.service.galleries.erasure import database_duties, keeping_rows, remove_rows, sweep, workspace
-from pairmark.service.galleries.index.live_gallery import (
-    MEMTABLE_ROWS,
-    SEGMENT_ROWS,
-    LiveGallery,
-    OpenGalleries,
-)
-from pairmark.service.galleries.items import item_repository
-from pairmark.service.galleries.items.rows import (
+from pairmark.service.galleries.live_gallery import MEMTABLE_ROWS, SEGMENT_ROWS, OpenGalleries
+from pairmark.service.galleries.repository import GalleryState, erase_probes
+from pairmark.service.galleries.rows import (
     ItemForm,
     RecordForm,
     RowErrors,
@@ -62,10 +56,11 @@ from pairmark.service.galleries.items.rows import (
     spellings,
     subject_spellings,
 )
-from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
+from pairmark.service.galleries.segments import GalleryDisk
+from pairmark.service.names import EVERY_NAME, VisibleNames, beside, checked_name
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.places import Places
+from pairmark.service.processes import is_alive
 from pairmark.service.reviews.repository import erase_of_gallery
 from pairmark.service.runtime.catalogue import CatalogueView
 from pairmark.service.runtime.versions import LoadedVersion
@@ -101,8 +96,6 @@ class Galleries:
         self.write_place = Places("gallery-write", 4, waiting, beside=self.search_place)
         imports = settings.max_concurrent_uploads
         self.import_place = Places("gallery-import", imports, imports)
-        self.on_import: Callable[[GalleryState, LoadedVersion], None] = lambda state, version: None
-        """Called in the background after many items were written."""
 
     def close(self) -> None:
         for places in (self.search_place, self.write_place, self.import_place):
@@ -124,14 +117,11 @@ class Galleries:
             _check_move(state, version)
             moved = replace(state, model_id=target[0], version=target[1])
             self.views.live(moved, version.estimator).view(state.seq)
-        for attempt in range(3):
-            try:
-                return self._put(name, version)
-            except IntegrityError:
-                # Two requests made it at once.
-                if attempt == 2:
-                    raise
-        raise AssertionError
+        try:
+            return self._put(name, version)
+        except IntegrityError:
+            # Two requests made it at once.
+            return self._put(name, version)
 
     def _put(self, name: str, version: LoadedVersion) -> tuple[GalleryOut, bool]:
         entry = version.entry
@@ -173,10 +163,10 @@ class Galleries:
     def get(self, name: str) -> GalleryOut:
         state = self.state(name)
         with self.database.read() as session:
-            calibration = probe_repository.newest_head(session, state)
+            calibration = repository.newest_head(session, state)
             return gallery_out(
                 state,
-                subjects=item_repository.count_subjects(session, state.id),
+                subjects=repository.count_subjects(session, state.id),
                 calibration=None if calibration is None else calibration.id,
             )
 
@@ -204,7 +194,7 @@ class Galleries:
             record(session, self.database.now(session), "gallery.delete", f"gallery:{name}", before=before)
         self.views.evict(row.key)
         try:
-            self.views.disk(row).drop()
+            GalleryDisk(self.views.home / row.key).drop()
             remove_rows(self.database, row.id)
         except (OSError, StorageFailed) as error:
             # The gallery is gone, whatever becomes of what it held: `sweep` removes the rest when there is space.
@@ -230,9 +220,9 @@ class Galleries:
                 n_stored += len(rows)
                 errors.warn_of(rows)
                 if version is not None:
-                    self._index_meanwhile(state, version)
+                    self._index_meanwhile(state, version, SEGMENT_ROWS)
         if version is not None and n_stored > MEMTABLE_ROWS:
-            self._index_meanwhile(self.state(name), version, at_once=True)
+            self._index_meanwhile(self.state(name), version, MEMTABLE_ROWS)
         if not n_stored and errors.count:
             first = errors.items[0]
             raise InvalidInput(
@@ -256,34 +246,25 @@ class Galleries:
                     limit=self._settings.max_gallery_items,
                 )
             now = self.database.now(session)
-            state = _without_other_spellings(session, state, rows, now)
-            item_repository.upsert(session, state, rows, now, new_fields(rows, state.fields))
+            repository.upsert(session, state, rows, now, new_fields(rows, state.fields))
             record(session, now, "gallery.upsert", f"gallery:{name}", after={"items": len(rows)})
-            item_repository.prune_removals(session, state)
+            repository.prune_removals(session, state)
             written_state = repository.state_by_id(session, state.id)
             assert written_state is not None
         return written_state
 
-    def _index_meanwhile(self, state: GalleryState, version: LoadedVersion, *, at_once: bool = False) -> None:
-        if (version.entry.model_id, version.entry.version) != (state.model_id, state.version):
-            return
-        live = self.views.live(state, version.estimator)
-        # Few rows are the next search's own affair.
-        if at_once and live.pending(state.seq) > MEMTABLE_ROWS:
-            self.views.in_background(live, lambda: self._follow(live, state, version))
-        elif live.pending(state.seq) >= SEGMENT_ROWS:
-            # Not compacted either: a request that waits for the last rows would wait for that too.
-            self.views.in_background(live, live.flush, compact=False)
-
-    def _follow(self, live: LiveGallery, state: GalleryState, version: LoadedVersion) -> None:
-        live.view(state.seq)
-        self.on_import(state, version)
+    def _index_meanwhile(self, state: GalleryState, version: LoadedVersion, least_rows: int) -> None:
+        """Index in the background from so many new rows on; fewer are the next search's own affair."""
+        if (version.entry.model_id, version.entry.version) == (state.model_id, state.version):
+            live = self.views.live(state, version.estimator)
+            if live.pending(state.seq) >= least_rows:
+                self.views.in_background(live, partial(live.view, state.seq))
 
     def item(self, name: str, id: str) -> ItemOut:
         """One item with its vector, or `UnknownItem`."""
         state = self.state(name)
         with self.database.read() as session:
-            row = item_repository.find_item(session, state.id, checked_id(id))
+            row = repository.find_item(session, state.id, checked_id(id))
         if row is None:
             raise UnknownItem(f"gallery {name!r} has no item {id[:100]!r}", field="id")
         return item_out(row, state.columns, vector=True)
@@ -299,9 +280,7 @@ class Galleries:
             ) from error
         state = self.state(name)
         with self.database.read() as session:
-            rows = item_repository.page_items(
-                session, state.id, limit=limit + 1, after=after, subject=subject
-            )
+            rows = repository.page_items(session, state.id, limit=limit + 1, after=after, subject=subject)
         return page_of(
             ItemPage,
             rows,
@@ -322,15 +301,15 @@ class Galleries:
             state = _existing(name, partial(repository.locked, session))
             probes = 0
             if id is not None:
-                ids = list(item_repository.seqs_of(session, state.id, spellings(id)))
+                ids = list(repository.seqs_of(session, state.id, spellings(id)))
             else:
                 assert subject is not None
-                ids = item_repository.subject_ids(session, state.id, subject)
+                ids = repository.subject_ids(session, state.id, subject)
                 probes = sum(
                     erase_probes(session, state.id, spelling) for spelling in subject_spellings(subject)
                 )
             now = self.database.now(session)
-            item_repository.erase(session, state, ids, now)
+            repository.erase(session, state, ids, now)
             erase_of_gallery(session, name, ids, [] if subject is None else subject_spellings(subject))
             before = {"items": len(ids), **({"probes": probes} if probes else {})}
             record(session, now, "gallery.erase", f"gallery:{name}", before=before)
@@ -378,17 +357,6 @@ class Galleries:
     def workspace(self) -> AbstractContextManager[Path]:
         """A folder for one import; `sweep` removes those of killed processes."""
         return workspace(self.views.home)
-
-
-def _without_other_spellings(session: Session, state: GalleryState, rows: Rows, now: float) -> GalleryState:
-    """The gallery without the items that these rows replace under another spelling of their id."""
-    other_spellings = [spelling for id in rows.ids if not id.isascii() for spelling in spellings(id)[1:]]
-    if not other_spellings:
-        return state
-    item_repository.erase(session, state, other_spellings, now)
-    without_others = repository.state_by_id(session, state.id)
-    assert without_others is not None
-    return without_others
 
 
 def _form(version: LoadedVersion) -> ItemForm:
@@ -458,3 +426,108 @@ def item_out(row: GalleryItem, columns: Sequence[Any] | None, *, vector: bool) -
             f"the item {row.id!a} is damaged: its vector or metadata cannot be read; enrol it again or erase it",
             row=row.id,
         ) from error
+
+
+ERASED_AT_A_TIME = 20_000
+
+
+def sweep(db: Database, home: Path) -> None:
+    """Remove what deleted galleries, earlier versions and killed imports left behind (blocking)."""
+    # Before the rows: a gallery has a row before it has a folder, so a folder without a row is nobody's.
+    folders = list(home.iterdir()) if home.exists() else []
+    with db.read() as session:
+        orphan_ids = repository.orphans(session)
+        states = {state.key: state for state in repository.page(session, limit=None)}
+    for number in orphan_ids:
+        remove_rows(db, number)
+    if orphan_ids:
+        db.truncate_log()
+    removed = 0
+    for folder in folders:
+        if folder.name.startswith("import-"):
+            pid = folder.name.split("-")[1]
+            if not (pid.isdecimal() and is_alive(int(pid))):
+                shutil.rmtree(folder, ignore_errors=True)
+                removed += 1
+        elif folder.name in states:
+            state = states[folder.name]
+            removed += GalleryDisk(folder, f"{state.model_id}-{state.version}").keep_only()
+        else:
+            GalleryDisk(folder).drop()
+            removed += 1
+    if orphan_ids or removed:
+        with db.write() as session:
+            facts = {"galleries": len(orphan_ids), "folders": removed}
+            recovered(session, db.now(session), "galleries", "gallery", **facts)
+
+
+def remove_rows(db: Database, gallery_id: int) -> None:
+    # Piece by piece, so that other writers are let in between.
+    while True:
+        with db.write() as session:
+            if not repository.remove_orphans(session, gallery_id, ERASED_AT_A_TIME):
+                return
+
+
+@contextmanager
+def workspace(home: Path) -> Iterator[Path]:
+    """A folder for one import; `sweep` removes those of killed processes."""
+    folder = home / f"import-{os.getpid()}-{secrets.token_hex(8)}"
+    try:
+        with storage_errors("writing temporary files"):
+            folder.mkdir(parents=True, mode=0o700)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def database_duties(
+    removed: int, *, unfinished: str | None, log_empty: bool, sqlite: bool, clustered: bool
+) -> tuple[bool, list[str]]:
+    """Whether the database's files no longer hold what was erased, and what is still to be done.
+
+    Parameters
+    ----------
+    removed : items and probes. unfinished : why files of the index hold some still; None where none do.
+    log_empty : whether the database's log holds nothing of them any more. clustered : Dask workers search segments too.
+    """
+    complete = log_empty and unfinished is None
+    pending = [
+        "other API processes mask it at their next search, and let go of mapped files within 15 seconds"
+    ]
+    if unfinished is not None:
+        pending.append(
+            f"files of the index hold it still ({unfinished}): free some space and ask again; searches do not find it "
+            "there"
+        )
+    if clustered:
+        pending.append(
+            "Dask workers mask it at their next search, and let go of its segment within 15 seconds"
+        )
+    if not sqlite:
+        complete = not removed
+        pending.append(
+            "PostgreSQL keeps dead rows until vacuum: VACUUM gallery_items, gallery_probes, or wait for autovacuum"
+        )
+    elif not complete and unfinished is None:
+        pending.append(
+            "the database's log is in use by a long reader, or its disk is full; it is emptied by the next erasure"
+        )
+    return complete, pending
+
+
+def keeping_rows(catalogue: CatalogueView, gallery: str) -> list[ModelOfGallery]:
+    """The versions, of the gallery's tenant, whose artefacts hold rows of their training data."""
+    return [
+        ModelOfGallery(name=entry.name, version=entry.version, kind=entry.kind)
+        for model in catalogue.models.values()
+        for entry in model.versions.values()
+        if _keeps_rows(entry.kind) and entry.name in beside(gallery)
+    ]
+
+
+def _keeps_rows(kind: str) -> bool:
+    try:
+        return spec_of(kind).keeps_rows
+    except KeyError:
+        return False

@@ -1,16 +1,28 @@
-"""All SQL of galleries; items and calibrations have modules of their own. Nothing here commits."""
+"""All SQL of galleries, their items and calibrations. Nothing here commits.
+
+Bulk rows go past the ORM: SQLite takes many in a statement, PostgreSQL columns as arrays.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import Any
 
-from sqlalchemy import and_, delete, func, select, update
+import numpy as np
+from numpy.typing import NDArray
+from pydantic_core import from_json
+from sqlalchemy import and_, delete, func, insert, select, update
 from sqlalchemy.orm import Session, load_only
 
+from pairmark.models.core.arrays import Float32
 from pairmark.service.db import among, touched
 from pairmark.service.errors import DamagedRow
+from pairmark.service.galleries.rows import ItemForm, Rows, StoredRows, spellings, subject_spellings
 from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.tables import (
     GalleryCalibrationRow,
@@ -139,18 +151,16 @@ def remove_gallery(session: Session, gallery_id: int) -> None:
 
 def orphans(session: Session) -> list[int]:
     """Numbers of galleries that are gone while some of their rows are not."""
-    orphan_ids: set[int] = set()
-    for table in (GalleryItem, GalleryRemoval):
-        # One step of the index for each gallery, however many rows it has.
-        last = -1
-        while True:
-            next_id = session.scalar(select(func.min(table.gallery_id)).where(table.gallery_id > last))
-            if next_id is None:
-                break
-            last = next_id
-            if session.scalar(select(GalleryRow.id).where(GalleryRow.id == next_id)) is None:
-                orphan_ids.add(next_id)
-    return sorted(orphan_ids)
+    there = select(GalleryRow.id)
+    return sorted(
+        {
+            number
+            for table in (GalleryItem, GalleryRemoval)
+            for number in session.scalars(
+                select(table.gallery_id).distinct().where(table.gallery_id.not_in(there))
+            )
+        }
+    )
 
 
 def remove_orphans(session: Session, gallery_id: int, limit: int) -> int:
@@ -169,3 +179,386 @@ def sizes(session: Session, limit: int) -> tuple[dict[str, int], int]:
     statement = select(GalleryRow.name, GalleryRow.items).order_by(GalleryRow.items.desc(), GalleryRow.name)
     largest = {row[0]: row[1] for row in session.execute(statement.limit(limit))}
     return largest, session.scalar(select(func.sum(GalleryRow.items))) or 0
+
+
+log = logging.getLogger(__name__)
+
+READ_ROWS = 16_384
+"""Rows read from the database at a time."""
+ROWS_A_STATEMENT = 128
+"""Rows that one statement writes on SQLite."""
+KEPT_REMOVALS = 1_000_000
+"""Removals that a worker may be behind; one that is further behind reads the gallery anew."""
+
+_COLUMNS = "gallery_id, id, subject, vector, metadata, seq"
+_UPSERTING = (
+    "ON CONFLICT (gallery_id, id) DO UPDATE SET subject = excluded.subject, vector = excluded.vector, "
+    "metadata = excluded.metadata, seq = excluded.seq"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """At ``seq`` the row written as ``removed`` was replaced, or erased."""
+
+    seq: int
+    removed: int
+    is_erasure: bool
+
+
+# ---------------------------------------------------------------- writing items
+
+
+def upsert(session: Session, state: GalleryState, rows: Rows, now: float, new_fields: Sequence[str]) -> None:
+    """Write rows under the next sequence numbers; the gallery must be locked."""
+    first = state.seq + 1
+    replaced = seqs_of(session, state.id, rows.ids)
+    if replaced:
+        session.execute(
+            insert(GalleryRemoval),
+            [
+                # The replacing row's own number: an erasure of that one finds what it replaced.
+                {"gallery_id": state.id, "seq": first + at, "removed": replaced[name], "erased": False}
+                for at, name in enumerate(rows.ids)
+                if name in replaced
+            ],
+        )
+    bodies = rows.form.bodies(rows.vectors)
+    values = [
+        (state.id, name, subject, body, metadata, first + at)
+        for at, (name, subject, body, metadata) in enumerate(
+            zip(rows.ids, rows.subjects, bodies, rows.metadata, strict=True)
+        )
+    ]
+    _insert(session, values)
+    columns: dict[str, Any] = {
+        "seq": state.seq + len(rows),
+        "items": state.items + len(rows) - len(replaced),
+        "updated_at": now,
+    }
+    if new_fields:
+        columns["fields"] = [*state.fields, *new_fields]
+    change(session, state.id, **columns)
+
+
+def _insert(session: Session, values: list[tuple[Any, ...]]) -> None:
+    connection = session.connection()
+    if session.get_bind().dialect.name == "postgresql":
+        connection.exec_driver_sql(
+            f"INSERT INTO gallery_items ({_COLUMNS}) SELECT * FROM unnest(%b::bigint[], %b::text[], %b::text[], "
+            f"%b::bytea[], %b::text[], %b::bigint[]) {_UPSERTING}",
+            tuple(map(list, zip(*values, strict=True))),
+        )
+        return
+    # Many rows in one statement: a third of the CPU less than one by one, and the driver holds up other threads once a
+    # statement instead of once a row.
+    for start in range(0, len(values), ROWS_A_STATEMENT):
+        batch = values[start : start + ROWS_A_STATEMENT]
+        marks = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(batch))
+        connection.exec_driver_sql(
+            f"INSERT INTO gallery_items ({_COLUMNS}) VALUES {marks} {_UPSERTING}",
+            tuple(chain.from_iterable(batch)),
+        )
+
+
+def seqs_of(session: Session, gallery_id: int, ids: Sequence[str]) -> dict[str, int]:
+    connection = session.connection()
+    if session.get_bind().dialect.name == "postgresql":
+        rows = connection.exec_driver_sql(
+            "SELECT id, seq FROM gallery_items WHERE gallery_id = %s AND id = ANY(%s)",
+            (gallery_id, list(ids)),
+        )
+    else:
+        rows = connection.exec_driver_sql(
+            "SELECT id, seq FROM gallery_items WHERE gallery_id = ? AND id IN (SELECT value FROM json_each(?))",
+            (gallery_id, json.dumps(list(ids))),
+        )
+    return {row[0]: row[1] for row in rows}
+
+
+def erase(session: Session, state: GalleryState, ids: Sequence[str], now: float) -> None:
+    """Delete items that are there, and count it; the gallery must be locked."""
+    seqs = seqs_of(session, state.id, ids)
+    if not seqs:
+        return
+    names = list(seqs)
+    seq = state.seq + len(names)
+    for start in range(0, len(names), 500):
+        batch = names[start : start + 500]
+        session.execute(
+            delete(GalleryItem).where(GalleryItem.gallery_id == state.id, GalleryItem.id.in_(batch))
+        )
+    session.execute(
+        insert(GalleryRemoval),
+        [{"gallery_id": state.id, "seq": seq, "removed": seqs[name], "erased": True} for name in names],
+    )
+    change(session, state.id, seq=seq, items=state.items - len(names), updated_at=now)
+
+
+def prune_removals(session: Session, state: GalleryState) -> None:
+    """Forget removals that only a worker far behind would ask for; the gallery must be locked."""
+    oldest = state.seq - KEPT_REMOVALS
+    if oldest <= state.floor + KEPT_REMOVALS // 10:
+        return
+    table = GalleryRemoval
+    old = and_(table.gallery_id == state.id, table.seq <= oldest)
+    # What is forgotten is nothing where nothing was removed: segments made before that are as good as ever.
+    last = session.scalar(select(func.max(table.seq)).where(old))
+    if last is not None:
+        session.execute(delete(table).where(old))
+        change(session, state.id, floor=last)
+
+
+# ---------------------------------------------------------------- reading items
+
+
+def removals(session: Session, gallery_id: int, after: int) -> list[Removal]:
+    table = GalleryRemoval
+    rows = session.execute(
+        select(table.seq, table.removed, table.erased)
+        .where(table.gallery_id == gallery_id, table.seq > after)
+        .order_by(table.seq)
+    )
+    return [Removal(*row) for row in rows]
+
+
+def count_range(session: Session, gallery_id: int, low: int, high: int) -> int:
+    item = GalleryItem
+    return (
+        session.scalar(
+            select(func.count()).where(item.gallery_id == gallery_id, item.seq > low, item.seq <= high)
+        )
+        or 0
+    )
+
+
+def read_range(
+    session: Session, state: GalleryState, form: ItemForm, low: int, high: int
+) -> Iterator[StoredRows]:
+    """Items with low < seq <= high in order of seq, some thousand at a time."""
+    # The driver's own cursor, within the session's transaction: a row object for each of a million rows would cost more
+    # than reading them, and so would PostgreSQL's vectors as text.
+    driver: Any = session.connection().connection.driver_connection
+    postgres = session.get_bind().dialect.name == "postgresql"
+    cursor = driver.cursor(binary=True) if postgres else driver.cursor()
+    mark = "%s" if postgres else "?"
+    sql = (
+        "SELECT id, subject, vector, metadata, seq FROM gallery_items "
+        f"WHERE gallery_id = {mark} AND seq > {mark} AND seq <= {mark} ORDER BY seq LIMIT {READ_ROWS}"
+    )
+    with closing(cursor):
+        while rows := cursor.execute(sql, (state.id, low, high)).fetchall():
+            low = rows[-1][4]
+            batch = _stored_rows(rows, state, form)
+            if batch is not None:
+                yield batch
+
+
+def _stored_rows(rows: Sequence[Any], state: GalleryState, form: ItemForm) -> StoredRows | None:
+    """The rows that are whole; None: none is. Items are searched without the others, and answered with their damage."""
+    vectors, sound = form.rows([row[2] for row in rows])
+    whole = list(rows) if sound.all() else [row for row, good in zip(rows, sound, strict=True) if good]
+    texts = [row[3] for row in whole if row[3] is not None]
+    if not are_objects(texts):
+        readable = np.array([row[3] is None or are_objects([row[3]]) for row in whole], dtype=np.bool_)
+        whole = [row for row, good in zip(whole, readable, strict=True) if good]
+        vectors = vectors[readable]
+    if len(whole) < len(rows):
+        log.error(
+            "gallery %s: %d damaged items are left out; enroll them again, or restore a backup",
+            state.name,
+            len(rows) - len(whole),
+        )
+    if not whole:
+        return None
+    ids, subjects, _, metadata, seqs = zip(*whole, strict=True)
+    return StoredRows(
+        seqs=np.array(seqs, dtype=np.int64),
+        ids=list(ids),
+        subjects=list(subjects),
+        vectors=vectors,
+        metadata=list(metadata),
+    )
+
+
+def are_objects(texts: Sequence[Any]) -> bool:
+    try:
+        parsed = from_json(f"[{','.join(texts)}]")
+    except (TypeError, ValueError):
+        return False
+    return len(parsed) == len(texts) and all(type(value) is dict for value in parsed)
+
+
+def find_item(session: Session, gallery_id: int, id: str) -> GalleryItem | None:
+    """One item, also one whose stored id is another spelling."""
+    rows = (session.get(GalleryItem, (gallery_id, spelling)) for spelling in spellings(id))
+    return next((row for row in rows if row is not None), None)
+
+
+def page_items(
+    session: Session, gallery_id: int, *, limit: int, after: str | None, subject: str | None
+) -> list[GalleryItem]:
+    statement = select(GalleryItem).where(GalleryItem.gallery_id == gallery_id)
+    if subject is not None:
+        statement = statement.where(GalleryItem.subject.in_(subject_spellings(subject)))
+    if after is not None:
+        statement = statement.where(GalleryItem.id > after)
+    return list(session.scalars(statement.order_by(GalleryItem.id).limit(limit)))
+
+
+def subject_ids(session: Session, gallery_id: int, subject: str) -> list[str]:
+    item = GalleryItem
+    statement = select(item.id).where(
+        item.gallery_id == gallery_id, item.subject.in_(subject_spellings(subject))
+    )
+    return list(session.scalars(statement.order_by(item.id)))
+
+
+def subject_rows(
+    session: Session, state: GalleryState, form: ItemForm, subject: str, limit: int
+) -> StoredRows | None:
+    """A subject's items by id, at most ``limit``; None when there are none."""
+    item = GalleryItem
+    statement = (
+        select(item.id, item.subject, item.vector, item.facts, item.seq)
+        .where(item.gallery_id == state.id, item.subject.in_(subject_spellings(subject)))
+        .order_by(item.id)
+        .limit(limit)
+    )
+    rows = session.execute(statement).all()
+    return _stored_rows(rows, state, form) if rows else None
+
+
+def stamps(session: Session, gallery_id: int, subjects: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Of those subjects that are enrolled: how many items, and the newest one's sequence number."""
+    stamps_of: dict[str, tuple[int, int]] = {}
+    item = GalleryItem
+    for start in range(0, len(subjects), 500):
+        batch = subjects[start : start + 500]
+        statement = (
+            select(item.subject, func.count(), func.max(item.seq))
+            .where(item.gallery_id == gallery_id, item.subject.in_(batch))
+            .group_by(item.subject)
+        )
+        stamps_of.update((subject or "", (n, newest)) for subject, n, newest in session.execute(statement))
+    return stamps_of
+
+
+def count_subjects(session: Session, gallery_id: int) -> int:
+    item = GalleryItem
+    return (
+        session.scalar(select(func.count(item.subject.distinct())).where(item.gallery_id == gallery_id)) or 0
+    )
+
+
+# ---------------------------------------------------------------- calibrations and their probes
+
+RECORD = np.dtype(
+    [("best", "<f4"), ("at", "<i8"), ("own", "<f4"), ("own_items", "<i8"), ("own_newest", "<i8")]
+)
+"""Of one probe: its best score and that item's sequence number (-1: search anew); where the subject is enrolled, the
+best score with its own items, how many those are and the newest one's sequence number."""
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationHead:
+    """What every search at a rate reads of the calibration that answers it."""
+
+    id: str
+    seq: int
+    revision: int
+
+
+_HEAD = select(GalleryCalibrationRow.id, GalleryCalibrationRow.seq, GalleryCalibrationRow.revision).where(
+    GalleryCalibrationRow.kept.is_not(None)
+)
+
+
+def head_of(session: Session, id: str) -> CalibrationHead | None:
+    row = session.execute(_HEAD.where(GalleryCalibrationRow.id == id)).first()
+    return None if row is None else CalibrationHead(*row)
+
+
+def newest_head(
+    session: Session, state: GalleryState, aggregation: str | None = None
+) -> CalibrationHead | None:
+    """The newest calibration of the gallery with the version that serves it: of searches for single items, or for
+    subjects by an aggregation."""
+    table = GalleryCalibrationRow
+    newest = (
+        _HEAD.where(table.gallery_id == state.id, table.model_id == state.model_id)
+        .where(table.version == state.version, table.aggregation.is_not_distinct_from(aggregation))
+        .order_by(table.created_at.desc(), table.id)
+    )
+    row = session.execute(newest.limit(1)).first()
+    return None if row is None else CalibrationHead(*row)
+
+
+def find_calibration(session: Session, gallery_id: int, id: str) -> GalleryCalibrationRow | None:
+    askable = id.isascii() and id.isalnum() and len(id) <= 32
+    row = session.get(GalleryCalibrationRow, id) if askable else None
+    return row if row is not None and row.gallery_id == gallery_id else None
+
+
+def add_probes(
+    session: Session, row: GalleryCalibrationRow, subjects: Sequence[str], bodies: Sequence[bytes]
+) -> None:
+    """Keep the probes of a calibration; those of earlier ones of the same version and aggregation go."""
+    table = GalleryCalibrationRow
+    earlier = select(table.id).where(
+        table.gallery_id == row.gallery_id,
+        table.model_id == row.model_id,
+        table.version == row.version,
+        table.aggregation.is_not_distinct_from(row.aggregation),
+        table.id != row.id,
+    )
+    session.execute(delete(GalleryProbe).where(GalleryProbe.calibration_id.in_(earlier)))
+    session.execute(update(table).where(table.id.in_(earlier)).values(kept=None))
+    probe = {"calibration_id": row.id, "gallery_id": row.gallery_id}
+    session.execute(
+        insert(GalleryProbe),
+        [
+            {**probe, "place": at, "subject": subject, "vector": body}
+            for at, (subject, body) in enumerate(zip(subjects, bodies, strict=True))
+        ],
+    )
+
+
+def probes_of(session: Session, calibration_id: str) -> list[tuple[str, bytes]]:
+    """Subjects and stored vectors or records of the probes that a calibration keeps, by place."""
+    probe = GalleryProbe
+    statement = select(probe.subject, probe.vector).where(probe.calibration_id == calibration_id)
+    return [(row[0], row[1]) for row in session.execute(statement.order_by(probe.place))]
+
+
+def scores_of(records: NDArray[np.void]) -> tuple[Float32, Float32]:
+    """Best scores of strangers, and scores of the enrolled with their own subject."""
+    enrolled = records["own_items"] > 0
+    return records["best"][~enrolled].astype(np.float32), records["own"][enrolled].astype(np.float32)
+
+
+def store_scores(row: GalleryCalibrationRow, records: NDArray[np.void], seq: int, size: int) -> None:
+    """Have a calibration's row say what its probes score."""
+    best, mated = scores_of(records)
+    row.seq, row.kept = seq, records.tobytes()
+    row.best, row.mated = best.astype("<f4").tobytes(), mated.astype("<f4").tobytes()
+    row.summary = {
+        **row.summary,
+        "gallery_size": size,
+        "n_probes": int(best.size),
+        "n_mated": int(mated.size),
+        "state": {**row.summary["state"], "gallery_size": max(size, 1)},
+    }
+
+
+def erase_probes(session: Session, gallery_id: int, subject: str) -> int:
+    """Remove a subject's probes from every calibration of a gallery, with their scores; the gallery must be locked."""
+    probe, table = GalleryProbe, GalleryCalibrationRow
+    theirs = and_(probe.gallery_id == gallery_id, probe.subject == subject)
+    holding = table.id.in_(select(probe.calibration_id).where(theirs))
+    for row in session.scalars(select(table).where(holding).with_for_update()).all():
+        remains = [whose != subject for whose, _ in probes_of(session, row.id)]
+        records = np.frombuffer(row.kept or b"", dtype=RECORD)[np.array(remains)]
+        store_scores(row, records, row.seq, int(row.summary["gallery_size"]))
+        row.revision += 1
+    return touched(session, delete(probe).where(theirs))

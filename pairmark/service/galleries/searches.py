@@ -18,22 +18,27 @@ from pairmark.models.core.scores import SampleSets
 from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE
 from pairmark.schemas.galleries import SearchRequestFields, VerifyFields
 from pairmark.service.errors import InvalidInput, TooLarge, UnknownItem
-from pairmark.service.galleries.calibration.thresholds import MAX_TEMPLATES, Thresholds
+from pairmark.service.galleries import repository
+from pairmark.service.galleries.calibration import MAX_TEMPLATES, Thresholds
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.index.gallery_view import (
+from pairmark.service.galleries.repository import GalleryState
+from pairmark.service.galleries.rows import (
+    Matrix,
+    StoredRows,
+    checked_id,
+    form_of,
+    parse_filter,
+    refuse_wholes,
+)
+from pairmark.service.galleries.segments import (
     GalleryView,
     ItemHit,
     Likeness,
-    Owner,
+    Segment,
     SubjectHit,
     owner_of,
     scores_candidates,
 )
-from pairmark.service.galleries.index.segments import Segment
-from pairmark.service.galleries.items import item_repository
-from pairmark.service.galleries.items.metadata import parse_filter
-from pairmark.service.galleries.items.rows import Matrix, StoredRows, checked_id, form_of, refuse_wholes
-from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.runtime.bodies import SideRows, read_rows, read_side, split_vectors, to_rows
 from pairmark.service.runtime.inputs import UNLIKE
 from pairmark.service.runtime.points import ServedPoint, without_threshold
@@ -195,16 +200,16 @@ class Searches:
             )
         if point is not None and moved is not None:
             point = without_guarantee(point, moved["detail"].rstrip("."))
-        like, n_unlike = None, 0
+        like, unlike_rows = None, []
         if point is not None and ranges is not None:
             like = partial(self._like, ranges)
-            n_unlike = _count_unlike(view, like)
+            unlike_rows = [part for part in _unlike_rows(view, like) if part[1].size]
             if body.fpir is not None:
                 point = {**point, "assumes": assumptions("drawn", rows_checked=True)}
         hits: Sequence[Sequence[ItemHit | SubjectHit]]
         if aggregation is not None:
-            owners = _unlike_owners(view, like) if like is not None and n_unlike else set()
-            found = live.subjects.at(view, aggregation).search(queries, k + len(owners), above)
+            owners = {segment.owner(row) for segment, rows in unlike_rows for row in rows.tolist()}
+            found = view.subjects(aggregation).search(queries, k + len(owners), above)
             hits = [
                 [hit for hit in row if owner_of(hit.subject, hit.id or "") not in owners][:k] for row in found
             ]
@@ -216,7 +221,7 @@ class Searches:
                 above=above,
                 by_subject=body.group_by is not None,
                 deadline=deadline,
-                like=like if n_unlike else None,
+                like=like if unlike_rows else None,
                 other_search=self._galleries.views.cluster_search(state, conditions, view.seq),
             )
         self._galleries.views.compact_later(live)
@@ -226,15 +231,24 @@ class Searches:
         flags = unlike.tolist()
         if flags:
             hits = [[] if flag else row for row, flag in zip(hits, flags, strict=True)]
-        results = [_reported(query_hits, point is not None, scores, decision) for query_hits in hits]
+        codes = [None if point is None else _decided(row, decision) for row in hits]
+        three_way = decision is not None and decision.lower is not None
+        results = [
+            _reported(*row, scores=scores, three_way=three_way) for row in zip(hits, codes, strict=True)
+        ]
         if decisions is not None and above is not None:
-            decisions += _decisions_of(hits, float(above if decision is None else decision.threshold))
+            threshold = float(above if decision is None else decision.threshold)
+            decisions += [
+                SeenDecision(query, hit.id, hit.subject, hit.score, code, threshold)
+                for query, (row, row_codes) in enumerate(zip(hits, codes, strict=True))
+                for hit, code in zip(row, row_codes or (), strict=True)
+            ]
         facts = {
             "aggregation": aggregation,
             "candidates": self._candidates(view, k),
             "operating_point": point if scores else without_threshold(point),
             "reasons": [UNLIKE if flag else None for flag in flags] or None,
-            "unlike_items": n_unlike or None,
+            "unlike_items": sum(rows.size for _, rows in unlike_rows) or None,
             "warning": warning,
             "warnings": None if point is None or moved is None else [moved],
         }
@@ -246,22 +260,11 @@ class Searches:
         known = self._alike.get(segment)
         if known is None or known[0] is not ranges:
             vectors: Any = getattr(segment.index, "vectors", ())
-            flags = [
-                ranges.unlike(np.array(vectors[at : at + CHECKED_ROWS], dtype=np.float32))
-                for at in range(0, len(vectors), CHECKED_ROWS)
-            ]
-            known = ranges, None
-            if any(part.size for part in flags):
-                sizes = [min(CHECKED_ROWS, len(segment) - at * CHECKED_ROWS) for at in range(len(flags))]
-                known = (
-                    ranges,
-                    ~np.concatenate(
-                        [
-                            part if part.size else np.zeros(n, bool)
-                            for part, n in zip(flags, sizes, strict=True)
-                        ]
-                    ),
-                )
+            alike = np.ones(len(segment), dtype=np.bool_)
+            for at in range(0, len(vectors), CHECKED_ROWS):
+                flags = ranges.unlike(np.array(vectors[at : at + CHECKED_ROWS], dtype=np.float32))
+                alike[at : at + flags.size] = ~flags
+            known = ranges, None if alike.all() else alike
             self._alike[segment] = known
         return known[1]
 
@@ -275,7 +278,7 @@ class Searches:
     def enrolled(self, state: GalleryState, version: LoadedVersion, subject: str) -> StoredRows:
         form = form_of(version.estimator, state.dimension)
         with self._galleries.database.read() as session:
-            items = item_repository.subject_rows(
+            items = repository.subject_rows(
                 session, state, form, checked_id(subject, "subject"), MAX_TEMPLATES + 1
             )
         if items is None:
@@ -342,25 +345,14 @@ class Searches:
         return to_json(answer)
 
 
-def _count_unlike(view: GalleryView, like: Likeness) -> int:
-    """How many items of a gallery are unlike those of the calibration."""
-    n = 0
-    for part in view.all_parts:
+def _unlike_rows(view: GalleryView, like: Likeness) -> Iterator[tuple[Segment, NDArray[np.intp]]]:
+    """The current rows of a gallery that are unlike those of the calibration. A subject with one of them is unlike as a
+    whole."""
+    for part in view.parts:
         alike = like(part.segment)
         if alike is not None:
-            n += int((~alike if part.alive is None else part.alive & ~alike).sum())
-    return n
-
-
-def _unlike_owners(view: GalleryView, like: Likeness) -> set[Owner]:
-    """Whose such items are: a subject with one of them is unlike as a whole."""
-    owners = set()
-    for part in view.all_parts:
-        alike = like(part.segment)
-        if alike is not None:
-            rows = np.flatnonzero(~alike if part.alive is None else part.alive & ~alike).tolist()
-            owners |= {owner_of(part.segment.subject(row), part.segment.ids[row]) for row in rows}
-    return owners
+            rows = part.rows()
+            yield part.segment, rows[~alike[rows]]
 
 
 def _unlike_names(ranges: RowRanges | None, probe: Matrix, items: StoredRows) -> list[str]:
@@ -376,31 +368,29 @@ def model_rows(rows: SideRows, name: str, version: LoadedVersion) -> Matrix:
     return model_input if model_input.dtype == object else np.ascontiguousarray(model_input, dtype=np.float32)
 
 
-def _decisions_of(hits: Sequence[Sequence[ItemHit | SubjectHit]], threshold: float) -> Iterator[SeenDecision]:
-    for query, query_hits in enumerate(hits):
-        for hit in query_hits:
-            decision = DecisionCode.MATCH if hit.score > threshold else DecisionCode.REVIEW
-            yield SeenDecision(query, hit.id, hit.subject, hit.score, decision, threshold)
+def _decided(hits: Sequence[ItemHit | SubjectHit], decision: ServedPoint | None) -> list[int]:
+    """Where hits of a search at a rate are decided: a `DecisionCode` of each. What no threshold lets through is not
+    found at all, so all of them match, unless some are for review."""
+    if decision is None or decision.lower is None:
+        return [DecisionCode.MATCH] * len(hits)
+    codes: list[int] = decision.decided(np.array([hit.score for hit in hits], dtype=np.float32)).tolist()
+    return codes
 
 
 def _reported(
-    hits: Sequence[ItemHit | SubjectHit], decides: bool, scores: bool, decision: ServedPoint | None
+    hits: Sequence[ItemHit | SubjectHit], codes: list[int] | None, *, scores: bool, three_way: bool
 ) -> list[dict[str, Any]]:
-    """Hits as JSON shows them: all of them match, unless some are for review."""
-    codes: list[int] = [DecisionCode.MATCH] * len(hits)
-    three_way = decision is not None and decision.lower is not None
-    if decision is not None and three_way:
-        codes = decision.decided(np.array([hit.score for hit in hits], dtype=np.float32)).tolist()
+    """Hits as JSON shows them; ``codes`` : None where nothing was decided."""
     entries = []
-    for hit, code in zip(hits, codes, strict=True):
+    for at, hit in enumerate(hits):
         entry: dict[str, Any] = {"id": hit.id, "subject": hit.subject}
         if isinstance(hit, SubjectHit):
             entry["items"] = hit.items
         if scores:
             entry["score"] = hit.score
-        if decides:
-            entry["match"] = code == DecisionCode.MATCH
-        if three_way:
-            entry["decision"] = DECISIONS[code]
+        if codes is not None:
+            entry["match"] = codes[at] == DecisionCode.MATCH
+        if codes is not None and three_way:
+            entry["decision"] = DECISIONS[codes[at]]
         entries.append(entry)
     return entries

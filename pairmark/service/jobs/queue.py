@@ -42,12 +42,11 @@ class NewJob:
     Attributes
     ----------
     dataset, unlabelled : `name:version`, with their ids.
-    params : checked; for galleries, the body of the request.
+    params : checked.
     message : what its owner should know before it runs.
     """
 
     task: Task = "training"
-    gallery: str | None = None
     learner: str
     dataset_id: str
     dataset: str
@@ -76,7 +75,7 @@ class Claim(BaseModel, frozen=True):
     attempt : counts up with every claim, and fences writes.
     params, evaluation : validated when the job was submitted.
     created_at : seconds since the epoch.
-    task, gallery : what is to be done, and with which gallery.
+    task : what is to be done.
     trace_id : of the W3C trace that the submission belonged to.
     """
 
@@ -93,7 +92,6 @@ class Claim(BaseModel, frozen=True):
     promote: str | None
     created_at: float
     task: Task = "training"
-    gallery: str | None = None
     trace_id: str | None = None
 
 
@@ -453,7 +451,7 @@ class JobQueue(Leases):
         return not self._alive(session)
 
     def _add(self, session: Session, job: NewJob, once: Once | None) -> JobRow:
-        name, owner = job.gallery or job.model, current_owner()
+        name, owner = job.model, current_owner()
         limit = self._settings.max_queued_jobs
         queued = repository.count_queued_by_owner(session)
         if sum(queued.values()) >= limit and queued.get(owner, 0) >= limit // len({*queued, owner}):
@@ -494,14 +492,11 @@ class JobQueue(Leases):
         state: JobState | None = None,
         *,
         models: VisibleNames = EVERY_NAME,
-        galleries: VisibleNames = EVERY_NAME,
     ) -> JobPage:
-        """Jobs, newest first: those that train one of these models, and those that measure one of these galleries."""
+        """Jobs, newest first: those that train one of these models."""
         after = start_of(limit, cursor, float, str)
         with self._db.read() as session:
-            rows = repository.page(
-                session, limit=limit + 1, after=after, state=state, models=models, galleries=galleries
-            )
+            rows = repository.page(session, limit=limit + 1, after=after, state=state, models=models)
             attempts = repository.attempts_of(session, [row.id for row in rows])
             unattended = self._unattended(session)
         return page_of(
@@ -523,7 +518,7 @@ class JobQueue(Leases):
                 raise unknown_job(job_id)
             now = self._db.now(session)
             if row.state in ("queued", "running") and not row.cancel_requested:
-                tenant, before = tenant_of(row.gallery or row.model), {"state": row.state}
+                tenant, before = tenant_of(row.model), {"state": row.state}
                 record(session, now, "job.cancel", f"job:{job_id}", before=before, tenant=tenant)
             if row.state == "queued":
                 row.state = row.stage = "cancelled"

@@ -64,7 +64,6 @@ def page(
     after: tuple[float, str] | None,
     state: str | None,
     models: VisibleNames = EVERY_NAME,
-    galleries: VisibleNames = EVERY_NAME,
 ) -> list[JobRow]:
     """Jobs, newest first, after a (created_at, id) mark."""
     statement = select(JobRow).order_by(JobRow.created_at.desc(), JobRow.id.desc()).limit(limit)
@@ -72,10 +71,7 @@ def page(
         statement = statement.where(tuple_(JobRow.created_at, JobRow.id) < after)
     if state is not None:
         statement = statement.where(JobRow.state == state)
-    trains = and_(JobRow.gallery.is_(None), among(models, JobRow.model))
-    measures = and_(JobRow.gallery.is_not(None), among(galleries, JobRow.gallery))
-    statement = statement.where(or_(trains, measures))
-    return list(session.scalars(statement))
+    return list(session.scalars(statement.where(among(models, JobRow.model))))
 
 
 def _claimable(row: Any, now: float) -> ColumnElement[bool]:
@@ -163,8 +159,8 @@ def close_attempt(
 
 
 def tenant_of_job(session: Session, job_id: str) -> str | None:
-    """The tenant whose model is trained, or gallery measured."""
-    name = session.scalar(select(func.coalesce(JobRow.gallery, JobRow.model)).where(JobRow.id == job_id))
+    """The tenant whose model is trained."""
+    name = session.scalar(select(JobRow.model).where(JobRow.id == job_id))
     return tenant_of(name or "") or None
 
 

@@ -539,16 +539,6 @@ def read_scores(text: bytes, name: str) -> NDArray[np.float64]:
     return _vector(text, name, np.float64)
 
 
-def read_probes(text: bytes, name: str) -> Float32 | list[Any] | None:
-    """Vectors or records of probes, or null."""
-    if text.strip() == b"null":
-        return None
-    rows = read_rows(text, name)
-    if isinstance(rows, SparseRows):
-        raise InvalidInput(f"{name} holds sparse vectors; expected lists of numbers, or records", field=name)
-    return rows if isinstance(rows, np.ndarray) else rows.rows
-
-
 def parse_pairs(body: bytes) -> VectorPairs:
     """Pairs of any form, or `InvalidInput` that names the field and what was expected."""
     request, texts = split_vectors(PairsFields, body, {"left": EXPECTED_SIDE, "right": EXPECTED_SIDE})

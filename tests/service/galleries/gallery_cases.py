@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pairmark.service.db import Database
-from pairmark.service.galleries.items.rows import Rows, VectorForm
+from pairmark.service.galleries.rows import Rows, VectorForm
 from pairmark.service.runtime.catalogue import CatalogueView, VersionEntry
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.tables import ModelRow, ModelVersion

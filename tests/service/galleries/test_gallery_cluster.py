@@ -17,10 +17,9 @@ import pytest
 from pairmark.service.blobs import open_blobs
 from pairmark.service.db import Database
 from pairmark.service.galleries import Galleries
-from pairmark.service.galleries.index import cluster as cluster_search
-from pairmark.service.galleries.index import live_gallery as live_module
-from pairmark.service.galleries.items.metadata import parse_filter
-from pairmark.service.galleries.items.rows import RowErrors
+from pairmark.service.galleries import cluster as cluster_search
+from pairmark.service.galleries import live_gallery as live_module
+from pairmark.service.galleries.rows import RowErrors, parse_filter
 from pairmark.service.processes import child_environment
 from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.versions import LoadedVersion

@@ -15,17 +15,14 @@ import pytest
 from pairmark.models import FellegiSunter, MetricSimilarity
 from pairmark.models.records import neighbours
 from pairmark.models.records.tables import declared
-from pairmark.schemas.galleries import GalleryCalibrationRequest
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput
-from pairmark.service.galleries import Galleries
-from pairmark.service.galleries.calibration.identification import Identification
-from pairmark.service.galleries.calibration.thresholds import Thresholds
-from pairmark.service.galleries.index import live_gallery as live_module
-from pairmark.service.galleries.items import item_repository
-from pairmark.service.galleries.items.imports import _note, _read_batch, json_batches, send_batches
-from pairmark.service.galleries.items.rows import RecordForm, RowErrors, form_of
+from pairmark.service.galleries import Galleries, repository
+from pairmark.service.galleries import live_gallery as live_module
+from pairmark.service.galleries.calibration import Identification, Thresholds
+from pairmark.service.galleries.imports import _note, _read_batch, json_batches, send_batches
+from pairmark.service.galleries.rows import RecordForm, RowErrors, form_of
 from pairmark.service.galleries.searches import Searches, parse_search
 from pairmark.service.runtime.points import ServedPoint
 from pairmark.service.settings import Settings
@@ -139,7 +136,7 @@ def test_a_damaged_record_is_left_out_and_named(
     galleries.put("g", served(model))
     enrol(galleries, model, range(0, 6))
     with database.write() as session:
-        item = item_repository.find_item(session, galleries.state("g").id, "r002")
+        item = repository.find_item(session, galleries.state("g").id, "r002")
         assert item is not None
         item.vector = b'{"given": '
     found = search(galleries, model, settings, records_of(model)[2])["results"][0]
@@ -218,10 +215,10 @@ def test_fpir_is_calibrated_on_candidates_and_verification_compares_the_subject(
     enrol(galleries, model, range(0, 200, 2))
     strangers, _ = people(60, seed=21)
     probes = list(model.schema_.values(model._validated(strangers, "strangers")))[::2]
-    identification = Identification(galleries, None, None, None)
-    request = GalleryCalibrationRequest(vectors=probes, subjects=[f"new {at}" for at in range(60)])
-    made = identification.calibrate("g", version, request)
-    assert (made.n_probes, made.n_mated, made.probes_kept) == (60, 0, True)
+    cells, _ = form_of(model, model.n_features_in_).read_json(probes)
+    identification = Identification(galleries, None, None)
+    made = identification.calibrate_with("g", version, cells, [f"new {at}" for at in range(60)])
+    assert (made.n_probes, made.n_mated, made.stale) == (60, 0, False)
     for _ in range(2):
         answer = search(galleries, model, settings, records_of(model)[41], fpir=0.1)
         assert answer["results"][0][0]["subject"] == "s20"

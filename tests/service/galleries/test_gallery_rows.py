@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pairmark.service.errors import InvalidInput
-from pairmark.service.galleries.items.rows import RowChecks, RowErrors, VectorForm, id_text
+from pairmark.service.galleries.rows import RowChecks, RowErrors, VectorForm, id_text
 
 ODD = (
     *(".", "..", "../x", "a/../b", "a/.", "..\\x", "a\\."),

@@ -11,10 +11,9 @@ import pytest
 from pairmark.models import MetricSimilarity, Plda
 from pairmark.service.db import Database
 from pairmark.service.galleries import Galleries
-from pairmark.service.galleries.index import gallery_view
-from pairmark.service.galleries.index import live_gallery as live_module
-from pairmark.service.galleries.index.live_gallery import LiveGallery
-from pairmark.service.galleries.items.rows import RowErrors
+from pairmark.service.galleries import live_gallery as live_module
+from pairmark.service.galleries.live_gallery import LiveGallery
+from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.settings import Settings
 from tests.service.galleries.gallery_cases import NOTHING, WIDTH, add_model, rows, served
 
@@ -31,7 +30,6 @@ ESTIMATORS: dict[str, Any] = {
 def galleries(settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
     monkeypatch.setattr(live_module, "SEGMENT_ROWS", 12)
     monkeypatch.setattr(live_module, "MEMTABLE_ROWS", 5)
-    monkeypatch.setattr(gallery_view, "TOUCHED", 3)
     add_model(database, 1, 2)
     made = Galleries(database, settings)
     yield made
@@ -95,7 +93,7 @@ def test_every_interleaving_gives_what_scoring_everybody_gives(galleries: Galler
         view = live.view(galleries.state("g").seq)
         queries = X[random.integers(len(X), size=2)].astype(np.float32)
         k = int(random.integers(1, 12))
-        found = live.subjects.at(view, how).search(queries, k)
+        found = view.subjects(how).search(queries, k)
         for query, hits in zip(queries, found, strict=True):
             got = [(hit.subject, hit.id, hit.items, hit.score) for hit in hits]
             assert got == brute(estimator, truth, query, k)
@@ -111,7 +109,7 @@ def test_erasing_a_sample_takes_its_part_out_of_the_subject(galleries: Galleries
     query = X[4:5].astype(np.float32)
 
     def score() -> tuple[int, float]:
-        hit = live.subjects.at(live.view(galleries.state("g").seq), "plda").search(query, 1)[0][0]
+        hit = live.view(galleries.state("g").seq).subjects("plda").search(query, 1)[0][0]
         return hit.items, hit.score
 
     assert score() == (4, float(estimator.subject_score([query], [X[:4].astype(np.float32)])[0]))

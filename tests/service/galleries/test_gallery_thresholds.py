@@ -14,16 +14,12 @@ from sqlalchemy import func, select
 
 from pairmark.models import MetricSimilarity, Plda, SimilarityForest
 from pairmark.models.calibration.identification import GalleryCalibration
-from pairmark.schemas.galleries import GalleryCalibrationRequest
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict
-from pairmark.service.galleries import Galleries
-from pairmark.service.galleries.calibration.identification import Identification
-from pairmark.service.galleries.calibration.kept_probes import load
-from pairmark.service.galleries.calibration.thresholds import Thresholds
-from pairmark.service.galleries.index import gallery_view
-from pairmark.service.galleries.index import live_gallery as live_module
-from pairmark.service.galleries.items.rows import RowErrors, VectorForm
+from pairmark.service.galleries import Galleries, repository
+from pairmark.service.galleries import live_gallery as live_module
+from pairmark.service.galleries.calibration import Identification, KeptProbes, Thresholds
+from pairmark.service.galleries.rows import RowErrors, VectorForm
 from pairmark.service.settings import Settings
 from pairmark.service.tables import GalleryCalibrationRow, GalleryProbe
 from tests.service.galleries.gallery_cases import NOTHING, WIDTH, add_model, rows, served
@@ -50,15 +46,17 @@ def estimators() -> dict[str, Any]:
 def galleries(settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
     monkeypatch.setattr(live_module, "SEGMENT_ROWS", 12)
     monkeypatch.setattr(live_module, "MEMTABLE_ROWS", 5)
-    monkeypatch.setattr(gallery_view, "TOUCHED", 6)
     add_model(database, 1)
     made = Galleries(database, settings)
     yield made
     made.close()
 
 
-def request(vectors: np.ndarray, **more: Any) -> GalleryCalibrationRequest:
-    return GalleryCalibrationRequest(vectors=vectors.tolist(), subjects=PROBES[: len(vectors)], **more)
+def calibrate(
+    galleries: Galleries, name: str, model: Any, vectors: np.ndarray, how: str | None = None
+) -> Any:
+    identification = Identification(galleries, None, None)
+    return identification.calibrate_with(name, model, vectors, PROBES[: len(vectors)], how)
 
 
 def enrol(galleries: Galleries, name: str, items: dict[str, Any]) -> None:
@@ -94,7 +92,6 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
     """Of items, and with ``how`` of whole subjects."""
     estimator = estimators[kind]
     model = served(estimator)
-    identification = Identification(galleries, None, None, None)
     count = 0
 
     @hypothesis_settings(
@@ -123,7 +120,7 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
         upsert([0, 1, 2])
         probes = rng.normal(size=(30, WIDTH)).astype(np.float32)
         left = dict(zip(PROBES, probes, strict=False))
-        made = identification.calibrate(name, model, request(probes, aggregation=how))
+        made = calibrate(galleries, name, model, probes, how)
         # Three workers, each with its own memory.
         workers = [Thresholds(galleries) for _ in range(3)]
         for what, argument in [*steps, ("look", 0), ("look", 1)]:
@@ -189,7 +186,7 @@ def brute_one(
 
 
 @pytest.fixture
-def calibrated(galleries: Galleries, estimators: dict[str, Any]) -> tuple[Identification, Any, np.ndarray]:
+def calibrated(galleries: Galleries, estimators: dict[str, Any]) -> tuple[Any, np.ndarray]:
     """A gallery ``g`` of 40 items and 60 probes of strangers."""
     model, rng = served(estimators["metric"]), np.random.default_rng(1)
     galleries.put("g", model)
@@ -198,23 +195,22 @@ def calibrated(galleries: Galleries, estimators: dict[str, Any]) -> tuple[Identi
         "g",
         {f"i{at}": (rng.normal(size=WIDTH).astype(np.float32), None, None) for at in range(40)},
     )
-    identification = Identification(galleries, None, None, None)
-    return identification, model, rng.normal(size=(60, WIDTH)).astype(np.float32)
+    return model, rng.normal(size=(60, WIDTH)).astype(np.float32)
 
 
 def test_an_erased_subject_is_in_no_probe(
-    galleries: Galleries, calibrated: tuple[Identification, Any, np.ndarray], settings: Settings
+    galleries: Galleries, calibrated: tuple[Any, np.ndarray], settings: Settings
 ) -> None:
-    identification, model, probes = calibrated
-    made = identification.calibrate("g", model, request(probes))
+    model, probes = calibrated
+    made = calibrate(galleries, "g", model, probes)
     thresholds = Thresholds(galleries)
     thresholds.at(galleries.state("g"), model, 0.2, 0.95)
     subject, vector = PROBES[5], probes[5].astype("<f4").tobytes()
     receipt = galleries.erase("g", NOTHING, subject=subject)
     assert (receipt.items, receipt.probes) == (0, 1)
     with galleries.database.read() as session:
-        kept = load(session, made.id, VectorForm(WIDTH))
-        assert kept is not None
+        row = session.get_one(GalleryCalibrationRow, made.id)
+        kept = KeptProbes.of_row(row, VectorForm(WIDTH), repository.probes_of(session, made.id))
         assert subject not in kept.subjects
         assert len(kept.records) == 59
     if galleries.database.is_sqlite:
@@ -228,11 +224,11 @@ def test_an_erased_subject_is_in_no_probe(
 
 
 def test_a_newer_calibration_replaces_the_probes_of_an_older_one(
-    galleries: Galleries, calibrated: tuple[Identification, Any, np.ndarray]
+    galleries: Galleries, calibrated: tuple[Any, np.ndarray]
 ) -> None:
-    identification, model, probes = calibrated
-    first = identification.calibrate("g", model, request(probes))
-    second = identification.calibrate("g", model, request(probes[:50]))
+    model, probes = calibrated
+    first = calibrate(galleries, "g", model, probes)
+    second = calibrate(galleries, "g", model, probes[:50])
     with galleries.database.read() as session:
         assert set(session.scalars(select(GalleryProbe.calibration_id))) == {second.id}
         assert session.get_one(GalleryCalibrationRow, first.id).kept is None
@@ -243,27 +239,11 @@ def test_a_newer_calibration_replaces_the_probes_of_an_older_one(
         assert not session.scalar(select(func.count()).select_from(GalleryProbe))
 
 
-def test_without_kept_probes_a_changed_gallery_guarantees_nothing(
-    galleries: Galleries, calibrated: tuple[Identification, Any, np.ndarray]
-) -> None:
-    identification, model, probes = calibrated
-    made = identification.calibrate("g", model, request(probes, keep_probes=False))
-    assert not made.probes_kept
-    thresholds = Thresholds(galleries)
-    assert thresholds.at(galleries.state("g"), model, 0.2, 0.95)[0]["guarantee"] == "finite-sample"
-    enrol(galleries, "g", {"n": (np.ones(WIDTH, np.float32), None, None)})
-    point = thresholds.at(galleries.state("g"), model, 0.2, 0.95)[0]
-    assert point["guarantee"] == "none"
-    assert "not kept" in point["meaning"]
-    assert not {"method", "confidence", "fpir_upper_bound"} & set(point)
-    assert identification.calibration("g", made.id).stale
-
-
 def test_probes_that_were_all_enrolled_promise_nothing(
-    galleries: Galleries, calibrated: tuple[Identification, Any, np.ndarray]
+    galleries: Galleries, calibrated: tuple[Any, np.ndarray]
 ) -> None:
-    identification, model, probes = calibrated
-    identification.calibrate("g", model, request(probes[:3]))
+    model, probes = calibrated
+    calibrate(galleries, "g", model, probes[:3])
     enrol(galleries, "g", {f"n{at}": (probes[at], PROBES[at], None) for at in range(3)})
     with pytest.raises(Conflict, match="enrolled or erased"):
         Thresholds(galleries).at(galleries.state("g"), model, 0.7, 0.95)

@@ -15,12 +15,10 @@ from hypothesis import strategies as st
 from pairmark.models import MetricSimilarity, SimilarityForest
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
-from pairmark.service.galleries import Galleries
-from pairmark.service.galleries.index import live_gallery as live_module
-from pairmark.service.galleries.index.live_gallery import LiveGallery
-from pairmark.service.galleries.items import item_repository
-from pairmark.service.galleries.items.metadata import parse_filter
-from pairmark.service.galleries.items.rows import RowErrors
+from pairmark.service.galleries import Galleries, repository
+from pairmark.service.galleries import live_gallery as live_module
+from pairmark.service.galleries.live_gallery import LiveGallery
+from pairmark.service.galleries.rows import RowErrors, parse_filter
 from pairmark.service.settings import Settings
 from tests.service.galleries.gallery_cases import NOTHING, WIDTH, add_model, rows, served
 
@@ -78,7 +76,6 @@ STEPS = st.lists(
         st.tuples(st.just("subject"), st.sampled_from(["a", "b", "c"])),
         st.tuples(st.just("look"), st.integers(0, 1)),
         st.tuples(st.just("compact"), st.integers(0, 1)),
-        st.tuples(st.just("flush"), st.integers(0, 1)),
         st.tuples(st.just("restart"), st.integers(0, 1)),
     ),
     min_size=4,
@@ -98,7 +95,7 @@ def test_every_interleaving_gives_what_brute_force_gives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Who is further behind than removals are kept must read everything anew.
-    monkeypatch.setattr(item_repository, "KEPT_REMOVALS", kept_removals)
+    monkeypatch.setattr(repository, "KEPT_REMOVALS", kept_removals)
     estimator = estimators[kind]
     count = 0
 
@@ -142,8 +139,6 @@ def test_every_interleaving_gives_what_brute_force_gives(
                 pair[argument] = LiveGallery(
                     galleries.database, galleries.views.disk(state), state, estimator
                 )
-            elif what == "flush":
-                pair[argument].flush()
             elif what == "compact":
                 while pair[argument].compact():
                     pass
@@ -226,18 +221,18 @@ def test_segments_are_merged_and_survive_damage(
         live.view(galleries.state("g").seq)
         while live.compact():
             pass
-    folders = [path for path in live.segments.path.iterdir() if not path.name.startswith(".")]
+    folders = [path for path in live.disk.folder.iterdir() if not path.name.startswith(".")]
     assert 0 < len(folders) <= 10
     damaged: list[Path] = [folders[0] / "segment.json", folders[-1] / "index" / "manifest.json"]
     damaged[0].write_text("{")
     if damaged[1].exists():
         damaged[1].write_text("{}")
-    (live.segments.path / ".part-left").mkdir()
+    (live.disk.folder / ".part-left").mkdir()
     fresh = LiveGallery(galleries.database, galleries.views.disk(state), state, estimator)
     query = rng.normal(size=WIDTH).astype(np.float32)
     hits = fresh.view(galleries.state("g").seq).search(query[None], 60)[0]
     assert [(hit.id, hit.subject, hit.score) for hit in hits] == brute(estimator, truth, query, 60)
-    assert not list(live.segments.path.glob(".part-*"))
+    assert not list(live.disk.folder.glob(".part-*"))
 
 
 def test_a_gallery_moves_to_another_version_while_the_first_serves(

@@ -6,13 +6,12 @@ why. What is wrong with the body as a whole (a damaged file, a matrix of another
 
 from __future__ import annotations
 
-import glob
 import json
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import msgspec
 import numpy as np
@@ -23,10 +22,10 @@ from pairmark.models.records.schema import Schema
 from pairmark.schemas.galleries import ImportOptions
 from pairmark.service.datasets.confined import FileLimits, Gone, reading
 from pairmark.service.errors import InvalidInput
-from pairmark.service.galleries.items.metadata import MAX_METADATA_BYTES
-from pairmark.service.galleries.items.rows import (
+from pairmark.service.galleries.rows import (
     ERRORS_SHOWN,
     MAX_ID_BYTES,
+    MAX_METADATA_BYTES,
     ItemForm,
     Matrix,
     RecordForm,
@@ -37,14 +36,12 @@ from pairmark.service.galleries.items.rows import (
 )
 from pairmark.service.runtime.bodies import NO_NUMBER
 
-if TYPE_CHECKING:
-    import duckdb
-
-
 _CELLS, _ARRAY_CELLS = 2_000_000, 16_000_000
 """Numbers of a batch, at most: of a table, which are Python's for a while, and of an array."""
 MAX_NESTED = 1_000
 """Lists and objects in one item of a JSON body: its vector, the lists of its cells, its metadata."""
+TypedCells = dict[str, tuple[str, str]]
+"""Of a table, by the name of the column: SQL, and DuckDB's type."""
 BATCH_ROWS = 16_384
 """Rows written in one transaction."""
 KINDS = {
@@ -60,7 +57,6 @@ _CELL_CHARACTERS = 2_048
 """Of a record's cell, as batches are cut; one that is longer makes its batch larger."""
 _NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN")
 _TEXT = re.compile(r"VARCHAR|JSON|ENUM\(.*\)")
-_ITEM_FIELDS = frozenset({"id", "subject", "vector", "metadata"})
 
 
 def json_batches(body: bytes | bytearray, form: ItemForm, errors: RowErrors) -> Iterator[Rows]:
@@ -81,34 +77,40 @@ def json_batches(body: bytes | bytearray, form: ItemForm, errors: RowErrors) -> 
     for start in range(0, len(texts), BATCH_ROWS):
         # One by one, so that other threads run in between.
         batch = [_item(bytes(text)) for text in texts[start : start + BATCH_ROWS]]
-        vectors, bad = form.read_json(
-            [item.get("vector") if isinstance(item, dict) else None for item in batch]
+        items = [item for item, _ in batch]
+        vectors, problems = form.read_json([item.vector for item in items])
+        yield checks.rows(
+            start,
+            [item.id for item in items],
+            vectors,
+            [item.subject for item in items],
+            [item.metadata for item in items],
+            bad=[wrong or problem for (_, wrong), problem in zip(batch, problems, strict=True)],
         )
-        ids: list[Any] = []
-        subjects: list[Any] = []
-        metadata: list[Any] = []
-        for at, item in enumerate(batch):
-            if not isinstance(item, dict):
-                bad[at] = "is not an object with id and vector"
-                item = {"id": None}
-            elif not set(item) <= _ITEM_FIELDS:
-                extra = min(set(item) - _ITEM_FIELDS)
-                bad[at] = f"{extra[:60]!r} is not a field of an item; expected id, vector, subject, metadata"
-            ids.append(item.get("id"))
-            subjects.append(item.get("subject"))
-            metadata.append(item.get("metadata"))
-        yield checks.rows(start, ids, vectors, subjects, metadata, bad=bad)
 
 
 class _Items(msgspec.Struct, forbid_unknown_fields=True):
     items: list[msgspec.Raw]
 
 
-def _item(text: bytes) -> Any:
-    """An item as it was sent; None, which no item is, where its values are nested as no item's are."""
+class _Item(msgspec.Struct, forbid_unknown_fields=True):
+    id: Any = None
+    subject: Any = None
+    vector: Any = None
+    metadata: Any = None
+
+
+_ITEM = msgspec.json.Decoder(_Item)
+
+
+def _item(text: bytes) -> tuple[_Item, str | None]:
+    """An item as it was sent, and what is wrong with it, where something is."""
     if text.count(b"[") + text.count(b"{") > MAX_NESTED:
-        return None
-    return msgspec.json.decode(text)
+        return _Item(), "the item is nested too deeply; expected id, vector, subject, metadata"
+    try:
+        return _ITEM.decode(text), None
+    except msgspec.ValidationError as error:
+        return _Item(), f"the item is not an object of id, vector, subject, metadata: {error}"
 
 
 def file_batches(
@@ -211,102 +213,62 @@ def _table(
     options: ImportOptions,
     limits: FileLimits,
 ) -> Iterator[Rows]:
-    import duckdb
+    from pairmark.service.datasets.tabular import TableFile, fetched
 
-    from pairmark.service.datasets.tabular import connected, raise_if_full
-
-    with closing(connected(scratch, limits)) as connection:
-        source, query_params, names = _source(connection, kind, path, scratch, limits)
-        cells = _cells(names, form, options)
-        try:
-            result = connection.execute(f"SELECT {', '.join(cells)} FROM {source}", query_params)
-            start = 0
-            characters = 2 * MAX_ID_BYTES + len(options.columns) * MAX_METADATA_BYTES
-            if isinstance(form, RecordForm):
-                width, characters = len(form.schema.fields), characters + len(cells) * _CELL_CHARACTERS
-            else:
-                width = form.width
-            step = min(BATCH_ROWS, max(1, _CELLS // width), max(1, _CHARACTERS // characters))
-            while rows := result.fetchmany(step):
-                _check_rows(start + len(rows), limits)
-                yield _table_batch(checks, start, rows, form, options.columns)
-                start += len(rows)
-        except (duckdb.Error, MemoryError) as error:
-            raise_if_full(error, limits)
-            first = str(error).partition("\n")[0][:200]
-            detail = f"the file cannot be read as a table: {first}" if names else "the file is empty"
-            raise InvalidInput(detail, field="file") from error
+    with closing(TableFile(path, scratch, kind, limits)) as file:
+        types = file.types or ["VARCHAR"] * len(file.cells)
+        columns = dict(zip(file.columns.names, zip(file.cells, types, strict=True), strict=True))
+        cells = _cells(columns, form, options)
+        result = file.query(f"SELECT {', '.join(cells)} FROM {file.source}")
+        start = 0
+        characters = 2 * MAX_ID_BYTES + len(options.columns) * MAX_METADATA_BYTES
+        if isinstance(form, RecordForm):
+            width, characters = len(form.schema.fields), characters + len(cells) * _CELL_CHARACTERS
+        else:
+            width = form.width
+        step = min(BATCH_ROWS, max(1, _CELLS // width), max(1, _CHARACTERS // characters))
+        for rows in fetched(result, step, file.refuse):
+            _check_rows(start + len(rows), limits)
+            yield _table_batch(checks, start, rows, form, options.columns)
+            start += len(rows)
         if not start:
             raise InvalidInput("the file has no rows; expected at least one", field="file")
 
 
-def _source(
-    connection: duckdb.DuckDBPyConnection, kind: str, path: Path, scratch: Path, limits: FileLimits
-) -> tuple[str, list[Any], dict[str, str]]:
-    """SQL of the table, its parameters, and each column's name -> type."""
-    import duckdb
-
-    from pairmark.service.datasets.tabular import CSV_SOURCE, check_width, csv_given, raise_if_full
-
-    if kind == "csv":
-        from pairmark.service.datasets.tabular import first_record, plain_text
-
-        plain = plain_text(path, scratch, limits)
-        delimiter, header = first_record(plain)
-        check_width(len(header), limits)
-        if len(set(header)) != len(header):
-            raise InvalidInput("the header names a column twice; expected different names", field="file")
-        types = dict.fromkeys(header, "VARCHAR")
-        return CSV_SOURCE, csv_given(plain, True, delimiter, types), types
-    source, query_params = "read_parquet(?)", [glob.escape(str(path))]
-    try:
-        described = connection.execute(f"DESCRIBE SELECT * FROM {source}", query_params).fetchall()
-    except duckdb.Error as error:
-        raise_if_full(error, limits)
-        raise InvalidInput("the file is not whole Parquet; is it truncated?", field="file") from error
-    check_width(len(described), limits)
-    return source, query_params, {row[0]: row[1] for row in described}
-
-
-def _cells(names: dict[str, str], form: ItemForm, options: ImportOptions) -> list[str]:
+def _cells(columns: TypedCells, form: ItemForm, options: ImportOptions) -> list[str]:
     """SQL of the id, the subject, the metadata, and the vector's width and numbers or the record's cells."""
-    if options.id not in names:
-        columns = ", ".join(list(names)[:20])
-        raise InvalidInput(f"there is no column {options.id[:60]!r} of ids; columns: {columns}", field="id")
-    missing = [name for name in options.columns if name not in names]
-    if missing:
-        raise InvalidInput(f"there is no column {missing[0][:60]!r} for metadata", field="metadata")
-    subject = options.subject if options.subject in names else None
-    if subject is None and options.subject != "subject":
-        raise InvalidInput(f"there is no column {options.subject[:60]!r} of subjects", field="subject")
-    features = [name for name in names if name not in {options.id, subject, *options.columns}]
-    if isinstance(form, RecordForm):
-        items = _record_sql(features, names, form.schema)
-    else:
-        items = _vector_sql(features, names, form.width)
-    whose = "NULL" if subject is None else _bounded(subject, MAX_ID_BYTES)
-    facts = [_fact_sql(name, names[name]) for name in options.columns]
-    return [_bounded(options.id, MAX_ID_BYTES), whose, *facts, *items]
+    subject = None if options.subject == "subject" and "subject" not in columns else options.subject
+    roles = [("id", options.id), ("subject", subject), *(("metadata", name) for name in options.columns)]
+    for role, name in roles:
+        if name is not None and name not in columns:
+            raise InvalidInput(
+                f"there is no column {name[:60]!r} for {role}; columns: {', '.join(list(columns)[:20])}",
+                field=role,
+            )
+    used = {name for _, name in roles}
+    rest = {name: cell for name, cell in columns.items() if name not in used}
+    items = _record_sql(rest, form.schema) if isinstance(form, RecordForm) else _vector_sql(rest, form.width)
+    whose = "NULL" if subject is None else _bounded(columns[subject][0], MAX_ID_BYTES)
+    facts = [_fact_sql(*columns[name]) for name in options.columns]
+    return [_bounded(columns[options.id][0], MAX_ID_BYTES), whose, *facts, *items]
 
 
-def _bounded(name: str, longest: int) -> str:
-    """SQL of a column as text, cut where it is known to be too long."""
-    return f"left(CAST({_quoted(name)} AS VARCHAR), {longest + 1})"
+def _bounded(cell: str, longest: int) -> str:
+    """SQL of a cell as text, cut where it is known to be too long."""
+    return f"left(CAST({cell} AS VARCHAR), {longest + 1})"
 
 
-def _fact_sql(name: str, kind: str) -> str:
+def _fact_sql(cell: str, kind: str) -> str:
     """SQL of a metadata field: text that is cut, a number, or an empty list instead of what is refused anyway."""
     if _TEXT.fullmatch(kind):
-        return _bounded(name, MAX_METADATA_BYTES)
-    if _NUMBER.fullmatch(kind):
-        return _quoted(name)
-    return f"CASE WHEN {_quoted(name)} IS NOT NULL THEN [] END"
+        return _bounded(cell, MAX_METADATA_BYTES)
+    return cell if _NUMBER.fullmatch(kind) else f"CASE WHEN {cell} IS NOT NULL THEN [] END"
 
 
-def _record_sql(columns: list[str], names: dict[str, str], schema: Schema) -> list[str]:
+def _record_sql(columns: TypedCells, schema: Schema) -> list[str]:
     fields = [column.name for column in schema.fields]
     unknown = sorted(set(columns) - {column.name for column in schema.columns})
-    missing = [name for name in fields if name not in names]
+    missing = [name for name in fields if name not in columns]
     for column, detail in [(name, "is none of the model's columns") for name in unknown] + [
         (name, "is not in the file") for name in missing
     ]:
@@ -315,28 +277,30 @@ def _record_sql(columns: list[str], names: dict[str, str], schema: Schema) -> li
             field="file",
             column=column[:60],
         )
-    return [_bounded(name, MAX_CELL) if _TEXT.fullmatch(names[name]) else _quoted(name) for name in fields]
+    cells = [columns[name] for name in fields]
+    return [_bounded(cell, MAX_CELL) if _TEXT.fullmatch(kind) else cell for cell, kind in cells]
 
 
-def _vector_sql(features: list[str], names: dict[str, str], dimension: int) -> list[str]:
+def _vector_sql(columns: TypedCells, dimension: int) -> list[str]:
     """SQL of a vector's width, and of the vector, NULL if it has another one."""
-    lists = [name for name in features if names[name].endswith("]")]
+    lists = [(name, cell) for name, (cell, kind) in columns.items() if kind.endswith("]")]
     if lists:
-        if len(features) > 1:
+        name, cell = lists[0]
+        if len(columns) > 1:
             raise InvalidInput(
-                f"column {lists[0][:60]!r} is a list, and there are other columns; name those in metadata=",
+                f"column {name[:60]!r} is a list, and there are other columns; name those in metadata=",
                 field="file",
             )
-        cell = _quoted(lists[0])
         return [f"len({cell})", f"CASE WHEN len({cell}) = {dimension} THEN CAST({cell} AS FLOAT[]) END"]
-    if len(features) != dimension:
+    if len(columns) != dimension:
         raise InvalidInput(
-            f"{len(features)} columns are left for the vector; the gallery's vectors have {dimension} numbers "
+            f"{len(columns)} columns are left for the vector; the gallery's vectors have {dimension} numbers "
             "(name columns that are not numbers in metadata=)",
             field="file",
             expected_dimension=dimension,
         )
-    return [str(dimension), "[" + ", ".join(f"TRY_CAST({_quoted(name)} AS FLOAT)" for name in features) + "]"]
+    numbers = ", ".join(f"TRY_CAST({cell} AS FLOAT)" for cell, _ in columns.values())
+    return [str(dimension), f"[{numbers}]"]
 
 
 def _table_batch(
@@ -369,10 +333,6 @@ def _vectors_of(cells: Sequence[Any], dimension: int) -> tuple[NDArray[np.float3
         else:
             vectors[at] = vector
     return vectors, bad
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def confined_batches(
@@ -416,13 +376,7 @@ def send_batches(
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What a reader does for `confined_batches`: each batch goes through files, and the next waits to be wanted."""
-    errors, n_sent = RowErrors(), 0
-
-    def news() -> dict[str, Any]:
-        nonlocal n_sent
-        count, n_sent = errors.count - n_sent, errors.count
-        return {"errors": errors.items[max(0, n_sent - count) :], "n_errors": count}
-
+    errors = RowErrors()
     folder = Path(scratch)
     batches = file_batches(
         kind, Path(path), folder, form_of_task(form), errors, ImportOptions.model_validate(options), limits
@@ -439,10 +393,17 @@ def send_batches(
         else:
             np.save(_vectors(folder, number), rows.vectors, allow_pickle=False)
         _texts_path(folder, number).write_text(json.dumps(texts))
-        send({"batch": number, **news()})
+        send({"batch": number, **_taken(errors)})
         if not stream.readline():
             break
-    return news()
+    return _taken(errors)
+
+
+def _taken(errors: RowErrors) -> dict[str, Any]:
+    """What was noted since this was asked last."""
+    news = {"errors": errors.items, "n_errors": errors.count}
+    errors.items, errors.count = [], 0
+    return news
 
 
 def _read_batch(folder: Path, number: int, form: ItemForm) -> Rows:

@@ -1,18 +1,25 @@
-"""Rows of a gallery as they travel between requests, the database and the index."""
+"""Rows of a gallery as they travel between requests, the database and the index; their metadata, and filters on it.
+
+Metadata is a flat, bounded JSON object. A filter is an object of field -> condition, all of which must hold: a plain
+value (equality), ``{"in": [..]}``, or a range of ``gt``, ``gte``, ``lt``, ``lte``. Text is compared with text and
+numbers with numbers; an item without the field matches no condition on it.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from operator import lt
+from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from pydantic_core import from_json
 
 from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.core.arrays import Bool, Float32
@@ -20,7 +27,7 @@ from pairmark.models.core.inputs import is_placeholder, label_of
 from pairmark.models.records.schema import RecordError, Records, Schema, is_plain
 from pairmark.schemas.base import UNSEEN
 from pairmark.service.errors import InvalidInput, UnknownItem
-from pairmark.service.galleries.items.metadata import MAX_FIELDS, checked_metadata, fields_of
+from pairmark.service.runtime.bodies import SparseRow, SparseRows, to_rows
 
 Matrix = Any
 """(n, d): float32, or the cells of records."""
@@ -53,44 +60,27 @@ class VectorForm:
     def read_json(self, values: Sequence[Any]) -> tuple[Float32, list[str | None]]:
         """Rows of a request, and what is wrong with each, where something is."""
         vectors = np.zeros((len(values), self.width), dtype=np.float32)
-        return vectors, [self._fill(vectors, at, value) for at, value in enumerate(values)]
-
-    def _fill(self, vectors: Float32, at: int, vector: Any) -> str | None:
-        if isinstance(vector, dict):
-            return self._fill_sparse(vectors, at, vector)
-        if not isinstance(vector, list):
-            return (
-                "vector is missing; expected a list of numbers"
-                if vector is None
-                else "vector is not a list of numbers"
-            )
-        if len(vector) != self.width:
-            return f"vector has {len(vector)} numbers; the gallery's have {self.width}"
-        if not all(type(number) is float or type(number) is int for number in vector):
-            return "vector holds something that is not a number"
-        with np.errstate(over="ignore"):
+        problems: list[str | None] = [None] * len(values)
+        for at, value in enumerate(values):
             try:
-                vectors[at] = vector
-            except OverflowError:
-                vectors[at] = np.inf
-        return None
+                with np.errstate(over="ignore"):
+                    vectors[at] = self._numbers(value)
+            except InvalidInput as error:
+                problems[at] = error.detail
+            except (msgspec.ValidationError, OverflowError) as error:
+                problems[at] = f"vector is no list of numbers within float32: {error}"
+        return vectors, problems
 
-    def _fill_sparse(self, vectors: Float32, at: int, vector: dict[str, Any]) -> str | None:
-        indices, values = vector.get("indices"), vector.get("values")
-        if (
-            set(vector) != {"indices", "values"}
-            or not isinstance(indices, list)
-            or not isinstance(values, list)
-        ):
-            return "a sparse vector has lists indices and values, and nothing else"
-        if len(indices) != len(values) or len(set(map(repr, indices))) != len(indices):
-            return "a sparse vector has one value for each of its indices, which are all different"
-        if not all(type(column) is int and 0 <= column < self.width for column in indices):
-            return f"indices of a sparse vector are whole numbers from 0 to {self.width - 1}"
-        dense = [0.0] * self.width
-        for column, value in zip(indices, values, strict=True):
-            dense[column] = value
-        return self._fill(vectors, at, dense)
+    def _numbers(self, vector: Any) -> Any:
+        if isinstance(vector, dict):
+            row = msgspec.convert(vector, SparseRow)
+            return to_rows(SparseRows([row], single=True), "vector", self.width, accepts_sparse=False)
+        if vector is None:
+            raise InvalidInput("vector is missing; expected a list of numbers")
+        numbers = msgspec.convert(vector, list[float])
+        if len(numbers) != self.width:
+            raise InvalidInput(f"vector has {len(numbers)} numbers; the gallery's have {self.width}")
+        return numbers
 
     def task(self) -> dict[str, Any]:
         """JSON from which `form_of_task` makes the form again."""
@@ -282,30 +272,44 @@ class StoredRows:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def without(self, seqs: NDArray[np.int64]) -> StoredRows:
+        """The rows that were not written under one of these numbers."""
+        return self._taken(np.flatnonzero(~np.isin(self.seqs, seqs)).tolist())
+
+    def _taken(self, places: list[int]) -> StoredRows:
+        """Some of the rows, in that order."""
+        return StoredRows(
+            seqs=self.seqs[places],
+            ids=[self.ids[at] for at in places],
+            subjects=[self.subjects[at] for at in places],
+            vectors=self.vectors[places],
+            metadata=[self.metadata[at] for at in places],
+        )
+
     @staticmethod
     def sorted(parts: Sequence[StoredRows], dimension: int) -> StoredRows:
         """All parts' rows by id: then the smallest row is the smallest id."""
+        parts = [part for part in parts if len(part)]
         ids = [text for part in parts for text in part.ids]
         subjects = [text for part in parts for text in part.subjects]
         metadata = [text for part in parts for text in part.metadata]
         seqs = np.concatenate([np.empty(0, dtype=np.int64), *(part.seqs for part in parts)])
+        order = sorted(range(len(ids)), key=ids.__getitem__)
         # Each vector is copied once, to its place: that is most of the work.
-        kind = parts[0].vectors.dtype if parts else np.float32
-        vectors = np.empty((len(ids), dimension), dtype=kind)
-        places: slice | NDArray[np.intp] = slice(None)
-        if not all(map(lt, ids, islice(ids, 1, None))):
-            order = sorted(range(len(ids)), key=ids.__getitem__)
-            ids = [ids[at] for at in order]
-            subjects, metadata = [subjects[at] for at in order], [metadata[at] for at in order]
-            seqs = seqs[order]
-            places = np.empty(len(ids), dtype=np.intp)
-            places[order] = np.arange(len(ids))
+        vectors = np.empty((len(ids), dimension), dtype=parts[0].vectors.dtype if parts else np.float32)
+        places = np.empty(len(ids), dtype=np.intp)
+        places[order] = np.arange(len(ids))
         at = 0
         for part in parts:
-            here = slice(at, at + len(part))
-            vectors[here if isinstance(places, slice) else places[here]] = part.vectors
+            vectors[places[at : at + len(part)]] = part.vectors
             at += len(part)
-        return StoredRows(seqs=seqs, ids=ids, subjects=subjects, vectors=vectors, metadata=metadata)
+        return StoredRows(
+            seqs=seqs[order],
+            ids=[ids[at] for at in order],
+            subjects=[subjects[at] for at in order],
+            vectors=vectors,
+            metadata=[metadata[at] for at in order],
+        )
 
 
 class RowErrors:
@@ -373,9 +377,12 @@ class RowChecks:
             row = start + at
             name: str | None = None
             try:
+                problem = None if bad is None else bad[at]
+                if raw_id is None and problem is not None:
+                    raise InvalidInput(problem)
                 name = id_text(raw_id, "id")
-                if bad is not None and bad[at] is not None:
-                    raise InvalidInput(bad[at])
+                if problem is not None:
+                    raise InvalidInput(problem)
                 if name in row_of_id:
                     raise InvalidInput(
                         f"id {name[:100]!r} already occurs in row {row_of_id[name]}, which is kept"
@@ -500,3 +507,229 @@ def new_fields(rows: Rows, fields: Sequence[str]) -> list[str]:
             field="metadata",
         )
     return sorted(new)
+
+
+MAX_FIELDS = 64
+"""Fields of one item, and different fields in a whole gallery."""
+MAX_METADATA_BYTES = 4_096
+MAX_FIELD_BYTES = 128
+MAX_FILTER_VALUES = 10_000
+_LARGEST = 2**53
+_RANGES = ("gt", "gte", "lt", "lte")
+_FEW = 4
+_READ_ROWS = 16_384
+"""Rows whose metadata is read into objects at a time."""
+
+Value = str | float | bool | None
+
+
+def checked_metadata(value: Any) -> str | None:
+    """Metadata as compact JSON text; None for none."""
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            raise InvalidInput("metadata is not JSON; expected an object", field="metadata") from None
+    if not isinstance(value, Mapping):
+        raise InvalidInput("metadata is not an object of field: value", field="metadata")
+    if not value:
+        return None
+    if len(value) > MAX_FIELDS:
+        raise InvalidInput(
+            f"metadata has {len(value)} fields; expected at most {MAX_FIELDS}", field="metadata"
+        )
+    for name, content in value.items():
+        _check_field(name)
+        _check_value(content, name)
+    try:
+        body = msgspec.json.encode(value, order="sorted")
+    except UnicodeEncodeError:
+        raise InvalidInput(
+            "metadata holds half a character; expected whole Unicode text", field="metadata"
+        ) from None
+    if len(body) > MAX_METADATA_BYTES:
+        raise InvalidInput(
+            f"metadata has {len(body)} bytes of JSON; expected at most {MAX_METADATA_BYTES}", field="metadata"
+        )
+    return body.decode()
+
+
+def _read(metadata: Iterable[str | None]) -> list[dict[str, Any]]:
+    """Metadata that `checked_metadata` returned, as objects."""
+    facts: list[dict[str, Any]] = from_json(f"[{','.join([text or '{}' for text in metadata])}]")
+    return facts
+
+
+def fields_of(metadata: Iterable[str | None]) -> set[str]:
+    return set().union(*_read(metadata))
+
+
+def _check_field(name: Any) -> None:
+    if not isinstance(name, str) or not name or len(name.encode(errors="replace")) > MAX_FIELD_BYTES:
+        raise InvalidInput(f"a metadata field's name has 1 to {MAX_FIELD_BYTES} bytes", field="metadata")
+    if not name.isprintable():
+        raise InvalidInput("a metadata field's name holds control characters", field="metadata")
+
+
+def _check_value(value: Any, name: str, of: str = "metadata") -> None:
+    if value is None or isinstance(value, bool) or (isinstance(value, str) and "\0" not in value):
+        return
+    # NaN fails every comparison; whole numbers beyond 2**53 would not compare exactly.
+    if isinstance(value, (int, float)) and -_LARGEST <= value <= _LARGEST:
+        return
+    field = f"{of}.{name[:60]}"
+    if isinstance(value, str):
+        raise InvalidInput(f"{field} holds a zero character; expected plain text", field=field)
+    if isinstance(value, (int, float)):
+        raise InvalidInput(f"{field} is not a number within ±2**53; send larger ones as text", field=field)
+    raise InvalidInput(
+        f"{field} is a list or an object; expected text, a number, true, false or null", field=field
+    )
+
+
+# ---------------------------------------------------------------- filters
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition on one field: any of some values, or (with none) bounds that all hold."""
+
+    field: str
+    values: tuple[Value, ...]
+    bounds: tuple[tuple[str, Any], ...] = ()
+
+
+Filter = tuple[Condition, ...]
+
+
+def parse_filter(body: Any, gallery_fields: Iterable[str]) -> Filter:
+    """A filter, checked. ``gallery_fields``: the fields that the gallery's items have had."""
+    if body is None:
+        return ()
+    if not isinstance(body, dict):
+        raise InvalidInput(
+            'filter: expected an object, e.g. {"site": "north", "year": {"gte": 2020}}', field="filter"
+        )
+    fields = set(gallery_fields)
+    unknown = [name for name in body if name not in fields]
+    if unknown:
+        where, examples = f"filter.{unknown[0][:60]}", ", ".join(sorted(fields)[:20]) or "none"
+        raise InvalidInput(f"{where}: no item has that field; known: {examples}", field=where)
+    return tuple(_condition(name, condition) for name, condition in body.items())
+
+
+def _condition(name: str, condition: Any) -> Condition:
+    where = f"filter.{name[:60]}"
+    if not isinstance(condition, dict):
+        condition = {"in": condition if isinstance(condition, list) else [condition]}
+    in_set = set(condition) == {"in"}
+    if in_set and not (isinstance(condition["in"], list) and 0 < len(condition["in"]) <= MAX_FILTER_VALUES):
+        raise InvalidInput(f"{where}.in: expected a list of 1 to {MAX_FILTER_VALUES} values", field=where)
+    if not in_set and not (condition and set(condition) <= set(_RANGES)):
+        raise InvalidInput(
+            f'{where}: expected a value, {{"in": [..]}}, or a range of {", ".join(_RANGES)}', field=where
+        )
+    values = condition["in"] if in_set else list(condition.values())
+    for value in values:
+        _check_value(value, name, "filter")
+    if in_set:
+        return Condition(name, tuple(values))
+    kinds = {float if type(value) is int else type(value) for value in values}
+    if kinds not in ({float}, {str}):
+        raise InvalidInput(f"{where}: a range is between numbers, or between texts", field=where)
+    return Condition(name, (), tuple(condition.items()))
+
+
+# ---------------------------------------------------------------- columns
+
+
+def _key(value: Value) -> tuple[int, Any]:
+    """What values of all kinds are ordered by, kind by kind; true is not 1."""
+    if value is None:
+        return 0, None
+    return (1 if isinstance(value, bool) else 3 if isinstance(value, str) else 2), value
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataColumn:
+    """One field of n items: the different values in ascending order, and each item's place among them (-1: it has
+    none), so that a range of values is a range of places."""
+
+    codes: NDArray[np.int32]
+    values: tuple[Value, ...]
+
+    def _place(self, key: tuple[Any, ...], *, after: bool = False) -> int:
+        return (bisect_right if after else bisect_left)(self.values, key, key=_key)
+
+    def matches(self, condition: Condition) -> Bool:
+        """(n,) which items fulfil the condition."""
+        if condition.values:
+            keys = [_key(value) for value in condition.values]
+            codes = [self._place(key) for key in keys if self._place(key) < self._place(key, after=True)]
+            # A few comparisons of whole columns cost less than looking every code up.
+            if len(codes) > _FEW:
+                return np.isin(self.codes, codes)
+            mask: Bool = np.logical_or.reduce([self.codes == code for code in codes or [len(self.values)]])
+            return mask
+        kind = _key(condition.bounds[0][1])[0]
+        low, high = self._place((kind,)), self._place((kind + 1,))
+        for word, bound in condition.bounds:
+            at = self._place(_key(bound), after=word in ("gt", "lte"))
+            low, high = (max(low, at), high) if word in ("gt", "gte") else (low, min(high, at))
+        return (self.codes >= low) & (self.codes < high)
+
+
+Columns = dict[str, MetadataColumn]
+
+
+def metadata_columns(metadata: list[str | None]) -> Columns:
+    # Of each field, the items' numbers in a list of its different values.
+    numbers_of: dict[str, NDArray[np.int32]] = {}
+    distinct: dict[str, dict[tuple[int, Any], int]] = {}
+    for start in range(0, len(metadata), _READ_ROWS):
+        for row, facts in enumerate(_read(metadata[start : start + _READ_ROWS]), start):
+            for name, value in facts.items():
+                if name not in distinct:
+                    numbers_of[name] = np.full(len(metadata), -1, dtype=np.int32)
+                    distinct[name] = {}
+                keys = distinct[name]
+                numbers_of[name][row] = keys.setdefault(_key(value), len(keys))
+    columns = {}
+    for name, numbers in numbers_of.items():
+        ascending = sorted(distinct[name])
+        codes = np.full(len(ascending) + 1, -1, dtype=np.int32)
+        codes[[distinct[name][key] for key in ascending]] = np.arange(len(ascending))
+        columns[name] = MetadataColumn(codes[numbers], tuple(value for _, value in ascending))
+    return columns
+
+
+def choose(columns: Columns, n: int, conditions: Filter) -> Bool | None:
+    """(n,) which items fulfil every condition; None when there is none."""
+    if not conditions:
+        return None
+    mask = np.ones(n, dtype=np.bool_)
+    for condition in conditions:
+        column = columns.get(condition.field)
+        if column is None:
+            return np.zeros(n, dtype=np.bool_)
+        mask &= column.matches(condition)
+    return mask
+
+
+def write_columns(columns: Columns, folder: Path) -> None:
+    """Plain arrays, to be memory-mapped."""
+    folder.mkdir()
+    for number, column in enumerate(columns.values()):
+        np.save(folder / f"{number}.npy", column.codes, allow_pickle=False)
+    values = {name: column.values for name, column in columns.items()}
+    (folder / "columns.json").write_text(json.dumps(values))
+
+
+def read_columns(folder: Path) -> Columns:
+    values = json.loads((folder / "columns.json").read_text())
+    return {
+        name: MetadataColumn(
+            np.load(folder / f"{number}.npy", mmap_mode="r", allow_pickle=False), tuple(known)
+        )
+        for number, (name, known) in enumerate(values.items())
+    }

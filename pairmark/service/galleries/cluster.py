@@ -17,6 +17,7 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,18 +29,18 @@ from pairmark.service.blobs import open_blobs
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import InvalidInput, SearchTooLong, UnknownGallery
 from pairmark.service.galleries import repository
-from pairmark.service.galleries.index.gallery_view import (
+from pairmark.service.galleries.repository import GalleryState
+from pairmark.service.galleries.rows import Filter, StoredRows, choose, form_of
+from pairmark.service.galleries.segments import (
     ItemHit,
     MaskedParts,
     OtherSearch,
     Part,
+    Segment,
     best_of_segments,
+    make_segment,
+    open_segment,
 )
-from pairmark.service.galleries.index.segments import GalleryDisk, Segment, make_segment, open_segment
-from pairmark.service.galleries.items import item_repository
-from pairmark.service.galleries.items.metadata import Filter, choose
-from pairmark.service.galleries.items.rows import form_of
-from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.processes import connected
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
@@ -62,51 +63,25 @@ _loading = threading.Lock()
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
     """What a worker makes a segment from: the rows of a gallery written in (low, high], as they were at ``as_of`` or
-    later. ``folder`` : name of the segment's folder, where somebody keeps it."""
+    later. ``folder`` : where the service has the segment."""
 
-    gallery_id: int
-    gallery: str
-    model_id: str
-    model: str
-    version: int
+    state: GalleryState
     low: int
     high: int
     as_of: int
-    folder: str | None
+    folder: str
 
     @property
     def key(self) -> str:
         """What Dask calls it: the same segment for every process that asks."""
-        return f"{prefix_of(self.gallery, self.model_id, self.version)}{self.low}-{self.high}-{self.as_of}"
+        state = self.state
+        prefix = prefix_of(state.key, state.model_id, state.version)
+        return f"{prefix}{self.low}-{self.high}-{self.as_of}"
 
 
 def prefix_of(gallery: str, model_id: str, version: int) -> str:
     """What the names of all segments of one gallery and version begin with."""
     return f"pairmark-{gallery}-{model_id}-{version}-"
-
-
-def recipe_of(state: GalleryState, segment: Segment) -> Recipe:
-    return Recipe(
-        gallery_id=state.id,
-        gallery=state.key,
-        model_id=state.model_id,
-        model=state.model,
-        version=state.version,
-        low=segment.low,
-        high=segment.high,
-        as_of=segment.as_of,
-        folder=None if segment.folder is None else segment.folder.name,
-    )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SegmentQuery:
-    """One search, as every segment is asked it."""
-
-    queries: Float32
-    k: int
-    conditions: Filter
-    above: np.float32 | None
 
 
 # ---------------------------------------------------------------- on a worker
@@ -140,30 +115,33 @@ def _estimator(model_id: str, model: str, version: int) -> Any:
 def open_or_make(recipe: Recipe) -> WorkerSegment:
     """Open a segment where its files are seen, else make it from the rows."""
     settings, database, _ = _connections()
+    wanted = recipe.state
     with _loading:
-        estimator = _estimator(recipe.model_id, recipe.model, recipe.version)
-    if recipe.folder is not None:
-        disk = GalleryDisk(settings.home / "galleries" / recipe.gallery)
-        folder = disk.segments(recipe.model_id, recipe.version).path / recipe.folder
-        try:
-            return WorkerSegment(recipe, open_segment(folder, estimator), estimator)
-        except (ArtefactError, OSError, ValueError, KeyError):
-            pass
+        estimator = _estimator(wanted.model_id, wanted.model, wanted.version)
+    versions = settings.home / "galleries" / wanted.key / f"{wanted.model_id}-{wanted.version}"
+    try:
+        return WorkerSegment(recipe, open_segment(versions / Path(recipe.folder).name, estimator), estimator)
+    except (ArtefactError, OSError, ValueError, KeyError):
+        pass
     with database.read(one_moment=True) as session:
-        state = repository.state_by_id(session, recipe.gallery_id)
+        state = repository.state_by_id(session, wanted.id)
         # Another database may have a gallery of that number.
-        if state is None or state.key != recipe.gallery:
+        if state is None or state.key != wanted.key:
             raise UnknownGallery("the gallery is not in this worker's database")
         form = form_of(estimator, state.dimension)
-        rows = list(item_repository.read_range(session, state, form, recipe.low, recipe.high))
-    segment = make_segment(
-        estimator, rows, state.dimension, low=recipe.low, high=recipe.high, as_of=state.seq
-    )
+        parts = list(repository.read_range(session, state, form, recipe.low, recipe.high))
+    rows = StoredRows.sorted(parts, state.dimension)
+    segment = make_segment(estimator, rows, low=recipe.low, high=recipe.high, as_of=state.seq)
     return WorkerSegment(recipe, segment, estimator)
 
 
 def search(
-    segments: list[WorkerSegment], dead_seqs: list[NDArray[np.int64]], query: SegmentQuery
+    segments: list[WorkerSegment],
+    dead_seqs: list[NDArray[np.int64]],
+    queries: Float32,
+    k: int,
+    conditions: Filter,
+    above: np.float32 | None,
 ) -> tuple[list[list[ItemHit]], int]:
     """The best rows of some segments together, of each query, and the newest sequence number whose rows one holds.
 
@@ -173,12 +151,12 @@ def search(
     """
     masked_segments = []
     for segment, seqs in zip([held.segment for held in segments], dead_seqs, strict=True):
-        mask = choose(segment.columns, len(segment), query.conditions)
+        mask = choose(segment.columns, len(segment), conditions)
         mask = np.ones(len(segment), dtype=np.bool_) if mask is None else mask
         mask[segment.rows_of(seqs)] = False
         if mask.any():
             masked_segments.append((segment, mask))
-    hits = best_of_segments(segments[0].estimator, query.queries, query.k, masked_segments, query.above, None)
+    hits = best_of_segments(segments[0].estimator, queries, k, masked_segments, above, None)
     return hits, max(held.segment.as_of for held in segments)
 
 
@@ -213,13 +191,13 @@ class ClusterSearch:
             above: np.float32 | None,
             deadline: float | None,
         ) -> tuple[list[list[ItemHit]], MaskedParts]:
-            # The memtable is here only.
-            parts = [part for part, _ in masked_parts if part.segment.high > 0]
+            # The memtable is here only, and so is a segment that could not be written.
+            parts = [part for part, _ in masked_parts if part.segment.folder is not None]
             if time.monotonic() < self._not_before or sum(len(part.segment) for part in parts) < LEAST_ROWS:
                 return [], masked_parts
-            query = SegmentQuery(queries=queries, k=k, conditions=conditions, above=above)
             try:
-                hits, searched = self._ask_workers(state, parts, query, seq, deadline)
+                asked = (queries, k, conditions, above)
+                hits, searched = self._ask_workers(state, parts, asked, seq, deadline)
             except (SearchTooLong, InvalidInput):
                 raise
             except Exception as error:
@@ -233,11 +211,20 @@ class ClusterSearch:
         return best
 
     def _ask_workers(
-        self, state: GalleryState, parts: list[Part], query: SegmentQuery, seq: int, deadline: float | None
+        self, state: GalleryState, parts: list[Part], asked: tuple[Any, ...], seq: int, deadline: float | None
     ) -> tuple[list[list[ItemHit]], list[Part]]:
         """The best rows of each query, and the parts that they are the best of."""
         client = self._connected()
-        recipes = [recipe_of(state, part.segment) for part in parts]
+        recipes = [
+            Recipe(
+                state=state,
+                low=part.segment.low,
+                high=part.segment.high,
+                as_of=part.segment.as_of,
+                folder=str(part.segment.folder),
+            )
+            for part in parts
+        ]
         tasks = self._segments(client, recipes)
         _wait(tasks, deadline)
         where = client.who_has(tasks)
@@ -248,8 +235,8 @@ class ClusterSearch:
             client.submit(
                 search,
                 [tasks[at] for at in members],
-                [_dead_seqs(parts[at]) for at in members],
-                query,
+                [parts[at].dead_seqs() for at in members],
+                *asked,
                 workers=None if worker is None else [worker],
                 # A worker that is lost meanwhile must not hold up the answer.
                 allow_other_workers=worker is not None,
@@ -263,7 +250,7 @@ class ClusterSearch:
         except BaseException:
             client.cancel(searches)
             raise
-        hits: list[list[ItemHit]] = [[] for _ in query.queries]
+        hits: list[list[ItemHit]] = [[] for _ in asked[0]]
         searched: list[Part] = []
         for members, (worker_hits, as_of) in zip(groups.values(), answers, strict=True):
             # A segment made from newer rows than the view's lacks what was replaced since: it is searched here.
@@ -299,13 +286,6 @@ class ClusterSearch:
             client, self._client, self._tasks = self._client, None, {}
         if client is not None:
             client.close(timeout=2)
-
-
-def _dead_seqs(part: Part) -> NDArray[np.int64]:
-    """Sequence numbers of a part's rows that were replaced or removed."""
-    if part.alive is None:
-        return np.empty(0, dtype=np.int64)
-    return np.ascontiguousarray(part.segment.seqs[~part.alive[part.segment.order]])
 
 
 def _wait(futures: list[Any], deadline: float | None) -> None:

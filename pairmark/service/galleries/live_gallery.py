@@ -18,34 +18,30 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pairmark.service.caches import BoundedCache
 from pairmark.service.db import Database
 from pairmark.service.errors import UnknownGallery
 from pairmark.service.galleries import repository
-from pairmark.service.galleries.index.cluster import ClusterSearch, prefix_of
-from pairmark.service.galleries.index.gallery_view import (
+from pairmark.service.galleries.cluster import ClusterSearch, prefix_of
+from pairmark.service.galleries.repository import GalleryState, Removal
+from pairmark.service.galleries.rows import Filter, StoredRows, form_of
+from pairmark.service.galleries.segments import (
+    GalleryDisk,
     GalleryView,
-    MemtableItem,
     OtherSearch,
     Part,
-    SubjectViews,
+    Segment,
+    make_segment,
 )
-from pairmark.service.galleries.index.segments import GalleryDisk, Segment, make_segment
-from pairmark.service.galleries.items import item_repository
-from pairmark.service.galleries.items.item_repository import Removal
-from pairmark.service.galleries.items.metadata import Filter
-from pairmark.service.galleries.items.rows import StoredRows, form_of
-from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.settings import Settings
-from pairmark.service.tables import GalleryRow
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +58,7 @@ class LiveGallery:
 
     def __init__(self, database: Database, disk: GalleryDisk, state: GalleryState, estimator: Any) -> None:
         self._db = database
-        self._disk = disk
+        self.disk = disk
         self.id = state.id
         self.key = (state.key, state.model_id, state.version)
         self._estimator = estimator
@@ -71,8 +67,6 @@ class LiveGallery:
         self._lock = threading.Lock()
         self._view: GalleryView | None = None
         self._parts: list[Part] = []
-        self.segments = disk.segments(state.model_id, state.version)
-        self.subjects = SubjectViews()
 
     # ------------------------------------------------------------ reading
 
@@ -87,10 +81,7 @@ class LiveGallery:
         if view is not None:
             return view
         with self._lock:
-            view = self.cached(seq)
-            if view is None:
-                view = self._follow() or self._loaded()
-        return view
+            return self.cached(seq) or self._follow() or self._loaded()
 
     def _follow(self) -> GalleryView | None:
         """Take newer rows into the memtable; None: they are too many, or the view is too old to learn what was
@@ -102,12 +93,12 @@ class LiveGallery:
             state = self._state(session)
             if state.floor > view.seq or len(view.memtable) + state.seq - view.seq > MEMTABLE_ROWS:
                 return None
-            # What was loaded since, without a view, is opened again when it is needed.
-            self._parts, memtable = list(view.parts), dict(view.memtable)
-            erased_ids = self._apply(item_repository.removals(session, self.id, view.seq), memtable)
-            self._fill(session, state, memtable, view.seq)
-        self._parts = [replace(part, as_of=state.seq) for part in self._parts]
-        self._view = self._new_view(state.seq, memtable)
+            removals = repository.removals(session, self.id, view.seq)
+            young = list(repository.read_range(session, state, self._form, view.seq, state.seq))
+        removed_seqs, erased_ids = _removed(removals, view.parts)
+        # What was loaded since, without a view, is opened again when it is needed.
+        self._parts = [part.without(removed_seqs, state.seq) for part in view.segments]
+        self._view = self._new_view(state.seq, [view.memtable.without(removed_seqs), *young])
         self._drop_files(erased_ids)
         return self._view
 
@@ -118,17 +109,12 @@ class LiveGallery:
         assert self._view is not None
         return self._view
 
-    def _load(self, least_rows: int | None = None) -> bool:
+    def _load(self) -> bool:
         """Open the segments that there are, or make one that is missing; says whether none is missing now, and there
-        is a new view.
-
-        Parameters
-        ----------
-        least_rows : from so many young rows on, they get a segment; if given, fewer are left out, and there is no view.
-        """
-        with self._disk.lock():
+        is a new view."""
+        with self.disk.lock():
             opened = {id(part.segment): part for part in self._parts}
-            segments = self.segments.disjoint(self._estimator, [part.segment for part in self._parts])
+            segments = self.disk.disjoint(self._estimator, [part.segment for part in self._parts])
             self._parts = [opened.get(id(segment), Part(segment, segment.as_of)) for segment in segments]
             # Removals, rows and the state's number are of one moment: a row replaced meanwhile is neither lost nor
             # twice there.
@@ -140,27 +126,31 @@ class LiveGallery:
                     for part in self._parts:
                         part.segment.remove()
                     self._parts = []
-                memtable: dict[str, MemtableItem] = {}
-                erased_ids = self._apply(item_repository.removals(session, self.id, since), memtable)
-                self._parts = [replace(part, as_of=state.seq) for part in self._parts]
-                gap = self._gap(session, state, MEMTABLE_ROWS + 1 if least_rows is None else least_rows)
-                if gap is not None:
-                    segment = self._written(self._new_segment(session, state, *gap, SEGMENT_ROWS))
+                removals = repository.removals(session, self.id, since)
+                removed_seqs, erased_ids = _removed(removals, self._parts)
+                self._parts = [part.without(removed_seqs, state.seq) for part in self._parts]
+                low, high = self._gap(session, state)
+                whole = (
+                    high == state.seq and repository.count_range(session, self.id, low, high) <= MEMTABLE_ROWS
+                )
+                if whole:
+                    young = list(repository.read_range(session, state, self._form, low, high))
+                    self._view = self._new_view(state.seq, young)
+                else:
+                    segment = self._written(self._new_segment(session, state, low, high, SEGMENT_ROWS))
                     parts = [*self._parts, Part(segment, segment.as_of)]
                     self._parts = sorted(parts, key=lambda part: part.segment.low)
-                elif least_rows is None:
-                    self._fill(session, state, memtable, self._parts[-1].segment.high if self._parts else 0)
-                    self._view = self._new_view(state.seq, memtable)
         self._drop_files(erased_ids)
-        return gap is None
+        return whole
 
-    def _new_view(self, seq: int, memtable: dict[str, MemtableItem]) -> GalleryView:
-        return GalleryView(self._estimator, seq, tuple(self._parts), memtable, self._dimension)
+    def _new_view(self, seq: int, young: list[StoredRows]) -> GalleryView:
+        memtable = StoredRows.sorted(young, self._dimension)
+        return GalleryView(self._estimator, seq, tuple(self._parts), memtable)
 
     def _drop_files(self, erased_ids: list[str]) -> None:
         # Not before the disk's lock is free: this takes it.
         if erased_ids:
-            self._disk.drop_holders(erased_ids)
+            self.disk.drop_holders(erased_ids)
 
     def _state(self, session: Any) -> GalleryState:
         state = repository.state_by_id(session, self.id)
@@ -168,48 +158,14 @@ class LiveGallery:
             raise UnknownGallery("the gallery was deleted")
         return state
 
-    def _apply(self, removals: list[Removal], memtable: dict[str, MemtableItem]) -> list[str]:
-        """Mask what was replaced or deleted; returns the ids of what was erased, as far as they are known here."""
-        if not removals:
-            return []
-        removed_seqs = np.unique(np.array([removal.removed for removal in removals], dtype=np.int64))
-        erased_seqs = {removal.removed for removal in removals if removal.is_erasure}
-        if erased_seqs:
-            # What an erased row once replaced is to go too.
-            for removal in sorted(removals, key=lambda removal: -removal.seq):
-                if removal.seq in erased_seqs and not removal.is_erasure:
-                    erased_seqs.add(removal.removed)
-        erased_array = np.array(sorted(erased_seqs), dtype=np.int64)
-        erased_ids: set[str] = set()
-        parts = []
-        for part in self._parts:
-            erased_ids.update(part.segment.ids[int(row)] for row in part.segment.rows_of(erased_array))
-            parts.append(part.without(part.segment.rows_of(removed_seqs)))
-        self._parts = parts
-        removed_set = set(removed_seqs.tolist())
-        for name in [name for name, item in memtable.items() if item.seq in removed_set]:
-            if memtable.pop(name).seq in erased_seqs:
-                erased_ids.add(name)
-        return sorted(erased_ids)
-
-    def _gap(self, session: Any, state: GalleryState, least_rows: int) -> tuple[int, int] | None:
-        """The first range that needs a segment; the last one does from so many rows on."""
+    def _gap(self, session: Any, state: GalleryState) -> tuple[int, int]:
+        """The first range without a segment; the last one is up to the newest number."""
         at = 0
         for part in self._parts:
             if part.segment.low > at:
                 return at, part.segment.low
             at = part.segment.high
-        n = state.seq - at
-        if n >= least_rows:
-            n = item_repository.count_range(session, self.id, at, state.seq)
-        return (at, state.seq) if n >= least_rows else None
-
-    def _fill(self, session: Any, state: GalleryState, memtable: dict[str, MemtableItem], low: int) -> None:
-        for rows in item_repository.read_range(session, state, self._form, low, state.seq):
-            for at, name in enumerate(rows.ids):
-                memtable[name] = MemtableItem(
-                    int(rows.seqs[at]), rows.subjects[at], rows.vectors[at], rows.metadata[at]
-                )
+        return at, state.seq
 
     # ------------------------------------------------------------ segments
 
@@ -224,31 +180,25 @@ class LiveGallery:
         parts, view = self._parts, self._view
         return seq - max(0 if view is None else view.seq, parts[-1].segment.high if parts else 0)
 
-    def flush(self) -> None:
-        """Make segments of what waits, full ones only: while rows pour in, smaller ones would all be made again."""
-        while True:
-            with self._lock:
-                if self._load(SEGMENT_ROWS):
-                    return
-
     def _new_segment(self, session: Any, state: GalleryState, low: int, high: int, limit: int) -> Segment:
         """A segment of the first ``limit`` rows in (low, high], in memory."""
         parts: list[StoredRows] = []
         n = 0
-        for rows in item_repository.read_range(session, state, self._form, low, high):
+        for rows in repository.read_range(session, state, self._form, low, high):
             parts.append(rows)
             n += len(rows)
             if n >= limit:
                 high = int(rows.seqs[-1])
                 break
-        return make_segment(self._estimator, parts, self._dimension, low=low, high=high, as_of=state.seq)
+        rows = StoredRows.sorted(parts, self._dimension)
+        return make_segment(self._estimator, rows, low=low, high=high, as_of=state.seq)
 
     def _written(self, segment: Segment) -> Segment:
         """The segment, mapped from where it was written; in memory where it cannot be, or has no rows."""
         if not len(segment):
             return segment
         try:
-            return self.segments.write(segment, self._estimator)
+            return self.disk.write(segment, self._estimator)
         except (OSError, ValueError) as error:
             log.warning("a gallery's segment could not be written; it stays in memory", exc_info=error)
             return segment
@@ -268,9 +218,9 @@ class LiveGallery:
         # 1. Under the disk's lock alone, so that searches go on: make one segment of the group's rows, unless another
         # process did, and remove those that it replaces.
         low, high = group[0].low, group[-1].high
-        with self._disk.lock():
+        with self.disk.lock():
             opened = [part.segment for part in self._parts]
-            if all(segment in opened for segment in self.segments.disjoint(self._estimator, opened)):
+            if all(segment in opened for segment in self.disk.disjoint(self._estimator, opened)):
                 with self._db.read(one_moment=True) as session:
                     merged = self._new_segment(session, self._state(session), low, high, 2**62)
                 if not self._written(merged).is_on_disk:
@@ -301,6 +251,19 @@ class LiveGallery:
         return [part.segment for part in parts[first:]] if len(parts) - first >= 4 else None
 
 
+def _removed(removals: list[Removal], parts: Sequence[Part]) -> tuple[NDArray[np.int64], list[str]]:
+    """The numbers of rows that were replaced or erased, and the ids of the erased ones, as far as they are known
+    here."""
+    erased_seqs = {removal.removed for removal in removals if removal.is_erasure}
+    # What an erased row once replaced is to go too.
+    for removal in reversed(removals):
+        if removal.seq in erased_seqs and not removal.is_erasure:
+            erased_seqs.add(removal.removed)
+    erased = np.array(sorted(erased_seqs), dtype=np.int64)
+    ids = {part.segment.ids[row] for part in parts for row in part.segment.rows_of(erased).tolist()}
+    return np.array([removal.removed for removal in removals], dtype=np.int64), sorted(ids)
+
+
 OPEN_GALLERIES = 64
 """Galleries (by version) whose views one process keeps."""
 
@@ -327,8 +290,8 @@ class OpenGalleries:
         self._upkeep.shutdown(wait=True, cancel_futures=True)
         self._cluster.close()
 
-    def disk(self, state: GalleryState | GalleryRow) -> GalleryDisk:
-        return GalleryDisk(self.home / state.key)
+    def disk(self, state: GalleryState) -> GalleryDisk:
+        return GalleryDisk(self.home / state.key, f"{state.model_id}-{state.version}")
 
     def live(self, state: GalleryState, estimator: Any) -> LiveGallery:
         key = (state.key, state.model_id, state.version)
@@ -347,7 +310,7 @@ class OpenGalleries:
         """The gallery's views, one a version, as far as there are any."""
         return [live for (gallery_key, *_), live in self._live.entries() if gallery_key == key]
 
-    def in_background(self, live: LiveGallery, work: Callable[[], Any], *, compact: bool = True) -> None:
+    def in_background(self, live: LiveGallery, work: Callable[[], Any]) -> None:
         """Do some work on a view unless some is waiting already, then compact its segments."""
         with self._lock:
             if id(live) in self._scheduled:
@@ -360,7 +323,7 @@ class OpenGalleries:
                     # From here on, what is asked for needs another turn.
                     self._scheduled.discard(id(live))
                 work()
-                while compact and not self._closing.is_set() and live.compact():
+                while not self._closing.is_set() and live.compact():
                     pass
                 self._cluster.settle(prefix_of(*live.key), live.segment_names())
             except UnknownGallery:

@@ -1,1 +1,0 @@
-"""Calibrating and measuring galleries: probes, and thresholds that follow every write."""

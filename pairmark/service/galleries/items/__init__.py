@@ -1,1 +1,0 @@
-"""Items of galleries: bodies in, checked rows, stored rows out."""

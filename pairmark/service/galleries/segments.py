@@ -1,0 +1,689 @@
+"""Segments: immutable pieces of a gallery's index, each a range of sequence numbers, memory-mapped from a folder.
+
+Rows are sorted by id, so that an engine's ties by row are ties by id. A segment is made from the rows in the database
+and is never changed: rows replaced or deleted since are masked until compaction. A `GalleryView` is some segments with
+their masks and a memtable; exact search in it is the second half of this module.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.core.arrays import Bool, Float32
+from pairmark.models.core.artefact import ArtefactError, fsync_path, make_folders
+from pairmark.models.core.scores import SampleSets
+from pairmark.models.core.search import SearchLimits, merge_top_k
+from pairmark.service.errors import SearchTooLong, TooLarge
+from pairmark.service.galleries.rows import (
+    Columns,
+    Filter,
+    Matrix,
+    StoredRows,
+    choose,
+    metadata_columns,
+    read_columns,
+    write_columns,
+)
+from pairmark.service.runtime.bodies import check_finite
+
+FORMAT = 3
+FACTS = "segment.json"
+
+
+class Texts:
+    """n texts as UTF-8, and where each ends: as Python objects, a million ids would weigh as much as their vectors.
+
+    Parameters
+    ----------
+    body : uint8, all texts joined. ends : (n,) int64.
+    """
+
+    __slots__ = ("_body", "_ends")
+
+    def __init__(self, body: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+        self._body, self._ends = body, ends
+
+    @classmethod
+    def of(cls, values: Sequence[str]) -> Texts:
+        joined = "".join(values)
+        if joined.isascii():
+            ends = np.cumsum(np.fromiter(map(len, values), dtype=np.int64, count=len(values)))
+            return cls(np.frombuffer(joined.encode(), dtype=np.uint8), ends)
+        encoded = [value.encode() for value in values]
+        ends = np.cumsum([len(body) for body in encoded], dtype=np.int64)
+        return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), ends)
+
+    def __len__(self) -> int:
+        return int(self._ends.size)
+
+    def encoded(self, at: int) -> bytes:
+        start = int(self._ends[at - 1]) if at else 0
+        body: bytes = self._body[start : int(self._ends[at])].tobytes()
+        return body
+
+    def __getitem__(self, at: int) -> str:
+        return self.encoded(at).decode()
+
+    def find(self, value: str) -> int:
+        """Where a text is among *sorted* ones; -1 when it is not there."""
+        encoded = value.encode()
+        at = bisect_left(range(len(self)), encoded, key=self.encoded)
+        return at if at < len(self) and self.encoded(at) == encoded else -1
+
+    def write(self, folder: Path, name: str) -> None:
+        np.save(folder / f"{name}.npy", self._body, allow_pickle=False)
+        np.save(folder / f"{name}-ends.npy", self._ends, allow_pickle=False)
+
+    @classmethod
+    def read(cls, folder: Path, name: str) -> Texts:
+        def array(part: str) -> Any:
+            path = folder / f"{part}.npy"
+            values = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None, allow_pickle=False)
+            return values
+
+        return cls(array(name), array(f"{name}-ends"))
+
+
+Owner = tuple[str, str]
+"""(``subject``, its name), or (``item``, its id) for an item without a subject, which stands for itself."""
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Segment:
+    """The items of writes low + 1 to high, as far as they were current at write ``as_of``.
+
+    Attributes
+    ----------
+    ids : n ids, ascending.
+    subjects : (n,) codes into `names`, -1 for none. names : different subjects, ascending.
+    seqs : (n,) ascending; order : (n,) the row of each.
+    columns : metadata.
+    index : the estimator's; None for no rows.
+    folder : where it is kept, if it is.
+    """
+
+    low: int
+    high: int
+    as_of: int
+    ids: Texts
+    subjects: NDArray[np.int32]
+    names: Texts
+    seqs: NDArray[np.int64]
+    order: NDArray[np.int64]
+    columns: Columns
+    index: Any
+    folder: Path | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows_of(self, seqs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Rows that were written under these numbers, those that are here."""
+        if not len(self) or not seqs.size:
+            return np.empty(0, dtype=np.int64)
+        seqs = seqs[(seqs >= self.seqs[0]) & (seqs <= self.seqs[-1])]
+        at = np.searchsorted(self.seqs, seqs)
+        rows: NDArray[np.int64] = self.order[at[self.seqs[at] == seqs]]
+        return rows
+
+    def subject(self, row: int) -> str | None:
+        code = int(self.subjects[row])
+        return None if code < 0 else self.names[code]
+
+    def owner(self, row: int) -> Owner:
+        """What an item is part of."""
+        code = int(self.subjects[row])
+        return ("item", self.ids[row]) if code < 0 else ("subject", self.names[code])
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether its folder is there (or nothing need be kept)."""
+        return not len(self) or (self.folder is not None and self.folder.exists())
+
+    def remove(self) -> None:
+        """Remove its folder, if it has one."""
+        if self.folder is not None:
+            remove(self.folder)
+
+
+def make_segment(estimator: Any, rows: StoredRows, *, low: int, high: int, as_of: int) -> Segment:
+    """A segment in memory, of rows that are sorted by id."""
+    order = np.argsort(rows.seqs).astype(np.int64, copy=False)
+    names = sorted({subject for subject in rows.subjects if subject is not None})
+    code_of: dict[str | None, int] = {subject: code for code, subject in enumerate(names)}
+    code_of[None] = -1
+    return Segment(
+        low=low,
+        high=high,
+        as_of=as_of,
+        ids=Texts.of(rows.ids),
+        subjects=np.array([code_of[subject] for subject in rows.subjects], dtype=np.int32),
+        names=Texts.of(names),
+        seqs=rows.seqs[order],
+        order=order,
+        columns=metadata_columns(rows.metadata),
+        index=estimator.index(rows.vectors) if len(rows) else None,
+    )
+
+
+class GalleryDisk:
+    """Where one gallery's segments are kept on this machine, those of each version in a folder of its own.
+
+    Parameters
+    ----------
+    path : named by the gallery's key: another database's galleries have others. serving : what the folder of the
+        version that serves the gallery is called.
+    """
+
+    def __init__(self, path: Path, serving: str = "") -> None:
+        self.path = path
+        self.folder = path / serving
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep out every other thread and process of this machine that makes or removes segments of the gallery."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        number = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(number)
+
+    def write(self, segment: Segment, estimator: Any) -> Segment:
+        """Write a segment, and give it back memory-mapped. It appears by one rename, whole."""
+        make_folders(self.folder)
+        part = self.folder / f".part-{secrets.token_hex(8)}"
+        try:
+            part.mkdir()
+            segment.index.save(part / "index")
+            segment.ids.write(part, "ids")
+            segment.names.write(part, "names")
+            for name in ("subjects", "seqs", "order"):
+                np.save(part / f"{name}.npy", getattr(segment, name), allow_pickle=False)
+            write_columns(segment.columns, part / "columns")
+            facts = {
+                "format": FORMAT,
+                "low": segment.low,
+                "high": segment.high,
+                "as_of": segment.as_of,
+                "rows": len(segment),
+            }
+            (part / FACTS).write_text(json.dumps(facts))
+            for file in [*part.rglob("*"), part]:
+                fsync_path(file)
+            path = self.folder / f"{segment.low}-{segment.high}-{secrets.token_hex(8)}"
+            part.rename(path)
+            fsync_path(self.folder)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
+        return open_segment(path, estimator)
+
+    def disjoint(self, estimator: Any, opened: Sequence[Segment]) -> list[Segment]:
+        """Segments of disjoint ranges, in order: those in the folder, and opened ones that are in none. Others are
+        removed: damaged ones, those of killed processes, and those that overlap with a larger one.
+
+        The caller holds the gallery's lock, so nothing half-made belongs to anybody.
+        """
+        at_folder = {segment.folder: segment for segment in opened}
+        segments = [segment for segment in opened if segment.folder is None]
+        for path in _folders(self.folder):
+            try:
+                segments.append(at_folder.get(path) or open_segment(path, estimator))
+            except (ArtefactError, OSError, ValueError, KeyError, TypeError):
+                remove(path)
+        segments.sort(key=lambda one: (one.low, -one.high, one.folder is None, -one.as_of))
+        disjoint: list[Segment] = []
+        for segment in segments:
+            if not disjoint or segment.low >= disjoint[-1].high:
+                disjoint.append(segment)
+            else:
+                segment.remove()
+        return disjoint
+
+    def drop_holders(self, ids: list[str]) -> int:
+        """Remove the segments, of whatever version, that hold one of these ids, alive or replaced; returns how
+        many."""
+        if not self.path.exists():
+            return 0
+        with self.lock():
+            segments = [path for folder in _folders(self.path) for path in _folders(folder)]
+            holders = [path for path in segments if _holds(path, ids)]
+            for path in holders:
+                remove(path)
+        return len(holders)
+
+    def keep_only(self) -> int:
+        """Remove segments of versions that do not serve the gallery; returns of how many."""
+        outdated = [folder for folder in _folders(self.path) if folder != self.folder]
+        if outdated:
+            with self.lock():
+                for folder in outdated:
+                    remove(folder)
+        return len(outdated)
+
+    def drop(self) -> None:
+        if self.path.exists():
+            with self.lock():
+                shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _holds(path: Path, ids: list[str]) -> bool:
+    """Whether a segment may hold one of these ids: also one that cannot be read."""
+    try:
+        segment_ids = Texts.read(path, "ids")
+        return any(segment_ids.find(name) >= 0 for name in ids)
+    except (OSError, ValueError):
+        return True
+
+
+def _folders(path: Path) -> list[Path]:
+    try:
+        return [entry for entry in path.iterdir() if entry.is_dir()]
+    except FileNotFoundError:
+        return []
+
+
+def open_segment(path: Path, estimator: Any) -> Segment:
+    """A kept segment, memory-mapped.
+
+    Raises
+    ------
+    ArtefactError, OSError, ValueError, KeyError
+        When it is not whole or is another model's.
+    """
+    if path.name.startswith(".part-"):
+        raise ArtefactError("left by a process that was killed")
+    facts = json.loads((path / FACTS).read_text())
+    if facts["format"] != FORMAT:
+        raise ArtefactError(f"{path.name} has another format")
+
+    def array(name: str) -> Any:
+        return np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+
+    segment = Segment(
+        low=facts["low"],
+        high=facts["high"],
+        as_of=facts["as_of"],
+        ids=Texts.read(path, "ids"),
+        subjects=array("subjects"),
+        names=Texts.read(path, "names"),
+        seqs=array("seqs"),
+        order=array("order"),
+        columns=read_columns(path / "columns"),
+        index=estimator.open_index(path / "index"),
+    )
+    sizes = {
+        len(segment),
+        len(segment.index),
+        segment.subjects.size,
+        segment.seqs.size,
+        segment.order.size,
+        facts["rows"],
+    }
+    if len(sizes) != 1:
+        raise ArtefactError(f"{path.name} is not whole")
+    return replace(segment, folder=path)
+
+
+def remove(path: Path) -> None:
+    """Remove a folder, so that nobody sees a part of it; who has it mapped keeps what is mapped."""
+    hidden = path.with_name(f".part-{secrets.token_hex(8)}")
+    try:
+        path.rename(hidden)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(hidden, ignore_errors=True)
+    # An erasure is promised to be over: a power cut must not bring the folder back.
+    fsync_path(path.parent)
+
+
+QUERIES_AT_A_TIME = 32
+
+
+def owner_of(subject: str | None, id: str) -> Owner:
+    """What an item is part of."""
+    return ("item", id) if subject is None else ("subject", subject)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Part:
+    """A segment and which of its rows are current (None: all), up to the write with number ``as_of``."""
+
+    segment: Segment
+    as_of: int
+    alive: Bool | None = None
+
+    @property
+    def n_alive(self) -> int:
+        return len(self.segment) if self.alive is None else int(np.count_nonzero(self.alive))
+
+    def rows(self) -> NDArray[np.intp]:
+        """The current rows."""
+        return np.arange(len(self.segment)) if self.alive is None else np.flatnonzero(self.alive)
+
+    def dead_seqs(self) -> NDArray[np.int64]:
+        """Sequence numbers of the rows that were replaced or removed."""
+        if self.alive is None:
+            return np.empty(0, dtype=np.int64)
+        return np.ascontiguousarray(self.segment.seqs[~self.alive[self.segment.order]])
+
+    def without(self, seqs: NDArray[np.int64], as_of: int) -> Part:
+        """As of a later write, when the rows that were written under these numbers had gone."""
+        rows = self.segment.rows_of(seqs)
+        if not rows.size or (self.alive is not None and not self.alive[rows].any()):
+            return replace(self, as_of=as_of)
+        alive = np.ones(len(self.segment), dtype=np.bool_) if self.alive is None else self.alive.copy()
+        alive[rows] = False
+        return Part(self.segment, as_of, alive)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemHit:
+    """One item that a search found."""
+
+    id: str
+    subject: str | None
+    score: float
+
+
+MaskedParts = Sequence[tuple[Part, Bool | None]]
+MaskedSegments = Sequence[tuple[Segment, Bool | None]]
+"""Each with which of its rows may be found; None: all."""
+Search = Callable[[Matrix, int], list[list[ItemHit]]]
+Likeness = Callable[[Segment], Bool | None]
+"""Which rows of a segment are like those of the calibration; None: all."""
+OtherSearch = Callable[
+    [MaskedParts, Matrix, int, np.float32 | None, float | None], tuple[list[list[ItemHit]], MaskedParts]
+]
+"""Segments with masks, queries, k, the score to beat and a deadline -> the best of those that it searched (nothing,
+where it searched none), and the segments that are left."""
+
+
+class GalleryView:
+    """Segments and a memtable: everything that was written up to ``seq``. Never changes.
+
+    Attributes
+    ----------
+    segments : from files that all processes map. memtable : rows that are too young for one.
+    parts : the segments, and the memtable as one.
+    """
+
+    def __init__(self, estimator: Any, seq: int, segments: tuple[Part, ...], memtable: StoredRows) -> None:
+        self.estimator = estimator
+        self.seq = seq
+        self.segments = segments
+        self.memtable = memtable
+        self.parts = segments
+        if len(memtable):
+            young = make_segment(estimator, memtable, low=-1, high=-1, as_of=seq)
+            self.parts = (*segments, Part(young, seq))
+        self.n_items = sum(part.n_alive for part in self.parts)
+        self._lock = threading.Lock()
+        self._subjects: dict[str, Subjects] = {}
+
+    def subjects(self, aggregation: str) -> Subjects:
+        """The subjects as wholes, prepared when they are asked for first."""
+        with self._lock:
+            if aggregation not in self._subjects:
+                self._subjects[aggregation] = Subjects(self, aggregation)
+            return self._subjects[aggregation]
+
+    def holds(self, seqs: NDArray[np.int64]) -> Bool:
+        """Which of the rows that were written under these numbers can still be found."""
+        present = np.zeros(seqs.shape, dtype=np.bool_)
+        for part in self.parts:
+            segment = part.segment
+            if not len(segment):
+                continue
+            at = np.minimum(np.searchsorted(segment.seqs, seqs), len(segment) - 1)
+            here = segment.seqs[at] == seqs
+            present |= here if part.alive is None else here & part.alive[segment.order[at]]
+        return present
+
+    def search(
+        self,
+        queries: Matrix,
+        k: int,
+        *,
+        conditions: Filter = (),
+        above: np.float32 | None = None,
+        by_subject: bool = False,
+        deadline: float | None = None,
+        other_search: OtherSearch | None = None,
+        after: int = 0,
+        like: Likeness | None = None,
+    ) -> list[list[ItemHit]]:
+        """The k best items (or subjects, each by its best item) of every query: best first, ties by id.
+
+        Parameters
+        ----------
+        queries : (q, d) finite float32.
+        above : only scores strictly above it.
+        by_subject : one item a subject; items without one stand for themselves.
+        deadline : monotonic time after which it is given up.
+        other_search : who searches some of the segments instead; it must be None with ``after``.
+        after : only items that were written under a greater sequence number.
+        like : which rows of a segment may be found; None: all.
+        """
+        masks = [self._mask(part, conditions, after, like) for part in self.parts]
+        parts_to_search = [
+            (part, mask) for part, mask in zip(self.parts, masks, strict=True) if mask is None or mask.any()
+        ]
+        n = sum(
+            len(part.segment) if mask is None else int(np.count_nonzero(mask))
+            for part, mask in parts_to_search
+        )
+        if not n:
+            return [[] for _ in queries]
+
+        def search_items(batch: Matrix, k: int) -> list[list[ItemHit]]:
+            hits, remaining = (
+                ([], parts_to_search)
+                if other_search is None
+                else other_search(parts_to_search, batch, k, above, deadline)
+            )
+            segments = [(part.segment, mask) for part, mask in remaining]
+            local_hits = best_of_segments(self.estimator, batch, k, segments, above, deadline)
+            if not hits:
+                return local_hits
+            pairs = zip(hits, local_hits, strict=True)
+            return [sorted([*a, *b], key=lambda hit: (-hit.score, hit.id))[:k] for a, b in pairs]
+
+        hits: list[list[ItemHit]] = []
+        for start in range(0, len(queries), QUERIES_AT_A_TIME):
+            batch = queries[start : start + QUERIES_AT_A_TIME]
+            if by_subject:
+                hits += [_best_subjects(search_items, batch[at : at + 1], k, n) for at in range(len(batch))]
+            else:
+                hits += search_items(batch, min(k, n))
+        return hits
+
+    def _mask(self, part: Part, conditions: Filter, after: int, like: Likeness | None) -> Bool | None:
+        segment = part.segment
+        if not len(segment) or segment.seqs[-1] <= after:
+            return np.zeros(len(segment), dtype=np.bool_)
+        mask = choose(segment.columns, len(segment), conditions)
+        if segment.seqs[0] <= after:
+            young = np.zeros(len(segment), dtype=np.bool_)
+            young[segment.order[np.searchsorted(segment.seqs, after, side="right") :]] = True
+            mask = young if mask is None else mask & young
+        alike = None if like is None else like(segment)
+        if alike is not None:
+            mask = alike if mask is None else mask & alike
+        if part.alive is None:
+            return mask
+        return part.alive if mask is None else mask & part.alive
+
+
+def _best_subjects(best: Search, query: Matrix, k: int, n: int) -> list[ItemHit]:
+    # The best item of every subject that is among the best items is the subject's best: ask for more items until
+    # k subjects are among them, or there are no more.
+    n_wanted = min(4 * k, n)
+    while True:
+        items = best(query, n_wanted)[0]
+        best_of: dict[Owner, ItemHit] = {}
+        for hit in items:
+            best_of.setdefault(owner_of(hit.subject, hit.id), hit)
+        hits = list(best_of.values())
+        if len(hits) >= k or len(items) < n_wanted or n_wanted >= n:
+            return hits[:k]
+        n_wanted = min(4 * n_wanted, n)
+
+
+def best_of_segments(
+    estimator: Any,
+    queries: Matrix,
+    k: int,
+    segments: MaskedSegments,
+    above: np.float32 | None,
+    deadline: float | None,
+) -> list[list[ItemHit]]:
+    """The k best rows of some segments together, of each query: best first, ties by id. Masks say which rows may be
+    found; None: all. Of many records, a model that compares cells scores the candidates of each query only."""
+    n_candidates = scores_candidates(estimator)
+    n = sum(len(segment) if mask is None else int(np.count_nonzero(mask)) for segment, mask in segments)
+    if n_candidates and n > estimator.max_scored:
+        hits = []
+        for at in range(len(queries)):
+            query = queries[at : at + 1]
+            candidate_segments = candidates_of(estimator, query, max(n_candidates, k), segments)
+            hits += _best_of_rows(estimator, query, k, candidate_segments, above, deadline)
+        return hits
+    return _best_of_rows(estimator, queries, k, segments, above, deadline)
+
+
+def scores_candidates(estimator: Any) -> int:
+    """How many rows of a large gallery a search scores; 0: all of them."""
+    return getattr(estimator, "n_candidates", None) or 0
+
+
+def candidates_of(
+    estimator: Any, query: Matrix, n: int, segments: MaskedSegments
+) -> list[tuple[Segment, Bool | None]]:
+    """The segments that hold candidates for one record, each with a mask of them: the ``n`` that share most with it,
+    ties by id."""
+    indices, masks = [segment.index for segment, _ in segments], [mask for _, mask in segments]
+    merged = merge_top_k(
+        estimator.candidates(query, n, indices, masks), n, [segment.ids for segment, _ in segments]
+    )
+    candidate_segments: list[tuple[Segment, Bool | None]] = []
+    for at, (segment, _) in enumerate(segments):
+        rows = merged.row[0][merged.part[0] == at]
+        if rows.size:
+            mask = np.zeros(len(segment), dtype=np.bool_)
+            mask[rows] = True
+            candidate_segments.append((segment, mask))
+    return candidate_segments
+
+
+def _best_of_rows(
+    estimator: Any,
+    queries: Matrix,
+    k: int,
+    segments: MaskedSegments,
+    above: np.float32 | None,
+    deadline: float | None,
+) -> list[list[ItemHit]]:
+    if not segments:
+        return [[] for _ in queries]
+    results = []
+    best_scores = np.empty((len(queries), 0), dtype=np.float32)
+    for segment, mask in segments:
+        if deadline is not None and time.monotonic() > deadline:
+            raise SearchTooLong("the search took longer than a request may; send fewer queries at a time")
+        floor = above
+        if best_scores.shape[1] >= k:
+            # What is below every query's k-th best so far cannot be among the best; what equals it may, by its id.
+            k_th_best = np.nextafter(best_scores[:, :k].min(), np.float32(-np.inf), dtype=np.float32)
+            floor = k_th_best if floor is None else max(floor, k_th_best)
+        rows, scores = estimator.top_k(queries, segment.index, k, allowed=mask, above=floor)
+        check_finite(np.where(rows < 0, 0, scores), noun="query", what="score", field="queries")
+        results.append((rows, scores))
+        best_scores = -np.sort(-np.concatenate([best_scores, scores], axis=1), axis=1)[:, :k]
+    merged = merge_top_k(results, k, [segment.ids for segment, _ in segments])
+    return [
+        [
+            ItemHit(segments[at][0].ids[row], segments[at][0].subject(row), score)
+            for at, row, score in zip(parts, rows, scores, strict=True)
+            if at >= 0
+        ]
+        for parts, rows, scores in zip(
+            merged.part.tolist(), merged.row.tolist(), merged.score.tolist(), strict=True
+        )
+    ]
+
+
+MAX_ITEMS = 4_000_000
+"""Items that are held in memory by subject."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectHit:
+    """A subject that a search found; an item without a subject is found by its id."""
+
+    subject: str | None
+    id: str | None
+    items: int
+    score: float
+
+
+class Subjects:
+    """The subjects of one view, prepared for searches that compare them as wholes by an aggregation."""
+
+    def __init__(self, view: GalleryView, aggregation: str) -> None:
+        if view.n_items > MAX_ITEMS:
+            raise TooLarge(
+                f"the gallery has {view.n_items} items; subjects of at most {MAX_ITEMS} are searched as wholes",
+                limit=MAX_ITEMS,
+            )
+        self._estimator = view.estimator
+        owners: list[Owner] = []
+        vectors = []
+        for part in view.parts:
+            rows = part.rows()
+            if rows.size:
+                owners += [part.segment.owner(row) for row in rows.tolist()]
+                vectors.append(np.asarray(part.segment.index.vectors[rows], dtype=np.float32))
+        # In order of their names: ties of scores are then ties by name.
+        self.owners = sorted(set(owners), key=lambda owner: (owner[1], owner[0]))
+        place = {owner: at for at, owner in enumerate(self.owners)}
+        codes = np.array([place[owner] for owner in owners], dtype=np.int64)
+        self._counts = np.bincount(codes)
+        if owners:
+            order = np.argsort(codes, kind="stable").astype(np.int64)
+            sets = SampleSets(rows=np.concatenate(vectors), index=order, counts=self._counts)
+            self._index = view.estimator._indexed_subjects(sets, aggregation)
+
+    def search(self, queries: Float32, k: int, above: np.float32 | None = None) -> list[list[SubjectHit]]:
+        """The k best subjects of each query, of one sample: best first, ties by name."""
+        if not self.owners:
+            return [[] for _ in queries]
+        limits = SearchLimits(min(k, len(self.owners)), None, above)
+        rows, scores = self._estimator._top_k_subjects(SampleSets.of_rows(queries), self._index, limits)
+        check_finite(np.where(rows < 0, 0, scores), noun="query", what="score", field="queries")
+        return [
+            [self._hit(row, score) for row, score in zip(query_rows, values, strict=True) if row >= 0]
+            for query_rows, values in zip(rows.tolist(), scores.tolist(), strict=True)
+        ]
+
+    def _hit(self, row: int, score: float) -> SubjectHit:
+        kind, name = self.owners[row]
+        n = int(self._counts[row])
+        return SubjectHit(name, None, n, score) if kind == "subject" else SubjectHit(None, name, n, score)
