@@ -466,9 +466,7 @@ class LeaderboardEntry(Answer):
 class LeaderboardOut(Answer, extra="allow"):
     """A version compared with simple baselines, best first."""
 
-    task: Literal["pairs", "rankings", "classification"] = Field(
-        description="what is compared: pairs, rankings or classification"
-    )
+    task: Literal["pairs", "rankings"] = Field(description="what is compared: pairs or rankings")
     judged_by: str = Field(
         description="name of the metric that orders the entries", examples=["mean TPR at FPR 0.1 %, 1 %"]
     )
@@ -487,9 +485,6 @@ class LeaderboardOut(Answer, extra="allow"):
             "better than every baseline on held-out data (mean TPR at FPR 0.1 %, 1 %: 0.970 against "
             "0.890 of cosine)"
         ],
-    )
-    classification: LeaderboardOut | None = Field(
-        None, description="for classifiers: the leaderboard by accuracy"
     )
     race: Any = Field(None, description="the candidates that the learner compared by cross-validation")
 

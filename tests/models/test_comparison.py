@@ -7,7 +7,6 @@ import pytest
 
 from pairmark import kendall_tau
 from pairmark.models.evaluation.comparison import (
-    class_baselines,
     compare_pairs,
     compare_rows,
     ranking_baselines,
@@ -91,13 +90,3 @@ def test_neighbours_rank_as_their_region_does_and_the_constant_as_the_majority()
     assert (found["constant"][0] == found["constant"][1]).all()
     most = [[0.0, 1.0, 2.0]] if (X[:, 0] > 0).mean() > 0.5 else [[2.0, 1.0, 0.0]]
     assert kendall_tau(found["constant"][:1], most)[0] == 1
-
-
-def test_class_baselines_predict_the_classes_they_were_given():
-    rng = np.random.default_rng(0)
-    y = np.repeat([3, 7, 9], [50, 30, 20])
-    X = rng.normal(size=(100, 4)) + y[:, None]
-    found = class_baselines(X, y, X)
-    assert set(found["majority"]) == {3}
-    assert (found["nearest neighbours"] == y).mean() > 0.9
-    assert (found["logistic"] == y).mean() > 0.9

@@ -220,36 +220,6 @@ def ranking_baselines(X: Any, Y: ArrayLike, queries: Any, random_state: int = 0)
     }
 
 
-def class_baselines(X: Any, y: ArrayLike, queries: Any, random_state: int = 0) -> dict[str, NDArray[Any]]:
-    """Classes that three rules predict for ``queries``.
-
-    Parameters
-    ----------
-    X : (n, d) training rows. y : (n,) their classes. queries : (m, d).
-
-    Returns
-    -------
-    ``majority``, ``nearest neighbours`` (5, features scaled to unit variance) and ``logistic`` (L2), each (m,).
-    """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.neighbors import KNeighborsClassifier
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    rows, labels = _sampled(X, np.asarray(y), random_state)
-    classes, counts = np.unique(np.asarray(y), return_counts=True)
-    answer: dict[str, NDArray[Any]] = {
-        "majority": np.full(queries.shape[0], classes[counts.argmax()], dtype=classes.dtype)
-    }
-    scaler = StandardScaler(with_mean=not issparse(rows))
-    for name, rule in (
-        ("nearest neighbours", KNeighborsClassifier(min(5, rows.shape[0]))),
-        ("logistic", LogisticRegression(max_iter=200)),
-    ):
-        answer[name] = np.asarray(make_pipeline(scaler, rule).fit(rows, labels).predict(queries))
-    return answer
-
-
 def _neighbours(X: Any, queries: Any) -> Int64:
     from sklearn.neighbors import NearestNeighbors
     from sklearn.preprocessing import StandardScaler

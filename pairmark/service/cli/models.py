@@ -478,9 +478,9 @@ def _show_measured(to: Console, version: dict[str, Any]) -> None:
         to.print(f"\nchosen by cross-validation: {race['winner']}, the simplest of the best")
         output.table(("name", "mean_tpr", "folds", "reference_seconds"), race["candidates"])(to)
     board = facts.get("leaderboard") or {}
-    for table in filter(None, (board, board.get("classification"))):
-        to.print(f"\n{table['judged_by']}, on the same held-out data:")
-        output.table(("name", "value", "interval", "difference", "difference_interval"), table["items"])(to)
+    if board:
+        to.print(f"\n{board['judged_by']}, on the same held-out data:")
+        output.table(("name", "value", "interval", "difference", "difference_interval"), board["items"])(to)
 
 
 def report(

@@ -1,7 +1,17 @@
-"""The life of a version: registered by a job or an import, calibrated, promoted by an alias, served, deleted.
+"""The life of a version, in the order in which it happens.
 
-`ModelStore` is the interface; `VersionStore` finds rows and loads learners, `Calibrations` makes thresholds,
-`import_version` and `export_version` move a version between services, `Reports` says what is known of it.
+1. *Trained*: a job stores its artefact, report and calibration as blobs, then registers the version that names them in
+   one transaction (`ModelStore.register`). An import does the same with what a file holds (`ModelStore.import_file`).
+2. *Calibrated*: on held-out people as it is trained, later on other datasets (`Calibrations.calibrate`). The version's
+   row says which calibration answers a request that names none.
+3. *Promoted*: an alias moves to it (`ModelStore.promote`); ``name`` means ``name@production``. Each move enters the
+   alias' history and the audit log, and raises the revision that serving processes watch.
+4. *Served*: a process resolves a name and loads the version, every byte checked (`ModelStore.load`).
+5. *Retired*: deleted when no alias holds it and no gallery searches with it (`ModelStore.delete`), with the blobs that
+   nothing else names.
+
+`VersionStore` finds rows and loads learners, `Calibrations` makes thresholds, `transfer` moves a version between
+services, `Reports` says what is known of it.
 """
 
 from __future__ import annotations

@@ -27,7 +27,6 @@ from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.comparison import (
     CONFIDENCE,
     ScorerComparison,
-    class_baselines,
     classification_metrics,
     compare_pairs,
     compare_rows,
@@ -516,15 +515,11 @@ def leaderboard(job: ScoredJob, on_progress: OnProgress) -> dict[str, Any]:
     -------
     JSON-able: ``task``, ``judged_by``, ``confidence``, ``items`` (each ``name``, ``role``, ``value``, ``interval``,
     ``difference`` of the model's value and this one's with its paired interval, and what trains it), ``left_out``
-    with reasons, ``best_baseline``, ``beaten`` (by a baseline) and ``verdict``, a sentence. For a classifier also
-    ``classification``, the same for its classes.
+    with reasons, ``best_baseline``, ``beaten`` (by a baseline) and ``verdict``, a sentence.
     """
     if job.spec.needs == "rankings":
         return _compared_rankings(job)
-    board = _pairs(job, on_progress)
-    if job.scores.rows is not None:
-        board["classification"] = _classes(job)
-    return board
+    return _pairs(job, on_progress)
 
 
 def _pairs(job: ScoredJob, on_progress: OnProgress) -> dict[str, Any]:
@@ -572,49 +567,22 @@ def _fit(estimator: MetricSimilarity, job: SplitJob) -> MetricSimilarity:
 
 
 def _compared_rankings(job: ScoredJob) -> dict[str, Any]:
-    truth = np.asarray(job.data.rankings)
-    positions = np.asarray(job.scores.rows)
-
-    def right(predicted: Any, rows: Int64) -> NDArray[np.float64]:
-        return np.nan_to_num(kendall_tau(predicted, truth[rows]))
-
-    usable = _ordered(truth)
-    return _rows(job, "rankings", "mean Kendall tau", truth, usable, positions, ranking_baselines, right)
-
-
-def _classes(job: ScoredJob) -> dict[str, Any]:
-    y = np.asarray(job.data.y)
-    labels = np.asarray(job.estimator.classes_)[np.asarray(job.scores.rows).argmax(axis=1)]
-    usable = np.ones(y.size, dtype=np.bool_)
-
-    def right(predicted: Any, rows: Int64) -> NDArray[np.bool_]:
-        return np.asarray(predicted == y[rows])
-
-    return _rows(job, "classification", "accuracy", y, usable, labels, class_baselines, right)
-
-
-def _rows(
-    job: ScoredJob,
-    task: str,
-    judged_by: str,
-    truth: NDArray[Any],
-    usable: NDArray[np.bool_],
-    predicted: NDArray[Any],
-    baselines: Callable[..., Any],
-    right: Callable[[Any, Int64], NDArray[Any]],
-) -> dict[str, Any]:
-    """Compared on held-out rows: ``right`` says how right each prediction is."""
+    """Compared on held-out rows that order at least two labels."""
     X, units, training_rows = job.X, job.row_units, job.parts.rows
-    rows, at = _judged(job, usable)
-    predictions = {MODEL: predicted[at]}
+    truth = np.asarray(job.data.rankings)
+    rows, at = _judged(job, _ordered(truth))
+    predictions = {MODEL: np.asarray(job.scores.rows)[at]}
     left_out: list[dict[str, str]] = []
     try:
-        predictions |= baselines(X[training_rows], truth[training_rows], X[rows], job.seed)
+        predictions |= ranking_baselines(X[training_rows], truth[training_rows], X[rows], job.seed)
     except ValueError as error:
         left_out.append({"name": "baselines", "reason": str(error)[:300]})
-    values = {name: right(prediction, rows) for name, prediction in predictions.items()}
-    compared = compare_rows(values, reference=MODEL, units=None if units is None else units[at])
-    return _board(task, judged_by, compared, left_out=left_out, facts={"n_rows": int(rows.size)})
+    taus = {
+        name: np.nan_to_num(kendall_tau(prediction, truth[rows])) for name, prediction in predictions.items()
+    }
+    compared = compare_rows(taus, reference=MODEL, units=None if units is None else units[at])
+    facts = {"n_rows": int(rows.size)}
+    return _board("rankings", "mean Kendall tau", compared, left_out=left_out, facts=facts)
 
 
 def _ordered(truth: NDArray[np.float64]) -> NDArray[np.bool_]:
