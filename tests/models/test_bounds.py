@@ -9,7 +9,8 @@ import pytest
 from scipy.special import rel_entr
 from scipy.stats import beta, binom, binomtest
 
-from pairmark.models.calibration.bounds import (
+from pairmark.models.calibration.finite_sample import (
+    FiniteSample,
     binomial_log_tail,
     log_tail,
     order_rank,
@@ -17,7 +18,6 @@ from pairmark.models.calibration.bounds import (
     population_rank,
     wilson_interval,
 )
-from pairmark.models.calibration.finite_sample import FiniteSample
 
 
 def test_the_tail_of_an_average_is_the_divergence_of_two_coins() -> None:

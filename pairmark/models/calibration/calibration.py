@@ -23,22 +23,28 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.calibration.bands import FprBand, bootstrap_band, finite_sample_band
-from pairmark.models.calibration.bootstrap import CONFIDENCES, N_REPLICATES, confidence_row, n_above
-from pairmark.models.calibration.bounds import (
+from pairmark.models.calibration.bootstrap import (
+    CONFIDENCES,
+    N_REPLICATES,
+    BootstrapTable,
+    confidence_row,
+    n_above,
+)
+from pairmark.models.calibration.finite_sample import (
     MOST_BLOCKS,
+    STEPS_PER_DECADE,
+    FiniteSample,
     order_pairs_needed,
     order_rank,
     order_upper,
     small_sample_interval,
 )
-from pairmark.models.calibration.finite_sample import STEPS_PER_DECADE
 from pairmark.models.calibration.held_out import Arrays, HeldOutScores, pick_points
 from pairmark.models.calibration.inputs import CalibrationRecords, CheckedRows, RowRanges
 from pairmark.models.calibration.operating_point import (
@@ -56,6 +62,98 @@ from pairmark.models.calibration.operating_point import (
 from pairmark.models.calibration.promises import askable, candidate_share, checked_rate, units_needed
 from pairmark.models.core.arrays import Bool, Float32, Float64
 from pairmark.models.pairs.samples import pair_sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class FprBand:
+    """A step function: a score above ``thresholds[k]`` has a false positive rate of at most ``fpr[k]``.
+
+    Attributes
+    ----------
+    thresholds : (k,) float32, descending.
+    fpr : (k,) float64, ascending; the first is the floor, above the last threshold's rate nothing is claimed.
+    confidence : that all steps hold together.
+    method : ``finite-sample`` or ``bootstrap`` (asymptotic).
+    """
+
+    thresholds: Float32 = field(repr=False)
+    fpr: Float64 = field(repr=False)
+    confidence: float
+    method: Literal["finite-sample", "bootstrap"]
+
+    @property
+    def smallest_fpr(self) -> float:
+        """The floor."""
+        return float(self.fpr[0])
+
+    def bound(self, threshold: np.float32) -> float:
+        """Of the rate of scores strictly above the threshold; 1 below the lowest step."""
+        step = int(np.count_nonzero(self.thresholds > threshold))
+        return float(self.fpr[step]) if step < self.fpr.size else 1.0
+
+
+def finite_sample_band(finite: FiniteSample, thresholds: Float32, confidence: float) -> FprBand | None:
+    """The band by halved failure probabilities; None when no rate below 1 is answered.
+
+    Parameters
+    ----------
+    thresholds : (n,) float32, descending; what `FiniteSample` numbers.
+    """
+    n = finite.n_matched
+    if n < 1:
+        return None
+    # Where the first step lies is decided by n alone: labels and scores have no say.
+    floor = -math.expm1(math.log((1 - confidence) / 2) / n)
+    top = math.floor(-math.log10(floor) * STEPS_PER_DECADE) if floor < 1 else 0
+    while top > 0 and order_pairs_needed(10 ** (-top / STEPS_PER_DECADE), 1 - (1 - confidence) / 2) > n:
+        top -= 1
+    steps: list[tuple[np.float32, float]] = []
+    # The k-th rate from the smallest may fail with (1 - confidence) / 2^(k + 1).
+    for k, level in enumerate(range(top, 0, -1)):
+        rate = 10 ** (-level / STEPS_PER_DECADE)
+        choice = finite.choose(rate, 1 - (1 - confidence) / 2 ** (k + 1))
+        if choice is not None:
+            steps.append((np.float32(thresholds[choice[0]]), rate))
+    return _steps(steps, confidence, "finite-sample")
+
+
+def bootstrap_band(table: BootstrapTable, confidence: float) -> FprBand | None:
+    """The asymptotic band; None where the bootstrap is not admitted or not kept for that confidence."""
+    row = confidence_row(confidence)
+    if row is None or table.simultaneous is None or not table.admitted.any():
+        return None
+    steps: list[tuple[np.float32, float]] = []
+    bounds = table.simultaneous[row]
+    for at in np.flatnonzero(table.admitted & (bounds < 1)):
+        # The next power of a tenth of a decade above the bound.
+        level = math.floor(-math.log10(bounds[at]) * STEPS_PER_DECADE)
+        if level > 0:
+            steps.append((np.float32(table.thresholds[at]), 10 ** (-level / STEPS_PER_DECADE)))
+    return _steps(steps, confidence, "bootstrap")
+
+
+def _steps(
+    candidates: list[tuple[np.float32, float]],
+    confidence: float,
+    method: Literal["finite-sample", "bootstrap"],
+) -> FprBand | None:
+    """For each rate its lowest threshold, and only rates that reach lower than every smaller one."""
+    lowest: dict[float, np.float32] = {}
+    for threshold, rate in candidates:
+        lowest[rate] = min(threshold, lowest.get(rate, threshold))
+    steps: list[tuple[np.float32, float]] = []
+    # A larger rate says something only where it reaches lower than all smaller ones.
+    for rate in sorted(lowest):
+        if not steps or lowest[rate] < steps[-1][0]:
+            steps.append((lowest[rate], rate))
+    if not steps:
+        return None
+    return FprBand(
+        thresholds=np.array([threshold for threshold, _ in steps], dtype=np.float32),
+        fpr=np.array([rate for _, rate in steps]),
+        confidence=confidence,
+        method=method,
+    )
 
 
 def smallest_rates(held_out: HeldOutScores, confidence: float) -> dict[str, float | None]:
@@ -144,7 +242,7 @@ def lower_threshold(
     ----------
     level : the confidence of this promise; ``confidence`` is that of both promises together.
     simultaneous : whether it is to hold for all rates at once: those of a band, ten to the decade, the k-th of which
-        from the smallest fails with probability (1 - level) / 2^(k + 1), as in `pairmark.models.calibration.bands`.
+        from the smallest fails with probability (1 - level) / 2^(k + 1), as in `finite_sample_band`.
 
     Raises
     ------
@@ -566,29 +664,6 @@ class Calibration:
                 else finite_sample_band(self._finite, self._thresholds, confidence)
             )
         return self._bands[key]
-
-    def log10_fpr(self, scores: ArrayLike, confidence: float = 0.95, method: str = "auto") -> Float64:
-        """How rare a score is among different pairs, in powers of ten: comparable across models and versions.
-
-        -2 says: with this confidence, at most one different pair in 100 scores that high or higher, and the same
-        holds for all scores at once. Values are steps of `fpr_band`, never interpolated, and never below its floor
-        (about `smallest_fpr`): a higher score than any seen is worth no more than the data show.
-
-        Parameters
-        ----------
-        scores : (n,) taken as float32.
-        confidence, method : as `fpr_band`.
-
-        Returns
-        -------
-        (n,) float64, at most 0; all 0 where the data support no band.
-        """
-        with np.errstate(over="ignore"):
-            values = np.atleast_1d(np.asarray(scores)).astype(np.float32)
-        if np.isnan(values).any():
-            raise ValueError("scores hold NaN; expected numbers")
-        band = self.fpr_band(confidence, method)
-        return np.zeros(values.shape) if band is None else band.log10(values)
 
     def summary(self) -> dict[str, Any]:
         """JSON-able facts: sizes, protocol, and the smallest rate by confidence and method."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pairmark.models.calibration.bounds import small_sample_interval
+from pairmark.models.calibration.finite_sample import small_sample_interval
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.pairs.samples import independent_blocks
 

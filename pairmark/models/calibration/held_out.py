@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Self, cast, get_args
 
 import numpy as np
@@ -17,11 +20,85 @@ from pairmark.models.calibration.bootstrap import (
     n_above,
 )
 from pairmark.models.calibration.finite_sample import AllPairs, Blocks, FiniteSample, ListedPairs, ScoredGraph
+from pairmark.models.calibration.kernels.row_statistics import N_STATISTICS
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.calibration.operating_point import Origin
-from pairmark.models.calibration.schema import check_calibration, reading_state
 from pairmark.models.core.arrays import Float32, Float64, Int64
+from pairmark.models.core.state import Array, StoredState, check_arrays, refuse, require
 from pairmark.models.pairs.samples import PairSample, matched_scores
+
+_ROUNDING = 1e-9
+
+
+@contextmanager
+def reading_state(title: str, meta: Mapping[str, Any], newest: int) -> Iterator[None]:
+    """For the time in which a stored state is read: newer versions and missing parts are a ValueError that says so.
+
+    ``title`` : the state, as a message begins. ``newest`` : the latest state version that is understood.
+    """
+    try:
+        if int(meta["state_version"]) > newest:
+            raise ValueError(
+                f"{title} has state version {meta['state_version']}, this code reads up to {newest}: upgrade pairmark"
+            )
+        yield
+    except KeyError as error:
+        raise ValueError(f"{title} lacks {error}: expected what to_state() returned") from error
+
+
+def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) -> None:
+    """Refuse arrays that no fit writes; `ArtefactError`, a `ValueError`, names the array and the row."""
+    share = Array(kind="float64", shape=("thresholds",), low=0, high=1 + _ROUNDING, order="never-falling")
+    layout = {
+        "thresholds": Array(kind="float32", shape=("thresholds",)),
+        "above": share,
+        "rows_above": replace(share, optional=True),
+        "same_scores": Array(kind="float32", shape=("same",)),
+        "same_above": Array(kind="float64", shape=("same",), low=0, high=1 + _ROUNDING),
+        "bootstrap_thresholds": Array(kind="float32", shape=("stops",)),
+        "bootstrap_upper": Array(kind="float64", shape=(n_confidences, "stops"), low=0, infinite=True),
+        "bootstrap_admitted": Array(kind="bool", shape=("stops",)),
+        "bootstrap_simultaneous": Array(
+            kind="float64", shape=(n_confidences, "stops"), low=0, infinite=True, optional=True
+        ),
+        "graph_different": Array(kind="int32", shape=("edges", 2), low=0, optional=True),
+        "graph_same": Array(kind="int32", shape=("mates", 2), low=0, optional=True),
+        "graph_cell": Array(kind="int32", shape=("cells",), low=0, optional=True),
+        "graph_row_edge": Array(kind="int32", shape=("rows",), below="edges", optional=True),
+        "graph_row_at": Array(kind="int32", shape=("rows",), low=0, order="never-falling", optional=True),
+        "block_row_block": Array(kind="int32", shape=("rows",), low=0, optional=True),
+        "block_row_at": Array(kind="int32", shape=("rows",), low=0, order="never-falling", optional=True),
+        "block_row_share": Array(kind="float64", shape=("rows",), low=0, high=1 + _ROUNDING, optional=True),
+        "lr_scores": Array(kind="float32", shape=("lr_steps",), optional=True),
+        "lr_values": Array(kind="float64", shape=("lr_steps",), order="never-falling", optional=True),
+        "inputs_scales": Array(kind="float32", shape=(2, "features"), optional=True),
+        "inputs_ranges": Array(kind="float64", shape=(2, N_STATISTICS), optional=True),
+        "inputs_reference": Array(kind="float64", shape=("people", N_STATISTICS), optional=True),
+        "records_cells": Array(kind="uint8", shape=("bytes",), optional=True),
+        "records_left": Array(kind="int64", shape=("pairs",), low=0, optional=True),
+        "records_right": Array(kind="int64", shape=("pairs",), low=0, optional=True),
+        "records_same": Array(kind="bool", shape=("pairs",), optional=True),
+        "records_units": Array(kind="int64", shape=("pairs", 2), optional=True),
+        "lr_cap_scores": Array(kind="float32", shape=("lr_caps",), optional=True),
+        "lr_cap_values": Array(
+            kind="float64", shape=("lr_caps",), low=0, order="never-falling", optional=True
+        ),
+    }
+    # What later versions may add is not read.
+    read = {name: array for name, array in arrays.items() if name in layout}
+    file = StoredState(params={}, facts=SimpleNamespace(), arrays=read)
+    check_arrays(file, layout)
+    for name in ("thresholds", "bootstrap_thresholds"):
+        values = arrays[name]
+        require(values[1:] < values[:-1], name, values[1:], "less than the row before it", first_row=1)
+    n = file.sizes["thresholds"]
+    if n < 1:
+        raise refuse("thresholds", None, "has no rows", "one or more")
+    n_units = file.sizes.get("cells", 0)
+    for name in ("graph_different", "graph_same"):
+        if n_units:
+            require(arrays[name] < n_units, name, arrays[name], f"less than {n_units}")
+
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -7,7 +7,7 @@ probe that return anything; FNIR, the false negative identification rate, the sh
 For a fixed gallery, held-out people who are not in it, one probe each, are independent draws of what strangers score.
 Only a probe's best score matters, and the (k+1)-th largest of n best scores keeps FPIR <= alpha with the stated
 confidence when P(Binomial(n, alpha) <= k) <= 1 - confidence: exact, for every score and every gallery (the order
-statistic of `pairmark.models.calibration.bounds`). Its floor is 1 - (1 - confidence)^(1/n).
+statistic of `pairmark.models.calibration.finite_sample`). Its floor is 1 - (1 - confidence)^(1/n).
 
 1 - (1 - FMR)^N is no substitute: it supposes that a probe's N comparisons are independent and that everybody is alike.
 Somebody who resembles many matches several at once, so FPIR is smaller than the formula says; see
@@ -23,10 +23,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.calibration.bounds import order_pairs_needed, order_rank, order_upper, wilson_interval
+from pairmark.models.calibration.finite_sample import (
+    order_pairs_needed,
+    order_rank,
+    order_upper,
+    wilson_interval,
+)
+from pairmark.models.calibration.held_out import reading_state
 from pairmark.models.calibration.operating_point import Guarantee, InsufficientCalibrationData, assumptions
 from pairmark.models.calibration.promises import askable, checked_rate
-from pairmark.models.calibration.schema import reading_state
 from pairmark.models.core.arrays import Float32
 
 STATE_VERSION = 1

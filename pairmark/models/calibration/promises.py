@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from pairmark.models.calibration.bootstrap import ENOUGH_PAIRS, ENOUGH_UNITS, confidence_row
-from pairmark.models.calibration.bounds import MOST_BLOCKS, order_pairs_needed, order_upper
+from pairmark.models.calibration.finite_sample import MOST_BLOCKS, order_pairs_needed, order_upper
 
 _SPARE = 1.2
 """People that the bootstrap takes, over its effective units: nobody's matches are spread quite evenly."""

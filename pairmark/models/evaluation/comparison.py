@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from scipy.special import ndtri
 
-from pairmark.models.calibration.bounds import t_reach, wilson_interval
+from pairmark.models.calibration.finite_sample import t_reach, wilson_interval
 from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.evaluation.pairs import SortedPairs
 from pairmark.models.evaluation.rankings import consensus

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, stdtrit
 
-from pairmark.models.calibration.bounds import wilson_interval
+from pairmark.models.calibration.finite_sample import wilson_interval
 from pairmark.models.calibration.likelihood_ratios import DEFAULT_METHOD, LikelihoodRatios, pool_adjacent
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.evaluation.kernels import sweep

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pairmark.models.calibration.bounds import t_reach
+from pairmark.models.calibration.finite_sample import t_reach
 from pairmark.models.core.arrays import Float64, Int64
 
 Positions = Float64

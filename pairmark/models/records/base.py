@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
-from pairmark.models.core.arrays import Bool, Float32, Int64, Matrix
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import SCORE_BLOCK, GalleryIndex, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.scores import PairsOfRows
@@ -21,6 +21,35 @@ from pairmark.models.records import neighbours
 from pairmark.models.records.comparators import Cells, Comparators, Prepared
 from pairmark.models.records.schema import Records, Schema
 from pairmark.models.records.tables import cells_of, columns_of, schema_of
+
+_SHOWN = ("missing", "exact", "Jaro-Winkler", "tokens, lower share", "equal", "days between", "ratio", "kilometres",
+          "numbers, Jaccard", "model tokens, best")  # fmt: skip
+"""Comparisons that people can read."""
+
+
+def cell_values(schema: Schema, left: Any, right: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    left_values, right_values = schema.values(np.stack([left, right]))
+    return left_values, right_values
+
+
+def explained(
+    comparators: Comparators, left: Any, right: Any, features: Float32, contributions: Float64, score: float
+) -> dict[str, Any]:
+    """Contributions by field, the largest first; see `RecordSimilarity.explain`."""
+    cells = cell_values(comparators.schema, left, right)
+    fields: dict[str, dict[str, Any]] = {}
+    for (field, feature), value, part in zip(comparators.features, features, contributions[:-1], strict=True):
+        entry = fields.setdefault(
+            field,
+            {"field": field, "left": cells[0].get(field), "right": cells[1].get(field), "contribution": 0.0,
+             "comparisons": {}},
+        )  # fmt: skip
+        entry["contribution"] += float(part)
+        if feature in _SHOWN and not np.isnan(value) and not (feature == "missing" and value == 0):
+            entry["comparisons"][feature] = round(float(value), 4)
+    ordered = sorted(fields.values(), key=lambda entry: (-abs(entry["contribution"]), entry["field"]))
+    return {"score": score, "base": float(contributions[-1]), "fields": ordered}
+
 
 BLOCK = 8_192
 """Pairs that are compared at a time: bounds the memory of their features."""

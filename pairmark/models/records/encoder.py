@@ -21,7 +21,7 @@ from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.state import Array, State, StoredState, check_arrays, checked_model
 from pairmark.models.records.comparators import absent_cells, cell_text
-from pairmark.models.records.kernels import grams
+from pairmark.models.records.kernels import strings
 from pairmark.models.records.kernels.strings import FNV_PRIME, FNV_START
 from pairmark.models.records.schema import RecordColumn, Records, Schema
 
@@ -216,7 +216,7 @@ class RecordEncoder:
         room = 2 * chars.size + 4 * len(texts) + 1
         columns, counts = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.float32)
         ends = np.zeros(len(texts), dtype=np.int64)
-        grams.count_grams(chars, starts, self._n_grams, columns, counts, ends)
+        strings.count_grams(chars, starts, self._n_grams, columns, counts, ends)
         n_used = int(ends[-1]) if ends.size else 0
         indptr = np.concatenate([[0], ends])
         return csr_array((counts[:n_used], columns[:n_used], indptr), shape=(len(texts), self._n_grams))

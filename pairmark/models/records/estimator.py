@@ -13,10 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.inputs import checked_pairs, row_numbers
 from pairmark.models.core.spec import RandomState, document_parameters
-from pairmark.models.records.base import BLOCK, COLUMNS, RecordScorer
+from pairmark.models.records.base import BLOCK, COLUMNS, RecordScorer, explained
 from pairmark.models.records.comparators import Prepared
-from pairmark.models.records.context import N_CONTEXT, RivalIndex, find_rivals, logits
-from pairmark.models.records.explain import explained
+from pairmark.models.records.neighbours import N_CONTEXT, RivalIndex, find_rivals, logits
 from pairmark.models.records.schema import Records
 from pairmark.models.records.state import RecordSimilarityState
 from pairmark.models.trees.boosted import TreeSettings, fit_trees

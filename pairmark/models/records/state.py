@@ -13,7 +13,7 @@ from pydantic import Field
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.state import Array, Facts, State, Stateful, StoredState, check_arrays, checked_model
 from pairmark.models.records.comparators import Comparators, TextFacts, check_rarity, rarity_layout
-from pairmark.models.records.context import N_CONTEXT
+from pairmark.models.records.neighbours import N_CONTEXT
 from pairmark.models.records.schema import Schema
 from pairmark.models.trees.boosted import BoostedTrees, check_trees
 
