@@ -21,12 +21,10 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
-from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.service.api import docs, metrics, problems
@@ -55,23 +53,6 @@ START_PATIENCE_S = 60.0
 """How long a start waits for the database and its schema, which another container may still be making."""
 
 
-class Application(FastAPI):
-    """FastAPI whose outermost layer is the guard, which does what the framework's own outer layers would."""
-
-    guard: Callable[[ASGIApp], ASGIApp]
-
-    def build_middleware_stack(self) -> ASGIApp:
-        """The guard around the framework's handling of exceptions, open files and routes."""
-        routes = AsyncExitStackMiddleware(self.router)
-        return self.guard(ExceptionMiddleware(routes, handlers=self.exception_handlers))
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        scope["app"] = self
-        self.middleware_stack = self.middleware_stack or self.build_middleware_stack()
-        await self.middleware_stack(scope, receive, send)
-
-
 def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAPI:
     """The ASGI application of one serving process.
 
@@ -85,7 +66,7 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
     if warm:
         # Settings that cannot work stop the start, not the first person who signs in.
         _ = services.provider
-    app = Application(
+    app = FastAPI(
         title="Pairmark",
         version=VERSION,
         lifespan=_lifespan,
@@ -109,7 +90,7 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
         for route in guarded_routes()
         if isinstance(route, PlainRoute) and "{" not in route.path
     }
-    app.guard = partial(Guard, settings=settings, plain=plain)
+    app.add_middleware(Guard, settings=settings, plain=plain)
     app.openapi = partial(docs.document, app)  # type: ignore[method-assign]
     return app
 

@@ -17,7 +17,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_digits
 
 from pairmark.client import Client, ClientError, InsufficientCalibration
 from pairmark.service.cli.output import progress_bar
@@ -97,16 +99,9 @@ def _service(port: int) -> Iterator[str]:
                 process.wait()
 
 
-def _digits() -> tuple[Any, Any]:
-    from sklearn.datasets import load_digits
-
-    X, y = load_digits(return_X_y=True)
-    return X, y
-
-
 def _pairs() -> tuple[list[int], list[list[int]]]:
     """An image, another of the same digit, and one of a different digit."""
-    X, y = _digits()
+    X, y = load_digits(return_X_y=True)
     first = int((y == 3).argmax())
     same, different = int((y == 3).nonzero()[0][1]), int((y == 0).argmax())
     rows = X[[first, same, different]].astype(int).tolist()
@@ -117,13 +112,13 @@ def _train(client: Client) -> None:
     if any(dataset["name"] == NAME for dataset in client.datasets()):
         print(f"dataset {NAME}: exists already")
     else:
-        X, y = _digits()
+        X, y = load_digits(return_X_y=True)
+        names = [*(f"pixel{at}" for at in range(X.shape[1])), "digit"]
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "digits.csv"
-            with file.open("w", encoding="utf-8") as stream:
-                stream.write(",".join([*(f"pixel{at}" for at in range(X.shape[1])), "digit"]) + "\n")
-                for row, digit in zip(X.astype(int).tolist(), y.tolist(), strict=True):
-                    stream.write(",".join(map(str, [*row, digit])) + "\n")
+            np.savetxt(
+                file, np.column_stack([X, y]), "%d", delimiter=",", header=",".join(names), comments=""
+            )
             dataset_info = client.add_dataset(NAME, file, classes="digit")
         print(
             f"dataset {NAME}: {dataset_info['rows']} images, {dataset_info['features']} pixels each, uploaded as CSV"

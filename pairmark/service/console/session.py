@@ -8,7 +8,6 @@ import logging
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -86,8 +85,10 @@ async def login(request: Request, services: InServices, query: Annotated[LoginQu
     """Begin a session that stands for the key: a random word in a cookie, which scripts cannot read and other sites
     cannot send."""
     _check_origin(request)
-    key = _key_in(await request.body())
-    view_of_key = None if key is None else (await services.runtime.catalogue.looked_up()).key(key)
+    key = str(
+        (await request.form(max_files=0, max_fields=4, max_part_size=LONGEST_FORM)).get("key", "")
+    ).strip()
+    view_of_key = (await services.runtime.catalogue.looked_up()).key(key) if KEY.fullmatch(key) else None
     if view_of_key is None:
         # So many that an attack shows, and no more: whoever is refused must not fill the log.
         if not services.rates.take("refused logins", limit_of("refused-logins", 1.0, 10.0)).wait_s:
@@ -203,14 +204,3 @@ def _check_origin(request: Request) -> None:
 def _own_page(path: str | None) -> str:
     """The path, if it is one of this service and no address of another."""
     return path if path and re.fullmatch(r"/(?![/\\])[\x21-\x7e]*", path) else "/"
-
-
-def _key_in(body: bytes) -> str | None:
-    if len(body) > LONGEST_FORM:
-        return None
-    try:
-        form = parse_qs(body.decode("ascii"), max_num_fields=4, errors="strict")
-    except ValueError:
-        return None
-    key = form.get("key", [""])[0].strip()
-    return key if KEY.fullmatch(key) else None
