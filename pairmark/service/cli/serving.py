@@ -149,12 +149,11 @@ and each replacement starts anew."""
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket; exits with what to do when the address cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    dual = family == socket.AF_INET6
     try:
-        listener.bind((host, port))
+        # Listening this early, requests that come during the start wait instead of being refused.
+        listener = socket.create_server((host, port), family=family, backlog=2048, dualstack_ipv6=dual)
     except OSError as error:
-        listener.close()
         if error.errno == errno.EADDRINUSE:
             output.complain(
                 f"port {port} on {host} is taken: stop what listens there, or choose another with --port"
@@ -162,8 +161,6 @@ def listen(host: str, port: int) -> socket.socket:
         else:
             output.complain(f"cannot listen on {host} port {port}: {error.strerror or error}")
         raise typer.Exit(1) from error
-    # Listening this early, requests that come during the start wait instead of being refused.
-    listener.listen(2048)
     listener.set_inheritable(True)
     return listener
 
