@@ -97,8 +97,8 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "a revoked key is useless",
             KEYS,
-            r"(select\(\*columns\))\.where\(ApiKey\.revoked_at\.is_\(None\)\)",
-            r"\1",
+            r"_IN_ORDER\.where\(ApiKey\.revoked_at\.is_\(None\)\)",
+            "_IN_ORDER",
         ),
         (
             "an expired key is useless",
