@@ -230,35 +230,6 @@ def ranking_metrics(
     }
 
 
-def pair_disagreement(predicted: ArrayLike, truth: ArrayLike) -> list[list[float | None]]:
-    """How often the predicted order of two labels is not the observed one.
-
-    Parameters
-    ----------
-    predicted, truth : (n, k) positions as `ranking_metrics` takes them.
-
-    Returns
-    -------
-    (k, k), symmetric: the share of rows that order the two labels otherwise, a predicted tie counting half; None where
-    no row orders them, and on the diagonal.
-    """
-    reported, true_positions = np.asarray(predicted, dtype=np.float64), np.asarray(truth, dtype=np.float64)
-    if reported.shape != true_positions.shape or reported.ndim != 2:
-        raise ValueError(
-            f"predicted has shape {reported.shape} and truth {true_positions.shape}; expected (n, k) for both"
-        )
-    k = true_positions.shape[1]
-    shares: list[list[float | None]] = [[None] * k for _ in range(k)]
-    for a in range(k):
-        for b in range(a + 1, k):
-            observed = np.sign(true_positions[:, a] - true_positions[:, b])
-            is_ordered = np.abs(observed) == 1
-            if is_ordered.any():
-                agreed = observed[is_ordered] * np.sign(reported[is_ordered, a] - reported[is_ordered, b])
-                shares[a][b] = shares[b][a] = float((1 - agreed.mean()) / 2)
-    return shares
-
-
 def _extremes(positions: Float64) -> tuple[Float64, Float64]:
     absent = np.isnan(positions)
     return (np.where(absent, np.inf, positions).min(axis=1), np.where(absent, -np.inf, positions).max(axis=1))

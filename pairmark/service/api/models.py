@@ -490,7 +490,7 @@ def _contents(report: ReportOut) -> list[tuple[str, str]]:
         ("version", "What this version is", True),
         ("data", "The data behind it", True),
         ("promise", "The promise", bool(report.promises)),
-        ("errors", "Error rates", report.roc is not None or "pair_disagreement" in report.version.metrics),
+        ("errors", "Error rates", report.roc is not None),
         ("leaderboard", "Against simple alternatives", bool(report.leaderboard and report.leaderboard.items)),
         ("groups", "Groups of people", True),
         ("evidence", "Likelihood ratios", with_evidence),

@@ -43,7 +43,6 @@ from pairmark.models.evaluation.pairs import (
 )
 from pairmark.models.evaluation.rankings import (
     kendall_tau,
-    pair_disagreement,
     ranking_metrics,
     split_rankings,
 )
@@ -668,10 +667,6 @@ def verdict(
     return f"better than every baseline on held-out data ({ahead} of {name})"
 
 
-MAX_LABELS = 40
-"""Labels up to which each two of them are looked at by themselves."""
-
-
 def score(job: FittedJob, progress: Progress) -> ScoredJob:
     """The job with scores of the held-out pairs and predictions for the held-out rows, or `InvalidInput` when the
     learner cannot score them."""
@@ -818,11 +813,9 @@ def _ranking_report(job: ScoredJob) -> dict[str, Any]:
     parts, positions = job.parts, job.scores.rows
     truth = np.asarray(job.data.rankings)
     assert positions is not None
-    truth_of_test = truth[parts.test_rows]
-    metrics = ranking_metrics(positions, truth_of_test, reference=truth[parts.rows], units=job.row_units)
-    if truth_of_test.shape[1] <= MAX_LABELS:
-        metrics["pair_disagreement"] = pair_disagreement(positions, truth_of_test)
-    return metrics
+    return ranking_metrics(
+        positions, truth[parts.test_rows], reference=truth[parts.rows], units=job.row_units
+    )
 
 
 NO_TIMES = (
