@@ -722,7 +722,7 @@ def evaluate(job: CalibratedJob, store: ModelStore, settings: Settings, progress
             metrics = _ranking_report(job)
         else:
             evidence = _evidence(job)
-            metrics = {**curve.metrics, **_of_groups(job), **_of_evidence(evidence)}
+            metrics = {**curve.metrics, **_of_groups(job)}
             if job.scores.rows is not None:
                 metrics["classification"] = _classification(job)
         board = leaderboard(job, lambda share, what: progress.within(0.2 + 0.5 * share, what))
@@ -766,17 +766,6 @@ def _evidence(job: CalibratedJob) -> Evidence:
         ]
     found = {"likelihood_ratios": likelihoods, "by_time": by_time, "left_out": left_out}
     return Evidence(**to_jsonable_python(found, fallback=lambda value: value.tolist()))
-
-
-def _of_evidence(evidence: Evidence) -> dict[str, Any]:
-    if not evidence.likelihood_ratios:
-        return {}
-    names = ("cllr", "cllr_min", "calibration_loss")
-    return {
-        "likelihood_ratios": {
-            ratios["method"]: {name: ratios[name] for name in names} for ratios in evidence.likelihood_ratios
-        }
-    }
 
 
 def _curve(job: ScoredJob, scores: NDArray[np.float32]) -> EvaluationReport:
