@@ -407,7 +407,8 @@ class Table:
             self._refuse(error)
 
     def _refuse(self, error: Exception) -> NoReturn:
-        match = re.search(r'converting column "c(\d+)"', str(error))
+        # By the reader, where all its columns are numbers, or by the cast.
+        match = re.search(r'(?:converting column "|casting from source column )c(\d+)', str(error))
         if match and self._file.kind == "csv":
             self._name_text_column(int(match[1]))
         self._file.refuse(error)
