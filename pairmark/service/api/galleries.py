@@ -152,7 +152,8 @@ async def upsert_items(call: Call, gallery: Name) -> Response:
     or one list column). A gallery of records takes JSON, CSV and Parquet with the columns of its model.
     """
     services, query = call.services, call.query
-    kind = KINDS[call.media(*KINDS)[0]]
+    call.media(*KINDS)
+    kind = KINDS[call.kind]
     state = await asyncio.to_thread(services.galleries.state, gallery)
     version = await version_of(services, state)
     form = form_of(version.estimator, state.dimension)

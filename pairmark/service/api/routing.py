@@ -23,6 +23,7 @@ from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from starlette.convertors import Convertor, register_url_convertor
+from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 
 from pairmark.schemas.admin import Level
@@ -122,6 +123,7 @@ class Call(Request):
     Attributes
     ----------
     services : of this process. query : what the route's query model read. work : where the request's work runs.
+    kind : the type of the body; without one it is JSON.
     """
 
     def __init__(
@@ -129,6 +131,8 @@ class Call(Request):
     ) -> None:
         super().__init__(scope, receive)
         self.services, self.query, self.work = services, query, work
+        self.kind = media_type(scope["pairmark.fields"])
+        self._whole: bytes | None = None
 
     @property
     def asker(self) -> str:
@@ -169,45 +173,50 @@ class Call(Request):
             if not is_fixed:
                 raise Forbidden(f"the key may only decide; {name} takes a key with score", scope="score")
 
-    def media(self, *reads: str, raw: bool = False) -> tuple[str, bool]:
-        """Media type of the body, and whether raw bytes are wanted back.
+    def media(self, *reads: str, raw: bool = False) -> bool:
+        """Whether raw bytes are wanted back.
 
         Refuses a body of a type that is not among ``reads``, and who accepts neither JSON nor, with ``raw``, octets.
         """
-        fields: dict[bytes, bytes] = self.scope["pairmark.fields"]
-        kind = media_type(fields)
-        if kind not in reads:
+        if self.kind not in reads:
             raise UnsupportedMediaType(
-                f"the body is {kind[:100]!r}; expected Content-Type: {' or '.join(reads)}"
+                f"the body is {self.kind[:100]!r}; expected Content-Type: {' or '.join(reads)}"
             )
-        accept = fields.get(b"accept", b"*/*").decode("latin-1").lower()
+        accept = self.scope["pairmark.fields"].get(b"accept", b"*/*").decode("latin-1").lower()
         wanted = {media_range.partition(";")[0].strip() for media_range in accept.split(",")}
         if raw and OCTETS in wanted and JSON not in wanted:
-            return kind, True
+            return True
         if wanted.isdisjoint((JSON, "application/*", "*/*", "")):
             given = f"{JSON} or {OCTETS}" if raw else JSON
             raise NotAcceptable(f"Accept is {accept[:100]!r}; this route answers with {given}")
-        return kind, False
+        return False
 
     async def read_body(self) -> bytes:
         """The whole body; of JSON, no more brackets than the largest batch of pairs has."""
-        body = await self.body()
-        self.scope["pairmark.body_read"] = True
-        if media_type(self.scope["pairmark.fields"]) not in (OCTETS, NPZ):
-            check_structure(body, self.services.settings.max_batch_pairs)
-        return body
+        if self._whole is None:
+            message = await self.receive()
+            pieces = [message.get("body", b"")]
+            while message.get("more_body", False):
+                message = await self.receive()
+                pieces.append(message.get("body", b""))
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            self._whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            self.scope["pairmark.body_read"] = True
+            if self.kind not in (OCTETS, NPZ):
+                check_structure(self._whole, self.services.settings.max_batch_pairs)
+        return self._whole
 
     async def parsed(self, parse: Callable[[bytes], T]) -> T:
         """What the body holds, read where that takes no time from others."""
         body = await self.read_body()
-        kind = media_type(self.scope["pairmark.fields"])
-        return await self.work.run(len(body) / _BYTES_A_SECOND.get(kind, 1.0), lambda: parse(body))
+        return await self.work.run(len(body) / _BYTES_A_SECOND.get(self.kind, 1.0), lambda: parse(body))
 
 
 def media_type(fields: Mapping[bytes, bytes]) -> str:
     """The type of a body; without one it is JSON."""
-    kind = fields.get(b"content-type")
-    return JSON if kind is None else kind.decode("latin-1").partition(";")[0].strip().lower()
+    kind = fields.get(b"content-type", b"application/json")
+    return JSON if kind == b"application/json" else kind.decode("latin-1").partition(";")[0].strip().lower()
 
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -440,7 +449,8 @@ class PlainRoute(GuardedRoute):
         receive = await self.admitted(services, scope, receive)
         query = None if self.needs.query is None else read_query(self.needs.query, scope["query_string"])
         seconds = services.settings.request_timeout_s if self.needs.limits.timed else None
-        with acting(actor_of(scope)), services.runtime.request_work() as work:
+        acts = nullcontext() if self.level == "read" else acting(actor_of(scope))
+        with acts, services.runtime.request_work() as work:
             call = Call(scope, receive, services, query, work)
             async with asyncio.timeout(seconds):
                 await services.turns.begin(current_owner())

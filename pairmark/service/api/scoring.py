@@ -123,6 +123,7 @@ class ScoredPairs:
 @needs(
     "score",
     limits=VECTORS,
+    reading=True,
     query=SimilarityQuery,
     body=PairsBody,
     bodies=BINARY_BODIES,
@@ -136,11 +137,11 @@ async def similarity(call: Call) -> Response:
     the number of rows per subject; in npz, the arrays `left_counts` and `right_counts` do. With `Accept:
     application/octet-stream` the answer is raw too: float32 scores.
     """
-    kind, raw = call.media(JSON, *BINARY_BODIES, raw=True)
+    raw = call.media(JSON, *BINARY_BODIES, raw=True)
     detail = call.query.detail
     if raw and detail:
         raise NotAcceptable("detail is given as application/json: leave it out, or accept that")
-    scored = await _score(call, kind, "similarity")
+    scored = await _score(call, "similarity")
     if detail:
         ranges = await call.services.runtime.row_ranges(scored.version, None)
         scored.unlike = UnlikePairs.of(ranges, scored.pairs)
@@ -158,6 +159,7 @@ async def similarity(call: Call) -> Response:
 @needs(
     "decide",
     limits=VECTORS,
+    reading=True,
     query=MatchQuery,
     body=PairsBody | ScoresBody,
     bodies=BINARY_BODIES,
@@ -173,12 +175,12 @@ async def match(call: Call) -> Response:
     pair (1 = match, with `fnr` 2 = review), and the threshold and calibration in headers.
     """
     query, runtime = call.query, call.services.runtime
-    kind, raw = call.media(JSON, *BINARY_BODIES, raw=True)
+    raw = call.media(JSON, *BINARY_BODIES, raw=True)
     await runtime.check_calibration(query.calibration, call.models)
-    if kind == JSON and holds_scores(await call.read_body()):
+    if call.kind == JSON and holds_scores(await call.read_body()):
         scored = await _given_scores(call)
     else:
-        scored = await _score(call, kind, "match")
+        scored = await _score(call, "match")
     with_scores = call.shows_scores(scored.version)
     if not with_scores:
         call.check_listed(
@@ -214,14 +216,15 @@ async def match(call: Call) -> Response:
 @needs(
     "score",
     limits=VECTORS,
+    reading=True,
     query=PairsQuery,
     body=PairsBody,
     bodies=BINARY_BODIES,
 )
 async def explain(call: Call) -> Response:
     """What each feature contributes to the score of one pair. Bulk bodies: as for `POST /similarity`."""
-    kind, _ = call.media(JSON, *BINARY_BODIES)
-    pairs, version = await _read_pairs(call, kind, "similarity")
+    call.media(JSON, *BINARY_BODIES)
+    pairs, version = await _read_pairs(call, "similarity")
 
     def work() -> bytes:
         score, explanation = version.explain(pairs, call.query.aggregation)
@@ -233,26 +236,26 @@ async def explain(call: Call) -> Response:
 
 
 async def _read(
-    call: Call, kind: str, capability: str, parse: Callable[[str, bytes, LoadedVersion | None], Read]
+    call: Call, capability: str, parse: Callable[[bytes, LoadedVersion | None], Read]
 ) -> tuple[Read, LoadedVersion]:
     """The vectors of a body, and the version that they are for: JSON may name it, other bodies are read for it."""
     version_for, named = call.services.runtime.version_for, call.query.model
-    if kind == JSON:
-        read = await call.parsed(lambda body: parse(kind, body, None))
+    if call.kind == JSON:
+        read = await call.parsed(lambda body: parse(body, None))
         if read.model is not None and named not in (None, read.model):
             raise InvalidInput("the body and the query name different models; expected one", field="model")
         return read, await version_for(read.model or named, capability, call.models)
     version = await version_for(named, capability, call.models)
-    return await call.parsed(lambda body: parse(kind, body, version)), version
+    return await call.parsed(lambda body: parse(body, version)), version
 
 
-async def _read_pairs(call: Call, kind: str, capability: str) -> tuple[VectorPairs, LoadedVersion]:
+async def _read_pairs(call: Call, capability: str) -> tuple[VectorPairs, LoadedVersion]:
     settings, query = call.services.settings, call.query
 
-    def parse(kind: str, body: bytes, version: LoadedVersion | None) -> VectorPairs:
+    def parse(body: bytes, version: LoadedVersion | None) -> VectorPairs:
         if version is None:
             pairs = parse_pairs(body)
-        elif kind == OCTETS:
+        elif call.kind == OCTETS:
             pairs = parse_octets(
                 body,
                 dim=query.dim or version.n_features,
@@ -266,11 +269,11 @@ async def _read_pairs(call: Call, kind: str, capability: str) -> tuple[VectorPai
         pairs.check_sizes(settings.max_batch_pairs, settings.max_subject_samples)
         return pairs
 
-    return await _read(call, kind, capability, parse)
+    return await _read(call, capability, parse)
 
 
-async def _score(call: Call, kind: str, capability: str) -> ScoredPairs:
-    pairs, version = await _read_pairs(call, kind, capability)
+async def _score(call: Call, capability: str) -> ScoredPairs:
+    pairs, version = await _read_pairs(call, capability)
     how = call.query.aggregation
     if pairs.counts is not None:
         how = version.aggregation(how)
@@ -437,6 +440,7 @@ class PointsQuery(QueryModel):
 @needs(
     "score",
     limits=VECTORS,
+    reading=True,
     query=PointsQuery,
     body=FeaturesBody,
     bodies=BINARY_BODIES,
@@ -457,6 +461,7 @@ async def embed(call: Call) -> Response:
 @needs(
     "score",
     limits=VECTORS,
+    reading=True,
     query=PointsQuery,
     body=FeaturesBody,
     bodies=BINARY_BODIES,
@@ -486,20 +491,20 @@ async def _answered(
     raw: bool = False,
 ) -> Response:
     settings, query = call.services.settings, call.query
-    kind, raw = call.media(JSON, *BINARY_BODIES, raw=raw)
-    if kind == JSON and call.scope["query_string"]:
+    raw = call.media(JSON, *BINARY_BODIES, raw=raw)
+    if call.kind == JSON and call.scope["query_string"]:
         raise InvalidInput(
             f"a JSON body to {capability} names its model itself; expected no query", field="query"
         )
 
-    def parse(kind: str, body: bytes, version: LoadedVersion | None) -> Features:
+    def parse(body: bytes, version: LoadedVersion | None) -> Features:
         if version is None:
             return parse_features(body)
-        if kind == OCTETS:
+        if call.kind == OCTETS:
             return parse_rows(body, dim=query.dim or version.n_features, dtype=query.dtype)
         return parse_npz_rows(body, max_bytes=settings.max_body_bytes)
 
-    features, version = await _read(call, kind, capability, parse)
+    features, version = await _read(call, capability, parse)
     _check_number(call, len(features))
     reply = await call.work.run(
         seconds(version, features), lambda: answer(settings.max_body_bytes, version, features, raw)
@@ -557,7 +562,7 @@ async def rank_point(call: Call) -> Response:
 
 
 @ranking.post("/rank-labels", summary="Rank labels", response_model=RankingsOut)
-@needs("score", limits=VECTORS, body=RankBody)
+@needs("score", limits=VECTORS, reading=True, body=RankBody)
 async def rank_points(call: Call) -> Response:
     """Rank labels for one or many points."""
     call.media(JSON)
