@@ -483,41 +483,14 @@ def _show_measured(to: Console, version: dict[str, Any]) -> None:
         output.table(("name", "value", "interval", "difference", "difference_interval"), board["items"])(to)
 
 
-def report(
-    client: Connection,
-    ref: Ref,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Write the whole report to this file: .html for a page, .json for the numbers.",
-            dir_okay=False,
-        ),
-    ] = None,
-) -> None:
+def report(client: Connection, ref: Ref) -> None:
     """Show a version's report: guarantee, error rates, groups, likelihood ratios and limits."""
-    ending = None if file is None else file.suffix.lower()
-    if ending not in (None, ".html", ".json"):
-        raise typer.BadParameter(
-            f"{file}: expected a file that ends in .html or .json", param_hint="--output"
-        )
-    name, number = resolve(client, ref)
-    if file is None:
-        answer = client.report(name, number)
-        parts = answer.json
-        columns = ("fpr", "threshold", "fpr_upper_bound", "tpr", "guarantee", "refused")
-        promises = [{name: entry.get(name) for name in columns} for entry in parts["promises"]]
-        shown = {**parts["card"], **parts["version"]["metrics"], "promises": promises}
-        output.show(answer, output.details(shown))
-        return
-    if ending == ".html":
-        text = client.report_page(name, number)
-    else:
-        text = json.dumps(client.report(name, number).json, indent=2, allow_nan=False) + "\n"
-    file.write_text(text, encoding="utf-8")
-    facts = {"model": name, "version": number, "file": str(file), "bytes": file.stat().st_size}
-    output.show(facts, f"wrote the report of {name}:{number} to {file}")
+    answer = client.report(*resolve(client, ref))
+    parts = answer.json
+    columns = ("fpr", "threshold", "fpr_upper_bound", "tpr", "guarantee", "refused")
+    promises = [{name: entry.get(name) for name in columns} for entry in parts["promises"]]
+    shown = {**parts["card"], **parts["version"]["metrics"], "promises": promises}
+    output.show(answer, output.details(shown))
 
 
 def plan(
