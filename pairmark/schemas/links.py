@@ -44,8 +44,8 @@ class LinksRequest(Request):
     )
     false_links: float | None = Field(
         None,
-        gt=0,
-        lt=1,
+        ge=1e-6,
+        le=0.9,
         description="the share of the links that may be false: the review that the job opens asks for judgements until "
         "its bound is below. Without `model`, links are also kept to this share by the fitted model's own estimate; "
         "by default a link is a pair that is likelier a match than not, and the review asks about 0.02",

@@ -345,6 +345,22 @@ def test_what_is_not_ready_and_tables_of_vectors_are_refused(client: Client, fou
         client.link("people", previous="0" * 32)
 
 
+def test_the_console_shows_links_entities_and_two_records_side_by_side(
+    client: Client, found: dict[str, Any]
+) -> None:
+    row = rows_of(client, found)[0]
+    html = {"Accept": "text/html"}
+    listed = client.request("GET", "/console/links", headers=html).text
+    assert found["id"] in listed
+    assert 'data-api="POST /links"' in listed
+    path = f"/console/links/{found['id']}"
+    page = client.request("GET", path, params={"left": row["left"], "right": row["right"]}, headers=html).text
+    assert f"/console/reviews/{found['review']}" in page
+    assert "not known before pairs are judged" in page
+    assert f"{row['left']} and {row['right']}: match" in page
+    assert f'name="split" value="{row["entity"]}"' in page
+
+
 def test_a_tenant_sees_its_own_links_alone(deployment: Any, tmp_path: Path) -> None:
     links = links_of(deployment)
     add(deployment, "acme/people", table(60, "plain")[1], tmp_path)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pairmark.schemas.links import LinkSummary
+    from pairmark.service.links.learned import Learned
 
 _SHOWN = 10
 
@@ -47,6 +48,10 @@ def link(
             "match than not.",
         ),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="A model of records, which scores candidates. Default: one fitted on the tables."),
+    ] = None,
     column: ColumnTypes = None,
 ) -> None:
     """Find the duplicates of a table, or link two tables: no labels, no service.
@@ -59,6 +64,11 @@ def link(
     from pairmark.service.links.kept import read_rows
     from pairmark.service.links.linking import COLUMNS, link_files
 
+    learned = None if model is None else _learned(model)
+    types = column_types(column) or {}
+    if learned is not None:
+        # Dates are written in the file's own way.
+        types = {name: kind for name, kind in learned.columns.items() if kind != "date"} | types
     files = [path for path in (table, other) if path is not None]
     if out is not None and out.suffix not in (".csv", ".parquet"):
         raise typer.BadParameter(
@@ -73,11 +83,21 @@ def link(
                 settings(),
                 out=path,
                 id_column=id_column,
-                columns=column_types(column),
+                columns=types,
                 false_links=false_links,
+                learned=learned,
             )
         first = [row[: len(COLUMNS)] for row in read_rows(path, "FROM kept LIMIT ?", _SHOWN)]
     output.show(summary.model_dump(mode="json"), lambda to: _show(to, summary, first, out))
+
+
+def _learned(model: str) -> Learned:
+    from pairmark.service.blobs import open_blobs
+    from pairmark.service.cli.options import settings
+    from pairmark.service.db import open_database
+    from pairmark.service.links.learned import Learned
+
+    return Learned(open_database(settings()), open_blobs(settings()), settings(), model)
 
 
 def _show(to: Console, summary: LinkSummary, first: list[tuple[object, ...]], out: Path | None) -> None:

@@ -137,6 +137,7 @@ NAVIGATION: tuple[tuple[str, str, Scope | None], ...] = (
     ("/console/jobs", "Jobs", None),
     ("/console/datasets", "Datasets", None),
     ("/console/galleries", "Galleries", "gallery"),
+    ("/console/links", "Links", "train"),
     ("/console/reviews", "Reviews", "train"),
     ("/console/keys", "Keys", "admin"),
     ("/console/audit", "Audit", "admin"),

@@ -393,6 +393,40 @@ async def show_review(request: Request, services: InServices, review_id: str) ->
     return response
 
 
+class LinksQuery(CursorQuery):
+    """Which entities, and which two records side by side."""
+
+    left: str | None = Field(None, max_length=512)
+    right: str | None = Field(None, max_length=512)
+
+
+@router.get("/console/links")
+@needs("any")
+async def links_page(request: Request, query: Annotated[CursorQuery, Query()]) -> HTMLResponse:
+    """Link jobs, newest first."""
+    api = Api(request)
+    links = await api.need("/links", limit=ON_A_PAGE, cursor=query.cursor)
+    tables = [each["name"] for each in await api.items("/datasets", limit=100) if each["columns"]]
+    return page(request, "links.html", **listing(links, query), tables=list(dict.fromkeys(tables)))
+
+
+@router.get("/console/links/{link_id}")
+@needs("any")
+async def show_links(request: Request, link_id: str, query: Annotated[LinksQuery, Query()]) -> HTMLResponse:
+    """One link job: what it found, its entities, and two records side by side."""
+    api, path = Api(request), f"/links/{link_id}"
+    links, job = await api.need(path), await api.need(f"/jobs/{link_id}")
+    entities, found, pair = {"items": [], "next_cursor": None}, [], None
+    if links["state"] == "succeeded":
+        entities = await api.need(f"{path}/entities", limit=ON_A_PAGE, cursor=query.cursor)
+        found = await api.items(f"{path}/links", limit=ON_A_PAGE)
+        if query.left is not None and query.right is not None:
+            pair = await api.need(f"{path}/links/{query.left}/{query.right}")
+    return page(
+        request, "link.html", links=links, job=job, found=found, pair=pair, **listing(entities, query)
+    )
+
+
 SUGGESTED = 25
 """Models offered by name; any other can be typed."""
 FIELDS_SHOWN = 40

@@ -60,6 +60,8 @@ class Learned:
             {name: np.ma.filled(texts, None).tolist() for name, texts in zip(names, columns, strict=True)}
         )
         empty = self._estimator.schema_.empty_rows(cells)
+        if empty.size == len(cells):
+            raise InvalidInput(f"no record has a cell in the columns of model {self.ref}", field="model")
         # Rows without a cell are compared with nothing: any other stands in their place.
         cells[empty] = cells[np.setdiff1d(np.arange(len(cells)), empty)[:1]]
 

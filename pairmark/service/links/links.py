@@ -229,7 +229,10 @@ class Links:
                 raise Conflict(
                     f"the link job is {state}; its links are there when it has succeeded", state=state
                 )
-            return self._blobs.folder(row.blob)
+            folder = self._blobs.folder(row.blob)
+        if not (folder / kept.ENTITIES).exists():
+            raise Conflict("these links are of an earlier version: delete them and link again (POST /links)")
+        return folder
 
     def _change(
         self,

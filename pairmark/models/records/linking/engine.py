@@ -184,6 +184,8 @@ class Linking:
         most = np.sort(np.argsort(-self._distinct[self.places], kind="stable")[:_MOST_CONJOINED])
         rules = [*((at,) for at in range(len(self.fields))), *combinations(most.tolist(), 2)]
         given = None if self._given is None else [self._places_of(rule) for rule in self._given]
+        if self._given is not None and given is not None:
+            self.left_out += [tuple(rule) for rule, at in zip(self._given, given, strict=True) if not at]
         room = int(BUDGET * max(self.n_rows, 1))
         for rule in dict.fromkeys([*rules, *filter(None, given or ())]):
             self.equal[rule] = self._groups([self._names[at] for at in rule])
