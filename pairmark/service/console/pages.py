@@ -416,7 +416,9 @@ async def show_links(request: Request, link_id: str, query: Annotated[LinksQuery
     """One link job: what it found, its entities, and two records side by side."""
     api, path = Api(request), f"/links/{link_id}"
     links, job = await api.need(path), await api.need(f"/jobs/{link_id}")
-    entities, found, pair = {"items": [], "next_cursor": None}, [], None
+    entities: dict[str, Any] = {"items": [], "next_cursor": None}
+    found: list[dict[str, Any]] = []
+    pair: dict[str, Any] | None = None
     if links["state"] == "succeeded":
         entities = await api.need(f"{path}/entities", limit=ON_A_PAGE, cursor=query.cursor)
         found = await api.items(f"{path}/links", limit=ON_A_PAGE)
