@@ -25,9 +25,6 @@ from pairmark.models.plda.residual import Residual, fit_residual
 Marginals = Literal["raw", "normal"]
 MAX_COMPONENTS = 1_024
 _ROW_BLOCK = 4_096
-_DIRECT_WIDTH = 2_048
-"""Up to so many features their covariance is worked out."""
-_OVERSAMPLED, _POWERS = 20, 3
 
 
 class Shape(NamedTuple):
@@ -155,18 +152,12 @@ def _affine(rows: Float32, weights: Float32, bias: Float32) -> Float32:
 
 def principal_components(rows: Float32, n_components: int, random: np.random.Generator) -> Float32:
     """Directions of most variance of rows, (d, p), orthonormal; p is ``n_components`` at most."""
-    d = rows.shape[1]
-    p = min(n_components, d)
-    rows = rows - rows.mean(axis=0)
-    # Halko, Martinsson and Tropp 2011, algorithm 4.4: random projections, three power iterations.
-    basis = random.standard_normal((d, min(p + _OVERSAMPLED, d))).astype(np.float32)
-    wide = d > _DIRECT_WIDTH
-    covariance = rows if wide else rows.T @ rows
-    for _ in range(_POWERS):
-        basis = np.linalg.qr(rows.T @ (rows @ basis) if wide else covariance @ basis)[0]
-    inner = rows @ basis
-    turned = basis @ np.linalg.eigh((inner.T @ inner).astype(np.float64))[1][:, ::-1][:, :p]
-    return np.ascontiguousarray(orient(turned), dtype=np.float32)
+    from sklearn.utils.extmath import randomized_svd
+
+    p = min(n_components, rows.shape[1])
+    seed = int(random.integers(2**31))
+    turned = randomized_svd(rows - rows.mean(axis=0), p, n_oversamples=20, n_iter=3, random_state=seed)[2]
+    return np.ascontiguousarray(orient(turned.T), dtype=np.float32)
 
 
 WITHIN = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.8, 0.95)

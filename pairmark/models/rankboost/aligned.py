@@ -22,7 +22,7 @@ from pairmark.models.core.search import LENGTHS, GalleryIndex, Rows, SearchForm,
 from pairmark.models.core.spec import Seed, document_parameters
 from pairmark.models.core.state import Array, DeclaredState, Fact, StoredState, refuse
 from pairmark.models.rankboost import embedding, kernels
-from pairmark.models.rankboost.rows import KnownColumns, parts, sparse_rows
+from pairmark.models.rankboost.rows import KnownColumns, parts, places_of, sparse_rows
 
 MOST_ROWS, MOST_PAIRS = 1_024, 32_768
 """Rows, and pairs of them, that a step looks at."""
@@ -449,10 +449,14 @@ class AlignedKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin,
         return self._first(rows, self.weights_[0]), self._first(rows, self.second_)
 
     def _first(self, rows: Any, weights: Float64) -> Float64:
-        sparse = sparse_rows(rows)
-        out = np.empty((sparse.shape[0], weights.shape[1]))
-        kernels.first_layer(*parts(sparse), self.columns_, weights, out)
-        return out
+        starts, columns, values = parts(sparse_rows(rows))
+        places = places_of(columns, self.columns_)
+        known = places >= 0
+        starts = np.append(0, np.cumsum(known))[starts]
+        shape = (starts.size - 1, self.columns_.size)
+        narrow = csr_array((values[known].astype(np.float64), places[known], starts), shape=shape)
+        # SciPy adds up each row by itself, in the order of its columns.
+        return np.asarray(narrow @ weights)
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         if self.psd:

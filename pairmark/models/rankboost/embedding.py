@@ -14,7 +14,7 @@ from pairmark.models.core.state import Array
 
 DEFAULT_PIVOTS = 1_000
 _CANDIDATES_EACH = 10
-"""Rows looked at for each pivot that is learned (greedily, or by k-means)."""
+"""Rows looked at for each pivot that is learned."""
 _MOST_CANDIDATES = 20_000
 
 
@@ -46,55 +46,22 @@ def candidate_rows(rule: str, n_pivots: int, n_rows: int, rng: np.random.Generat
 
 
 def chosen_pivots(
-    rule: Literal["random", "kmeans", "greedy"], candidates: csr_array, n_pivots: int, seed: int
+    rule: Literal["random", "kmeans"], candidates: csr_array, n_pivots: int, seed: int
 ) -> Float64:
-    """Pivots in the space of the kernel, (n_pivots or fewer, width), from candidates in that space.
-
-    ``greedy`` takes the row that the pivots so far explain worst, again and again (pivoted Cholesky factorisation of
-    the kernel matrix: Fine and Scheinberg 2001), and ends early when they explain all. ``kmeans`` takes centres.
-    """
+    """Pivots in the space of the kernel, (n_pivots, width), from candidates in that space: the rows, or centres."""
     if rule == "random":
         return np.asarray(candidates.toarray(), dtype=np.float64)
-    if rule == "kmeans":
-        import warnings
+    from sklearn.cluster import MiniBatchKMeans
+    from sklearn.exceptions import ConvergenceWarning
 
-        from sklearn.cluster import MiniBatchKMeans
-        from sklearn.exceptions import ConvergenceWarning
-
-        with warnings.catch_warnings():
-            # Fewer distinct rows than centres is no harm here: the rest are copies.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            means = MiniBatchKMeans(
-                n_pivots,
-                n_init=1,
-                init="random",
-                batch_size=max(1024, 2 * n_pivots),
-                max_iter=20,
-                random_state=seed,
-            ).fit(candidates)
-        return np.asarray(means.cluster_centers_, dtype=np.float64)
-    return np.asarray(candidates[_pivoted_cholesky(candidates, n_pivots)].toarray(), dtype=np.float64)
-
-
-def _pivoted_cholesky(rows: csr_array, n_pivots: int) -> Int64:
-    """Numbers of the rows that span the others best, chosen one by one: each next one is what is spanned least."""
-    # Squared length of what the pivots so far do not span of each row: the diagonal of the kernel less their share.
-    residual = np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64).ravel()
-    start = float(residual.max(initial=0.0))
-    factor = np.zeros((rows.shape[0], n_pivots))
-    pivots: list[int] = []
-    for k in range(n_pivots):
-        at = int(np.argmax(residual))
-        if residual[at] <= 1e-10 * start or start == 0.0:
-            break
-        # The kernel's column less what earlier columns explain, scaled: column k of the Cholesky factor.
-        column = np.asarray(rows @ rows[[at]].toarray()[0]) - factor[:, :k] @ factor[at, :k]
-        factor[:, k] = column / np.sqrt(residual[at])
-        residual = residual - factor[:, k] ** 2
-        residual[at] = 0.0
-        pivots.append(at)
-    # A kernel that is zero everywhere has nothing to choose by.
-    return np.array(pivots or [0], dtype=np.int64)
+    size = max(1024, 2 * n_pivots)
+    with warnings.catch_warnings():
+        # Fewer distinct rows than centres is no harm here: the rest are copies.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        means = MiniBatchKMeans(
+            n_pivots, n_init=1, init="random", batch_size=size, max_iter=20, random_state=seed
+        ).fit(candidates)
+    return np.asarray(means.cluster_centers_, dtype=np.float64)
 
 
 def whitening(pivots: Float64) -> Float64:

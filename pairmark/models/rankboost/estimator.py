@@ -31,7 +31,7 @@ from pairmark.models.rankboost.boosting import (
 )
 from pairmark.models.rankboost.embedding import LinearRule, linear_svm
 from pairmark.models.rankboost.rows import KnownColumns, bin_rows, sparse_rows
-from pairmark.models.rankboost.rules import Coordinates, FeatureMap, Rules
+from pairmark.models.rankboost.rules import FeatureMap, Rules
 
 _CENTRE_ROWS: Final = 20_000
 """Rows whose mean is the kernel's centre, at most."""
@@ -40,8 +40,6 @@ _BAGGED_ROWS: Final = 600_000
 """Rows that all bags hold together by default, at most."""
 _BLOCK: Final = 16_384
 """Rows mapped at a time: a million rows never stand in the kernel's space at once."""
-_INDEXED: Final = ("starts", "coordinates", "values", "means")
-"""What an index keeps of a gallery: its rows in the kernel's space."""
 
 _SVM_C = 1.0
 """Penalty of the linear SVM of stage D, as in the paper's experiments."""
@@ -151,11 +149,8 @@ class RankBoostKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixi
             ),
         ] = None,
         pivots: Annotated[
-            Literal["random", "kmeans", "greedy"],
-            Field(
-                description="random rows, k-means centres, or rows chosen greedily to span the others (pivoted "
-                "Cholesky)"
-            ),
+            Literal["random", "kmeans"],
+            Field(description="random rows, or k-means centres"),
         ] = "random",
         whiten: Annotated[
             bool,
@@ -278,8 +273,8 @@ class RankBoostKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixi
                 "expected some column whose values, or presence, depend on the label"
             )
         self.rules_, self.task_, self.value_ = rules, task, value
-        self._map = FeatureMap(rules, value, self.n_features_in_)
-        self._centre = self._map.centre
+        self._centre = np.zeros(len(rules))
+        self._restored()
 
     def _settings(self, *, alternate: bool = False) -> BoostSettings:
         return BoostSettings(
@@ -300,14 +295,13 @@ class RankBoostKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixi
 
         if self.center:
             sample = np.sort(rng.choice(n_rows, min(n_rows, _CENTRE_ROWS), replace=False))
-            mean = self._map(self._pool_rows(pool, sample)).matrix().mean(axis=0)
-            self._map.centred(np.asarray(mean).ravel())
-            self._centre = self._map.centre
+            mean = self._map(self._pool_rows(pool, sample)).mean(axis=0)
+            self._centre = np.asarray(mean, dtype=np.float64).ravel()
         pivots = None
         if "B" in self.chain:
             n = embedding.number_of_pivots(self.n_pivots, pool.shape[0])
             at = embedding.candidate_rows(self.pivots, n, pool.shape[0], rng)
-            rows = self._map(self._pool_rows(pool, at)).matrix()
+            rows = self._map(self._pool_rows(pool, at))
             pivots = embedding.chosen_pivots(self.pivots, rows, n, int(rng.integers(2**31)))
         self.projection_ = embedding.compose(
             self.chain, pivots, self._map.width, self.whiten, self.n_components, rng
@@ -333,10 +327,8 @@ class RankBoostKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixi
             raise ValueError("learned from pairs, which give no ranking score: use fit with labels")
         rows = self._validated(X, "X")
         n_tasks = int(self.task_.max()) + 1
-        by_task = np.ascontiguousarray(np.eye(n_tasks)[self.task_])
-        scores = np.empty((rows.shape[0], n_tasks))
-        for at, coordinates in self._blocks(rows):
-            _project(coordinates, by_task, scores[at])
+        by_task = np.eye(n_tasks)[self.task_]
+        scores = np.concatenate([mapped @ by_task for mapped in self._blocks(rows)])
         return scores[:, 0] if n_tasks == 1 else scores
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -378,52 +370,45 @@ class RankBoostKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixi
     def map_rows(self, X: ArrayLike) -> csr_array:
         """Phi(x), (n, coordinates), sparse: the kernel is its inner product."""
         check_is_fitted(self)
-        return self._map(sparse_rows(self._validated(X, "X"))).matrix()
+        return self._map(sparse_rows(self._validated(X, "X")))
 
     def _transformed(self, rows: Any) -> Float32:
-        width = self._map.width if self.projection_ is None else self.projection_.shape[1]
-        out = np.zeros((rows.shape[0], width), dtype=np.float32)
-        for at, coordinates in self._blocks(rows):
-            if self.projection_ is None:
-                out[at] = coordinates.matrix().toarray()
-            else:
-                _project(coordinates, self.projection_, out[at])
-        return out
+        blocks = [
+            mapped.toarray() if self.projection_ is None else mapped @ self.projection_
+            for mapped in self._blocks(rows)
+        ]
+        return np.concatenate(blocks).astype(np.float32)
 
-    def _blocks(self, rows: Any) -> Iterator[tuple[slice, Coordinates]]:
+    def _blocks(self, rows: Any) -> Iterator[csr_array]:
         for start in range(0, rows.shape[0], _BLOCK):
-            at = slice(start, min(start + _BLOCK, rows.shape[0]))
-            yield at, self._map(sparse_rows(rows[at]))
+            yield self._map(sparse_rows(rows[start : start + _BLOCK]))
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         mapped = self._map(sparse_rows(vectors))
-        return dict(zip(_INDEXED, _as_args(mapped), strict=True))
+        return {"mapped": mapped, "means": mapped @ self._centre}
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
-        n = left.shape[0]
-        a, b = self._mapped(left), self._mapped(right)
-        out = np.empty(n, dtype=np.float32)
-        kernels.pair_products(*_as_args(a), *_as_args(b), self._map.centre_square, out)
-        return out
-
-    def _mapped(self, rows: Any) -> Coordinates:
-        sample = one_of_equals(rows)
-        mapped = self._map(sparse_rows(sample))
-        return mapped if sample is rows else mapped.repeated(rows.shape[0])
+        a, b = (self._map(sparse_rows(one_of_equals(side))) for side in (left, right))
+        scores = np.empty((left.shape[0], 1))
+        means = (b @ self._centre)[:, None]
+        return self._centred(a, b, np.arange(b.shape[0]), means, scores, grid=False)[:, 0]
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
-        numbers = numbered(rows)
-        out = np.empty((queries.shape[0], numbers.size), dtype=np.float32)
-        gallery = (index.arrays[name] for name in _INDEXED)
-        mapped = self._map(sparse_rows(queries))
-        kernels.grid_products(
-            *_as_args(mapped), *gallery, numbers, self._map.width, self._map.centre_square, out
+        numbers, mapped = numbered(rows), self._map(sparse_rows(queries))
+        scores = np.empty((queries.shape[0], numbers.size))
+        means = index.arrays["means"][numbers]
+        return self._centred(mapped, index.arrays["mapped"], numbers, means, scores, grid=True)
+
+    def _centred(self, a: Any, b: Any, numbers: Any, means: Float64, out: Float64, *, grid: bool) -> Float32:
+        """Kernel of mapped rows: (a - c)(b - c) = ab - ac - bc + cc, c being the centre; ``means`` are bc."""
+        kernels.products(
+            a.indptr, a.indices, a.data, b.indptr, b.indices, b.data, numbers, grid, self._map.width, out
         )
-        return out
+        centred = out - ((a @ self._centre)[:, None] + means) + float(np.sum(self._centre**2))
+        return np.asarray(centred, dtype=np.float32)
 
     def _restored(self) -> None:
-        self._map = FeatureMap(self.rules_, self.value_, self.n_features_in_)
-        self._map.centred(self._centre)
+        self._map = FeatureMap(self.rules_, self.value_)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "projection_")
@@ -449,17 +434,6 @@ class RankBoostKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixi
         width = file.sizes.get("components", n)
         if file.sizes.get("svm_embedded", width) != width:
             raise refuse("svm_coef", None, f"has {file.sizes['svm_embedded']} columns", f"{width}")
-
-
-def _project(rows: Coordinates, matrix: Float64, out: Any) -> None:
-    """Rows in the space of the weak rankers times a matrix, (width, k), into ``out``, (n, k) of any type of float."""
-    projected = np.empty(out.shape)
-    kernels.project(rows.starts, rows.at, rows.values, matrix, projected)
-    out[:] = projected
-
-
-def _as_args(rows: Coordinates) -> tuple[Any, ...]:
-    return rows.starts, rows.at, rows.values, rows.means
 
 
 def _progress(start: float, share: float) -> Any:

@@ -221,33 +221,19 @@ _FEW = 16
 
 
 @kernel
-def _place(lookup, features, feature):
-    """Where a feature is among those that some ranker looks at; -1 for nowhere."""
-    if lookup.shape[0] > 0:
-        return lookup[feature]
-    at = np.searchsorted(features, feature)
-    if at < features.shape[0] and features[at] == feature:
-        return at
-    return -1
-
-
-@kernel
 def apply_rules(
-    starts, columns, values, lookup, features, begins, rankers, low, high, n_conditions, value, out_starts,
-    out_at, out_value,
+    starts, places, values, begins, rankers, low, high, n_conditions, value, out_starts, out_at, out_value
 ):  # fmt: skip
     """Coordinates of each row, as CSR.
 
     Parameters
     ----------
-    begins, rankers, low, high : of the i-th of the ``features``, conditions begins[i] to begins[i + 1]: the ranker
-        each is part of, and its bounds, low < x <= high.
+    starts, places, values : of the rows, where a value's feature stands among those that some ranker looks at; -1 for
+        nowhere.
+    begins, rankers, low, high : of the i-th of those features, conditions begins[i] to begins[i + 1]: the ranker each
+        is part of, and its bounds, low < x <= high.
     n_conditions : (rankers,) conditions that each ranker has. value : what it is where they are met.
-    out_starts : (n + 1,), out_at, out_value : (capacity,) out.
-
-    Returns
-    -------
-    Entries written; or minus the rows done, when the next one might not fit.
+    out_starts : (n + 1,), out_at, out_value : out, with room for all that may be.
     """
     n_rankers = n_conditions.shape[0]
     n_met = np.zeros(n_rankers, dtype=np.int32)
@@ -255,12 +241,9 @@ def apply_rules(
     n = 0
     out_starts[0] = 0
     for row in range(starts.shape[0] - 1):
-        # No row can fill more than all coordinates: with less room than that, the caller makes more.
-        if n + n_rankers > out_at.shape[0]:
-            return -row
         n_touched = 0
         for at in range(starts[row], starts[row + 1]):
-            place = _place(lookup, features, columns[at])
+            place = places[at]
             if place < 0:
                 continue
             x = values[at]
@@ -284,90 +267,29 @@ def apply_rules(
                 n += 1
             n_met[ranker] = 0
         out_starts[row + 1] = n
-    return n
 
 
 @kernel
-def means(starts, at, values, centre, out):
-    """Each row's inner product with the centre."""
-    for row in range(starts.shape[0] - 1):
-        mean = 0.0
-        for entry in range(starts[row], starts[row + 1]):
-            mean += values[entry] * centre[at[entry]]
-        out[row] = mean
+def products(a_starts, a_at, a_values, b_starts, b_at, b_values, numbers, grid, width, out):
+    """Inner products of sparse rows: of each left with each right row ``numbers``, or of pairs, into (n, 1).
 
-
-@kernel
-def pair_products(a_starts, a_at, a_values, a_means, b_starts, b_at, b_values, b_means, centre_norm, out):
-    """Kernel of each pair of rows. ``centre_norm``: the centre's square."""
-    for row in range(out.shape[0]):
-        i, j = a_starts[row], b_starts[row]
-        i_end, j_end = a_starts[row + 1], b_starts[row + 1]
-        total = 0.0
-        # Both rows ascend: a merge finds what they share.
-        while i < i_end and j < j_end:
-            if a_at[i] == b_at[j]:
-                total += a_values[i] * b_values[j]
-                i += 1
-                j += 1
-            elif a_at[i] < b_at[j]:
-                i += 1
-            else:
-                j += 1
-        # (a - c)(b - c) = ab - ac - bc + cc, c being the centre.
-        out[row] = total - (a_means[row] + b_means[row]) + centre_norm
-
-
-@kernel
-def grid_products(
-    a_starts, a_at, a_values, a_means, b_starts, b_at, b_values, b_means, rows, width, centre_norm, out
-):  # fmt: skip
-    """Kernel of each query with some gallery rows."""
-    # The query laid out once, cleared by its own entries: a gallery row then costs its entries alone.
+    In pairs, a side of a single row meets all of the other's.
+    """
+    step_a, step_b = np.int64(a_starts.shape[0] > 2), np.int64(numbers.shape[0] > 1)
+    # The left row laid out once, cleared by its own entries: a right row then costs its entries alone.
     line = np.zeros(width)
-    for query in range(out.shape[0]):
-        for at in range(a_starts[query], a_starts[query + 1]):
+    for i in range(out.shape[0]):
+        a = i * step_a
+        for at in range(a_starts[a], a_starts[a + 1]):
             line[a_at[at]] = a_values[at]
-        for column in range(rows.shape[0]):
-            row = rows[column]
+        for column in range(out.shape[1]):
+            b = numbers[column if grid else i * step_b]
             total = 0.0
-            for at in range(b_starts[row], b_starts[row + 1]):
+            for at in range(b_starts[b], b_starts[b + 1]):
                 total += line[b_at[at]] * b_values[at]
-            out[query, column] = total - (a_means[query] + b_means[row]) + centre_norm
-        for at in range(a_starts[query], a_starts[query + 1]):
+            out[i, column] = total
+        for at in range(a_starts[a], a_starts[a + 1]):
             line[a_at[at]] = 0.0
-
-
-@kernel
-def project(starts, at, values, matrix, out):
-    """Rows times a dense matrix, (coordinates, k); a row's result does not depend on the others."""
-    total = np.empty(matrix.shape[1])
-    for row in range(starts.shape[0] - 1):
-        total[:] = 0.0
-        for entry in range(starts[row], starts[row + 1]):
-            x, line = values[entry], matrix[at[entry]]
-            for k in range(total.shape[0]):
-                total[k] += x * line[k]
-        for k in range(total.shape[0]):
-            out[row, k] = total[k]
-
-
-@kernel
-def first_layer(starts, columns, values, features, weights, out):
-    """Sparse rows times weights, (features, k); columns that are not among ``features`` (ascending) count nothing."""
-    for row in range(starts.shape[0] - 1):
-        total = out[row]
-        total[:] = 0.0
-        place = 0
-        for at in range(starts[row], starts[row + 1]):
-            # Both lists ascend: the search goes on from where the last column was.
-            place += np.searchsorted(features[place:], columns[at])
-            if place == features.shape[0]:
-                break
-            if features[place] == columns[at]:
-                x = np.float64(values[at])
-                for k in range(total.shape[0]):
-                    total[k] += x * weights[place, k]
 
 
 @kernel

@@ -112,6 +112,13 @@ def bin_rows(rows: csr_array, max_bins: int = MOST_BINS) -> BinnedRows:
     )
 
 
+def places_of(columns: Int32, known: Int64) -> Int64:
+    """Where each column is among some ascending ones; -1 for nowhere."""
+    places = np.minimum(np.searchsorted(known, columns), known.size - 1)
+    places[known[places] != columns] = -1
+    return places
+
+
 def parts(rows: csr_array | csc_array) -> tuple[Int64, Int32, Float32]:
     """Starts, columns (or rows) and values, of the types that kernels are compiled for."""
     return (

@@ -12,10 +12,7 @@ from scipy.sparse import csr_array
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.state import Array
 from pairmark.models.rankboost import kernels
-from pairmark.models.rankboost.rows import parts
-
-_LOOKUP = 1 << 24
-"""Most features for which there is a table of which are looked at; beyond, they are searched for."""
+from pairmark.models.rankboost.rows import parts, places_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,46 +45,8 @@ class Rules:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Coordinates:
-    """Rows in the space of the weak rankers.
-
-    Attributes
-    ----------
-    starts, at, values : as CSR, coordinates ascending.
-    means : (n,) inner products with the map's centre.
-    """
-
-    starts: Int64
-    at: Int64
-    values: Float64
-    means: Float64
-    width: int
-
-    def __len__(self) -> int:
-        return int(self.starts.size - 1)
-
-    def matrix(self) -> csr_array:
-        """As a SciPy matrix, (n, width)."""
-        # What reads it often takes 32 bits only.
-        kind = np.int32 if self.at.size < 2**31 else np.int64
-        parts = self.values, self.at.astype(kind), self.starts.astype(kind)
-        return csr_array(parts, shape=(len(self), self.width))
-
-    def repeated(self, n: int) -> Coordinates:
-        """A single row, n times."""
-        size = self.at.size
-        return Coordinates(
-            starts=np.arange(n + 1, dtype=np.int64) * size,
-            at=np.tile(self.at, n),
-            values=np.tile(self.values, n),
-            means=np.repeat(self.means, n),
-            width=self.width,
-        )
-
-
 class FeatureMap:
-    """Phi of equation 9: rows -> `Coordinates`, one a ranker.
+    """Phi of equation 9: rows -> (n, rankers) CSR of float64, coordinates ascending.
 
     Parameters
     ----------
@@ -98,7 +57,7 @@ class FeatureMap:
     width : coordinates.
     """
 
-    def __init__(self, rules: Rules, value: Float64, n_features: int) -> None:
+    def __init__(self, rules: Rules, value: Float64) -> None:
         second = rules.features[:, 1] >= 0
         self.n_conditions = (1 + second).astype(np.int32)
         self.value = np.ascontiguousarray(value, dtype=np.float64)
@@ -111,45 +70,22 @@ class FeatureMap:
         self._begins = np.append(begins, feature.size).astype(np.int64)
         self._rankers = rule_of[order].astype(np.int64)
         self._low, self._high = low[order].astype(np.float32), high[order].astype(np.float32)
-        self._lookup = np.empty(0, dtype=np.int32)
-        if n_features <= _LOOKUP:
-            self._lookup = np.full(n_features, -1, dtype=np.int32)
-            self._lookup[self.features] = np.arange(self.features.size, dtype=np.int32)
         self.width = len(rules)
-        self.centred(np.zeros(self.width))
 
-    def centred(self, centre: Float64) -> None:
-        """Take inner products of differences from this point, (width,), from now on."""
-        self.centre = np.ascontiguousarray(centre, dtype=np.float64)
-        self.centre_square = float(np.sum(self.centre**2))
-
-    def __call__(self, rows: csr_array) -> Coordinates:
+    def __call__(self, rows: csr_array) -> csr_array:
         starts, columns, values = parts(rows)
-        n = starts.size - 1
-        n_done, pieces = 0, []
-        # Space for what most rows need, and one row more; a block that fills up is continued in a larger one.
-        capacity = self.width + 64 * n
-        while True:
-            out_starts = np.zeros(n - n_done + 1, dtype=np.int64)
-            out_at, out_value = np.empty(capacity, np.int64), np.empty(capacity)
-            wrote = kernels.apply_rules(
-                starts[n_done:], columns, values, self._lookup, self.features, self._begins, self._rankers,
-                self._low, self._high, self.n_conditions, self.value, out_starts, out_at, out_value,
-            )  # fmt: skip
-            n_mapped = -wrote if wrote < 0 else n - n_done
-            size = int(out_starts[n_mapped])
-            # What is beyond their ends is given back without a copy.
-            out_at.resize(size, refcheck=False)
-            out_value.resize(size, refcheck=False)
-            pieces.append((np.diff(out_starts[: n_mapped + 1]), out_at, out_value))
-            n_done += n_mapped
-            if n_done == n:
-                break
-            capacity *= 2
-        counts, made_at, made_values = (
-            part[0] if len(part) == 1 else np.concatenate(part) for part in zip(*pieces, strict=True)
-        )
-        made_starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        means = np.empty(n)
-        kernels.means(made_starts, made_at, made_values, self.centre, means)
-        return Coordinates(starts=made_starts, at=made_at, values=made_values, means=means, width=self.width)
+        places = places_of(columns, self.features)
+        # A row has at most as many coordinates as its values are asked for; the last 0 is for those that are not.
+        n_asked = np.append(np.diff(self._begins), 0)[places]
+        most = np.diff(np.concatenate([[0], np.cumsum(n_asked)])[starts])
+        capacity = int(np.minimum(most, self.width).sum())
+        out_starts = np.zeros(starts.size, dtype=np.int64)
+        at, value = np.empty(capacity, dtype=np.int32), np.empty(capacity)
+        kernels.apply_rules(
+            starts, places, values, self._begins, self._rankers, self._low, self._high, self.n_conditions,
+            self.value, out_starts, at, value,
+        )  # fmt: skip
+        n = int(out_starts[-1])
+        # What reads it often takes 32 bits only.
+        kind = np.int32 if n < 2**31 else np.int64
+        return csr_array((value[:n], at[:n], out_starts.astype(kind)), shape=(starts.size - 1, self.width))
