@@ -8,12 +8,11 @@ n x n exists, and a data set where one identity holds almost every row costs no 
 from __future__ import annotations
 
 import math
-import mmap
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64
 from pairmark.models.pairs.splits import SAME_SHARE, codes_by_appearance, even_level, held_out_pairs
@@ -22,8 +21,6 @@ PairMap = Literal["diff-sum", "max-min"]
 PairScheme = Literal["balanced", "proportional"]
 
 _DECODED_AT_A_TIME = 4_096
-_MOVED_AT_A_TIME = 4_096
-_LENT_FROM = 2**16
 _UNEVEN = 4.0
 """From so many times its even share of the same pairs on, an identity is held to it where pairs are drawn evenly."""
 MAX_PAIRS = 200_000_000
@@ -238,11 +235,8 @@ def _even_ranks(take: int, sizes: Int64, rng: np.random.Generator) -> Int64:
 def _distinct_ranks(take: int, population: int, rng: np.random.Generator) -> Int32 | Int64:
     """``take`` distinct numbers below ``population``, uniformly, in order where they are few of many."""
     if 2 * take > population:
-        # Fewer than 2^31, since `MAX_PAIRS` bounds what is taken; what is drawn does not depend on their type.
-        everything = _lent(population, np.dtype(np.int32))
-        everything[...] = 1
-        np.cumsum(everything, dtype=np.int32, out=everything)
-        everything -= 1
+        # Fewer than 2^31, since `MAX_PAIRS` bounds what is taken.
+        everything = np.arange(population, dtype=np.int32)
         if take < population:
             rng.shuffle(everything)
         return everything[:take]
@@ -250,54 +244,13 @@ def _distinct_ranks(take: int, population: int, rng: np.random.Generator) -> Int
     while ranks.size < take:
         # As many draws as leave `take` distinct ones with some to spare.
         n = int(1.02 * population * -math.log1p(-(take - ranks.size) / population)) + 16
-        # In order without sorting: sums of exponential steps over their total are ordered uniform numbers.
-        steps = _lent(n + 1, np.dtype(np.float64))
-        rng.standard_exponential(out=steps)
-        np.cumsum(steps, out=steps)
-        steps *= population / steps[-1]
-        np.minimum(steps, population - 1, out=steps)
-        block = _to_integers(steps)[:-1]
-        del steps
-        ranks = np.sort(np.concatenate([ranks, block])) if ranks.size else block
-        del block
-        first = np.ones(ranks.size, dtype=np.bool_)
-        np.not_equal(ranks[1:], ranks[:-1], out=first[1:])
-        ranks = _compact(ranks, first)
-        del first
+        ranks = np.concatenate([ranks, rng.integers(0, population, n)])
+        ranks.sort()
+        ranks = ranks[np.diff(ranks, prepend=-1) > 0]
     # Which numbers came is as likely to be one set as another: leaving any of them out at random keeps it so.
     keep = np.ones(ranks.size, dtype=np.bool_)
     keep[rng.choice(ranks.size, ranks.size - take, replace=False, shuffle=False)] = False
-    return _compact(ranks, keep)
-
-
-def _lent(n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """An array in memory that the system has back as soon as it is dropped.
-
-    What numpy frees stays with the process: arrays of other sizes then often lie beside it instead of in its place.
-    """
-    if n * dtype.itemsize < _LENT_FROM:
-        return np.empty(n, dtype=dtype)
-    return np.frombuffer(mmap.mmap(-1, n * dtype.itemsize), dtype=dtype)
-
-
-def _to_integers(values: Float64) -> Int64:
-    """The numbers without their fractions, in the same memory."""
-    bits = values.view(np.int64)
-    for start in range(0, values.size, _MOVED_AT_A_TIME):
-        block = slice(start, start + _MOVED_AT_A_TIME)
-        bits[block] = values[block].astype(np.int64)
-    return bits
-
-
-def _compact(numbers: Int64, keep: Bool) -> Int64:
-    """The numbers that are kept, in order, at the beginning of the same memory."""
-    at = 0
-    for start in range(0, numbers.size, _MOVED_AT_A_TIME):
-        block = slice(start, start + _MOVED_AT_A_TIME)
-        numbers_of_block = numbers[block][keep[block]]
-        numbers[at : at + numbers_of_block.size] = numbers_of_block
-        at += numbers_of_block.size
-    return numbers[:at]
+    return ranks[keep]
 
 
 LEAST_DRAWS, MOST_DRAWS = 2, 32

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
@@ -103,16 +104,19 @@ def fit_trees(
     n, m = features.shape
     borders = _borders(features, random)
     codes = np.empty((n, m), dtype=np.uint8)
-    kernels.code(features, borders, codes)
+    for f in range(m):
+        codes[:, f] = np.searchsorted(borders[f], features[:, f])
+    codes[np.isnan(features)] = kernels.MISSING
     target = same.astype(np.float64)
     base = float(np.average(target, weights=weight))
     bias = float(np.log(base / (1 - base))) if 0 < base < 1 else (10.0 if base else -10.0)
     forest = _GrowingForest(codes, borders, random)
     n_trees = settings.n_boosted + settings.n_forest
-    margin, g, h = np.full(n, bias) if margin is None else margin.copy(), np.empty(n), np.empty(n)
+    margin = np.full(n, bias) if margin is None else margin.copy()
     n_tried = min(m, max(4, round(settings.tried_share * m)))
     for tree in range(settings.n_boosted):
-        kernels.gradients(margin, target, weight, g, h)
+        chance = expit(margin)
+        g, h = weight * (chance - target), np.maximum(weight * chance * (1.0 - chance), 1e-12)
         columns = random.permutation(m)[:n_tried].astype(np.int64)
         limits = settings.max_depth, settings.least_weight, settings.ridge, n_tried
         nodes = forest.add(g, h, np.arange(n), *limits, False, columns)

@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
+from pairmark.models.core.kernels import next_random
 
 BINS = 128
 MISSING = BINS - 1
@@ -20,38 +21,8 @@ MISSING = BINS - 1
 
 
 @kernel
-def code(values, borders, codes):
-    """Bins: ``values`` (n, m) float32, ``borders`` (m, BINS - 2) ascending, padded with infinity; ``codes`` uint8."""
-    for p in range(values.shape[0]):
-        for f in range(values.shape[1]):
-            value = values[p, f]
-            if np.isnan(value):
-                codes[p, f] = MISSING
-                continue
-            low, high = 0, borders.shape[1]
-            while low < high:
-                middle = (low + high) >> 1
-                if value > borders[f, middle]:
-                    low = middle + 1
-                else:
-                    high = middle
-            codes[p, f] = low
-
-
-@kernel
-def _next(state):
-    """The next of a stream of random 64-bit numbers (xorshift64*): ``state`` (1,) uint64, changed."""
-    x = state[0]
-    x ^= x >> np.uint64(12)
-    x ^= x << np.uint64(25)
-    x ^= x >> np.uint64(27)
-    state[0] = x
-    return x * np.uint64(2685821657736338717)
-
-
-@kernel
 def _below(state, n):
-    return np.int64((_next(state) >> np.uint64(33)) % np.uint64(n))
+    return np.int64((next_random(state) >> np.uint64(33)) % np.uint64(n))
 
 
 @kernel
@@ -189,15 +160,6 @@ def add_leaves(codes, features, bins, low_missing, children, values, rate, margi
         margin[p] += rate * values[k]
     for k in range(values.shape[0]):
         values[k] *= rate
-
-
-@kernel
-def gradients(margin, same, weight, g, h):
-    """First and second derivatives of the logistic loss."""
-    for p in range(margin.shape[0]):
-        chance = 1.0 / (1.0 + math.exp(-margin[p]))
-        g[p] = weight[p] * (chance - same[p])
-        h[p] = max(weight[p] * chance * (1.0 - chance), 1e-12)
 
 
 @kernel
