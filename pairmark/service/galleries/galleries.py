@@ -220,9 +220,9 @@ class Galleries:
                 n_stored += len(rows)
                 errors.warn_of(rows)
                 if version is not None:
-                    self._index_meanwhile(state, version, SEGMENT_ROWS)
+                    self._index_meanwhile(state, version)
         if version is not None and n_stored > MEMTABLE_ROWS:
-            self._index_meanwhile(self.state(name), version, MEMTABLE_ROWS)
+            self._index_meanwhile(self.state(name), version, at_once=True)
         if not n_stored and errors.count:
             first = errors.items[0]
             raise InvalidInput(
@@ -253,12 +253,15 @@ class Galleries:
             assert written_state is not None
         return written_state
 
-    def _index_meanwhile(self, state: GalleryState, version: LoadedVersion, least_rows: int) -> None:
-        """Index in the background from so many new rows on; fewer are the next search's own affair."""
-        if (version.entry.model_id, version.entry.version) == (state.model_id, state.version):
-            live = self.views.live(state, version.estimator)
-            if live.pending(state.seq) >= least_rows:
-                self.views.in_background(live, partial(live.view, state.seq))
+    def _index_meanwhile(self, state: GalleryState, version: LoadedVersion, *, at_once: bool = False) -> None:
+        if (version.entry.model_id, version.entry.version) != (state.model_id, state.version):
+            return
+        live = self.views.live(state, version.estimator)
+        # Few rows are the next search's own affair.
+        if at_once and live.pending(state.seq) > MEMTABLE_ROWS:
+            self.views.in_background(live, partial(live.view, state.seq))
+        elif live.pending(state.seq) >= SEGMENT_ROWS:
+            self.views.in_background(live, live.flush)
 
     def item(self, name: str, id: str) -> ItemOut:
         """One item with its vector, or `UnknownItem`."""

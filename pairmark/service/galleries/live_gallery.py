@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -109,9 +109,20 @@ class LiveGallery:
         assert self._view is not None
         return self._view
 
-    def _load(self) -> bool:
+    def flush(self) -> None:
+        """Make segments of what waits, full ones only: while rows pour in, smaller ones would be merged again."""
+        with self._lock:
+            while not self._load(SEGMENT_ROWS):
+                pass
+
+    def _load(self, least_rows: int | None = None) -> bool:
         """Open the segments that there are, or make one that is missing; says whether none is missing now, and there
-        is a new view."""
+        is a new view.
+
+        Parameters
+        ----------
+        least_rows : from so many young rows on, they get a segment; if given, fewer are left out, and there is no view.
+        """
         with self.disk.lock():
             opened = {id(part.segment): part for part in self._parts}
             segments = self.disk.disjoint(self._estimator, [part.segment for part in self._parts])
@@ -130,13 +141,12 @@ class LiveGallery:
                 removed_seqs, erased_ids = _removed(removals, self._parts)
                 self._parts = [part.without(removed_seqs, state.seq) for part in self._parts]
                 low, high = self._gap(session, state)
-                whole = (
-                    high == state.seq and repository.count_range(session, self.id, low, high) <= MEMTABLE_ROWS
-                )
-                if whole:
+                least = MEMTABLE_ROWS + 1 if least_rows is None else least_rows
+                whole = high == state.seq and repository.count_range(session, self.id, low, high) < least
+                if whole and least_rows is None:
                     young = list(repository.read_range(session, state, self._form, low, high))
                     self._view = self._new_view(state.seq, young)
-                else:
+                elif not whole:
                     segment = self._written(self._new_segment(session, state, low, high, SEGMENT_ROWS))
                     parts = [*self._parts, Part(segment, segment.as_of)]
                     self._parts = sorted(parts, key=lambda part: part.segment.low)
@@ -316,24 +326,25 @@ class OpenGalleries:
             if id(live) in self._scheduled:
                 return
             self._scheduled.add(id(live))
-
-        def do() -> None:
-            try:
-                with self._lock:
-                    # From here on, what is asked for needs another turn.
-                    self._scheduled.discard(id(live))
-                work()
-                while not self._closing.is_set() and live.compact():
-                    pass
-                self._cluster.settle(prefix_of(*live.key), live.segment_names())
-            except UnknownGallery:
-                pass
-
         try:
-            self._upkeep.submit(do).add_done_callback(_log_failure)
+            self._upkeep.submit(self._work, live, work)
         except RuntimeError:
             # The process is ending.
             self._scheduled.discard(id(live))
+
+    def _work(self, live: LiveGallery, work: Callable[[], Any]) -> None:
+        with self._lock:
+            # From here on, what is asked for needs another turn.
+            self._scheduled.discard(id(live))
+        try:
+            work()
+            while not self._closing.is_set() and live.compact():
+                pass
+            self._cluster.settle(prefix_of(*live.key), live.segment_names())
+        except UnknownGallery:
+            pass
+        except Exception:
+            log.exception("a gallery's upkeep failed")
 
     def evict(self, key: str) -> None:
         self._live.drop([version_key for version_key, _ in self._live.entries() if version_key[0] == key])
@@ -349,9 +360,3 @@ class OpenGalleries:
                 self._cluster.settle(prefix_of(*key))
             elif live.cached(0) is not None:
                 self.in_background(live, partial(live.view, state.seq))
-
-
-def _log_failure(future: Future[None]) -> None:
-    if future.cancelled() or future.exception() is None:
-        return
-    log.error("a gallery's upkeep failed", exc_info=future.exception())
