@@ -99,7 +99,7 @@ BAD_CSV = {
     "not UTF-8": (HEAD + b"3,4,Ren\xe9\n", "line 3 is not UTF-8"),
     "UTF-16": ("a,b,who\n1,2,p\n".encode("utf-16"), "UTF-16 text; save it as UTF-8"),
     "zero byte": (HEAD + b"3,4,q\x00\n", "row 2 has a label that is not plain text"),
-    "cut within a character": (HEAD + "3,4,é".encode()[:-1], "is it truncated"),
+    "cut within a character": (HEAD + "3,4,é".encode()[:-1], "line 3 is not UTF-8"),
     "empty": (b"", "the file is empty"),
     "blank": (b"\n\n  \n", "the file is empty"),
     "header only": (b"a,b,who\n", "the file has no rows"),
@@ -131,14 +131,15 @@ def test_every_column_of_text_is_named_at_once(deployment) -> None:
 
 
 def test_the_columns_asked_for_must_be_there_once(deployment) -> None:
-    rows = b"a,a,who\n1,2,p\n3,4,q\n5,6,p\n"
+    rows = b"a,b,who\n1,2,p\n3,4,q\n5,6,p\n"
     assert (
-        "no column 'where'; the file has 'a', 'a.1', 'who'" in refused(deployment, rows, label="where").detail
+        "no column 'where'; the file has 'a', 'b', 'who'" in refused(deployment, rows, label="where").detail
     )
-    assert "names 2 columns" in refused(deployment, rows, label="a").detail
+    twice = rows.replace(b"a,b", b"a,a")
+    assert "column names repeat: 'a'; expected" in refused(deployment, twice, label="who").detail
     assert "both used and excluded" in refused(deployment, rows, label="who", exclude="who").detail
-    assert "no feature column is left" in refused(deployment, rows, label="who", exclude="a").detail
-    assert "two roles" in refused(deployment, rows, label="who", ranking=["who", "a.1"]).detail
+    assert "no feature column is left" in refused(deployment, rows, label="who", exclude="a,b").detail
+    assert "two roles" in refused(deployment, rows, label="who", ranking=["who", "b"]).detail
 
 
 def test_bounds_are_said(deployment) -> None:
@@ -279,7 +280,8 @@ def test_bad_pairs(deployment) -> None:
         "every pair has same=1": b"left,right,same\n0,1,1\n",
         "the same row": b"left,right,same\n0,1,1\n1,1,0\n",
         "row 2: weight is -1": b"left,right,same,weight\n0,1,1,1\n0,2,0,-1\n",
-        "expected a first line that names left, right, same": b"0,1,1\n1,2,0\n",
+        "expected a first line that names left, right, same": b"0,2,1\n1,2,0\n",
+        "'1'; expected a first line that names each column once": b"0,1,1\n1,2,0\n",
         "columns are 'left', 'right', 'alike'": b"left,right,alike\n0,1,1\n",
         "columns are 'left', 'right', 'same', 'left_unit'": b"left,right,same,left_unit\n0,1,1,a\n",
         "no pairs": b"left,right,same\n",

@@ -68,10 +68,12 @@ class Columns:
         self._number_of = {name: number for number, name in enumerate(self.names)}
         repeated = [name for name, count in Counter(self.names).items() if count > 1]
         if repeated:
-            raise InvalidInput(f"column names repeat: {name_list(repeated)}; rename them in the file")
+            raise InvalidInput(
+                f"column names repeat: {name_list(repeated)}; expected a first line that names each column once"
+            )
 
     def roles(self, request: DatasetRequest) -> Roles:
-        """The columns by role; `InvalidInput` when a named one is not there, is ambiguous, or has two roles."""
+        """The columns by role; `InvalidInput` when a named one is not there or has two roles."""
         texts = {
             f"{role}s": self._number(name, request.label_role if role == "label" else role)
             for role in ("label", "group", "time", "id")
