@@ -227,6 +227,8 @@ def _add_blobs(
             names = [path.relative_to(folder).as_posix() for path in paths]
             for path, name in zip(paths, names, strict=True):
                 archive.add(path, f"blobs/{key}/{name}")
+            if not names:
+                raise FileNotFoundError(folder)
             archived[key] = names
         except PairmarkError as error:
             damaged[key] = error.detail
