@@ -8,15 +8,11 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 import httpx
 
-from pairmark.client.endpoints import GalleryCalls, ModelCalls, ReviewCalls, ScoringCalls
+from pairmark.client.endpoints import Service
 from pairmark.client.transport import Blocking, Waiting, connection
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class Service(ScoringCalls, GalleryCalls, ModelCalls, ReviewCalls):
-    """All calls."""
 
 
 class AsyncClient(Service):

@@ -53,6 +53,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 OCTETS = "application/octet-stream"
+UPSERT_ROWS = 50_000
+"""Rows of an array sent at a time."""
+UPSERT_ITEMS = 5_000
+"""Items in JSON sent at a time."""
+ENDED = ("succeeded", "failed", "cancelled")
+_LOOK_S = 0.25
+_LOOKS_FOR_A_WORKER = 3
+File = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +87,8 @@ class MatchResult:
     warnings: list[dict[str, str]] = field(default_factory=list)
 
 
-class ScoringCalls(Calls):
-    """What models answer; arrays are lists where NumPy is not installed."""
+class Service(Calls):
+    """All calls; arrays are lists where NumPy is not installed."""
 
     async def similarity(
         self, left: Side, right: Side, *, model: str | None = None, aggregation: str | None = None
@@ -204,16 +212,6 @@ class ScoringCalls(Calls):
         answer = await self._send("POST", "/embed", {"model": model, "features": features})
         return cast("NDArray[np.float32]", array(answer["vectors"], "float32"))
 
-
-UPSERT_ROWS = 50_000
-"""Rows of an array sent at a time."""
-UPSERT_ITEMS = 5_000
-"""Items in JSON sent at a time."""
-
-
-class GalleryCalls(Calls):
-    """Enrolling, searching, erasing."""
-
     async def search(self, /, gallery: str, queries: Vectors, *, k: int = 10, **options: Any) -> SearchOut:
         """Search by vectors or records; options: ``filter``, ``group_by``, ``aggregation``, ``fpir``, ``fpr``, ``fnr``,
         ``confidence``, ``refs``.
@@ -328,42 +326,6 @@ class GalleryCalls(Calls):
         ``options`` are ``aggregation`` and ``random_state``."""
         path, body = f"/galleries/{path_part(gallery)}/calibrations", {"dataset": dataset, **options}
         return Answer.from_json(await self._send("POST", path, body, timeout=None))
-
-
-def _items(ids: Any, vectors: Any, subjects: Any) -> list[dict[str, Any]] | None:
-    """Items of an upsert of records; None for vectors, which travel as npz where there is NumPy."""
-    is_listed = isinstance(vectors, Sequence) and bool(vectors) and isinstance(vectors[0], Mapping)
-    records = vectors if is_listed or not HAS_NUMPY else records_of(vectors)
-    if records is None:
-        return None
-    whose = [None] * len(records) if subjects is None else list(subjects)
-    if ids is None or len(ids) != len(records) or len(whose) != len(records):
-        raise ValueError("expected as many ids, and subjects if there are any, as records")
-    return [
-        {"id": str(id), "vector": record} | ({} if subject is None else {"subject": str(subject)})
-        for id, record, subject in zip(ids, records, whose, strict=True)
-    ]
-
-
-def _arrays(ids: Any, vectors: Any, subjects: Any) -> dict[str, Any]:
-    """Rows, ids and subjects of an upsert, checked against each other."""
-    rows = array(vectors, "float32")
-    if rows.ndim != 2 or ids is None or len(ids) != len(rows):
-        raise ValueError("expected as many ids as rows of vectors, (n, d)")
-    arrays = {"ids": array(ids, "str"), "vectors": rows}
-    if subjects is not None:
-        arrays["subjects"] = array(["" if subject is None else subject for subject in subjects], "str")
-    return arrays
-
-
-ENDED = ("succeeded", "failed", "cancelled")
-_LOOK_S = 0.25
-_LOOKS_FOR_A_WORKER = 3
-File = str | os.PathLike[str]
-
-
-class ModelCalls(Calls):
-    """What is uploaded, learned, and promised."""
 
     async def add_dataset(
         self,
@@ -699,35 +661,6 @@ class ModelCalls(Calls):
         """Delete a version that no alias holds."""
         await self.request("DELETE", version_path(name, version))
 
-
-def version_path(name: str, version: int) -> str:
-    """The address of a version."""
-    return f"/models/{path_part(name)}/versions/{path_part(version)}"
-
-
-def members_of(request: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Of these values, those of members that a request declares."""
-    return {member: value for member, value in values.items() if member in request.model_fields}
-
-
-def form_fields(members: Mapping[str, Any]) -> dict[str, str]:
-    """Members of a request as a form has them: lists by commas, objects as JSON; without None and empty lists."""
-    fields: dict[str, str | None] = {}
-    for name, value in members.items():
-        if isinstance(value, bool):
-            fields[name] = str(value).lower()
-        elif isinstance(value, Mapping):
-            fields[name] = json.dumps(dict(value))
-        elif value is not None and not isinstance(value, str):
-            fields[name] = ",".join(value) or None
-        else:
-            fields[name] = value
-    return without_none(fields)
-
-
-class ReviewCalls(Calls):
-    """Reviews of decisions, and outcomes from elsewhere."""
-
     async def create_review(
         self,
         /,
@@ -790,3 +723,54 @@ class ReviewCalls(Calls):
         return Answer.from_json(
             await self._send("POST", "/reviews/erase", {"model": model, "refs": list(refs)})
         )
+
+
+def _items(ids: Any, vectors: Any, subjects: Any) -> list[dict[str, Any]] | None:
+    """Items of an upsert of records; None for vectors, which travel as npz where there is NumPy."""
+    is_listed = isinstance(vectors, Sequence) and bool(vectors) and isinstance(vectors[0], Mapping)
+    records = vectors if is_listed or not HAS_NUMPY else records_of(vectors)
+    if records is None:
+        return None
+    whose = [None] * len(records) if subjects is None else list(subjects)
+    if ids is None or len(ids) != len(records) or len(whose) != len(records):
+        raise ValueError("expected as many ids, and subjects if there are any, as records")
+    return [
+        {"id": str(id), "vector": record} | ({} if subject is None else {"subject": str(subject)})
+        for id, record, subject in zip(ids, records, whose, strict=True)
+    ]
+
+
+def _arrays(ids: Any, vectors: Any, subjects: Any) -> dict[str, Any]:
+    """Rows, ids and subjects of an upsert, checked against each other."""
+    rows = array(vectors, "float32")
+    if rows.ndim != 2 or ids is None or len(ids) != len(rows):
+        raise ValueError("expected as many ids as rows of vectors, (n, d)")
+    arrays = {"ids": array(ids, "str"), "vectors": rows}
+    if subjects is not None:
+        arrays["subjects"] = array(["" if subject is None else subject for subject in subjects], "str")
+    return arrays
+
+
+def version_path(name: str, version: int) -> str:
+    """The address of a version."""
+    return f"/models/{path_part(name)}/versions/{path_part(version)}"
+
+
+def members_of(request: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of these values, those of members that a request declares."""
+    return {member: value for member, value in values.items() if member in request.model_fields}
+
+
+def form_fields(members: Mapping[str, Any]) -> dict[str, str]:
+    """Members of a request as a form has them: lists by commas, objects as JSON; without None and empty lists."""
+    fields: dict[str, str | None] = {}
+    for name, value in members.items():
+        if isinstance(value, bool):
+            fields[name] = str(value).lower()
+        elif isinstance(value, Mapping):
+            fields[name] = json.dumps(dict(value))
+        elif value is not None and not isinstance(value, str):
+            fields[name] = ",".join(value) or None
+        else:
+            fields[name] = value
+    return without_none(fields)

@@ -257,7 +257,6 @@ class BodyLimits:
 CONTROL: Final = BodyLimits()
 BULK: Final = BodyLimits(json="max_json_bytes", other="max_json_bytes")
 LONG: Final = BodyLimits(timed=False)
-LONG_LISTS: Final = BodyLimits(json="max_json_bytes", other="max_json_bytes", timed=False)
 UPLOAD: Final = BodyLimits(other="max_upload_bytes", timed=False)
 ITEMS: Final = BodyLimits(
     json="max_json_bytes",
