@@ -100,12 +100,10 @@ def document_parameters(estimator: type[AnyEstimator]) -> type[AnyEstimator]:
 
 @functools.cache
 def _arguments(estimator: Any) -> dict[str, tuple[Any, Any]]:
-    init: Any = estimator.__init__
-    annotations = get_type_hints(init, include_extras=True)
+    annotations = get_type_hints(estimator.__init__, include_extras=True)
     return {
         name: (annotations[name], argument.default)
-        for name, argument in inspect.signature(init).parameters.items()
-        if name != "self"
+        for name, argument in inspect.signature(estimator).parameters.items()
     }
 
 
