@@ -326,6 +326,9 @@ class VerifyOut(Answer):
     )
     reason: str | None = Field(None, description="as of `/match`")
     unlike: list[str] | None = Field(None, description="which rows: `probe[0]`, `item ID`")
+    missing: list[str] | None = Field(None, description="as of `/match`")
+    compared: list[str] | None = Field(None, description="as of `/match`")
+    threshold: float | None = Field(None, description="as of `/match`")
     decision: Literal["match", "review", "different"] | None = Field(
         None,
         description="with `fnr`. If the best of several items decides, the false negative rate is at most that of "

@@ -239,10 +239,11 @@ class Comparators:
             first, second = self.facts.crossed or (-1, -1)
             crossed = first, second, out.shape[1] - tokens.N_CROSSED
             sides = a.cells, b.cells, a.n, b.n, left, right
-            lacked = np.take(lacked, self._strings, axis=1)
-            lacked, spare = (lacked, (_spare(), _spare())) if lacked.any() else (lacked[:0], _NO_SPARE)
+            one_sided, spare = lacked[:0], _NO_SPARE
+            if lacked.any():
+                one_sided, spare = np.take(lacked, self._strings, axis=1), (_spare(), _spare())
             fields = self._modes, self.rarity, self._places, crossed
-            tokens.compare(*sides, *fields, lacked, spare, out)
+            tokens.compare(*sides, *fields, one_sided, spare, out)
         if self._kinds.size:
             numbers.compare_numbers(
                 a.numbers, b.numbers, left, right, self._kinds, self._columns, self._number_places, out

@@ -51,7 +51,7 @@ from pairmark.service.errors import TooLarge, UnknownDataset, UnknownModel, Unsu
 from pairmark.service.galleries.imports import KINDS, confined_batches, json_batches
 from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.rows import RowErrors, checked_id, form_of
-from pairmark.service.galleries.searches import SeenDecision, model_rows, parse_probe, parse_search
+from pairmark.service.galleries.searches import SeenDecision, complete, model_rows, parse_probe, parse_search
 from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.points import ServedPoint
@@ -331,6 +331,7 @@ async def search(call: Call, gallery: Name) -> Response:
                     ranges=ranges,
                     moved=services.runtime.moved(version.calibration_id),
                     looked_at=looked_at,
+                    patterns=partial(services.runtime.patterns.found, version.estimator, call.asker),
                 )
 
             result = await place.run(work)
@@ -387,7 +388,8 @@ async def verify(call: Call, gallery: Name, subject: Subject) -> Response:
             )
         rows = model_rows(probe, "probe", version)
         items = await place.run(lambda: services.searches.enrolled(state, version, subject))
-        point, how = await _whole_or_best(call, version, len(items), len(rows))
+        has_all = complete(rows, items.vectors)
+        point, how = await _whole_or_best(call, version, len(items), len(rows), has_all)
         answer = await place.run(
             lambda: services.searches.verify(
                 version,
@@ -396,6 +398,7 @@ async def verify(call: Call, gallery: Name, subject: Subject) -> Response:
                 items,
                 point,
                 how,
+                patterns=partial(services.runtime.patterns.found, version.estimator, call.asker),
                 scores=call.shows_scores(version),
                 decisions=decisions,
             )
@@ -426,7 +429,7 @@ def _keep(
 
 
 async def _whole_or_best(
-    call: Call, version: LoadedVersion, k: int, p: int
+    call: Call, version: LoadedVersion, k: int, p: int, has_all: bool
 ) -> tuple[ServedPoint, str | None]:
     """The operating point of a verification, and how the subject is compared as a whole (None: item by item)."""
     query = call.query
@@ -441,7 +444,8 @@ async def _whole_or_best(
     )
     samples = max(k, p), min(k, p)
     how = version.aggregation(query.aggregation or "auto")
-    if k == p == 1:
+    if k == p == 1 or (p == 1 and query.aggregation is None and not has_all):
+        # Single comparisons are calibrated for records that lack columns too.
         return await operating_point(), None
     try:
         if query.aggregation is not None or p > 1 or k <= call.services.settings.max_subject_samples:

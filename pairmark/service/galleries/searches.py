@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
-from pairmark.models.calibration.inputs import RowRanges
+from pairmark.models.calibration.inputs import RowRanges, are_records, cells_missing
 from pairmark.models.calibration.operating_point import assumptions, without_guarantee
 from pairmark.models.core.scores import SampleSets
 from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE
@@ -34,6 +34,7 @@ from pairmark.service.galleries.segments import (
     GalleryView,
     ItemHit,
     Likeness,
+    Owner,
     Segment,
     SubjectHit,
     owner_of,
@@ -41,11 +42,15 @@ from pairmark.service.galleries.segments import (
 )
 from pairmark.service.runtime.bodies import SideRows, read_rows, read_side, split_vectors, to_rows
 from pairmark.service.runtime.inputs import UNLIKE
+from pairmark.service.runtime.patterns import ComparedPairs
 from pairmark.service.runtime.points import ServedPoint, without_threshold
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DECISIONS, DecisionCode
 
+FindThresholds = Callable[[ServedPoint, NDArray[np.bool_]], ComparedPairs]
+"""The point of complete records, and what pairs are compared without -> their thresholds."""
+INCOMPLETE = "the query or items lack columns, and the rate is that of complete records"
 CHECKED_ROWS = 65_536
 """Enrolled rows that are looked at together."""
 
@@ -153,6 +158,7 @@ class Searches:
         ranges: RowRanges | None = None,
         moved: dict[str, str] | None = None,
         looked_at: list[tuple[Matrix, NDArray[np.bool_] | None]] | None = None,
+        patterns: FindThresholds | None = None,
     ) -> tuple[bytes, int]:
         """The answer's JSON, and how many items it returns (blocking).
 
@@ -165,6 +171,7 @@ class Searches:
         ranges : what rows of the calibration are like, where that is known: at a rate no other row matches.
         moved : the warning that inputs no longer are.
         looked_at : takes the queries that were held against ``ranges``, and which of them are unlike, if any.
+        patterns : finds the thresholds of pairs of records that lack columns.
         """
         body = request.body
         form = form_of(version.estimator, state.dimension)
@@ -200,6 +207,10 @@ class Searches:
             )
         if point is not None and moved is not None:
             point = without_guarantee(point, moved["detail"].rstrip("."))
+        missing = cells_missing(queries) if are_records(queries) else None
+        if point is not None and decision is None and missing is not None and _lacks(missing, view):
+            point = without_guarantee(point, INCOMPLETE)
+        by_pattern = None if decision is None or missing is None else patterns
         like, unlike_rows = None, []
         if point is not None and ranges is not None:
             like = partial(self._like, ranges)
@@ -214,12 +225,13 @@ class Searches:
                 [hit for hit in row if owner_of(hit.subject, hit.id or "") not in owners][:k] for row in found
             ]
         else:
+            wanted = k if by_pattern is None else max(4 * k, scores_candidates(version.estimator))
             hits = view.search(
                 queries,
-                k,
+                min(wanted, max(view.n_items, 1)),
                 conditions=conditions,
                 above=above,
-                by_subject=body.group_by is not None,
+                by_subject=body.group_by is not None and by_pattern is None,
                 deadline=deadline,
                 like=like if unlike_rows else None,
                 other_search=self._galleries.views.cluster_search(state, conditions, view.seq),
@@ -232,6 +244,15 @@ class Searches:
         if flags:
             hits = [[] if flag else row for row, flag in zip(hits, flags, strict=True)]
         codes = [None if point is None else _decided(row, decision) for row in hits]
+        told = [] if point is None or moved is None else [moved]
+        if by_pattern is not None and decision is not None and missing is not None:
+            by_subject = body.group_by is not None
+            decided = [
+                _by_pattern(row, lacks, decision, version, by_pattern, by_subject, told)[:k]
+                for row, lacks in zip(hits, missing, strict=True)
+            ]
+            hits = [[hit for hit, _ in row] for row in decided]
+            codes = [[code for _, code in row] for row in decided]
         three_way = decision is not None and decision.lower is not None
         results = [
             _reported(*row, scores=scores, three_way=three_way) for row in zip(hits, codes, strict=True)
@@ -250,7 +271,7 @@ class Searches:
             "reasons": [UNLIKE if flag else None for flag in flags] or None,
             "unlike_items": sum(rows.size for _, rows in unlike_rows) or None,
             "warning": warning,
-            "warnings": None if point is None or moved is None else [moved],
+            "warnings": told or None,
         }
         present_facts = {name: fact for name, fact in facts.items() if fact is not None}
         return to_json({"model": version.public, "results": results, **present_facts}), sum(map(len, hits))
@@ -296,6 +317,7 @@ class Searches:
         decision: ServedPoint,
         aggregation: str | None,
         *,
+        patterns: FindThresholds | None = None,
         scores: bool = True,
         decisions: list[SeenDecision] | None = None,
     ) -> bytes:
@@ -305,9 +327,23 @@ class Searches:
         ----------
         probe : (p, d) its samples.
         aggregation : the aggregation that ``decision`` is calibrated for; None: the best of single comparisons decides.
+        patterns : finds the thresholds of pairs of records that lack columns.
         """
         item_scores = version.score(probe[:1], items.vectors)
-        best = int(np.argmax(item_scores))
+        best, compared = int(np.argmax(item_scores)), None
+        if patterns is not None and are_records(probe):
+            of_probe, of_items = (
+                np.any(cells_missing(probe), axis=0, keepdims=True),
+                cells_missing(items.vectors),
+            )
+            if aggregation is not None:
+                of_items = np.any(of_items, axis=0, keepdims=True)
+            compared = patterns(decision, version.estimator.patterns(of_probe, of_items))
+            if aggregation is None:
+                # Each item by the threshold of its own columns.
+                matches = decision.decided(item_scores, None, compared.thresholds) == DecisionCode.MATCH
+                best = int(np.lexsort((-np.arange(len(items)), item_scores, matches))[-1])
+                compared = compared.of(best)
         bound = decision.public.get("fpr_upper_bound")
         if aggregation is None:
             score = item_scores[best : best + 1]
@@ -318,7 +354,10 @@ class Searches:
                 SampleSets.of_rows(items.vectors, k), SampleSets.of_rows(probe, p), aggregation
             )
         unlike = _unlike_names(decision.inputs, probe, items)
-        code = int(decision.decided(score, np.array([bool(unlike)], dtype=np.uint8))[0])
+        refused, thresholds = np.array([bool(unlike)], dtype=np.uint8), None
+        if compared is not None:
+            refused, thresholds = compared.codes, compared.thresholds
+        code = int(decision.decided(score, refused, thresholds)[0])
         if decisions is not None:
             decisions.append(
                 SeenDecision(0, items.ids[best], subject, float(score[0]), code, float(decision.threshold))
@@ -328,6 +367,7 @@ class Searches:
             "subject": subject,
             "match": code == DecisionCode.MATCH,
             **({"reason": UNLIKE, "unlike": unlike} if unlike else {}),
+            **({} if compared is None else compared.told(0, version.columns, with_scores=scores)),
             **({} if decision.lower is None else {"decision": DECISIONS[code]}),
             **({"score": float(score[0])} if scores else {}),
             "id": items.ids[best],
@@ -343,6 +383,17 @@ class Searches:
                 f"match somebody else in at most {bound:.3g} of verifications"
             )
         return to_json(answer)
+
+
+def complete(*sides: Matrix) -> bool:
+    """Whether rows are vectors, or records that lack no column."""
+    return not any(are_records(side) and cells_missing(side).any() for side in sides)
+
+
+def _lacks(missing: NDArray[np.bool_], view: GalleryView) -> bool:
+    """Whether a query lacks a column, or an enrolled record does."""
+    # Of records an index keeps, for vectors, which cells are missing.
+    return bool(missing.any()) or any(part.segment.index.vectors[part.rows()].any() for part in view.parts)
 
 
 def _unlike_rows(view: GalleryView, like: Likeness) -> Iterator[tuple[Segment, NDArray[np.intp]]]:
@@ -375,6 +426,32 @@ def _decided(hits: Sequence[ItemHit | SubjectHit], decision: ServedPoint | None)
         return [DecisionCode.MATCH] * len(hits)
     codes: list[int] = decision.decided(np.array([hit.score for hit in hits], dtype=np.float32)).tolist()
     return codes
+
+
+def _by_pattern(
+    hits: Sequence[Any],
+    missing: NDArray[np.bool_],
+    decision: ServedPoint,
+    version: LoadedVersion,
+    patterns: FindThresholds,
+    by_subject: bool,
+    told: list[dict[str, str]],
+) -> list[tuple[ItemHit, int]]:
+    """Of hits above the threshold of complete records, those above that of the columns that they and the query have,
+    and the `DecisionCode` of each; the best of each subject. ``told`` takes warnings."""
+    rows = [np.frombuffer(hit.missing, dtype=np.bool_) for hit in hits]
+    lacked = np.array(rows, dtype=np.bool_).reshape(-1, missing.size)
+    compared = patterns(decision, version.estimator.patterns(lacked, missing[None]))
+    told += compared.warnings(version.columns)
+    scores = np.array([hit.score for hit in hits], dtype=np.float32)
+    codes = decision.decided(scores, compared.codes, compared.thresholds).tolist()
+    found = [(hit, code) for hit, code in zip(hits, codes, strict=True) if code]
+    if not by_subject:
+        return found
+    best: dict[Owner, tuple[ItemHit, int]] = {}
+    for hit, code in found:
+        best.setdefault(owner_of(hit.subject, hit.id), (hit, code))
+    return list(best.values())
 
 
 def _reported(

@@ -401,6 +401,8 @@ class ItemHit:
     id: str
     subject: str | None
     score: float
+    missing: bytes | None = None
+    """Which columns a record lacks, bools; None for vectors."""
 
 
 MaskedParts = Sequence[tuple[Part, Bool | None]]
@@ -569,6 +571,11 @@ def best_of_segments(
     return _best_of_rows(estimator, queries, k, segments, above, deadline)
 
 
+def _missing(segment: Segment, row: int) -> bytes | None:
+    vectors = segment.index.vectors
+    return vectors[row].tobytes() if vectors.dtype == np.bool_ else None
+
+
 def scores_candidates(estimator: Any) -> int:
     """How many rows of a large gallery a search scores; 0: all of them."""
     return getattr(estimator, "n_candidates", None) or 0
@@ -620,7 +627,9 @@ def _best_of_rows(
     merged = merge_top_k(results, k, [segment.ids for segment, _ in segments])
     return [
         [
-            ItemHit(segments[at][0].ids[row], segments[at][0].subject(row), score)
+            ItemHit(
+                segments[at][0].ids[row], segments[at][0].subject(row), score, _missing(segments[at][0], row)
+            )
             for at, row, score in zip(parts, rows, scores, strict=True)
             if at >= 0
         ]

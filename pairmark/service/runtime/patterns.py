@@ -52,6 +52,11 @@ class ComparedPairs:
     def __post_init__(self) -> None:
         object.__setattr__(self, "codes", np.uint8(RAW_TOO_LITTLE) * np.isnan(self.thresholds[0]))
 
+    def of(self, pair: int) -> ComparedPairs:
+        """One of the pairs."""
+        part, (upper, lower) = slice(pair, pair + 1), self.thresholds
+        return ComparedPairs(self.lacked[part], (upper[part], lower[part]), self.why)
+
     @property
     def places(self) -> list[int]:
         """The numbers of pairs that lack columns."""
@@ -59,8 +64,10 @@ class ComparedPairs:
         return places
 
     def told(self, pair: int, columns: Sequence[str], *, with_scores: bool) -> dict[str, Any]:
-        """What an answer says of such a pair; ``columns`` : the model's."""
+        """What an answer says of a pair; ``columns`` : the model's."""
         lacked = self.lacked[pair].any(axis=0).tolist()
+        if not any(lacked):
+            return {}
         if self.codes[pair]:
             missing = [name for name, lacks in zip(columns, lacked, strict=True) if lacks]
             return {"reason": TOO_LITTLE, "missing": missing}
@@ -75,7 +82,8 @@ class ComparedPairs:
         if not refused.any():
             return ()
         names = [columns[at] for at in np.flatnonzero(self.lacked[refused].any(axis=(0, 1))).tolist()]
-        said = f"{int(refused.sum())} pairs have too little to compare, for want of {', '.join(names)}: {self.why}"
+        said = f"too little to compare in {int(refused.sum())} of {len(refused)} pairs, for want of "
+        said += f"{', '.join(names)}: {self.why}"
         return ({"code": TOO_LITTLE, "detail": said},)
 
 

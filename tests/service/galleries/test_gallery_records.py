@@ -24,6 +24,7 @@ from pairmark.service.galleries.calibration import Identification, Thresholds
 from pairmark.service.galleries.imports import _note, _read_batch, json_batches, send_batches
 from pairmark.service.galleries.rows import RecordForm, RowErrors, form_of
 from pairmark.service.galleries.searches import Searches, parse_search
+from pairmark.service.runtime.patterns import ComparedPairs
 from pairmark.service.runtime.points import ServedPoint
 from pairmark.service.settings import Settings
 from tests.models.records.people import people
@@ -204,6 +205,42 @@ def test_files_hold_columns_of_the_model_and_name_what_does_not_fit(tmp_path: Pa
         read("id,nome," + ",".join(names) + "\nr0,x" + "," * 8)
     with pytest.raises(InvalidInput, match="column 'born' is not in the file"):
         read("id," + ",".join(name for name in names if name != "born") + "\nr0" + "," * 7)
+
+
+def test_results_are_decided_by_the_columns_that_both_records_have(
+    galleries: Galleries, model: FellegiSunter, settings: Settings
+) -> None:
+    version = served(model)
+    galleries.put("g", version)
+    enrol(galleries, model, range(0, 40))
+    searches = Searches(galleries, Thresholds(galleries), settings)
+    probe = records_of(model)[5]
+    lower = np.float32(-1e6)
+    decision = ServedPoint(threshold=lower, public={"fpr": 0.1, "guarantee": "finite-sample"}, json=b"{}")
+
+    def patterns(point: ServedPoint, lacked: Any) -> ComparedPairs:
+        # Only pairs that have an address on both sides may match.
+        upper = np.where(lacked[:, :, list(TYPES).index("address")].any(axis=1), np.nan, 0)
+        return ComparedPairs(
+            lacked, (upper.astype(np.float32), upper.astype(np.float32)), "more columns help"
+        )
+
+    def found(**more: Any) -> dict[str, Any]:
+        asked = json.dumps({"queries": {**probe, **more}, "k": 3, "fpr": 0.1, "group_by": "subject"})
+        request = parse_search(asked.encode(), settings)
+        answer, _ = searches.search(galleries.state("g"), version, request, decision, patterns=patterns)
+        return dict(json.loads(answer))
+
+    answer = found(address="1 mill road")
+    assert all(hit["score"] > 0 and hit["match"] for hit in answer["results"][0])
+    bare = found(address=None)
+    assert bare["results"] == [[]]
+    assert bare["warnings"][0]["code"] == "too-little-to-compare"
+    items = searches.enrolled(galleries.state("g"), version, "s2")
+    row = model._validated([{**probe, "address": None}], "probe")
+    said = json.loads(searches.verify(version, "s2", row, items, decision, None, patterns=patterns))
+    assert (said["match"], said["reason"]) == (False, "too-little-to-compare")
+    assert "address" in said["missing"]
 
 
 def test_fpir_is_calibrated_on_candidates_and_verification_compares_the_subject(
