@@ -39,8 +39,8 @@ class LinksRequest(Request):
         None,
         gt=0,
         lt=1,
-        description="links score above the model's threshold at this rate of its calibration; about candidates that "
-        "guarantees nothing",
+        description="links score above the model's threshold at this rate of its calibration; without `model`, where "
+        "the fitted model estimates it. About candidates that guarantees nothing",
     )
     false_links: float | None = Field(
         None,
@@ -67,8 +67,6 @@ class LinksRequest(Request):
     def _one_rate(self) -> Self:
         if self.fpr is not None and self.false_links is not None:
             raise ValueError("expected fpr or false_links, not both")
-        if self.fpr is not None and self.model is None:
-            raise ValueError("fpr takes a model that is calibrated: name one, or ask for false_links")
         return self
 
 
@@ -122,7 +120,7 @@ class FalseLinks(Answer):
 
 
 class LinkPoint(Answer):
-    """Where a model's calibration puts the cut."""
+    """Where the cut is."""
 
     fpr: float = Field(description="the rate that was asked for", examples=[0.001])
     threshold: float = Field(description="links score above it", examples=[0.93])

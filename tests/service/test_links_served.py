@@ -237,9 +237,12 @@ def test_a_learned_model_scores_candidates_and_fpr_takes_its_threshold(
     point = strict["operating_point"]
     assert (point["fpr"], point["guarantee"]) == (0.1, "none")
     assert all(row["score"] > point["threshold"] - 1e-6 for row in rows_of(client, strict))
+    fitted = client.link("to-link", fpr=1e-8)
+    assert fitted["operating_point"]["guarantee"] == "none"
+    scores = [row["score"] for row in rows_of(client, fitted)]
+    assert min(scores) > fitted["operating_point"]["threshold"] - 1e-6 > 0.5
     for wrong, said in (
         ({"model": "nobody"}, "no model 'nobody'"),
-        ({"fpr": 0.1}, "fpr takes a model"),
         ({"model": "matcher", "fpr": 0.1, "false_links": 0.1}, "not both"),
     ):
         with pytest.raises((RefusedInput, NotFound), match=said):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.progress import listening
 from pairmark.models.records.tables import declaration
-from pairmark.schemas.links import LinksRequest, LinkSummary
+from pairmark.schemas.links import LinksRequest
 from pairmark.schemas.reviews import ReviewRequest, ReviewSource
 from pairmark.service.blobs import Blobs, hold
 from pairmark.service.datasets.data import LabelledData, row_name
@@ -60,6 +60,7 @@ class Linker:
             )
             asked = Asked(
                 false_links=request.false_links,
+                fpr=request.fpr,
                 rules=request.rules,
                 one_to_one=request.one_to_one,
                 cut=threshold,
@@ -88,7 +89,10 @@ class Linker:
             with self._db.write() as session:
                 hold(session, self._blobs, key)
                 review = self._reviewed(session, claim, request, strata)
-                facts = {"summary": _summary(summary, review), "blob": key}
+                kept_facts = summary.model_dump(mode="json") | {"review": review}
+                if request.fpr is not None:
+                    kept_facts["operating_point"] = {"fpr": request.fpr, "threshold": found.linking.cut}
+                facts = {"summary": kept_facts, "blob": key}
                 repository.keep(session, claim.job_id, claim.model, claim.params, claim.created_at, **facts)
                 message = f"{summary.links:,} links, {summary.entities:,} entities"
                 self._queue.finish(claim, session, result={"links": claim.job_id}, message=message)
@@ -135,10 +139,6 @@ class Linker:
             f"{review} (`pairmark review {review}`), make a dataset of them (POST /reviews/{review}/dataset), "
             'train on it, and link with {"model": NAME}'
         )
-
-
-def _summary(summary: LinkSummary, review: str | None) -> dict[str, Any]:
-    return summary.model_dump(mode="json") | {"review": review}
 
 
 def _strata(found: Linked, sql: str) -> list[Stratum]:

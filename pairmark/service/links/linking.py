@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,11 @@ from pairmark.schemas.links import FalseLinks, LinkBlocking, LinkSummary
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.errors import InvalidInput
 from pairmark.service.links import kept
-from pairmark.service.links.learned import Learned
 from pairmark.service.links.tables import LinkTables, read_tables
 from pairmark.service.settings import Settings
+
+if TYPE_CHECKING:
+    from pairmark.service.links.learned import Learned
 
 COLUMNS = ("left", "right", "score", "decision", "entity")
 
@@ -36,6 +38,7 @@ class Asked:
     """
 
     false_links: float | None = None
+    fpr: float | None = None
     rules: Sequence[Sequence[str]] | None = None
     one_to_one: bool = False
     cut: float | None = None
@@ -103,7 +106,7 @@ def linked(
             **({} if learned is None else _scoring(learned, connection, tables, asked.cut)),
         )
         try:
-            linking.run(asked.false_links)
+            linking.run(asked.false_links, asked.fpr)
         except NeedsJudgements as error:
             yield Linked(connection=connection, tables=tables, linking=linking, doubts=str(error))
             return

@@ -358,8 +358,6 @@ def _out(session: Session, found: tuple[LinkRow, str]) -> LinksOut:
     facts: dict[str, Any] = {
         name: asked.get(name) for name in ("left", "right", "model", "one_to_one", "previous")
     }
-    if asked.get("threshold") is not None:
-        facts["operating_point"] = {"fpr": asked["fpr"], "threshold": asked["threshold"]}
     review = repository.review_of(session, row)
     if review is not None and "false_links" in summary:
         progress = review.progress

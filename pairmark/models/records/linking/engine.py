@@ -79,13 +79,13 @@ class Linking:
         cut: float = _LEAST_CHANCE,
     ) -> None:
         self._con, self._given, self._one_to_one = connection, rules, one_to_one
-        self._previous, self._scorer, self._cut = previous, scorer, cut
+        self._previous, self._scorer, self.cut = previous, scorer, cut
         self.n_rows, self.n_left = n_rows, n_left
         self.source_fields = list(fields)
         self.model: Mixture | None = None
         self.recall: float | None = None
 
-    def run(self, false_links: float | None = None) -> None:
+    def run(self, false_links: float | None = None, fpr: float | None = None) -> None:
         """Make the tables ``links(a, b, score, kept)`` of rows, ``a`` before ``b``, and ``members(row, first)`` of
         entities of two records or more, each called by its first row.
 
@@ -93,6 +93,7 @@ class Linking:
         ----------
         false_links : the share of the links that may be false, as the model estimates it; None: a link is a pair that
             is likelier a match than not.
+        fpr : the share of all pairs of strangers that may be linked, as the model estimates it.
         """
         report(0.0, "reading cells")
         self._prepare()
@@ -106,7 +107,7 @@ class Linking:
         else:
             self._score_each(self._scorer)
         report(0.9, "joining entities")
-        self._link(false_links)
+        self._link(false_links, fpr)
 
     def _one(self, sql: str, params: Sequence[Any] = ()) -> Any:
         row = self._con.execute(sql, list(params)).fetchall()[0]
@@ -395,7 +396,7 @@ class Linking:
         found = self._con.execute("SELECT a, b, columns FROM compared ORDER BY a, b").fetchnumpy()
         a, b = (np.asarray(found[side], dtype=np.int64) for side in ("a", "b"))
         scores = scorer(a, b)
-        linked = scores > self._cut
+        linked = scores > self.cut
         columns = np.ma.filled(found["columns"], 0)
         self._give("given_scores", a=a[linked], b=b[linked], score=scores[linked], columns=columns[linked])
         self._con.execute(
@@ -418,20 +419,23 @@ class Linking:
             )
         return mixture.fit(comparisons, levels, counts, self.n_pairs, self.n_rows)
 
-    def _link(self, false_links: float | None) -> None:
+    def _link(self, false_links: float | None, fpr: float | None) -> None:
         con = self._con
         for table, more in (("carried", ", score DOUBLE"), ("together", ""), ("apart", "")):
             con.execute(f"CREATE TABLE IF NOT EXISTS {table} (a INTEGER, b INTEGER{more})")
         con.execute("INSERT INTO scored SELECT a, b, score, NULL FROM carried")
-        if false_links is not None and self._scorer is None:
+        limit = false_links if fpr is None else fpr
+        if limit is not None and self._scorer is None:
             found = con.execute(
                 "SELECT score, count(*) AS n FROM scored GROUP BY score ORDER BY score DESC"
             ).fetchnumpy()
             n = np.cumsum(np.asarray(found["n"], dtype=np.float64))
             expected = np.cumsum(np.asarray(found["n"]) * (1 - np.asarray(found["score"])))
-            kept = int(np.searchsorted(expected / n, false_links, side="right"))
-            lowest = float(found["score"][kept - 1]) if kept else 2.0
-            con.execute("DELETE FROM scored WHERE score < ?", [lowest])
+            shares = expected / (n if fpr is None else self.n_pairs)
+            kept = int(np.searchsorted(shares, limit, side="right"))
+            if kept < n.size:
+                self.cut = float(found["score"][kept])
+                con.execute("DELETE FROM scored WHERE score <= ?", [self.cut])
         a, b, score = self._arrays("SELECT a, b, score FROM scored ORDER BY a, b")
         together, apart = (self._pairs_of(table) for table in ("together", "apart"))
         rows, first = entities(
