@@ -17,7 +17,7 @@ import numpy as np
 from pairmark.models.records.linking.cells import LinkField
 from pairmark.models.records.linking.engine import Linking
 from pairmark.models.records.linking.mixture import Mixture
-from pairmark.service.errors import InvalidInput, UnknownItem
+from pairmark.service.errors import InvalidInput, UnknownLinks
 from pairmark.service.links.tables import LinkTables
 
 LINKS, ENTITIES, RECORDS, CHANGES = (
@@ -254,7 +254,7 @@ def free_name(records: Sequence[str], taken: set[str]) -> str:
 
 
 def texts_of(folder: Path, keys: Sequence[Key]) -> list[dict[str, Any]]:
-    """Cells of records by column, in the order of their keys; `UnknownItem` where there is none."""
+    """Cells of records by column, in the order of their keys; `UnknownLinks` where there is none."""
     names = json.loads((folder / _FITTED).read_text())["columns"]
     rows = read_rows(
         folder / RECORDS,
@@ -266,7 +266,7 @@ def texts_of(folder: Path, keys: Sequence[Key]) -> list[dict[str, Any]]:
     for key in keys:
         if key not in by_key:
             table = ("left", "right")[key[0]]
-            raise UnknownItem(f"there is no record {key[1][:100]!r} in the {table} table of these links")
+            raise UnknownLinks(f"there is no record {key[1][:100]!r} in the {table} table of these links")
     return [by_key[key] for key in keys]
 
 
@@ -419,14 +419,14 @@ def split(folder: Path, out: Path, name: str, records: Sequence[str]) -> None:
 
 def erase(folder: Path, out: Path, record: str) -> int:
     """Leave a record out of everything; returns how many of its links went. An entity that is called by it is called by
-    another of its records. `UnknownItem` where there is none."""
+    another of its records. `UnknownLinks` where there is none."""
     sides = [
         side
         for side in range(right_side(folder) + 1)
         if read_rows(folder / RECORDS, "FROM kept WHERE side = ? AND id = ? LIMIT 1", side, record)
     ]
     if not sides:
-        raise UnknownItem(f"there is no record {record[:100]!r} in the tables of these links")
+        raise UnknownLinks(f"there is no record {record[:100]!r} in the tables of these links")
     with _changing(folder, out) as (connection, hand):
         params = [record, record]
         n = int(
