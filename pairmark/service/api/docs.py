@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from pairmark.service.api.problems import PAGES, Problem, UnknownAddress
 from pairmark.service.api.routing import GuardedRoute, needs
@@ -108,6 +108,13 @@ def example_of(document: dict[str, Any], schema: dict[str, Any]) -> Any:
 
 GUIDE: Final = Path(__file__).parent.parent / "guide"
 """The documentation site of this very version, where the installation holds it: the service mounts it at `/guide`."""
+
+
+@router.get("/guide", response_class=HTMLResponse)
+@needs("open")
+async def guide() -> Response:
+    """The first page, whose links are relative to the folder."""
+    return RedirectResponse("/guide/", status_code=308)
 
 
 problems = APIRouter(tags=["problems"], route_class=GuardedRoute)

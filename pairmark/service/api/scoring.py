@@ -244,7 +244,8 @@ async def _read(
         read = await call.parsed(lambda body: parse(body, None))
         if read.model is not None and named not in (None, read.model):
             raise InvalidInput("the body and the query name different models; expected one", field="model")
-        return read, await version_for(read.model or named, capability, call.models)
+        model = named if read.model is None else read.model
+        return read, await version_for(model, capability, call.models)
     version = await version_for(named, capability, call.models)
     return await call.parsed(lambda body: parse(body, version)), version
 

@@ -63,7 +63,7 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
     ),
 )
 MAY = {operation: scopes for scopes, operations in ALLOWED for operation in operations.split()}
-OPEN = {"healthz", "readyz", "list_problems", "show_problem"}
+OPEN = {"healthz", "readyz", "list_problems", "show_problem", "guide"}
 
 
 def grant(scope: str, resource: str | None) -> str:
