@@ -494,7 +494,6 @@ def _contents(report: ReportOut) -> list[tuple[str, str]]:
         ("leaderboard", "Against simple alternatives", bool(report.leaderboard and report.leaderboard.items)),
         ("groups", "Groups of people", True),
         ("evidence", "Likelihood ratios", with_evidence),
-        ("identification", "Searching among enrolled people", with_evidence),
         ("times", "By time between samples", with_evidence),
         ("limits", "Limits", True),
     ]
