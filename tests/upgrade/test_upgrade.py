@@ -17,7 +17,7 @@ import httpx
 import pytest
 from sqlalchemy import JSON, Integer, MetaData, create_engine, text
 
-from pairmark.service.app import create_app
+from pairmark.service.app import create_app, embedded
 from pairmark.service.db import Database
 from pairmark.service.settings import Settings
 from tests.serving import serving
@@ -81,16 +81,16 @@ def upgraded(
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(folder, filter="data")
     home, kept = folder / "home", json.loads((folder / "answers.json").read_text())
-    embedded = f"sqlite:///{home / 'pairmark.db'}"
+    source = f"sqlite:///{home / 'pairmark.db'}"
     if request.param == "sqlite":
-        with serving(home, embedded, PAIRMARK_REQUEST_TIMEOUT_S="600") as server:
+        with serving(home, source, PAIRMARK_REQUEST_TIMEOUT_S="600") as server:
             server.http.headers["X-API-Key"] = kept["keys"]["admin"]
             yield Upgraded(server.http, **kept)
         return
     url = new_database("postgresql", migrated=False)
     database = Database(url)
     database.upgrade(REVISION)
-    copy_rows(embedded, url)
+    copy_rows(source, url)
     database.upgrade()
     database.dispose()
     settings = Settings(home=home, database_url=url, request_timeout_s=600)
