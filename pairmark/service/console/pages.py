@@ -425,7 +425,7 @@ async def show_links(request: Request, link_id: str, query: Annotated[LinksQuery
         if query.left is not None and query.right is not None:
             pair = await api.need(f"{path}/links/{query.left}/{query.right}")
     return page(
-        request, "link.html", links=links, job=job, found=found, pair=pair, **listing(entities, query)
+        request, "link.html", linked=links, job=job, found=found, pair=pair, **listing(entities, query)
     )
 
 
