@@ -17,6 +17,8 @@ MAX_LISTED = 200_000
 """Most pairs of a list."""
 MAX_HANDED = 100
 """Most pairs handed out at a time."""
+MAX_JUDGED, MAX_OUTCOMES = 1_000, 10_000
+"""Most judgements of a review, and most outcomes from elsewhere, in one request."""
 
 
 class ReviewSource(Request):
@@ -163,7 +165,7 @@ class OutcomesRequest(Request):
 
     outcomes: list[Outcome] = Field(
         min_length=1,
-        max_length=1_000,
+        max_length=MAX_JUDGED,
         description="the judgements",
         examples=[[{"item": "5d41402abc4b2a76b9719d91", "same": True}]],
     )
@@ -183,7 +185,7 @@ class ElsewhereRequest(Request):
     model: str = Field(max_length=100, description="the model", examples=["people"])
     outcomes: list[ElsewhereOutcome] = Field(
         min_length=1,
-        max_length=10_000,
+        max_length=MAX_OUTCOMES,
         description="what became of pairs",
         examples=[[{"left": "visit-17", "right": "visit-18", "same": False}]],
     )

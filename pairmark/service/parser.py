@@ -24,7 +24,7 @@ import duckdb  # noqa: F401, so that no reader has to
 
 from pairmark.service.blobs.local import storage_errors
 from pairmark.service.datasets.confined import FileLimits, Upload
-from pairmark.service.datasets.reader import inspected, read_dataset
+from pairmark.service.datasets.reader import inspected, read_dataset, write_as_json
 from pairmark.service.errors import PairmarkError
 from pairmark.service.galleries.imports import send_batches
 
@@ -129,6 +129,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "dataset": _dataset,
     "inspection": _inspection,
     "items": send_batches,
+    "table": write_as_json,
 }
 
 if __name__ == "__main__":

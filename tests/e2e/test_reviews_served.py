@@ -156,7 +156,9 @@ def test_judged_pairs_become_a_dataset_that_trains_and_calibrates_nothing(
     job = deployment.train(learner="metric", dataset="judged", model="again", params={"metric": "euclidean"})
     assert job["state"] == "succeeded", job
     told = [{"left": f"r{at}", "right": f"l{at}", "same": at % 2 == 0} for at in range(20)]
-    assert http.post("/outcomes", json={"model": model, "outcomes": told}).json()["stored"] == 20
+    lines = ["left,right,same", *(f"{one['left']},{one['right']},{one['same']}" for one in told)]
+    as_file = {"file": ("told.csv", "\n".join(lines))}
+    assert http.post("/outcomes", data={"model": model}, files=as_file).json()["stored"] == 20
     elsewhere = http.post("/outcomes/dataset", json={"model": model, "name": "complaints"}).json()
     assert (elsewhere["chosen"], elsewhere["n_pairs"], elsewhere["n_same_pairs"]) == (True, 20, 10)
     assert http.delete(path).status_code == 204

@@ -48,9 +48,10 @@ from pairmark.service.api import metrics
 from pairmark.service.api.docs import with_code
 from pairmark.service.api.routing import (
     BINARY,
-    BULK,
+    FORM,
     JSON,
     LONG,
+    TABLE,
     UPLOAD,
     Call,
     GuardedRoute,
@@ -62,6 +63,7 @@ from pairmark.service.api.routing import (
     needs,
 )
 from pairmark.service.api.services import Caller, InServices, Workspace, check_may, may, names_of
+from pairmark.service.datasets.confined import TableForm
 from pairmark.service.errors import InvalidInput, UnknownCalibration, UnknownDataset
 from pairmark.service.names import MAX_NAME, MAX_VERSION, name_of
 from pairmark.service.runtime.bodies import list_of, parse_lists, read_scores
@@ -548,13 +550,22 @@ SCORES_LISTS = {
     "blocks": lambda text, name: "components" if text.strip() == b'"components"' else _UNITS(text, name),
 }
 
+SCORES_TABLE = TableForm(
+    columns={"score": "scores", **{name: name for name in ("same", "left_unit", "right_unit")}},
+    optional=("left_unit", "right_unit"),
+)
+
 
 @scores.post("/calibrations", status_code=201, response_model=CalibrationOut)
-@needs("train", limits=BULK, body=ScoresRequest)
+@needs("train", limits=TABLE, body=ScoresRequest, table=SCORES_TABLE)
 async def add_calibration(call: Call) -> Response:
-    """Calibrate scores of another system. `POST /match?fpr=..&calibration=ID {"scores": [..]}` then decides."""
+    """Calibrate scores of another system. `POST /match?fpr=..&calibration=ID {"scores": [..]}` then decides.
+
+    In place of JSON, a form takes the lists as a file: CSV or Parquet with the columns `score`, `same`, `left_unit` and
+    `right_unit`. The same rows give the same calibration.
+    """
     services = call.services
-    call.media(JSON)
+    call.media(JSON, FORM)
     request = await call.parsed(lambda body: parse_lists(ScoresRequest, body, SCORES_LISTS, ScoresOptions))
     check_may(call, "train", request.name, unknown=UnknownCalibration)
     calibration = await call.work.run(

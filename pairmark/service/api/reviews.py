@@ -11,6 +11,8 @@ from pydantic import Field
 from pairmark.schemas.datasets import DatasetOut
 from pairmark.schemas.reviews import (
     MAX_HANDED,
+    MAX_JUDGED,
+    MAX_OUTCOMES,
     ElsewhereOut,
     ElsewhereRequest,
     ItemsToJudge,
@@ -23,8 +25,9 @@ from pairmark.schemas.reviews import (
     ReviewPage,
     ReviewRequest,
 )
-from pairmark.service.api.routing import BULK, GuardedRoute, Paging, QueryModel, needs
+from pairmark.service.api.routing import BULK, TABLE, GuardedRoute, Paging, QueryModel, needs
 from pairmark.service.api.services import Caller, InServices, Services, check_may, may, names_of
+from pairmark.service.datasets.confined import TableForm
 from pairmark.service.errors import Forbidden, UnknownGallery
 from pairmark.service.names import check_prefix
 from pairmark.service.reviews.reviews import unknown_review
@@ -120,11 +123,21 @@ async def next_of_review(
 
 
 @router.post("/reviews/{review_id}/outcomes", summary="Judge pairs")
-@needs("train", limits=BULK)
+@needs(
+    "train",
+    limits=TABLE,
+    body=OutcomesRequest,
+    table=TableForm(
+        columns={name: name for name in ("item", "same", "by")},
+        optional=("by",),
+        objects="outcomes",
+        most=MAX_JUDGED,
+    ),
+)
 async def judge(
     http: Request, services: InServices, caller: Caller, review_id: ReviewId, request: OutcomesRequest
 ) -> ReviewOut:
-    """Say of pairs whether they are the same; `null` (cannot tell) counts as wrong.
+    """Say of pairs whether they are the same; `null` (cannot tell; an empty cell of a file) counts as wrong.
 
     A second judgement by the same reviewer replaces the first. Judgements count in the order in which pairs were
     drawn, so one waits (`waiting`) while an earlier pair is still with somebody.
@@ -178,7 +191,14 @@ async def erase_refs(http: Request, services: InServices, request: RefsErasure) 
 
 
 @router.post("/outcomes", summary="Add outcomes from elsewhere")
-@needs("train", limits=BULK)
+@needs(
+    "train",
+    limits=TABLE,
+    body=ElsewhereRequest,
+    table=TableForm(
+        columns={name: name for name in ("left", "right", "same")}, objects="outcomes", most=MAX_OUTCOMES
+    ),
+)
 async def add_outcomes(
     http: Request, services: InServices, caller: Caller, request: ElsewhereRequest
 ) -> ElsewhereOut:

@@ -11,9 +11,9 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import nullcontext
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import parse_qsl
@@ -23,6 +23,7 @@ from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from starlette.convertors import Convertor, register_url_convertor
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 
@@ -35,8 +36,9 @@ from pairmark.service.api.problems import (
     SlowBody,
     UnsupportedMediaType,
 )
-from pairmark.service.api.services import Services, key_of, may, names_of
+from pairmark.service.api.services import Services, key_of, may, names_of, while_connected
 from pairmark.service.audit import Actor, acting
+from pairmark.service.datasets.confined import TableForm
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge, invalid_field
 from pairmark.service.names import NAME_PATTERN, VisibleNames
 from pairmark.service.pagination import MAX_LIMIT
@@ -112,6 +114,7 @@ def _read_query(model: Any, raw: bytes) -> Any:
 JSON: Final = "application/json"
 OCTETS: Final = "application/octet-stream"
 NPZ: Final = "application/x-npz"
+FORM: Final = "multipart/form-data"
 _BYTES_A_SECOND: Final = {JSON: 64 * 1024 * 1000.0, OCTETS: 2 * 1024 * 1024 * 1000.0}
 """How fast a body is read; an npz may hold far more than its bytes."""
 T = TypeVar("T")
@@ -264,6 +267,11 @@ ITEMS: Final = BodyLimits(
     timed=False,
     instead="send items as CSV, Parquet or npz",
 )
+TABLE: Final = BodyLimits(
+    json="max_json_bytes",
+    other="max_json_bytes",
+    instead="send the rows as a CSV or Parquet file, in a form with `file`",
+)
 VECTORS: Final = BodyLimits(
     json="max_json_bytes",
     other="max_body_bytes",
@@ -282,6 +290,7 @@ class Needs:
     of_items : it changes items of a gallery and not the gallery itself.
     query, body : what a plain route reads, for the OpenAPI document.
     bodies : media types that are read beside JSON.
+    table : how a file in a form stands for lists of the JSON body, which is ``body``.
     """
 
     access: Access
@@ -291,6 +300,19 @@ class Needs:
     query: Any = None
     body: Any = None
     bodies: tuple[str, ...] = ()
+    table: TableForm | None = None
+
+    def form_schema(self, table: TableForm) -> dict[str, Any]:
+        """The form with a file, for the OpenAPI document; its fields are the members that are not in the file."""
+        columns = f"CSV or Parquet by its name, with the columns {table.expected}"
+        members = self.body.model_json_schema()["properties"].items()
+        lists = (table.objects, *table.columns.values())
+        fields = {name: field for name, field in members if name not in lists}
+        return {
+            "type": "object",
+            "properties": {"file": {**BINARY, "description": columns}, **fields},
+            "required": ["file", *(name for name in fields if self.body.model_fields[name].is_required())],
+        }
 
 
 def needs(access: Access, **declared: Any) -> Callable[[Handler], Handler]:
@@ -341,8 +363,11 @@ class GuardedRoute(APIRoute):
         if self.needs.access != "open":
             extra["security"] = [{"bearer": []}, {"key": []}]
             extra["x-required-scope"] = "any" if self.needs.access == "metrics" else self.needs.access
-        if self.needs.bodies:
-            extra["requestBody"] = {"content": {kind: {"schema": BINARY} for kind in self.needs.bodies}}
+        bodies: dict[str, Any] = {kind: {"schema": BINARY} for kind in self.needs.bodies}
+        if self.needs.table is not None:
+            bodies[FORM] = {"schema": self.needs.form_schema(self.needs.table)}
+        if bodies:
+            extra["requestBody"] = {"content": bodies}
         super().__init__(path, endpoint, **{**options, "openapi_extra": extra})
 
     @property
@@ -402,6 +427,9 @@ class GuardedRoute(APIRoute):
                 field="content-encoding",
             )
         kind = media_type(fields)
+        table = self.needs.table if kind == FORM else None
+        if table is not None:
+            limits = UPLOAD
         limit = limits.limit(settings, kind)
         declared = fields.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > limit:
@@ -410,7 +438,44 @@ class GuardedRoute(APIRoute):
         if declared.isdigit() and limits.timed and not counts_marks:
             # The server gives no more than was declared.
             return receive
-        return _bounded(scope, receive, settings, limits, limit, counts_marks)
+        bounded = _bounded(scope, receive, settings, limits, limit, counts_marks)
+        return bounded if table is None else await self._as_json(services, scope, bounded, table)
+
+    async def _as_json(self, services: Services, scope: Scope, receive: Receive, table: TableForm) -> Receive:
+        """What reads the JSON body that a form with a file stands for."""
+        http, fields = Request(scope, receive), self.needs.form_schema(table)["properties"]
+        members: dict[str, Any] = {}
+        try:
+            form = await http.form()
+        except HTTPException as error:
+            raise InvalidInput(f"the form cannot be read: {error.detail}", field="body") from error
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(form.close)
+            for name, value in form.multi_items():
+                if name in members or name not in fields or isinstance(value, str) == (name == "file"):
+                    raise InvalidInput(
+                        f"{name[:100]!r} is not read here like this; expected {', '.join(fields)}, each once, and the "
+                        "first as a file",
+                        field=name[:100],
+                    )
+                members[name] = value
+            if "file" not in members:
+                raise InvalidInput(
+                    f"file is missing; expected CSV or Parquet with the columns {table.expected}",
+                    field="file",
+                )
+            file = members.pop("file")
+            read = partial(services.datasets.as_json, file.file, file.filename, members, table)
+            place = await stack.enter_async_context(services.datasets.places())
+            body = await while_connected(http, lambda has_left: place.run(partial(read, has_left=has_left)))
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
+        scope["pairmark.fields"][b"content-type"] = JSON.encode()
+        scope["headers"] = list(scope["pairmark.fields"].items())
+
+        async def again() -> Message:
+            return messages.pop() if messages else await receive()
+
+        return again
 
 
 class PlainRoute(GuardedRoute):

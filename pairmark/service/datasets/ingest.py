@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, TypedDict, Unpack
 
@@ -21,10 +22,10 @@ from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.blobs.local import storage_errors
 from pairmark.service.datasets import repository
-from pairmark.service.datasets.confined import FileLimits, Gone, parsed, stays
+from pairmark.service.datasets.confined import FileLimits, Gone, TableForm, parsed, stays
 from pairmark.service.datasets.data import LabelledData, load_data, vector_of
 from pairmark.service.datasets.promises import dataset_promise, protocol_choices
-from pairmark.service.datasets.reader import format_of
+from pairmark.service.datasets.reader import FORMATS, format_of
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, TooLarge
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
@@ -141,6 +142,32 @@ class Datasets:
             task |= {"function": "inspection", "work": str(work)}
             return InspectionOut.model_validate(parsed(task, limits, has_left))
 
+    def as_json(
+        self,
+        file: BinaryIO,
+        filename: str | None,
+        members: Mapping[str, str],
+        form: TableForm,
+        has_left: Gone = stays,
+    ) -> bytes:
+        """The JSON body that a CSV or Parquet file and the members beside it stand for; nothing is kept."""
+        kind = _table_kind(file, filename, "file")
+        with self._blobs.workspace() as work, storage_errors("reading the file"):
+            upload, _ = self._take(file, work / "upload")
+            out = work / "body.json"
+            task = {
+                "function": "table",
+                "upload": str(upload),
+                "scratch": str(work / "scratch"),
+                "kind": kind,
+                "members": members,
+                "form": asdict(form),
+                "out": str(out),
+            }
+            limits = FileLimits.of(self._settings, upload.stat().st_size, rows="max_calibration_pairs")
+            parsed(task, limits, has_left)
+            return out.read_bytes()
+
     def get(self, reference: str) -> DatasetOut:
         """The version that ``name`` (the newest) or ``name:version`` names, or `UnknownDataset`."""
         with self._db.read() as session:
@@ -229,7 +256,7 @@ class Datasets:
     ) -> tuple[dict[str, Any], dict[str, str], FileLimits]:
         """The reader's task, without its function; sha256 of each file; and the limits for all of them."""
         kinds = {
-            "pairs": None if pairs is None else _pairs_kind(pairs, pairs_filename),
+            "pairs": None if pairs is None else _table_kind(pairs, pairs_filename, "pairs"),
             "right": None if right is None else _kind_of(right, request, right_filename),
         }
         task: dict[str, Any] = {
@@ -277,10 +304,14 @@ def _kind_of(file: Upload, request: DatasetRequest, filename: str | None) -> For
     return format_of(request.format, filename or (file.name if isinstance(file, Path) else None))
 
 
-def _pairs_kind(pairs: Upload, filename: str | None) -> str:
-    kind = format_of(None, filename or (pairs.name if isinstance(pairs, Path) else "pairs.csv"))
+def _table_kind(file: Upload, filename: str | None, field: str) -> str:
+    name = filename or (file.name if isinstance(file, Path) else f"{field}.csv")
+    kind = FORMATS.get(Path(name.lower().removesuffix(".gz")).suffix)
     if kind not in ("csv", "parquet"):
-        raise InvalidInput("the pairs file is neither CSV nor Parquet by its name", field="pairs")
+        raise InvalidInput(
+            f"{field}: {name[-60:]!r} is neither CSV nor Parquet by its name; expected .csv, .csv.gz or .parquet",
+            field=field,
+        )
     return kind
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
+import math
 import shlex
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -33,6 +35,7 @@ from pairmark.schemas.datasets import (
 from pairmark.service.datasets.confined import (
     UNREADABLE_HEAD,
     FileLimits,
+    TableForm,
     Upload,
     checked_members,
     damage_refused,
@@ -59,6 +62,7 @@ from pairmark.service.datasets.writer import (
     name_list,
 )
 from pairmark.service.errors import InvalidInput, PairmarkError, TooLarge
+from pairmark.service.settings import MIB
 
 _NUMBERED = 10
 """Rows from which numbers that go up by one are taken for a count of the rows."""
@@ -1016,3 +1020,78 @@ def _roles(request: DatasetRequest) -> dict[str, str]:
     roles = {name: role for name, role in by_column.items() if name is not None}
     roles |= dict.fromkeys(request.exclude, "excluded")
     return roles | dict.fromkeys(request.ranking, "ranking")
+
+
+_LONGEST_CELL = 1_024
+_MOST_JSON = 64 * MIB
+"""Of the lists that a table stands for: all of them are read as one body."""
+_TRUTHS = {"1": True, "true": True, "0": False, "false": False}
+_CELLS_EXPECTED = {"score": "a finite number", "same": "1 or true (same), 0 or false (different)"}
+
+
+def write_as_json(
+    stream: object,
+    send: object,
+    limits: FileLimits,
+    *,
+    upload: str,
+    scratch: str,
+    kind: str,
+    members: Mapping[str, str],
+    form: Mapping[str, Any],
+    out: str,
+) -> None:
+    """Write the JSON body that a CSV or Parquet file and the members beside it stand for."""
+    table = TableForm(**form)
+    most = limits.rows if table.most is None else table.most
+    rows: list[tuple[Any, ...]] = []
+    with closing(TableFile(Path(upload), Path(scratch), kind, limits)) as file:
+        names = file.columns.names
+        wrong = [f"{name!r} is missing" for name in table.columns if name not in (*names, *table.optional)]
+        wrong += [f"{name[:60]!r} is not read here" for name in names if name not in table.columns]
+        if wrong:
+            raise InvalidInput(
+                f"column {wrong[0]}; expected a first line that names {table.expected}; the file has "
+                f"{name_list(names)}",
+                field="file",
+            )
+        cells = [file.text(number, _LONGEST_CELL + 1) for number in range(len(names))]
+        result = file.query(f"SELECT {', '.join(cells)} FROM {file.source}")
+        for block in fetched(result, _ROWS, file.refuse):
+            rows += block
+            if len(rows) > most:
+                raise TooLarge(f"the file has more than {most} rows; send it in parts", limit=most)
+    if not rows:
+        raise InvalidInput("the file has no rows; expected at least one", field="file")
+    lists: dict[str, list[Any]] = {
+        table.columns[name]: [_json_cell(name, value, row) for row, value in enumerate(column)]
+        for name, column in zip(names, zip(*rows, strict=True), strict=True)
+    }
+    if table.objects is not None:
+        objects = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+        lists = {table.objects: objects}
+    text = json.dumps({**members, **lists})
+    if len(text) > _MOST_JSON:
+        raise TooLarge(
+            f"the rows take {len(text)} bytes as JSON; at most {_MOST_JSON} are taken: send fewer rows, or shorter "
+            "names",
+            limit=_MOST_JSON,
+        )
+    Path(out).write_text(text)
+
+
+def _json_cell(column: str, value: Any, row: int) -> Any:
+    """A cell as JSON has it; None where it is empty."""
+    text = as_text(value)
+    if text is None:
+        return None
+    if column == "score":
+        with suppress(ValueError):
+            if math.isfinite(number := float(value)):
+                return number
+    elif column == "same" and text.lower() in _TRUTHS:
+        return _TRUTHS[text.lower()]
+    elif column != "same" and len(text) <= _LONGEST_CELL:
+        return text
+    expected = _CELLS_EXPECTED.get(column, f"at most {_LONGEST_CELL} characters")
+    raise InvalidInput(f"{column}[{row}] is {text[:50]!r}; expected {expected}", field=f"{column}[{row}]")

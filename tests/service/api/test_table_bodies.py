@@ -1,0 +1,143 @@
+"""Calibrations and outcomes as files: what JSON lists hold, in a form with a CSV or Parquet file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import httpx
+import numpy as np
+import pytest
+
+from tests.serving import RunningServer
+
+BY_ID = ("id", "name", "created_at")
+
+
+Rows = list[tuple[float, int, str, str]]
+
+
+def table() -> Rows:
+    """Every pair of 60 samples of 30 people."""
+    rng = np.random.default_rng(0)
+    people = np.repeat(np.arange(30), 2)
+    left, right = (people[side] for side in np.triu_indices(60, 1))
+    scores = rng.normal(size=left.size) + 3.0 * (left == right)
+    return [
+        (float(score), int(a == b), f"person, {a}", f"person, {b}")
+        for score, a, b in zip(scores, left, right, strict=True)
+    ]
+
+
+def as_file(rows: Rows, kind: str, folder: Path) -> bytes:
+    lines = [f'{score!r},{same},"{a}","{b}"' for score, same, a, b in rows]
+    path = folder / "table.csv"
+    path.write_text("\n".join(["score,same,left_unit,right_unit", *lines]))
+    if kind == "parquet":
+        duckdb.sql(f"COPY (FROM '{path}') TO '{folder / 'table.parquet'}' (FORMAT parquet)")
+    return (folder / f"table.{kind}").read_bytes()
+
+
+def sent(
+    server: RunningServer, path: str, content: bytes | str, file: str = "t.csv", **form: str
+) -> httpx.Response:
+    return server.http.post(path, files={"file": (file, content)}, data=form)
+
+
+def told(answer: httpx.Response) -> dict[str, Any]:
+    """What a calibration is, apart from what it is called."""
+    assert answer.status_code == 201, answer.text
+    return {name: value for name, value in answer.json().items() if name not in BY_ID}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_file_of_scores_calibrates_as_the_same_lists_do(
+    plain_server: RunningServer, kind: str, tmp_path: Path
+) -> None:
+    rows = table()
+    names = ("scores", "same", "left_unit", "right_unit")
+    lists = dict(zip(names, zip(*rows, strict=True), strict=True))
+    options = {"protocol": "open-set", "listing": "all"}
+    as_json = plain_server.http.post("/calibrations", json={"name": "listed", **lists, **options})
+    filed = sent(
+        plain_server,
+        "/calibrations",
+        as_file(rows, kind, tmp_path),
+        f"scores.{kind}",
+        name="filed",
+        **options,
+    )
+    assert told(filed) == told(as_json)
+    assert filed.headers["location"] == f"/calibrations/{filed.json()['id']}"
+    points = [
+        plain_server.http.post(
+            "/match",
+            params={"fpr": 0.2, "confidence": 0.9, "calibration": answer.json()["id"]},
+            json={"scores": [0.5, 5.0]},
+        ).json()["operating_point"]
+        for answer in (as_json, filed)
+    ]
+    assert points[0]["guarantee"] == "finite-sample"
+    assert {**points[0], "calibration_id": None} == {**points[1], "calibration_id": None}
+
+
+def test_scores_of_independent_pairs_need_no_units(plain_server: RunningServer) -> None:
+    content = "\n".join(["same;score", *(f"{same};{score!r}" for score, same, *_ in table())])
+    made = sent(plain_server, "/calibrations", content, name="alone", independent="true")
+    assert made.status_code == 201, made.text
+
+
+@pytest.mark.parametrize(
+    ("content", "form", "field", "said"),
+    [
+        ("score,left_unit,right_unit\n1,a,b\n", {}, "file", "'same' is missing; expected a first line"),
+        ("score,same,left_units\n1,1,a\n", {}, "file", "'left_units' is not read here"),
+        ("score,same\n1,1\nhigh,0\n", {}, "score[1]", "'high'; expected a finite number"),
+        ("score,same\n1,1\ninf,0\n", {}, "score[1]", "expected a finite number"),
+        ("score,same\n1,1\n0,maybe\n", {}, "same[1]", "expected 1 or true"),
+        ("score,same\n1,1\n0,\n", {}, "same[1]", "same[1] is null"),
+        ("score,same,left_unit\n1,1,a\n0,0,a\n", {}, "right_unit", "go together"),
+        ("score,same\n", {}, "file", "no rows"),
+        ("score,same\n1,1\n0,0\n", {"listing": "some"}, "listing", "listing"),
+        ("score,same\n1,1\n0,0\n", {"scores": "1"}, "scores", "expected file, name"),
+        ("score,same\n1,1\n0,0\n", {"blocks": "some"}, "blocks", "blocks"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_named(
+    plain_server: RunningServer, content: str, form: dict[str, str], field: str, said: str
+) -> None:
+    answer = sent(plain_server, "/calibrations", content, name="wrong", **form)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["field"] == field
+    assert said in answer.json()["detail"]
+
+
+def test_a_form_without_a_table_is_refused(plain_server: RunningServer) -> None:
+    post = plain_server.http.post
+    by_name = sent(plain_server, "/calibrations", b"", "t.npz", name="x").json()
+    assert (by_name["field"], "expected .csv" in by_name["detail"]) == ("file", True)
+    answer = post("/calibrations", files={"name": (None, "x")})
+    assert (answer.status_code, answer.json()["field"]) == (422, "file")
+    for kind in ("multipart/form-data; boundary=b", "multipart/form-data"):
+        damaged = post("/calibrations", content=b"no form", headers={"content-type": kind})
+        assert (damaged.status_code, damaged.json()["field"]) == (422, "body")
+    too_long = post("/calibrations", json={"name": "x" * 9_000_000})
+    assert too_long.status_code == 413
+    assert "CSV or Parquet" in too_long.json()["detail"]
+
+
+def test_judgements_and_outcomes_come_as_files(plain_server: RunningServer) -> None:
+    http = plain_server.http
+    refs = [[f"a{at}", f"b{at}"] for at in range(30)]
+    review = http.post("/reviews", json={"source": {"refs": refs}}).json()
+    path = f"/reviews/{review['id']}"
+    items = [one["item"] for one in http.get(f"{path}/next", params={"n": 20, "by": "ada"}).json()["items"]]
+    rows = [f"{item},{'' if at == 7 else 'true'},ada" for at, item in enumerate(items)]
+    judged = sent(plain_server, f"{path}/outcomes", "\n".join(["item,same,by", *rows]))
+    assert judged.status_code == 200, judged.text
+    assert (judged.json()["judged"], judged.json()["wrong"]) == (20, 1)
+    many = "\n".join(["item,same", *["x,1"] * 1_001])
+    assert sent(plain_server, f"{path}/outcomes", many).status_code == 413
+    missing = sent(plain_server, f"{path}/outcomes", "same\n1\n")
+    assert "'item' is missing" in missing.json()["detail"]
