@@ -6,6 +6,7 @@ import contextlib
 import io
 import itertools
 import json
+import math
 import os
 import uuid
 import warnings
@@ -70,11 +71,12 @@ class MatchResult:
     Attributes
     ----------
     matches : (n,) bool, ``scores > threshold``.
-    scores : (n,) float32.
+    scores : (n,) float32; NaN for a key that may only decide.
     operating_point : the threshold and its promise.
     model : the version that answered (None where the scores were given).
     decisions : (n,) match, review or different, where a false negative rate was asked for too.
     reasons : (n,) why a pair does not match whatever it scores, such as ``unlike-calibration``; else None.
+    compared : (n,) the columns that decided a pair of records which lacks others; else None.
     warnings : what limits the whole answer, each with ``code`` and ``detail``.
     """
 
@@ -84,6 +86,7 @@ class MatchResult:
     model: ModelUsed | None
     decisions: list[str] | None = None
     reasons: list[str | None] = field(default_factory=list)
+    compared: list[list[str] | None] = field(default_factory=list)
     warnings: list[dict[str, str]] = field(default_factory=list)
 
 
@@ -156,11 +159,12 @@ class Service(Calls):
         matches = answer["matches"]
         return MatchResult(
             matches=array([entry["match"] for entry in matches], "bool"),
-            scores=array([entry["score"] for entry in matches], "float32"),
+            scores=array([entry.get("score", math.nan) for entry in matches], "float32"),
             operating_point=OperatingPointOut.from_json(answer["operating_point"]),
             model=None if answer.get("model") is None else ModelUsed.from_json(answer["model"]),
             decisions=None if fnr is None else [entry["decision"] for entry in matches],
             reasons=[entry.get("reason") for entry in matches],
+            compared=[entry.get("compared") for entry in matches],
             warnings=answer.get("warnings", []),
         )
 

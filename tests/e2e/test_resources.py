@@ -145,10 +145,8 @@ def test_a_version_tells_where_it_came_from(digits_deployment: RunningServer) ->
     page = http.get(f"{at}/report", headers={"Accept": "text/html,*/*;q=0.8"})
     assert page.headers["content-type"].startswith("text/html")
     assert "default-src 'none'" in page.headers["content-security-policy"]
-    assert http.get(f"{at}/report", params={"format": "html"}).text == page.text
     for forbidden in ("<script", "<link", "http:", "https:", 'src="/'):
         assert forbidden not in page.text
-    problem(http.get(f"{at}/report", params={"format": "pdf"}), 422, "invalid-input")
     svg = http.get("/models/digits/versions/1/roc.svg")
     assert svg.headers["content-type"] == "image/svg+xml"
     assert b"<svg" in svg.content

@@ -12,6 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
+from pairmark.client import Client
 from tests.serving import RunningServer, serving
 
 RAW = "application/octet-stream"
@@ -124,7 +125,8 @@ def test_whoever_only_scores_is_not_told_what_a_model_came_from(deployment: Runn
 
 
 def test_decisions_without_scores(deployment: RunningServer) -> None:
-    ask = As(deployment, made(deployment, "decide:people", "gallery:people:read")["key"])
+    key = made(deployment, "decide:people", "gallery:people:read")["key"]
+    ask = As(deployment, key)
     every = As(deployment, deployment.facts["admin"])
     assert every.status("PUT", "/models/people/policy", json={"rates": [0.2, 0.3]}) == 200
     X = deployment.facts["X"]
@@ -134,6 +136,10 @@ def test_decisions_without_scores(deployment: RunningServer) -> None:
     assert [set(one) for one in decided["matches"]] == [{"match"}] * 100
     assert [one["match"] for one in decided["matches"]] == [one["match"] for one in scored["matches"]]
     assert all("score" in one for one in scored["matches"])
+    with Client(deployment.url, api_key=key) as client:
+        result = client.match(X[:100], X[1:101], fpr=0.2, model="people")
+    assert result.matches.tolist() == [one["match"] for one in decided["matches"]]
+    assert np.isnan(result.scores).all()
     body = X[:2].tobytes()
     headers = {"content-type": RAW, "accept": RAW}
     assert len(ask("POST", "/match?fpr=0.2&model=people", content=body, headers=headers).content) == 1

@@ -270,14 +270,28 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "match is score > threshold, strictly (arrays)",
             "pairmark/service/runtime",
-            r"\(scores > self\.threshold\)",
-            "(scores >= self.threshold)",
+            r"\(scores > upper\)",
+            "(scores >= upper)",
         ),
         (
             "match is score > threshold, strictly (single pairs)",
             "pairmark/service/runtime",
             r"\[score > threshold for",
             "[score >= threshold for",
+        ),
+    ),
+    "tests/models/calibration/test_cells.py": (
+        (
+            "pairs that lack columns are decided by calibration pairs without them",
+            BOUNDS,
+            r"records\.scored_without\(columns, scorer\)",
+            "records.scored_without(np.zeros_like(columns), scorer)",
+        ),
+        (
+            "calibration pairs that lack just these columns have a say",
+            BOUNDS,
+            r"return made, natural",
+            "return made, None",
         ),
     ),
     "tests/models/test_bounds.py": (
