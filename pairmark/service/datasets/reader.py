@@ -1023,8 +1023,8 @@ def _roles(request: DatasetRequest) -> dict[str, str]:
 
 
 _LONGEST_CELL = 1_024
-_MOST_JSON = 64 * MIB
-"""Of the lists that a table stands for: all of them are read as one body."""
+_MOST_JSON = 32 * MIB
+"""Of the lists that a table stands for: more of a body at once would keep the event loop too long."""
 _TRUTHS = {"1": True, "true": True, "0": False, "false": False}
 _CELLS_EXPECTED = {"score": "a finite number", "same": "1 or true (same), 0 or false (different)"}
 
