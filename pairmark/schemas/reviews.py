@@ -15,6 +15,8 @@ from pairmark.schemas.base import Answer, Moment, Number, Page, Ref, RefPair, Re
 Question = Literal["false-matches", "missed-matches"]
 MAX_LISTED = 200_000
 """Most pairs of a list."""
+MAX_LISTED_IN_A_FILE = 20_000
+"""Most pairs of a list that comes as a file."""
 MAX_HANDED = 100
 """Most pairs handed out at a time."""
 MAX_JUDGED, MAX_OUTCOMES = 1_000, 10_000

@@ -12,6 +12,7 @@ from pairmark.schemas.datasets import DatasetOut
 from pairmark.schemas.reviews import (
     MAX_HANDED,
     MAX_JUDGED,
+    MAX_LISTED_IN_A_FILE,
     MAX_OUTCOMES,
     ElsewhereOut,
     ElsewhereRequest,
@@ -70,6 +71,14 @@ async def _visible(http: Request, services: Services, review_id: str) -> ReviewO
 @router.post("/reviews", status_code=201)
 @needs(
     "train",
+    limits=TABLE,
+    body=ReviewRequest,
+    table=TableForm(
+        columns={"left": "left", "right": "right", "score": "scores", "match": "matches"},
+        optional=("score", "match"),
+        within="source",
+        most=MAX_LISTED_IN_A_FILE,
+    ),
 )
 async def create_review(
     http: Request, services: InServices, response: Response, request: ReviewRequest
@@ -79,6 +88,8 @@ async def create_review(
     A random sample of the population is drawn now, and handed out pair by pair. `bound` holds for the whole
     population, whatever the model, the people and the dependence among pairs, and at every look: stop when it is low
     enough. It is about these decisions, as reviewers judge them, and about no others.
+
+    A list made elsewhere can be a CSV or Parquet file in a form, in place of `source`.
     """
     if request.source.gallery is not None:
         check_prefix(request.source.gallery, names_of(http).visible, UnknownGallery)

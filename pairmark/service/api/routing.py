@@ -306,7 +306,7 @@ class Needs:
         """The form with a file, for the OpenAPI document; its fields are the members that are not in the file."""
         columns = f"CSV or Parquet by its name, with the columns {table.expected}"
         members = self.body.model_json_schema()["properties"].items()
-        lists = (table.objects, *table.columns.values())
+        lists = (table.objects, table.within, *table.columns.values())
         fields = {name: field for name, field in members if name not in lists}
         return {
             "type": "object",

@@ -163,12 +163,14 @@ class TableForm:
     ----------
     columns : by a column's name, the list that its cells are, or their name in the object of each row.
     optional : columns that may be left out. objects : the list of objects, one a row; None: each column is a list.
+    within : the object of the lists, in which left and right are pairs of names, ``refs``; None: the body.
     most : rows; None: as many as a calibration has scores.
     """
 
     columns: Mapping[str, str]
     optional: tuple[str, ...] = ()
     objects: str | None = None
+    within: str | None = None
     most: int | None = None
 
     @property

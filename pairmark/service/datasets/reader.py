@@ -1026,7 +1026,11 @@ _LONGEST_CELL = 1_024
 _MOST_JSON = 32 * MIB
 """Of the lists that a table stands for: more of a body at once would keep the event loop too long."""
 _TRUTHS = {"1": True, "true": True, "0": False, "false": False}
-_CELLS_EXPECTED = {"score": "a finite number", "same": "1 or true (same), 0 or false (different)"}
+_CELLS_EXPECTED = {
+    "score": "a finite number",
+    "same": "1 or true (same), 0 or false (different)",
+    "match": "1 or true (match), 0 or false (no match)",
+}
 
 
 def write_as_json(
@@ -1070,7 +1074,11 @@ def write_as_json(
     if table.objects is not None:
         objects = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
         lists = {table.objects: objects}
-    text = json.dumps({**members, **lists})
+    body: dict[str, Any] = {**members, **lists}
+    if table.within is not None:
+        refs = list(zip(lists.pop("left"), lists.pop("right"), strict=True))
+        body = {**members, table.within: {"refs": refs, **lists}}
+    text = json.dumps(body)
     if len(text) > _MOST_JSON:
         raise TooLarge(
             f"the rows take {len(text)} bytes as JSON; at most {_MOST_JSON} are taken: send fewer rows, or shorter "
@@ -1089,9 +1097,9 @@ def _json_cell(column: str, value: Any, row: int) -> Any:
         with suppress(ValueError):
             if math.isfinite(number := float(value)):
                 return number
-    elif column == "same" and text.lower() in _TRUTHS:
+    elif column in ("same", "match") and text.lower() in _TRUTHS:
         return _TRUTHS[text.lower()]
-    elif column != "same" and len(text) <= _LONGEST_CELL:
+    elif column not in ("same", "match") and len(text) <= _LONGEST_CELL:
         return text
     expected = _CELLS_EXPECTED.get(column, f"at most {_LONGEST_CELL} characters")
     raise InvalidInput(f"{column}[{row}] is {text[:50]!r}; expected {expected}", field=f"{column}[{row}]")

@@ -141,3 +141,29 @@ def test_judgements_and_outcomes_come_as_files(plain_server: RunningServer) -> N
     assert sent(plain_server, f"{path}/outcomes", many).status_code == 413
     missing = sent(plain_server, f"{path}/outcomes", "same\n1\n")
     assert "'item' is missing" in missing.json()["detail"]
+
+
+def test_a_list_of_decisions_made_elsewhere_is_reviewed_from_a_file(plain_server: RunningServer) -> None:
+    rows = [f"a{at},b{at},{at / 30},{'yes' if at < 20 else 'no'}" for at in range(30)]
+    lines = "\n".join(["left,right,score,match", *rows]).replace("yes", "1").replace("no", "0")
+    asked = {"name": "from a file", "question": "missed-matches", "at_most": "0.1", "confidence": "0.9"}
+    review = sent(plain_server, "/reviews", lines, **asked)
+    assert review.status_code == 201, review.text
+    made = review.json()
+    assert (made["name"], made["population"], made["confidence"]) == ("from a file", 30, 0.9)
+    lists = {
+        "refs": [[f"a{at}", f"b{at}"] for at in range(30)],
+        "scores": [at / 30 for at in range(30)],
+        "matches": [at < 20 for at in range(30)],
+    }
+    same = {**asked, "at_most": 0.1, "confidence": 0.9, "source": lists}
+    as_json = plain_server.http.post("/reviews", json=same).json()
+    assert {name: made[name] for name in ("population", "bound", "at_most", "source")} == {
+        name: as_json[name] for name in ("population", "bound", "at_most", "source")
+    }
+    items = plain_server.http.get(f"/reviews/{made['id']}/next", params={"n": 5}).json()["items"]
+    assert {item["refs"][0][1:] == item["refs"][1][1:] for item in items} == {True}
+    wrong = sent(plain_server, "/reviews", "left,right,match\na,b,perhaps\n", **asked)
+    assert wrong.json()["field"] == "match[0]"
+    nameless = sent(plain_server, "/reviews", "left,right\n,b\n")
+    assert nameless.status_code == 422, nameless.text
