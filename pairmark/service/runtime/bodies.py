@@ -874,8 +874,10 @@ def _raise_mismatch(told: str, name: str, n_before: int) -> NoReturn:
 
 DTYPES = {"float32": "<f4", "float16": "<f2", "float64": "<f8"}
 _ENOUGH, _GLANCED, _SMALL, _WILD = 128, 2_048, 1e-20, 0.2
-"""Numbers by which float64 is told from float32, at least and at most; sizes beyond which, and shares from which, they
-are wild."""
+"""Numbers by which other types are told from float32, at least and at most; sizes beyond which, and shares from which,
+they are wild."""
+_SPREAD = 24
+"""Powers of two that nine tenths of numbers hardly ever span."""
 
 
 def parse_octets(
@@ -961,6 +963,15 @@ def _octet_rows(body: bytes, dim: int, dtype: str) -> Float32:
                 "the body does not look like float32 numbers but like float64; expected float32, or dtype=float64",
                 field="body",
             )
+        # Of two float16 the second gives the size: any. Of float32 the first half is any float16, and soon an infinity.
+        halves = np.frombuffer(body, "<f2")[: 2 * _GLANCED]
+        if rows.size >= 2 * _ENOUGH and np.isfinite(halves).all() and halves[::2].any():
+            sizes = np.abs(rows.ravel()[:_GLANCED])
+            if np.subtract(*np.quantile(np.log2(sizes[sizes > 0]), (0.95, 0.05))) > _SPREAD:
+                raise InvalidInput(
+                    "the body does not look like float32 numbers but like float16; expected float32, or dtype=float16",
+                    field="body",
+                )
     return rows
 
 

@@ -189,6 +189,13 @@ def test_raw_numbers_of_another_type_are_read_if_declared_and_refused_if_they_ma
         with pytest.raises(InvalidInput, match="like float64; expected float32, or dtype=float64"):
             parse_octets(X.tobytes(), dim=4, n_left=None)
         parse_octets(X.astype("f4").tobytes(), dim=4, n_left=None)
+    rng = np.random.default_rng(0)
+    for X in (rng.normal(size=(256, 4)), rng.random((256, 4)), 100 * rng.normal(size=(256, 4))):
+        with pytest.raises(InvalidInput, match="like float16; expected float32, or dtype=float16"):
+            parse_octets(X.astype("f2").tobytes(), dim=4, n_left=None)
+        # Numbers that were float16 once, and of any size, are float32 all the same.
+        parse_octets(X.astype("f2").astype("f4").tobytes(), dim=4, n_left=None)
+        parse_octets(np.exp(10 * rng.normal(size=(256, 4))).astype("f4").tobytes(), dim=4, n_left=None)
     with pytest.raises(InvalidInput, match="beyond float32"):
         parse_octets(np.full((2, 4), 1e300).tobytes(), dim=4, n_left=None, dtype="float64")
 
