@@ -139,5 +139,5 @@ def test_nothing_made_from_the_document_breaks_the_service(
     assert all(status < 500 for statuses in seen.values() for status in statuses)
     # Requests reached the handlers: a run whose requests are all refused at the edge proves little.
     reached = [where for where, statuses in seen.items() if statuses & {200, 201, 202, 204}]
-    assert len(reached) > len(seen) / 2, {w: s for w, s in seen.items() if w not in reached}
+    assert len(reached) > 0.4 * len(seen), {w: s for w, s in seen.items() if w not in reached}
     assert digits_deployment.http.get("/healthz").status_code == 200

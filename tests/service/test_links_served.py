@@ -34,12 +34,14 @@ Rows = dict[str, list[str]]
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def client(tmp_path_factory: pytest.TempPathFactory, columns: Rows) -> Iterator[Client]:
+    """Of a service that has the table ``people``."""
     home = tmp_path_factory.mktemp("served")
     with (
         serving(home / "home", f"sqlite:///{home / 'links.db'}", job_thread=True) as server,
         Client(server.url) as client,
     ):
+        upload(client, "people", columns)
         yield client
 
 
@@ -63,9 +65,8 @@ def upload(client: Client, name: str, columns: Mapping[str, Sequence[Any]], **ro
 
 
 @pytest.fixture(scope="module")
-def found(client: Client, columns: Rows) -> dict[str, Any]:
+def found(client: Client) -> dict[str, Any]:
     """Links of ``people``, for tests that change nothing."""
-    upload(client, "people", columns)
     return dict(client.link("people"))
 
 
