@@ -119,13 +119,16 @@ def test_nothing_made_from_the_document_breaks_the_service(
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )
-        @given(case=made, known=st.booleans())
+        @given(case=made, known=st.sampled_from((True, True, True, False)))
         def check(case: Any, known: bool) -> None:
             if known and case.path_parameters and case.method != "DELETE":
-                # Words made up for a path are nobody's name; half of the time it is one that is there.
+                # Words made up for a path are nobody's name; mostly it is one that is there.
                 case.path_parameters = {
                     name: there.get(name, value) for name, value in case.path_parameters.items()
                 }
+            if known and case.method == "GET":
+                # Six made-up queries are rarely all right.
+                case.query = {}
             if known and isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
                 case.body["model"] = "digits"
                 if "left" in case.body and "right" in case.body:
@@ -139,5 +142,5 @@ def test_nothing_made_from_the_document_breaks_the_service(
     assert all(status < 500 for statuses in seen.values() for status in statuses)
     # Requests reached the handlers: a run whose requests are all refused at the edge proves little.
     reached = [where for where, statuses in seen.items() if statuses & {200, 201, 202, 204}]
-    assert len(reached) > 0.4 * len(seen), {w: s for w, s in seen.items() if w not in reached}
+    assert len(reached) > len(seen) / 2, {w: s for w, s in seen.items() if w not in reached}
     assert digits_deployment.http.get("/healthz").status_code == 200
