@@ -24,7 +24,7 @@ from pairmark.models.core.scaling import SCALING, ColumnScaling, from_pipeline
 from pairmark.models.core.spec import LearnerSpec, jsonable_params
 from pairmark.models.core.state import current_params
 from pairmark.models.records.encoder import RecordEncoder
-from pairmark.models.records.schema import Schema, sample_cells
+from pairmark.models.records.schema import sample_cells, schema_of_model
 
 _ENCODER = "encoder."
 """In front of the names of an encoder's arrays."""
@@ -200,13 +200,6 @@ def _without_encoder(artefact: Artefact) -> tuple[dict[str, Any], RecordEncoder 
             f"the encoder makes {encoder.n_features} columns for {artefact.meta.get('n_features_in')} features"
         )
     return parts[False], encoder
-
-
-def schema_of_model(estimator: Any) -> Schema | None:
-    """The columns of the records that a fitted learner takes; None for one that takes vectors."""
-    encoder = getattr(estimator, "encoder_", None)
-    schema: Schema | None = getattr(estimator, "schema_", None) if encoder is None else encoder.schema
-    return schema
 
 
 def sample_rows(estimator: Any, n: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -177,6 +178,22 @@ def refusals(what: str, **facts: Any) -> Iterator[None]:
         yield
     except ValueError as error:
         raise InvalidInput(f"{what}: {str(error)[:2000]}", **facts) from error
+
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@contextmanager
+def storage_errors(doing: str) -> Iterator[None]:
+    """Tell an `OSError` while writing as `StorageFailed`: a full disk in words that a person can act on."""
+    try:
+        yield
+    except OSError as error:
+        # NumPy raises one without a number when a disk takes a part of an array only.
+        if error.errno in _FULL or (error.errno is None and "requested and" in str(error)):
+            raise StorageFailed(f"no space left while {doing}: free some space and try again") from error
+        reason = error.strerror or type(error).__name__
+        raise StorageFailed(f"the file system failed while {doing}: {reason}") from error
 
 
 _ALTERNATIVE = re.compile(r"bool|int|float|str|(list|dict|tuple)\[.*")

@@ -22,10 +22,9 @@ from typing import Any, NoReturn, TextIO
 
 import duckdb  # noqa: F401, so that no reader has to
 
-from pairmark.service.blobs.local import storage_errors
 from pairmark.service.datasets.confined import FileLimits, Upload
 from pairmark.service.datasets.reader import inspected, read_dataset, write_as_json
-from pairmark.service.errors import PairmarkError
+from pairmark.service.errors import PairmarkError, storage_errors
 from pairmark.service.galleries.imports import send_batches
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from pairmark.models import MetricSimilarity
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, UnknownGallery, UnknownModel
-from pairmark.service.galleries import Galleries
+from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import AliasRow, ModelRow, ModelVersion

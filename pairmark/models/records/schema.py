@@ -253,3 +253,10 @@ def _json_cell(value: Any, column: RecordColumn) -> Any:
     if column.type == "boolean":
         return bool(value)
     return list(value) if column.type == "place" else value
+
+
+def schema_of_model(estimator: Any) -> Schema | None:
+    """The columns of the records that a fitted learner takes; None for one that takes vectors."""
+    encoder = getattr(estimator, "encoder_", None)
+    schema: Schema | None = getattr(estimator, "schema_", None) if encoder is None else encoder.schema
+    return schema

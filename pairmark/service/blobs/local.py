@@ -17,9 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pairmark.models.core.artefact import file_sha256, fsync_path, make_folders
-from pairmark.service.errors import CorruptArtefact, StorageFailed
+from pairmark.service.errors import CorruptArtefact, StorageFailed, storage_errors
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _KEY = re.compile(r"[0-9a-f]{64}")
 
 
@@ -46,19 +45,6 @@ def listing(folder: Path) -> dict[str, str]:
 def listing_key(files: dict[str, str]) -> str:
     """The key of a folder with these files."""
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
-
-
-@contextmanager
-def storage_errors(doing: str) -> Iterator[None]:
-    """Tell an `OSError` while writing as `StorageFailed`: a full disk in words that a person can act on."""
-    try:
-        yield
-    except OSError as error:
-        # NumPy raises one without a number when a disk takes a part of an array only.
-        if error.errno in _FULL or (error.errno is None and "requested and" in str(error)):
-            raise StorageFailed(f"no space left while {doing}: free some space and try again") from error
-        reason = error.strerror or type(error).__name__
-        raise StorageFailed(f"the file system failed while {doing}: {reason}") from error
 
 
 _Signature = tuple[tuple[str, int, int, int], ...]

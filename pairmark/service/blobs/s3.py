@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pairmark.service.blobs.local import Blobs, checked_key, listing, listing_key, storage_errors
-from pairmark.service.errors import CorruptArtefact, InvalidInput, StorageFailed
+from pairmark.service.blobs.local import Blobs, checked_key, listing, listing_key
+from pairmark.service.errors import CorruptArtefact, InvalidInput, StorageFailed, storage_errors
 
 CACHE_BYTES = 20 * 1024**3
 _IN_USE_S = 600.0

@@ -633,7 +633,7 @@ def row_blocks(X: NDArray[Any] | csr_array) -> Iterator[tuple[int, Any]]:
 def svmlight_rows(path: Path, limits: FileLimits) -> tuple[csr_array, NDArray[Any], NDArray[Any]]:
     """Rows, labels and query ids (none where no line has one) of svmlight text; indices count from 0 or from 1, from 1
     when no index is 0."""
-    # Costs a reader half a second to import, and few uploads need it.
+    # Costs a reader a second to import, and few uploads need it.
     from sklearn.datasets import load_svmlight_file
 
     try:

@@ -13,7 +13,3 @@
 5. An erasure deletes rows, the probes of the subject and every file that holds them, and says in a receipt what other
    processes have still to let go of (`galleries`).
 """
-
-from pairmark.service.galleries.galleries import Galleries
-
-__all__ = ["Galleries"]

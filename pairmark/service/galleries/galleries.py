@@ -28,7 +28,6 @@ from pairmark.schemas.galleries import (
     UpsertOut,
 )
 from pairmark.service.audit.log import record, recovered
-from pairmark.service.blobs.local import storage_errors
 from pairmark.service.db import Database
 from pairmark.service.errors import (
     Conflict,
@@ -39,6 +38,7 @@ from pairmark.service.errors import (
     UnknownGallery,
     UnknownItem,
     UnknownModel,
+    storage_errors,
 )
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.live_gallery import MEMTABLE_ROWS, SEGMENT_ROWS, OpenGalleries

@@ -24,7 +24,7 @@ from pydantic_core import from_json
 from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.core.arrays import Bool, Float32
 from pairmark.models.core.inputs import is_placeholder, label_of
-from pairmark.models.records.schema import RecordError, Records, Schema, is_plain
+from pairmark.models.records.schema import RecordError, Records, Schema, is_plain, schema_of_model
 from pairmark.schemas.base import UNSEEN
 from pairmark.service.errors import InvalidInput, UnknownItem
 from pairmark.service.runtime.bodies import SparseRow, SparseRows, to_rows
@@ -169,9 +169,6 @@ ItemForm = VectorForm | RecordForm
 
 def form_of(estimator: Any, width: int) -> ItemForm:
     """What the galleries of a fitted model hold."""
-    # Whoever reads uploads has no model, and need not import all kinds of them.
-    from pairmark.models.registry import schema_of_model
-
     schema = schema_of_model(estimator)
     if schema is None or is_plain(schema):
         return VectorForm(width)

@@ -28,7 +28,6 @@ from pairmark.models.core.artefact import file_sha256, fsync_path
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs
 from pairmark.service.blobs.collect import all_named_blobs
-from pairmark.service.blobs.local import storage_errors
 from pairmark.service.db import Database
 from pairmark.service.errors import (
     Conflict,
@@ -37,6 +36,7 @@ from pairmark.service.errors import (
     NotReady,
     PairmarkError,
     StorageFailed,
+    storage_errors,
 )
 from pairmark.service.keys import Keys
 from pairmark.service.operations.doctor import unloadable

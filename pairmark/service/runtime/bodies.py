@@ -29,8 +29,7 @@ from scipy.sparse import csr_array
 from pairmark.models.calibration.inputs import are_records, cells_missing
 from pairmark.models.core.arrays import Bool, Float32
 from pairmark.models.core.artefact import npy_header
-from pairmark.models.records.schema import RESERVED, RecordError, Schema, is_plain
-from pairmark.models.registry import schema_of_model
+from pairmark.models.records.schema import RESERVED, RecordError, Schema, is_plain, schema_of_model
 from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE, FLOAT32_MAX
 from pairmark.schemas.scoring import AskingBody, PairsFields
 from pairmark.service.datasets.confined import UNREADABLE_HEAD, checked_members, damage_refused

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from pairmark.models.core.arrays import Float32
-from pairmark.models.registry import schema_of_model
 from pairmark.schemas.base import FLOAT32_MAX
 from pairmark.schemas.scoring import RankFields
 from pairmark.service.errors import InvalidInput, TooLarge
@@ -140,7 +139,7 @@ def _name_list(names: Sequence[str]) -> str:
 
 def rank(version: LoadedVersion, label_names: Sequence[str], points: Points) -> bytes:
     """The answer to a request, as JSON."""
-    if schema_of_model(version.estimator) is not None:
+    if version.columns:
         rows = points.rows
         side: SideRows = rows if isinstance(rows, np.ndarray) else RecordRows(rows, single=points.single)
         form = {"accepts_sparse": version.accepts_sparse, "estimator": version.estimator}

@@ -17,8 +17,7 @@ from scipy.sparse import csr_array, issparse
 
 from pairmark.models.core.arrays import Float32
 from pairmark.models.core.scores import SampleSets
-from pairmark.models.records.schema import is_plain
-from pairmark.models.registry import schema_of_model
+from pairmark.models.records.schema import is_plain, schema_of_model
 from pairmark.service.caches import BoundedCache
 from pairmark.service.errors import CorruptArtefact, InvalidInput, ModelNotCapable, PairmarkError
 from pairmark.service.runtime.bodies import Features, SideRows, VectorPairs, check_finite, to_rows

@@ -29,8 +29,8 @@ from pairmark.models.pairs.splits import (
     listed_units,
     resolve_protocol,
 )
-from pairmark.models.records.schema import Records, Schema
-from pairmark.models.registry import schema_of_model, spec_of
+from pairmark.models.records.schema import Records, Schema, schema_of_model
+from pairmark.models.registry import spec_of
 from pairmark.schemas.jobs import GroupRole, ListOrigin, Protocol
 from pairmark.schemas.models import (
     CalibrationDetail,

@@ -27,9 +27,8 @@ from pairmark.models.core.artefact import Artefact, ArtefactError, file_sha256, 
 from pairmark.models.core.spec import capabilities_of
 from pairmark.models.registry import restored, spec_of
 from pairmark.service.blobs import delete_unused
-from pairmark.service.blobs.local import storage_errors
 from pairmark.service.datasets.confined import damage_refused
-from pairmark.service.errors import CorruptArtefact, InvalidInput, NotReady, TooLarge
+from pairmark.service.errors import CorruptArtefact, InvalidInput, NotReady, TooLarge, storage_errors
 from pairmark.service.names import ModelRef, checked_name
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository

@@ -16,9 +16,9 @@ import pytest
 
 from pairmark.service.blobs import open_blobs
 from pairmark.service.db import Database
-from pairmark.service.galleries import Galleries
 from pairmark.service.galleries import cluster as cluster_search
 from pairmark.service.galleries import live_gallery as live_module
+from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.rows import RowErrors, parse_filter
 from pairmark.service.processes import child_environment
 from pairmark.service.runtime.catalogue import VersionEntry

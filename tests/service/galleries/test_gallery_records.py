@@ -18,9 +18,10 @@ from pairmark.models.records.tables import declared
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput
-from pairmark.service.galleries import Galleries, repository
 from pairmark.service.galleries import live_gallery as live_module
+from pairmark.service.galleries import repository
 from pairmark.service.galleries.calibration import Identification, Thresholds
+from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.imports import _note, _read_batch, json_batches, send_batches
 from pairmark.service.galleries.rows import RecordForm, RowErrors, form_of
 from pairmark.service.galleries.searches import Searches, parse_search

@@ -12,8 +12,8 @@ import pytest
 from pairmark.models import MetricSimilarity
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
-from pairmark.service.galleries import Galleries
 from pairmark.service.galleries.calibration import Thresholds
+from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.galleries.searches import Searches, parse_search
 from pairmark.service.runtime.points import ServedPoint

@@ -10,8 +10,8 @@ import pytest
 
 from pairmark.models import MetricSimilarity, Plda
 from pairmark.service.db import Database
-from pairmark.service.galleries import Galleries
 from pairmark.service.galleries import live_gallery as live_module
+from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.live_gallery import LiveGallery
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.settings import Settings

@@ -16,9 +16,10 @@ from pairmark.models import MetricSimilarity, Plda, SimilarityForest
 from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict
-from pairmark.service.galleries import Galleries, repository
 from pairmark.service.galleries import live_gallery as live_module
+from pairmark.service.galleries import repository
 from pairmark.service.galleries.calibration import Identification, KeptProbes, Thresholds
+from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.rows import RowErrors, VectorForm
 from pairmark.service.settings import Settings
 from pairmark.service.tables import GalleryCalibrationRow, GalleryProbe

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from pairmark.models import MetricSimilarity, SimilarityForest
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
-from pairmark.service.galleries import Galleries, repository
 from pairmark.service.galleries import live_gallery as live_module
+from pairmark.service.galleries import repository
+from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.live_gallery import LiveGallery
 from pairmark.service.galleries.rows import RowErrors, parse_filter
 from pairmark.service.settings import Settings
