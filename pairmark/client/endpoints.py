@@ -617,7 +617,7 @@ class Service(Calls):
 
     async def calibrate(self, /, name: str, version: int, dataset: str, **options: Any) -> CalibrationOut:
         """Calibrate a version on another dataset; ``options`` are ``protocol``, ``n_pairs``, ``groups``,
-        ``listing``, ``random_state`` and ``default``, which makes it the one that answers from now on."""
+        ``listing`` and ``default``, which makes it the one that answers from now on."""
         path, body = f"{version_path(name, version)}/calibrations", {"dataset": dataset, **options}
         return CalibrationOut.from_json(await self._send("POST", path, body, timeout=None))
 
@@ -635,7 +635,7 @@ class Service(Calls):
 
     async def evaluate(self, /, name: str, version: int, dataset: str, **options: Any) -> EvaluationOut:
         """Measure a version on another dataset: metrics, ROC, and what its thresholds do there; ``options`` are
-        ``protocol``, ``n_pairs``, ``groups`` and ``random_state``."""
+        ``protocol``, ``n_pairs`` and ``groups``."""
         path, body = f"{version_path(name, version)}/evaluations", {"dataset": dataset, **options}
         return EvaluationOut.from_json(await self._send("POST", path, body, timeout=None))
 

@@ -11,7 +11,7 @@ from pydantic import (
 )
 
 from pairmark.schemas.base import REFS_TEXT, Answer, Body, Page, Rate, Ref, Request, Side, Vectors
-from pairmark.schemas.scoring import Aggregation, PointParameters
+from pairmark.schemas.scoring import Aggregation, MatchOut, PointParameters
 
 
 class GalleryRequest(Request):
@@ -316,29 +316,13 @@ class VerifyBody(VerifyFields):
     )
 
 
-class VerifyOut(Answer):
-    """Whether the probe belongs to the subject."""
+class VerifyOut(MatchOut):
+    """Whether the probe belongs to the subject. Its score is that of the subject as a whole or, if `aggregation` is
+    null, of its best item, and `unlike` names rows as `probe[0]` or `item ID`. If the best of several items decides,
+    the false negative rate is at most that of one item."""
 
     model: ModelOfGallery = Field(description="the model")
     subject: str = Field(description="the subject that the probe was compared with", examples=["ada"])
-    match: bool = Field(
-        description="score > threshold, compared in float32; never where there is a `reason`", examples=[True]
-    )
-    reason: str | None = Field(None, description="as of `/match`")
-    unlike: list[str] | None = Field(None, description="which rows: `probe[0]`, `item ID`")
-    missing: list[str] | None = Field(None, description="as of `/match`")
-    compared: list[str] | None = Field(None, description="as of `/match`")
-    threshold: float | None = Field(None, description="as of `/match`")
-    decision: Literal["match", "review", "different"] | None = Field(
-        None,
-        description="with `fnr`. If the best of several items decides, the false negative rate is at most that of "
-        "one item",
-    )
-    score: float | None = Field(
-        None,
-        description="score of the probe with the subject as a whole or, if `aggregation` is null, with its best "
-        "item; absent for keys that may only decide",
-    )
     id: str = Field(description="the item that scored best", examples=["ada-1"])
     items: int = Field(description="number of items compared", examples=[2])
     operating_point: dict[str, Any] = Field(

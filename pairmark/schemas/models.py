@@ -108,10 +108,6 @@ class LearnerOut(Answer):
     )
     accepts_sparse: bool = Field(description="whether it takes sparse rows as they are", examples=[True])
     takes_unlabelled: bool = Field(description="whether a job may name a dataset in `unlabelled`")
-    ignores_unknown: bool = Field(
-        description="whether sparse vectors may have columns that training did not have. They are ignored and "
-        "counted in `pairmark_unknown_columns_total` at `/metrics`; other kinds refuse them"
-    )
     params: dict[str, Any] = Field(
         description="JSON Schema of `params` in POST /jobs",
         examples=[{"type": "object", "properties": {"budget_seconds": {"type": "number"}}}],
@@ -223,7 +219,6 @@ class MeasureRequest(Request):
     protocol: Protocol = Field("auto", description="`auto`: the protocol of the version's training")
     n_pairs: int | None = Field(None, ge=2, description="largest number of pairs to score; default: 200,000")
     groups: Groups = "together"
-    random_state: int = Field(0, ge=0, le=2**32 - 1, description="draws the pairs that are measured")
 
 
 class CalibrationRequest(MeasureRequest):
@@ -233,9 +228,6 @@ class CalibrationRequest(MeasureRequest):
         max_length=200,
         description="`name` or `name:version`; it must not contain training data of the version",
         examples=["new-people:1"],
-    )
-    random_state: int = Field(
-        0, ge=0, le=2**32 - 1, description="accepted for earlier callers: no seed moves a threshold"
     )
     listing: Listing = None
     default: bool | None = Field(

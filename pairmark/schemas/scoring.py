@@ -230,7 +230,7 @@ class MatchOut(Answer):
     threshold: float | None = Field(
         None, description="with `compared`: the threshold for these columns, which decides instead"
     )
-    decision: str | None = Field(None, description="with `fnr`: match, review or different")
+    decision: Literal["match", "review", "different"] | None = Field(None, description="with `fnr`")
 
 
 class OperatingPointOut(Answer):

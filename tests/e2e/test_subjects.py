@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -106,20 +107,13 @@ def test_every_form_of_a_subject_scores_alike(
     assert asyncio.run(ask()).tolist() == scores
     files = []
     for name, side in (("left", left), ("right", right)):
-        file = tmp_path / f"{name}.csv"
-        rows = [
-            ",".join([f"person {at}", *map(str, row.tolist())]) for at, one in enumerate(side) for row in one
-        ]
-        file.write_text("\n".join([",".join(["who", *(f"x{j}" for j in range(D))]), *rows]))
+        file = tmp_path / f"{name}.json"
+        file.write_text(json.dumps([subject(one) for one in side]))
         files.append(str(file))
-    command = deployment.cli(
-        "similarity", *files, "--subject", "who", "--model", "voices", "--url", deployment.url, "--json"
-    )
+    command = deployment.cli("similarity", *files, "--model", "voices", "--url", deployment.url, "--json")
     assert command.returncode == 0, command.stderr
     assert str(scores[0])[:6] in command.stdout
-    decided = deployment.cli(
-        "match", *files, "--subject", "who", "--fpr", "0.1", "--model", "voices", "--url", deployment.url
-    )
+    decided = deployment.cli("match", *files, "--fpr", "0.1", "--model", "voices", "--url", deployment.url)
     assert decided.returncode == 0, decided.stderr
     assert ["samples", "5,", "2"] in [line.split() for line in decided.stdout.splitlines()]
 

@@ -157,7 +157,6 @@ class LearnerSpec:
         model can be read, or ``...`` for those that mattered to training alone.
     renamed : (parameter, value) of earlier versions -> the value that stands for it now.
     takes_records : whether it reads cells of tables itself, so that no encoder stands before it.
-    ignores_unknown : whether columns beyond those of training say nothing to it, so that sparse rows may hold some.
     """
 
     kind: str
@@ -170,7 +169,6 @@ class LearnerSpec:
     keeps_rows: bool = False
     takes_unlabelled: bool = False
     takes_records: bool = False
-    ignores_unknown: bool = False
     log_lr: bool = False
     retired: Mapping[str, Any] = field(default_factory=dict)
     renamed: Mapping[tuple[str, Any], Any] = field(default_factory=dict)

@@ -14,7 +14,6 @@ KERNEL = LearnerSpec(
     accepts_sparse=True,
     keeps_rows=True,
     takes_unlabelled=True,
-    ignores_unknown=True,
     retired={"ranking": "classes", "preference": None, "coordinates": "rankers"},
 )
 ALIGNED = LearnerSpec(
@@ -25,7 +24,6 @@ ALIGNED = LearnerSpec(
     accepts_sparse=True,
     keeps_rows=True,
     takes_unlabelled=True,
-    ignores_unknown=True,
     retired=dict.fromkeys(("batch_size", "n_folds", "n_pivots", "n_components"), ...),
     renamed={("learning_rate", "auto"): 0.01},
 )

@@ -340,9 +340,7 @@ async def calibrate(
     """Calibrate a version on another dataset, without its training rows (open-set: its training identities)."""
     check_may(http, "train", name_of(request.dataset), unknown=UnknownDataset)
     calibration = await services.runtime.batch_place.run(
-        lambda: services.store.calibrations.calibrate(
-            name, version, **request.model_dump(exclude={"random_state"})
-        )
+        lambda: services.store.calibrations.calibrate(name, version, **request.model_dump())
     )
     await services.runtime.catalogue.after_change()
     response.headers["Location"] = f"/calibrations/{calibration.id}"
@@ -623,7 +621,6 @@ async def list_learners() -> LearnerPage:
                 needs=spec.needs,
                 accepts_sparse=spec.accepts_sparse,
                 takes_unlabelled=spec.takes_unlabelled,
-                ignores_unknown=spec.ignores_unknown,
                 params=spec.params.model_json_schema(),
             )
             for spec in LEARNERS

@@ -16,7 +16,6 @@ from pairmark.service.cli.options import (
     given,
     read_points,
     read_records,
-    read_subjects,
     read_table,
 )
 
@@ -32,14 +31,8 @@ Side = Annotated[
     str,
     typer.Argument(
         help="A CSV of points or records whose first line names the columns (-: standard input), one point: "
-        "5.1,3.5,1.4, or a JSON file of a record or a list of records."
+        "5.1,3.5,1.4, or a JSON file of records, or of subjects with their samples."
     ),
-]
-
-
-SubjectOption = Annotated[
-    str | None,
-    typer.Option(help="Column of the files that names the subject. Rows of one subject are its samples."),
 ]
 
 
@@ -47,12 +40,11 @@ def similarity(
     client: Connection,
     left: Side,
     right: Side,
-    subject: SubjectOption = None,
     *,
     scoring: Annotated[SimilarityParameters, Members("aggregation model")],
 ) -> None:
     """Score pairs row by row, or one point against many."""
-    sides = [_side(side, subject, client, scoring.model) for side in (left, right)]
+    sides = [_side(side, client, scoring.model) for side in (left, right)]
     scores = client.similarity(*sides, **given(scoring)).tolist()
     rows = [(at, f"{score:.6g}") for at, score in enumerate(scores)]
     output.show({"scores": scores}, output.table(("pair", "score"), rows, empty="no pairs", most=SHOWN))
@@ -62,7 +54,6 @@ def match(
     client: Connection,
     left: Side,
     right: Side,
-    subject: SubjectOption = None,
     *,
     deciding: Annotated[
         MatchParameters,
@@ -72,7 +63,7 @@ def match(
     """Decide which pairs match, at a false positive rate you choose."""
     if deciding.fpr is None:
         raise typer.BadParameter("expected --fpr")
-    sides = [_side(side, subject, client, deciding.model) for side in (left, right)]
+    sides = [_side(side, client, deciding.model) for side in (left, right)]
     answer = client.match(*sides, **given(deciding))
     decisions = answer.decisions or [
         "match" if is_match else "different" for is_match in answer.matches.tolist()
@@ -101,13 +92,11 @@ def match(
     output.show({"model": answer.model, "pairs": pairs, "operating_point": point}, human)
 
 
-def _side(argument: str, subject: str | None, client: Connection, model: str | None) -> list[Any]:
-    """A point, or the points, subjects or records of a file. What is made of numbers is a point: it may be too long for
+def _side(argument: str, client: Connection, model: str | None) -> list[Any]:
+    """A point, or the points or records of a file. What is made of numbers is a point: it may be too long for
     a file's name."""
 
     def read(file: Path) -> list[Any]:
-        if subject is not None:
-            return read_subjects(file, subject)
         try:
             return read_points(file)
         except typer.BadParameter:

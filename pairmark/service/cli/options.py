@@ -66,21 +66,6 @@ def read_table(file: Path, columns: dict[str, str]) -> list[dict[str, Any]]:
         raise typer.BadParameter(f"{file}: {error}") from None
 
 
-def read_subjects(file: Path, column: str) -> list[dict[str, list[list[float]]]]:
-    """Subjects in order of their first row: points with the same word in a column are samples of one subject. Refused
-    as by `read_points`."""
-    names, lines = _table(file)
-    if column not in names:
-        raise typer.BadParameter(f"{file}: the first line has no {column!r}; it has {', '.join(names[:20])}")
-    place = names.index(column)
-    subjects: dict[str, dict[str, list[list[float]]]] = {}
-    for at, line in enumerate(lines, start=1):
-        features, cells = ([*row[:place], *row[place + 1 :]] for row in (names, line))
-        values = _numbers(features, cells, f"{file}: row {at}")
-        subjects.setdefault(line[place], {"samples": []})["samples"].append(values)
-    return list(subjects.values())
-
-
 def _table(file: Path) -> tuple[list[str], list[list[str]]]:
     """The first line's names, all different, and the other lines, of as many fields."""
     text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8-sig")

@@ -22,7 +22,6 @@ import numpy as np
 import simdjson
 from msgspec import Meta, Raw
 from numpy.typing import NDArray
-from prometheus_client import Counter
 from pydantic import BaseModel, ValidationError
 from scipy.sparse import csr_array
 
@@ -35,9 +34,6 @@ from pairmark.schemas.scoring import AskingBody, PairsFields
 from pairmark.service.datasets.confined import UNREADABLE_HEAD, checked_members, damage_refused
 from pairmark.service.errors import InvalidInput, TooLarge, invalid_field
 
-UNKNOWN_COLUMNS = Counter(
-    "pairmark_unknown_columns", "Entries of sparse vectors in columns that a model never saw, ignored by it."
-)
 Counts = NDArray[np.int64]
 
 FEW = 16
@@ -228,14 +224,11 @@ def to_rows(
     n_features: int,
     *,
     accepts_sparse: bool,
-    ignores_unknown: bool = False,
     estimator: Any = None,
 ) -> Any:
     """Rows of the model's dimension: dense float32, CSR for a learner that reads it, or cells for one of records.
 
     ``estimator`` : the model that records are meant for; None where none can be.
-
-    With ``ignores_unknown``, entries of sparse vectors in columns beyond the model's are dropped and counted.
     """
     schema = None if estimator is None else schema_of_model(estimator)
     if isinstance(side, RecordRows):
@@ -245,8 +238,6 @@ def to_rows(
             f"{name} is a vector; the model takes records with the columns {_columns(schema)}", field=name
         )
     if isinstance(side, SparseRows):
-        if ignores_unknown:
-            side = _known_columns(side, n_features)
         return _sparse_rows(side, name, n_features, accepts_sparse=accepts_sparse)
     if side.shape[1] != n_features:
         raise InvalidInput(
@@ -285,24 +276,6 @@ def _record_rows(
 def _columns(schema: Schema) -> str:
     names = [column.name for column in schema.fields]
     return ", ".join(names[:20]) + ("" if len(names) <= 20 else f" and {len(names) - 20} more")
-
-
-def _known_columns(side: SparseRows, n_features: int) -> SparseRows:
-    """Without the entries of columns that the model never saw; rows that are wrong otherwise stay as they are."""
-    dropped = 0
-    rows = []
-    for row in side.rows:
-        unknown = sum(column >= n_features for column in row.indices)
-        if unknown and len(row.indices) == len(row.values) and len(set(row.indices)) == len(row.indices):
-            dropped += unknown
-            places = [at for at, column in enumerate(row.indices) if column < n_features]
-            row = SparseRow(
-                indices=[row.indices[at] for at in places], values=[row.values[at] for at in places]
-            )
-        rows.append(row)
-    if dropped:
-        UNKNOWN_COLUMNS.inc(dropped)
-    return SparseRows(rows, side.single)
 
 
 def _sparse_rows(side: SparseRows, name: str, n_features: int, *, accepts_sparse: bool) -> Any:

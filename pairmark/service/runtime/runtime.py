@@ -320,7 +320,6 @@ class Runtime:
             estimator=estimator,
             n_features=int(estimator.n_features_in_),
             accepts_sparse=spec.accepts_sparse,
-            ignores_unknown=spec.ignores_unknown,
             feature_names=self.store.names(entry.name, entry.version, "feature_names"),
             label_names=self.store.names(entry.name, entry.version, "label_names") if ranks else None,
             class_names=self.store.names(entry.name, entry.version, "class_names") if classifies else None,

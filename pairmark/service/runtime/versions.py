@@ -37,7 +37,6 @@ class LoadedVersion:
     ----------
     entry : which version it is. estimator : the fitted learner.
     n_features : numbers a vector. accepts_sparse : whether sparse vectors are scored as they are.
-    ignores_unknown : whether indices beyond ``n_features`` are ignored.
     feature_names, label_names, class_names : of the training data, where known.
     seconds_a_point : about how long one point takes to rank or classify.
     seconds_a_pair : how long a pair took in the last batch of more than `FEW`.
@@ -48,7 +47,6 @@ class LoadedVersion:
     estimator: Any
     n_features: int
     accepts_sparse: bool
-    ignores_unknown: bool = False
     feature_names: list[str] | None = None
     label_names: list[str] | None = None
     class_names: list[str] | None = None
@@ -128,11 +126,7 @@ class LoadedVersion:
         return self._takes_vectors and isinstance(side, np.ndarray) and side.shape[1] == self.n_features
 
     def _rows_of(self, pairs: VectorPairs) -> tuple[Any, Any]:
-        form = {
-            "accepts_sparse": self.accepts_sparse,
-            "ignores_unknown": self.ignores_unknown,
-            "estimator": self.estimator,
-        }
+        form = {"accepts_sparse": self.accepts_sparse, "estimator": self.estimator}
         left = to_rows(pairs.left, "left", self.n_features, **form)
         right = to_rows(pairs.right, "right", self.n_features, **form)
         if self.accepts_sparse and (issparse(left) != issparse(right)):
@@ -175,7 +169,6 @@ def embedded(version: LoadedVersion, features: Features) -> Float32:
         "features",
         version.n_features,
         accepts_sparse=version.accepts_sparse,
-        ignores_unknown=version.ignores_unknown,
         estimator=version.estimator,
     )
     vectors = np.ascontiguousarray(version.estimator.transform(rows), dtype=np.float32)

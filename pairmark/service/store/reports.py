@@ -339,7 +339,6 @@ class Evaluations:
         *,
         protocol: Protocol = "auto",
         n_pairs: int | None = None,
-        random_state: int = 0,
         groups: GroupRole = "together",
     ) -> EvaluationOut:
         """Score held-out pairs of a dataset and report on them; nothing is stored. Data that the version was trained on
@@ -351,11 +350,11 @@ class Evaluations:
             without_groups(data, groups),
             protocol=self._calibrations.protocol_of(row, protocol),
             n_pairs=n_pairs,
-            random_state=random_state,
+            random_state=0,
         )
         same, units, resolved = pairs.same, pairs.units, pairs.protocol
         with refusals(f"dataset {data.name}:{data.version}", field="dataset"):
-            report = pair_report(scores, same, units, protocol=resolved, random_state=random_state)
+            report = pair_report(scores, same, units, protocol=resolved, random_state=0)
         by_group = None
         calibration = None if row.calibration_id is None else self._calibrations.load(row.calibration_id)[0]
         if groups == "compare" and calibration is not None:
