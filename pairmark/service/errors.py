@@ -135,6 +135,16 @@ class NotReady(PairmarkError, slug="not-ready"):
     """The service is not ready to answer."""
 
 
+def out_of_files(error: BaseException) -> NotReady | None:
+    """What to answer where an error says that the process has as many files open as it may: nothing is damaged."""
+    if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+        return None
+    return NotReady(
+        "the process has as many files and connections open as it may: close idle connections, or raise its limit "
+        "(ulimit -n), and try again"
+    )
+
+
 class SchemaMismatch(NotReady):
     """The database's schema is not the one that this version works with."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,6 +74,30 @@ def test_names_in_the_manifest_do_not_lead_out_of_the_folder(folder: Path, tmp_p
     rewrite(folder, change)
     with pytest.raises(ArtefactError, match="cannot be read"):
         read_artefact(folder)
+
+
+def open_files() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+def test_small_arrays_hold_no_files_open(folder: Path) -> None:
+    before = open_files()
+    artefact = read_artefact(folder)
+    assert open_files() == before
+    assert not any(array.flags.writeable for array in artefact.arrays.values())
+
+
+def test_a_lack_of_files_is_no_damage(folder: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = os.open(folder, os.O_RDONLY)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken, before[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            read_artefact(folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        os.close(taken)
+    assert read_artefact(folder).kind == "metric"
 
 
 class Payload:

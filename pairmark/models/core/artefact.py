@@ -6,6 +6,7 @@ dtype, shape and sha256; the artefact's own sha256 is that of the manifest's byt
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -22,6 +23,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
+MAPPED_BYTES = 1 << 18
+OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+"""Of an `OSError`: as many files are open as may be, which says nothing of the one that was asked for."""
 _KINDS_OF_DTYPE = frozenset("biufSU")
 _NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
@@ -148,7 +152,7 @@ def write_artefact(
 
 
 def read_artefact(path: str | os.PathLike[str], *, verify: bool = True, mmap: bool = True) -> Artefact:
-    """Read an artefact folder; arrays are memory-mapped read-only unless ``mmap`` is false.
+    """Read an artefact folder; arrays are read-only, large ones memory-mapped, unless ``mmap`` is false.
 
     Raises
     ------
@@ -159,6 +163,8 @@ def read_artefact(path: str | os.PathLike[str], *, verify: bool = True, mmap: bo
     try:
         body = (folder / MANIFEST).read_bytes()
     except OSError as error:
+        if error.errno in OUT_OF_FILES:
+            raise
         raise ArtefactError(f"{folder} holds no {MANIFEST}; expected a folder written by save()") from error
     try:
         manifest = _Manifest.model_validate_json(body)
@@ -217,11 +223,21 @@ def _read_array(folder: Path, entry: _Entry, *, verify: bool, mmap: bool) -> np.
         matches = shape == entry.shape and stored.str == entry.dtype and stored.kind in _KINDS_OF_DTYPE
         if in_columns or not matches or file.stat().st_size != start + stored.itemsize * math.prod(shape):
             raise ArtefactError(f"{file} does not match its manifest entry: restore it or retrain")
-        array: np.ndarray[Any, Any] = np.load(file, mmap_mode="r" if mmap else None, allow_pickle=False)
+        array = open_array(file) if mmap else np.load(file, allow_pickle=False)
     except ArtefactError:
         raise
     except (OSError, ValueError, TypeError, OverflowError, MemoryError, EOFError) as error:
+        if isinstance(error, OSError) and error.errno in OUT_OF_FILES:
+            raise
         raise ArtefactError(f"{file} cannot be read as an array: restore it or retrain") from error
+    return array
+
+
+def open_array(file: Path) -> np.ndarray[Any, Any]:
+    """The array of a ``.npy`` file, read-only: mapped, or read where it is small, because a map holds a descriptor."""
+    mode: Literal["r"] | None = "r" if file.stat().st_size > MAPPED_BYTES else None
+    array: np.ndarray[Any, Any] = np.load(file, mmap_mode=mode, allow_pickle=False)
+    array.setflags(write=False)
     return array
 
 

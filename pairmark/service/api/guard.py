@@ -30,7 +30,7 @@ from pairmark.service.api.problems import (
 )
 from pairmark.service.api.rates import rate_fields
 from pairmark.service.api.routing import WITHIN_PAGE, GuardedRoute, PlainRoute
-from pairmark.service.errors import Forbidden, InvalidInput, PairmarkError, Unauthenticated
+from pairmark.service.errors import Forbidden, InvalidInput, PairmarkError, Unauthenticated, out_of_files
 from pairmark.service.places import noting_limits
 from pairmark.service.settings import Settings
 
@@ -119,7 +119,9 @@ class Guard:
             answer.status = answer.status or _CLIENT_GONE
         except Exception as error:
             failure = error
-            problem = Internal("something went wrong inside the service; the logs name it by request_id")
+            problem = out_of_files(error) or Internal(
+                "something went wrong inside the service; the logs name it by request_id"
+            )
         if problem is not None:
             if answer.status == 0:
                 await _refuse(scope, receive, answer, problem, headers)

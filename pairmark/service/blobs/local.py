@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pairmark.models.core.artefact import file_sha256, fsync_path, make_folders
+from pairmark.models.core.artefact import OUT_OF_FILES, file_sha256, fsync_path, make_folders
 from pairmark.service.errors import CorruptArtefact, StorageFailed, storage_errors
 
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -145,7 +145,9 @@ class Blobs:
         if not verified:
             try:
                 intact = listing_key(listing(folder)) == key
-            except OSError:
+            except OSError as error:
+                if error.errno in OUT_OF_FILES:
+                    raise
                 intact = False
             if not intact:
                 raise CorruptArtefact(

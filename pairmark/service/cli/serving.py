@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import os
+import resource
 import secrets as random_secrets
 import signal
 import socket
@@ -16,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -191,6 +192,10 @@ def answer(listener: socket.socket, workers: int) -> None:
     import uvicorn
     from uvicorn.supervisors import Multiprocess
 
+    # Every connection and every mapped file takes one: as many as the system lets this process have.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     config = uvicorn.Config(
         "pairmark.service.app:served_app",
         factory=True,

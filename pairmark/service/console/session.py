@@ -98,14 +98,16 @@ async def login(request: Request, services: InServices, query: Annotated[LoginQu
         wrong = "This key is unknown, has expired, or was revoked."
         return _form(request, services, query.next, status=403, wrong=wrong)
     answer = RedirectResponse(_own_page(query.next), status_code=303, headers={"cache-control": "no-store"})
-    await _begin_session(services, answer, view_of_key.id, SESSION_S, secure=request.url.scheme == "https")
+    secure = request.url.scheme == "https"
+    earlier = request.cookies.get(COOKIE)
+    await _begin_session(services, answer, view_of_key.id, SESSION_S, earlier, secure=secure)
     return answer
 
 
 async def _begin_session(
-    services: Services, answer: Response, key_id: str, seconds: float, *, secure: bool
+    services: Services, answer: Response, key_id: str, seconds: float, earlier: str | None, *, secure: bool
 ) -> None:
-    word = await asyncio.to_thread(services.sessions.begin, key_id)
+    word = await asyncio.to_thread(services.sessions.begin, key_id, instead_of=earlier)
     await services.runtime.catalogue.after_change()
     answer.set_cookie(COOKIE, word, max_age=int(seconds), httponly=True, samesite="strict", secure=secure)
 
@@ -121,9 +123,9 @@ async def begin_sign_on(
         return RedirectResponse("/", status_code=303)
     address, progress = await provider.begin(request)
     answer = RedirectResponse(address, status_code=303, headers={"cache-control": "no-store"})
-    packed = urlsafe_b64encode(
-        json.dumps({"progress": progress, "next": _own_page(query.next)}).encode()
-    ).decode()
+    # The session's own cookie does not come back with a person whom another site sends.
+    facts = {"progress": progress, "next": _own_page(query.next), "earlier": request.cookies.get(COOKIE)}
+    packed = urlsafe_b64encode(json.dumps(facts).encode()).decode()
     # Lax: the way back begins at another site.
     answer.set_cookie(
         _sign_on_cookie(provider),
@@ -145,7 +147,7 @@ async def end_sign_on(
     the person's groups, and is never shown."""
     provider = _provider(services)
     name = _sign_on_cookie(provider)
-    progress, target = _progress_in(request.cookies.get(name))
+    progress, target, earlier = _progress_in(request.cookies.get(name))
     seconds = services.settings.oidc_session_s
     try:
         person = await provider.end(request, progress, query.iss)
@@ -157,7 +159,7 @@ async def end_sign_on(
     else:
         # A page and no redirect: a browser keeps a strict cookie back while the way leads over another site.
         answer = page(request, "signed_in.html", target=target)
-        await _begin_session(services, answer, key, seconds, secure=provider.is_secure)
+        await _begin_session(services, answer, key, seconds, earlier, secure=provider.is_secure)
     answer.delete_cookie(name, httponly=True, samesite="lax", secure=provider.is_secure)
     return answer
 
@@ -173,13 +175,17 @@ def _sign_on_cookie(provider: Provider) -> str:
     return "__Host-pairmark_sign_on" if provider.is_secure else "pairmark_sign_on"
 
 
-def _progress_in(cookie: str | None) -> tuple[dict[str, Any], str]:
+def _progress_in(cookie: str | None) -> tuple[dict[str, Any], str, str | None]:
     """What `begin_sign_on` wrote; nothing fits what cannot be read."""
     try:
         facts = json.loads(urlsafe_b64decode((cookie or "")[:LONGEST_FORM]))
-        return dict(facts["progress"]), _own_page(str(facts["next"]))
+        return (
+            dict(facts["progress"]),
+            _own_page(str(facts["next"])),
+            facts["earlier"] and str(facts["earlier"]),
+        )
     except (LookupError, TypeError, ValueError, RecursionError):
-        return {}, "/"
+        return {}, "/", None
 
 
 @router.post("/logout")

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from pairmark.models.core.artefact import OUT_OF_FILES
 from pairmark.models.records.schema import STRINGS, Records, Schema
 from pairmark.service.errors import CorruptArtefact
 
@@ -187,6 +188,8 @@ def load_data(folder: Path, *, dataset_id: str, name: str, version: int, sha256:
             n_left=facts.get("left_rows"),
         )
     except (OSError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in OUT_OF_FILES:
+            raise
         raise CorruptArtefact(f"what is stored as dataset {name}:{version} is not a dataset") from error
 
 

@@ -23,6 +23,7 @@ from pydantic_core import from_json
 
 from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.core.arrays import Bool, Float32
+from pairmark.models.core.artefact import open_array
 from pairmark.models.core.inputs import is_placeholder, label_of
 from pairmark.models.records.schema import RecordError, Records, Schema, is_plain, schema_of_model
 from pairmark.schemas.base import UNSEEN
@@ -725,8 +726,6 @@ def write_columns(columns: Columns, folder: Path) -> None:
 def read_columns(folder: Path) -> Columns:
     values = json.loads((folder / "columns.json").read_text())
     return {
-        name: MetadataColumn(
-            np.load(folder / f"{number}.npy", mmap_mode="r", allow_pickle=False), tuple(known)
-        )
+        name: MetadataColumn(open_array(folder / f"{number}.npy"), tuple(known))
         for number, (name, known) in enumerate(values.items())
     }

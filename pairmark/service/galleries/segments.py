@@ -25,7 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Bool, Float32
-from pairmark.models.core.artefact import ArtefactError, fsync_path, make_folders
+from pairmark.models.core.artefact import (
+    OUT_OF_FILES,
+    ArtefactError,
+    fsync_path,
+    make_folders,
+    open_array,
+)
 from pairmark.models.core.scores import SampleSets
 from pairmark.models.core.search import SearchLimits, merge_top_k
 from pairmark.service.errors import SearchTooLong, TooLarge
@@ -91,12 +97,7 @@ class Texts:
 
     @classmethod
     def read(cls, folder: Path, name: str) -> Texts:
-        def array(part: str) -> Any:
-            path = folder / f"{part}.npy"
-            values = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None, allow_pickle=False)
-            return values
-
-        return cls(array(name), array(f"{name}-ends"))
+        return cls(open_array(folder / f"{name}.npy"), open_array(folder / f"{name}-ends.npy"))
 
 
 Owner = tuple[str, str]
@@ -246,7 +247,9 @@ class GalleryDisk:
         for path in _folders(self.folder):
             try:
                 segments.append(at_folder.get(path) or open_segment(path, estimator))
-            except (ArtefactError, OSError, ValueError, KeyError, TypeError):
+            except (ArtefactError, OSError, ValueError, KeyError, TypeError) as error:
+                if isinstance(error, OSError) and error.errno in OUT_OF_FILES:
+                    raise
                 remove(path)
         segments.sort(key=lambda one: (one.low, -one.high, one.folder is None, -one.as_of))
         disjoint: list[Segment] = []
@@ -313,19 +316,15 @@ def open_segment(path: Path, estimator: Any) -> Segment:
     facts = json.loads((path / FACTS).read_text())
     if facts["format"] != FORMAT:
         raise ArtefactError(f"{path.name} has another format")
-
-    def array(name: str) -> Any:
-        return np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-
     segment = Segment(
         low=facts["low"],
         high=facts["high"],
         as_of=facts["as_of"],
         ids=Texts.read(path, "ids"),
-        subjects=array("subjects"),
+        subjects=open_array(path / "subjects.npy"),
         names=Texts.read(path, "names"),
-        seqs=array("seqs"),
-        order=array("order"),
+        seqs=open_array(path / "seqs.npy"),
+        order=open_array(path / "order.npy"),
         columns=read_columns(path / "columns"),
         index=estimator.open_index(path / "index"),
     )

@@ -290,16 +290,7 @@ class Keys:
         """Make a key useless from now on, with its sessions; revoking it again changes nothing. ``tenant`` : only a key
         of this one."""
         with self._db.write() as session:
-            row = self._existing(session, key_id, tenant)
-            before = _facts(row)
-            now = self._db.now(session)
-            usable = update(ApiKey).where(ApiKey.id == key_id, ApiKey.revoked_at.is_(None))
-            if touched(session, usable.values(revoked_at=now)):
-                after = {**before, "revoked_at": iso(now)}
-                record(
-                    session, now, "key.revoke", f"key:{key_id}", before=before, after=after, tenant=row.tenant
-                )
-                bump_revision(session)
+            _revoke(session, self._existing(session, key_id, tenant), self._db.now(session))
             session.expire_all()
             return KeyOut.model_validate(self._existing(session, key_id, tenant))
 
@@ -335,6 +326,16 @@ class Keys:
         session.add(row)
         session.flush()
         return row, key
+
+
+def _revoke(session: Session, row: ApiKey, now: float) -> None:
+    """Make a key useless, unless it is already."""
+    before = _facts(row)
+    usable = update(ApiKey).where(ApiKey.id == row.id, ApiKey.revoked_at.is_(None))
+    if touched(session, usable.values(revoked_at=now)):
+        after = {**before, "revoked_at": iso(now)}
+        record(session, now, "key.revoke", f"key:{row.id}", before=before, after=after, tenant=row.tenant)
+        bump_revision(session)
 
 
 def any_key(session: Session) -> bool:
@@ -395,8 +396,13 @@ class Sessions:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    def begin(self, key_id: str) -> str:
-        """Begin a session that stands for a key; its word goes into the cookie, and is kept nowhere."""
+    def begin(self, key_id: str, *, instead_of: str | None = None) -> str:
+        """Begin a session that stands for a key; its word goes into the cookie, and is kept nowhere.
+
+        ``instead_of`` : the word of the session that the cookie named before, which ends.
+        """
+        if instead_of is not None:
+            self.end(instead_of)
         word = secrets.token_urlsafe(32)
         with self._db.write() as session:
             now = self._db.now(session)
@@ -417,10 +423,17 @@ class Sessions:
         return word
 
     def end(self, word: str) -> None:
-        """Make a session useless; one that is unknown changes nothing."""
+        """Make a session useless, with its key if single sign-on made that for it; one that is unknown changes
+        nothing."""
         with self._db.write() as session:
-            if touched(session, delete(SessionRow).where(SessionRow.sha256 == session_hash(word))):
-                bump_revision(session)
+            row = session.get(SessionRow, session_hash(word), with_for_update=True)
+            if row is None:
+                return
+            key = session.get(ApiKey, row.key_id)
+            session.delete(row)
+            if key is not None and key.name.startswith(SIGN_ON):
+                _revoke(session, key, self._db.now(session))
+            bump_revision(session)
 
 
 def active_sessions(session: Session) -> dict[str, ActiveSession]:

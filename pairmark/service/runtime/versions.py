@@ -19,7 +19,13 @@ from pairmark.models.core.arrays import Float32
 from pairmark.models.core.scores import SampleSets
 from pairmark.models.records.schema import is_plain, schema_of_model
 from pairmark.service.caches import BoundedCache
-from pairmark.service.errors import CorruptArtefact, InvalidInput, ModelNotCapable, PairmarkError
+from pairmark.service.errors import (
+    CorruptArtefact,
+    InvalidInput,
+    ModelNotCapable,
+    PairmarkError,
+    out_of_files,
+)
 from pairmark.service.runtime.bodies import Features, SideRows, VectorPairs, check_finite, to_rows
 from pairmark.service.runtime.catalogue import CatalogueView, VersionEntry
 
@@ -281,7 +287,7 @@ class LoadedVersions:
         try:
             version = await asyncio.get_running_loop().run_in_executor(None, self._load, entry)
         except Exception as error:
-            kind = error if isinstance(error, PairmarkError) else None
+            kind = error if isinstance(error, PairmarkError) else out_of_files(error)
             log.error(
                 "version could not be loaded",
                 extra={"model": entry.name, "version": entry.version},
@@ -292,7 +298,7 @@ class LoadedVersions:
             )
             LOADS.labels("failed").inc()
             self._failed[key] = (problem, time.monotonic() + RETRY_FAILED_S)
-            if kind is not None:
+            if problem is error:
                 raise
             raise problem from error
         self._failed.pop(key, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 import time
 from dataclasses import replace
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pairmark.service.errors import CorruptArtefact
+from pairmark.service.errors import CorruptArtefact, NotReady
 from pairmark.service.runtime import versions as module
 from pairmark.service.runtime.catalogue import CatalogueView, ModelEntry, VersionEntry
 from pairmark.service.runtime.versions import LoadedVersion, LoadedVersions
@@ -79,6 +80,17 @@ def test_a_broken_version_leaves_the_old_one_serving(monkeypatch: pytest.MonkeyP
         later = time.monotonic() + module.RETRY_FAILED_S
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: later))
         assert (await versions.get(entry(2), "production")).entry.version == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_version_that_finds_no_file_left_is_not_called_damaged() -> None:
+    def load(wanted: VersionEntry) -> LoadedVersion:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def scenario() -> None:
+        with pytest.raises(NotReady, match="as many files and connections open as it may"):
+            await LoadedVersions(load, limit=4).get(entry(1), None)
 
     asyncio.run(scenario())
 
