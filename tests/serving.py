@@ -55,6 +55,7 @@ class RunningServer:
     http: httpx.Client
     worker: str
     started: subprocess.Popen[bytes] | None = None
+    jobs: JobThread | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -166,6 +167,8 @@ class JobThread(threading.Thread):
     def __init__(self, place: Place) -> None:
         super().__init__(name=THREAD, daemon=True)
         self._place, self._queue, self._over = place, JobQueue(place[0], place[2]), threading.Event()
+        self.at_work = threading.Lock()
+        """Whoever holds it keeps jobs waiting."""
 
     def stop(self) -> None:
         """Finish the job at hand and end."""
@@ -178,8 +181,13 @@ class JobThread(threading.Thread):
             # Some tests take the database away for a while.
             with suppress(PairmarkError):
                 self._queue.mark_alive(THREAD)
-                while not self._over.is_set() and (claim := self._queue.claim(THREAD)):
-                    self._run(claim)
+                if not self.at_work.acquire(blocking=False):
+                    continue
+                try:
+                    while not self._over.is_set() and (claim := self._queue.claim(THREAD)):
+                        self._run(claim)
+                finally:
+                    self.at_work.release()
 
     def _run(self, claim: Any) -> None:
         is_done = threading.Event()
@@ -285,9 +293,9 @@ def serving(
             stack.enter_context(_thread(server, port))
         _await_ready(server)
         if job_thread:
-            jobs = JobThread(stack.enter_context(server.storage()))
-            jobs.start()
-            stack.callback(jobs.stop)
+            server.jobs = JobThread(stack.enter_context(server.storage()))
+            server.jobs.start()
+            stack.callback(server.jobs.stop)
         yield server
 
 

@@ -13,6 +13,7 @@ from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.models.core.arrays import Float32
 from pairmark.models.core.spec import capabilities_of
 from pairmark.models.evaluation.pairs import pair_report
+from pairmark.models.pairs.splits import list_blocks
 from pairmark.models.registry import LEARNERS, load, sample_rows, save
 from pairmark.models.reviews.evidence import Judgements, missed_bound, next_group, share_bound
 
@@ -77,6 +78,8 @@ def warm() -> None:
     warm_calibration()
     pair_report(np.arange(8.0), np.arange(8) % 2, n_replicates=2)
     _warm_reviews()
+    # One connected list, so that it is cut.
+    list_blocks(np.stack([np.arange(48), np.arange(1, 49)], axis=1), 49)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((24, 3)).astype(np.float32)
     y = np.repeat(np.arange(6), 4)

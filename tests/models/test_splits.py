@@ -6,16 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from pairmark.models.pairs.splits import (
     Split,
+    contradictory_pairs,
     distinct_rows,
     held_out_pairs,
     identities_of_pairs,
+    list_blocks,
     listed_units,
     split_data,
     split_pairs,
@@ -289,3 +291,69 @@ def test_identities_follow_from_points_in_common() -> None:
     points = np.array([[0.0], [1.0], [5.0], [1.0], [2.0], [6.0]], dtype=np.float32)
     # 0-1 and 1-2 are same pairs (1 occurs twice), 5-6 differ.
     assert identities_of_pairs(points, np.array([True, True, False])).tolist() == [0, 0, 1, 0, 0, 2]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n_pairs=st.integers(40, 300),
+    n_rows=st.integers(60, 400),
+    seed=st.integers(0, 2**32 - 1),
+    whole=st.sampled_from(["blocks", "components"]),
+)
+def test_blocks_of_a_list_keep_people_together(n_pairs: int, n_rows: int, seed: int, whole: Any) -> None:
+    rng = np.random.default_rng(seed)
+    left = rng.integers(0, n_rows, n_pairs)
+    right = (left + rng.integers(1, n_rows, n_pairs)) % n_rows
+    same = rng.random(n_pairs) < 0.4
+    same &= ~np.isin(np.arange(n_pairs), contradictory_pairs(left, right, same))
+    try:
+        listed = listed_units(left, right, same)
+        split = split_pairs(
+            listed.units, same, listed.usable, protocol=listed.protocol, whole=whole, random_state=seed
+        )
+    except ValueError:
+        # Chains join nearly everybody, or same pairs contradict different ones.
+        return
+    parts = [set(listed.units[part].ravel()) for part in (split.train, split.calibration, split.test)]
+    assert not parts[0] & parts[1]
+    assert not parts[0] & parts[2]
+    assert not parts[1] & parts[2]
+    assert sum(map(len, (split.train, split.calibration, split.test))) + split.n_dropped == n_pairs
+    if whole == "components":
+        assert split.n_dropped == np.count_nonzero(~listed.usable)
+
+
+def test_blocks_lose_few_pairs_of_a_list_made_by_a_rule() -> None:
+    """Each record is compared with records near it, as blocking makes lists."""
+    rng = np.random.default_rng(0)
+    left = rng.integers(0, 2_000, 9_000)
+    right = (left + rng.integers(1, 12, 9_000)) % 2_000
+    same = np.zeros(9_000, dtype=bool)
+    same[rng.permutation(9_000)[:600]] = True
+    same[contradictory_pairs(left, right, same)] = True
+    listed = listed_units(left, right, same)
+    dropped = {}
+    for whole in ("units", "blocks"):
+        split = split_pairs(
+            listed.units, same, listed.usable, protocol="open-set", whole=whole, random_state=0
+        )
+        dropped[whole] = split.n_dropped / 9_000
+    assert min(part.size for part in (split.train, split.calibration, split.test)) > 900
+    assert dropped["blocks"] < 0.15 < 0.4 < dropped["units"]
+    sizes = np.bincount(list_blocks(listed.units[listed.usable], int(listed.units.max()) + 1))
+    assert sizes.max() <= 1.1 * (listed.units.max() + 1) / 24 + 2
+
+
+@pytest.mark.parametrize("n_pairs", [42, 61, 120])
+def test_pairs_that_share_nobody_are_split_with_both_kinds_in_each_part(n_pairs: int) -> None:
+    same = np.arange(n_pairs) % 2 == 0
+    for seed in range(50):
+        split = split_listed(2 * np.arange(n_pairs), 2 * np.arange(n_pairs) + 1, same, random_state=seed)
+        whole = split_listed(
+            2 * np.arange(n_pairs), 2 * np.arange(n_pairs) + 1, same, whole="blocks", random_state=seed
+        )
+        assert whole.n_dropped == 0
+        for part in (split, whole):
+            assert 0 < same[part.test].sum() < part.test.size
+            assert 0 < same[part.train].sum() < part.train.size
+            assert not same[part.calibration].all()

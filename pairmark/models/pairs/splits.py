@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from pairmark.models.core import kernels as row_kernels
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.inputs import OPEN_SET_FROM
+from pairmark.models.pairs.kernels import grown_blocks
 
 
 def codes_by_appearance(values: NDArray[Any]) -> tuple[Int64, Int64]:
@@ -138,6 +139,7 @@ def _nth_pair(k: Int64, n: Int64) -> tuple[Int64, Int64]:
 
 
 Protocol = Literal["open-set", "closed-set"]
+Wholes = Literal["units", "components", "blocks"]
 RandomState = int | np.random.Generator | None
 
 CALIBRATION_FRACTION = 0.25
@@ -280,6 +282,7 @@ def split_pairs(
     *,
     protocol: Protocol,
     name: str = "units",
+    whole: Wholes = "units",
     calibration_fraction: float | None = CALIBRATION_FRACTION,
     test_fraction: float = TEST_FRACTION,
     random_state: RandomState = None,
@@ -292,6 +295,9 @@ def split_pairs(
     ----------
     units, usable, protocol, name : as `pairmark.models.pairs.splits.listed_units` gives them.
     same : (n_pairs,) whether the pair is marked same.
+    whole : what is given to a part at random: units, each for itself; connected ``components`` of the list; or its
+        ``blocks`` (`list_blocks`), of whose pairs few cross. Parts of units are simple random samples of the units, as
+        a guarantee needs; a list that guarantees nothing loses fewer pairs by its blocks.
     calibration_fraction, test_fraction : as `split_data`.
 
     Raises
@@ -299,26 +305,32 @@ def split_pairs(
     ValueError
         When a part would lack pairs of either kind.
     """
-    strata = np.zeros(int(units.max()) + 1, dtype=np.int64)
+    n_units = int(units.max()) + 1
+    rng = np.random.default_rng(random_state)
+    sizes = _sizes(n_units, calibration_fraction, test_fraction, name)
+    strata = np.zeros(n_units, dtype=np.int64)
     if protocol == "open-set":
         strata[units[same, 0]] = 1
-    rng = np.random.default_rng(random_state)
-    part_of = _parts(strata, calibration_fraction, test_fraction, rng, name)
-    sides = part_of[units]
-    is_uncrossed = usable & (sides[:, 0] == sides[:, 1])
-    parts = [np.flatnonzero(is_uncrossed & (sides[:, 0] == part)) for part in range(3)]
-    requirements = [("training", True), ("calibration", False), ("test", True)]
-    unasked = [calibration_fraction is None, False, test_fraction == 0]
-    for (part_name, needs_same), rows, empty in zip(requirements, parts, unasked, strict=True):
-        if empty:
-            continue
-        n_same = int(same[rows].sum())
-        if rows.size - n_same == 0 or (needs_same and n_same == 0):
-            absent = "different" if rows.size - n_same == 0 else "same"
-            raise ValueError(
-                f"the {part_name} part holds no pair marked {absent} ({rows.size} pairs after a split by {name}, "
-                f"{int((~is_uncrossed).sum())} crossed parts): bring more pairs, or change the fractions"
-            )
+    if whole != "units":
+        edges = units[usable]
+        block = list_blocks(edges, n_units) if whole == "blocks" else joined_groups(n_units, *edges.T)[1]
+    # A list whose parts lack a kind of pair would be refused: drawing again conditions on nothing more.
+    for _ in range(_REDRAWS):
+        if whole == "units":
+            part_of = _parts(strata, calibration_fraction, test_fraction, rng, name)
+        else:
+            part_of = _parts_of_blocks(block, sizes, rng)[block]
+        sides = part_of[units]
+        is_uncrossed = usable & (sides[:, 0] == sides[:, 1])
+        parts = [np.flatnonzero(is_uncrossed & (sides[:, 0] == part)) for part in range(3)]
+        lack = _lacking_kind(parts, same, calibration_fraction is not None, test_fraction > 0)
+        if lack is None:
+            break
+    else:
+        raise ValueError(
+            f"{lack} after a split by {name}, {int((~is_uncrossed).sum())} crossed parts): bring more pairs, or change "
+            "the fractions"
+        )
     return Split(
         protocol=protocol,
         train=parts[0],
@@ -326,6 +338,70 @@ def split_pairs(
         test=parts[2],
         n_dropped=int((~is_uncrossed).sum()),
     )
+
+
+def _lacking_kind(parts: list[Int64], same: Bool, trains: bool, tests: bool) -> str | None:
+    """The part that lacks a kind of pair, and which, or None."""
+    requirements = [("training", trains, True), ("calibration", True, False), ("test", tests, True)]
+    for (name, is_asked, needs_same), rows in zip(requirements, parts, strict=True):
+        n_same = int(same[rows].sum())
+        if is_asked and (n_same == rows.size or (needs_same and n_same == 0)):
+            absent = "different" if n_same == rows.size else "same"
+            return f"the {name} part holds no pair marked {absent} ({rows.size} pairs"
+    return None
+
+
+_BLOCKS = 24
+"""A list is cut into at least so many blocks: more of them lose more pairs, fewer make a part a matter of chance."""
+
+
+def list_blocks(edges: Int64, n_units: int) -> Int64:
+    """(n_units,) the block of each unit: connected parts of the list, the large ones cut where few pairs are.
+
+    Parameters
+    ----------
+    edges : (n_pairs, 2) units of each pair.
+    """
+    capacity = max(1, -(-n_units // _BLOCKS))
+    block = joined_groups(n_units, edges[:, 0], edges[:, 1])[1]
+    sizes = np.bincount(block)
+    is_cut = sizes[block] > capacity
+    if not is_cut.any():
+        return block
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import breadth_first_order
+
+    of_cut = np.cumsum(is_cut) - 1
+    ends = of_cut[edges[is_cut[edges[:, 0]]]]
+    n_cut = int(is_cut.sum())
+    both = np.concatenate([ends, ends[:, ::-1]])
+    graph = coo_array((np.ones(len(both)), both.T), shape=(n_cut, n_cut)).tocsr()
+    firsts = np.unique(block[is_cut], return_index=True)[1]
+    order = np.concatenate(
+        [breadth_first_order(graph, at, directed=False, return_predecessors=False) for at in firsts]
+    )
+    grown = grown_blocks(
+        graph.indptr.astype(np.int64),
+        graph.indices.astype(np.int64),
+        order.astype(np.int64),
+        -(-n_cut // capacity),
+        # A tenth of slack, or the last units would have no choice.
+        capacity + -(-capacity // 10),
+    )
+    block[is_cut] = sizes.size + grown
+    return block
+
+
+def _parts_of_blocks(block: Int64, sizes: tuple[int, int, int], rng: np.random.Generator) -> Int64:
+    """The part of each block: in random order, each goes where most units are missing."""
+    n_units = np.bincount(block)
+    missing = np.array(sizes, dtype=np.int64)
+    part_of = np.zeros(n_units.size, dtype=np.int64)
+    for number in rng.permutation(np.flatnonzero(n_units)):
+        part = int(np.argmax(missing))
+        part_of[number] = part
+        missing[part] -= n_units[number]
+    return part_of
 
 
 def split_drawn(
@@ -420,6 +496,33 @@ def held_out_pairs(
     )
 
 
+def _sizes(
+    m: int, calibration_fraction: float | None, test_fraction: float, unit: str
+) -> tuple[int, int, int]:
+    """How many of m units train, calibrate and test; without a calibration fraction none trains."""
+    for name, value, low in (
+        ("calibration_fraction", calibration_fraction, "above 0"),
+        ("test_fraction", test_fraction, "0 or above"),
+    ):
+        if value is not None and (not (0 <= value < 1) or (value == 0 and low == "above 0")):
+            raise ValueError(f"{name} is {value}; expected {low} and below 1")
+    if (calibration_fraction or 0.0) + test_fraction >= 1:
+        raise ValueError(
+            f"calibration_fraction + test_fraction is {(calibration_fraction or 0.0) + test_fraction:g}; "
+            "expected below 1, so that something is left to train on"
+        )
+    n_test = round(m * test_fraction)
+    n_calibration = m - n_test if calibration_fraction is None else round(m * calibration_fraction)
+    n_train = m - n_calibration - n_test
+    too_few_train = calibration_fraction is not None and n_train < 2
+    if n_calibration < 2 or (test_fraction > 0 and n_test < 2) or too_few_train:
+        raise ValueError(
+            f"{m} {unit} give {n_train} to train on, {n_calibration} to calibrate and {n_test} to "
+            "test; expected at least two each: bring more data, or change calibration_fraction and test_fraction"
+        )
+    return n_train, n_calibration, n_test
+
+
 def _parts(
     strata: Int64,
     calibration_fraction: float | None,
@@ -430,27 +533,19 @@ def _parts(
     test_is_good: Callable[[Int64], bool] | None = None,
 ) -> Int64:
     """0 (training), 1 (calibration) or 2 (test) for every unit."""
-    if calibration_fraction is None:
-        return _without_training(strata.size, test_fraction, rng, unit, test_is_good)
-    for name, value, low in (
-        ("calibration_fraction", calibration_fraction, "above 0"),
-        ("test_fraction", test_fraction, "0 or above"),
-    ):
-        if not (0 <= value < 1) or (value == 0 and low == "above 0"):
-            raise ValueError(f"{name} is {value}; expected {low} and below 1")
-    if calibration_fraction + test_fraction >= 1:
-        raise ValueError(
-            f"calibration_fraction + test_fraction is {calibration_fraction + test_fraction:g}; "
-            "expected below 1, so that something is left to train on"
-        )
     m = strata.size
-    n_calibration = round(m * calibration_fraction)
-    n_test = round(m * test_fraction)
-    if n_calibration < 2 or (test_fraction > 0 and n_test < 2) or m - n_calibration - n_test < 2:
-        raise ValueError(
-            f"{m} {unit} give {m - n_calibration - n_test} to train on, {n_calibration} to calibrate and {n_test} to "
-            "test; expected at least two each: bring more data, or change calibration_fraction and test_fraction"
-        )
+    _, n_calibration, n_test = _sizes(m, calibration_fraction, test_fraction, unit)
+    if calibration_fraction is None:
+        # Both parts are simple random samples.
+        part = np.ones(m, dtype=np.int64)
+        part[rng.permutation(m)[:n_test]] = 2
+        if n_test and test_is_good is not None and not test_is_good(part):
+            # Redrawing the test part would draw the calibration part by its labels.
+            raise ValueError(
+                f"the test part of {n_test} {unit} holds no two of one class: bring more data, or a larger "
+                "test_fraction"
+            )
+        return part
     order = rng.permutation(m)
     part = np.zeros(m, dtype=np.int64)
     part[order[:n_calibration]] = 1
@@ -467,32 +562,6 @@ def _parts(
         part[remaining[places % remaining.size]] = 2
         if test_is_good is None or test_is_good(part):
             break
-    return part
-
-
-def _without_training(
-    m: int,
-    test_fraction: float,
-    rng: np.random.Generator,
-    unit: str,
-    test_is_good: Callable[[Int64], bool] | None,
-) -> Int64:
-    """1 (calibration) or 2 (test) for every unit; both are simple random samples."""
-    if not 0 <= test_fraction < 1:
-        raise ValueError(f"test_fraction is {test_fraction}; expected 0 or above and below 1")
-    n_test = round(m * test_fraction)
-    if m - n_test < 2 or (test_fraction > 0 and n_test < 2):
-        raise ValueError(
-            f"{m} {unit} give {m - n_test} to calibrate and {n_test} to test; expected at least two each: bring more "
-            "data, or change test_fraction"
-        )
-    part = np.ones(m, dtype=np.int64)
-    part[rng.permutation(m)[:n_test]] = 2
-    if n_test and test_is_good is not None and not test_is_good(part):
-        # Redrawing the test part would draw the calibration part by its labels.
-        raise ValueError(
-            f"the test part of {n_test} {unit} holds no two of one class: bring more data, or a larger test_fraction"
-        )
     return part
 
 

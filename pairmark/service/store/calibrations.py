@@ -745,7 +745,7 @@ def listed_pairs(
         rng = np.random.default_rng(random_state)
         order = rng.permutation(numbers.size)
         if population is None:
-            if listing == "all" or (listing is None and _all_listed(data, numbers, units)):
+            if listing == "all" or (listing is None and all_listed(data, numbers, units)):
                 origin = "random-people"
             order = order[_by_turns(units.units[numbers[order]], rng)]
         numbers = np.sort(numbers[order[:n_pairs]])
@@ -772,7 +772,7 @@ def _by_turns(units: Int64, rng: np.random.Generator) -> Int64:
     return by_edge[np.argsort(turn, kind="stable")]
 
 
-def _all_listed(data: LabelledData, numbers: Int64, list_units: ListedUnits) -> bool:
+def all_listed(data: LabelledData, numbers: Int64, list_units: ListedUnits) -> bool:
     """Whether every two units are listed, in open-set use as a pair that differs."""
     assert data.pairs is not None
     units = list_units.units[numbers]

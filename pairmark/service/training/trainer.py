@@ -49,6 +49,7 @@ from pairmark.models.evaluation.rankings import (
 from pairmark.models.metric.estimator import MetricSimilarity
 from pairmark.models.pairs.splits import (
     HeldOutPairs,
+    Wholes,
     split_data,
     split_drawn,
     split_pairs,
@@ -67,6 +68,7 @@ from pairmark.service.jobs.queue import Claim, JobQueue, Progress
 from pairmark.service.processes import connected
 from pairmark.service.settings import Settings
 from pairmark.service.store.calibrations import (
+    all_listed,
     listed_pairs,
     pairs_among,
     split_codes,
@@ -124,6 +126,7 @@ class Trainer:
         job = self._load(claim)
         progress.stage("splitting")
         split_job = encoded(split(job))
+        progress.log(_told(split_job.parts.sizes))
         progress.stage("fitting")
         fitted_job = fit(split_job, self._settings, progress)
         progress.stage("scoring")
@@ -410,8 +413,19 @@ def _pair_list(job: LoadedJob, data: LabelledData) -> Parts:
     ends = np.asarray(pairs.left), np.asarray(pairs.right)
     same, units = np.asarray(pairs.same), units_of_list(data, evaluation.protocol)
     if pairs.population is None:
+        # Where something is guaranteed about units, they are drawn one by one.
+        guarantees = evaluation.listing is not None or all_listed(data, np.arange(same.size), units)
+        whole: Wholes = (
+            "components" if evaluation.listing == "blocks" else "units" if guarantees else "blocks"
+        )
         parts = split_pairs(
-            units.units, same, units.usable, protocol=units.protocol, name=units.name, **_fractions(job)
+            units.units,
+            same,
+            units.usable,
+            protocol=units.protocol,
+            name=units.name,
+            whole=whole,
+            **_fractions(job),
         )
     else:
         parts = split_drawn(
@@ -447,6 +461,19 @@ def _pair_list(job: LoadedJob, data: LabelledData) -> Parts:
             "dropped_pairs": parts.n_dropped,
         },
     )
+
+
+def _told(sizes: Mapping[str, int]) -> str:
+    """How many rows or pairs each part has, in words."""
+    names = {"train": "train", "calibration": "calibrate", "test": "test"}
+    kind = "pairs" if "train_pairs" in sizes else "rows"
+    counts = {verb: sizes.get(f"{name}_{kind}", 0) for name, verb in names.items()}
+    told = ", ".join(f"{count:,} {verb}" for verb, count in counts.items() if count)
+    dropped = sizes.get("dropped_pairs", 0)
+    if dropped:
+        share = dropped / (dropped + sum(counts.values()))
+        told += f"; {dropped:,} ({100 * share:.0f} %) join two parts and are left out"
+    return f"of the {kind}, {told}"
 
 
 def _identities(job: LoadedJob, data: LabelledData) -> Parts:
