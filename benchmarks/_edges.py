@@ -21,6 +21,7 @@ from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios, bayes_threshold
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.pairs.splits import held_out_pairs
+from tests.models.pair_worlds import CellScorer, lacking, record_people, stranger_scores
 
 Outcome = dict[str, bool | None]
 Rng = np.random.Generator
@@ -268,6 +269,37 @@ def population(rng: Rng, *, size: int = 3_000, judged: int = 400, rate: float = 
     return {"auto": failed(true_rate, rate, made)}
 
 
+@lru_cache
+def of_strangers(*places: int) -> NDArray[np.float32]:
+    """Scores of strangers who lack just these columns, in order."""
+    return np.sort(stranger_scores(lacking(*places)))
+
+
+CHOICES = ((), (0,), (1, 2), (0, 1, 2, 3))
+"""Columns that a pair may lack, none to all but one."""
+
+
+def cells(rng: Rng, *, m: int = 300, rate: float = 0.05, missing: float = 0.1) -> Outcome:
+    """Records of whose cells a tenth is blanked at random: the threshold for the columns that are there, and the one
+    of complete records."""
+    records, who = record_people(m, rng, missing=missing)
+    pairs = held_out_pairs(who, protocol="open-set", n_pairs=12_000, random_state=rng)
+    scorer = CellScorer()
+    whole = Calibration.of_pairs(scorer.score_pairs(records, pairs.left, pairs.right), records, pairs)
+    outcome: Outcome = {}
+    for places in CHOICES:
+        scores = of_strangers(*places)
+
+        def true_rate(t: float, scores: Any = scores) -> float:
+            return 1 - float(np.searchsorted(scores, np.float32(t), side="right")) / scores.size
+
+        own = whole.without_columns(lacking(*places), scorer)[0]
+        outcome[f"{len(places)} of 5 columns missing"] = failed(true_rate, rate, own)
+    # The last choice leaves one column.
+    outcome["one threshold"] = failed(true_rate, rate, whole)
+    return outcome
+
+
 EDGES = (
     Edge(
         name="12 blocks of 20, 5 % match all",
@@ -332,6 +364,7 @@ EDGES = (
     Edge(name="a group at a threshold from elsewhere", asked="its bound", draw=groups),
     Edge(name="rates asked until one is liked", asked="25 rates", draw=adaptive, outside=("pointwise",)),
     Edge(name="a sample of a fixed population", asked=0.03, draw=population),
+    Edge(name="records that lack columns", asked=0.05, draw=cells, outside=("one threshold",)),
 )
 
 

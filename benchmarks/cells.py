@@ -20,7 +20,7 @@ from benchmarks.common import Claim, Preset, Result, Skip, needed_data
 from benchmarks.records import table
 from pairmark import RecordSimilarity
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.inputs import CalibrationRecords, cells_missing
+from pairmark.models.calibration.inputs import cells_missing
 from pairmark.models.pairs.splits import held_out_pairs
 from pairmark.models.records.inference import infer
 from pairmark.models.records.tables import declaration
@@ -67,9 +67,7 @@ def worlds(n_trees: int) -> Iterator[World]:
 def calibrated(model: RecordSimilarity, cells: Any, who: Any, n_pairs: int) -> Calibration:
     """A calibration on pairs of people."""
     pairs = held_out_pairs(who, protocol="open-set", n_pairs=n_pairs, random_state=0)
-    scores = model.score_pairs(cells, pairs.left, pairs.right)
-    made = Calibration.fit(scores, pairs.same, pairs.units, protocol="open-set", listing="drawn")
-    return made.with_records(CalibrationRecords.of(cells, pairs))
+    return Calibration.of_pairs(model.score_pairs(cells, pairs.left, pairs.right), cells, pairs)
 
 
 def own_threshold(made: Calibration, model: RecordSimilarity, lacked: Any, rate: float) -> float:

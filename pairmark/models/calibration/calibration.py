@@ -62,6 +62,7 @@ from pairmark.models.calibration.operating_point import (
 from pairmark.models.calibration.promises import askable, candidate_share, checked_rate, units_needed
 from pairmark.models.core.arrays import Bool, Float32, Float64
 from pairmark.models.pairs.samples import pair_sample
+from pairmark.models.pairs.splits import HeldOutPairs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -429,6 +430,24 @@ class Calibration:
             population=population,
         )
         return cls(held_out)
+
+    @classmethod
+    def of_pairs(
+        cls,
+        scores: ArrayLike,
+        X: Any,
+        pairs: HeldOutPairs,
+        *,
+        training: Any = None,
+        test: HeldOutPairs | None = None,
+    ) -> Self:
+        """Calibrate on scored pairs of rows of ``X``, and keep what these rows are like, or their records.
+
+        ``training``, ``test`` : as `CheckedRows.of` takes them.
+        """
+        calibration = cls.fit(scores, pairs.same, pairs.units, **pairs.origin)
+        calibration.with_inputs(CheckedRows.of(X, pairs, training=training, test=test))
+        return calibration.with_records(CalibrationRecords.of(X, pairs))
 
     def to_state(self) -> tuple[Arrays, dict[str, Any]]:
         """Plain arrays and JSON-able facts; `from_state` gives the same answers to the last bit."""

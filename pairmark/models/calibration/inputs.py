@@ -266,7 +266,6 @@ def _enough_pairs(pairs: HeldOutPairs) -> Int64:
 
 
 _ENDS = ("left", "right", "same", "units")
-_OF_PAIRS = ("protocol", "units_assumed", "listing", "blocks", "population")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,9 +293,8 @@ class CalibrationRecords:
         kept = _enough_pairs(pairs)
         rows, ends = np.unique([pairs.left[kept], pairs.right[kept]], return_inverse=True)
         left, right = ends.reshape(2, -1)
-        facts = {name: getattr(pairs, name) for name in _OF_PAIRS}
         same, units = pairs.same[kept], pairs.units[kept]
-        return cls(cells=X[rows], left=left, right=right, same=same, units=units, facts=facts)
+        return cls(cells=X[rows], left=left, right=right, same=same, units=units, facts=pairs.origin)
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> Self | None:

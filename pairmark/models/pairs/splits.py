@@ -194,6 +194,12 @@ class HeldOutPairs:
     def __len__(self) -> int:
         return int(self.left.size)
 
+    @property
+    def origin(self) -> dict[str, Any]:
+        """How the pairs came about, as `pairmark.models.calibration.calibration.Calibration.fit` takes it."""
+        names = ("protocol", "units_assumed", "listing", "blocks", "population")
+        return {name: getattr(self, name) for name in names}
+
 
 def resolve_protocol(protocol: str, n_identities: int, open_set_from: int = OPEN_SET_FROM) -> Protocol:
     """``auto`` becomes open-set from 30 identities up, else closed-set; other names are checked."""

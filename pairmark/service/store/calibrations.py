@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from sqlalchemy.exc import IntegrityError
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.inputs import CalibrationRecords, CheckedRows
 from pairmark.models.core.arrays import Float32, Int64
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.base import SCORE_BLOCK
@@ -69,6 +68,7 @@ from pairmark.service.store.versions import (
 from pairmark.service.tables import CalibrationRow, ModelVersion
 
 KIND = "calibration"
+REFUSED = "these scores cannot be calibrated"
 DEFAULT_PAIRS = 200_000
 
 
@@ -122,17 +122,8 @@ class Calibrations:
             random_state=0,
             listing=listing,
         )
-        calibration = fit_calibration(
-            scores,
-            pairs.same,
-            pairs.units,
-            protocol=pairs.protocol,
-            units_assumed=pairs.units_assumed,
-            listing=pairs.listing,
-            blocks=pairs.blocks,
-            population=pairs.population,
-        ).with_inputs(CheckedRows.of(X, pairs))
-        calibration = calibration.with_records(CalibrationRecords.of(X, pairs))
+        with refusals(REFUSED):
+            calibration = Calibration.of_pairs(scores, X, pairs)
         return self.register(
             calibration,
             name=f"{data.name}:{data.version}",
@@ -190,18 +181,20 @@ class Calibrations:
             )
         units = None if left_unit is None else _units(left_unit, right_unit, len(scores))
         facts: dict[str, Any] = {}
-        calibration = fit_calibration(
-            scores,
-            same,
-            units,
-            protocol=protocol,
-            independent=independent,
-            listing=listing,
-            blocks=blocks if blocks is None or isinstance(blocks, str) else [str(block) for block in blocks],
-            population=population,
-        )
-        if protocol is None:
-            with refusals("these scores cannot be calibrated"):
+        with refusals(REFUSED):
+            calibration = Calibration.fit(
+                scores,
+                same,
+                units,
+                protocol=protocol,
+                independent=independent,
+                listing=listing,
+                blocks=blocks
+                if blocks is None or isinstance(blocks, str)
+                else [str(block) for block in blocks],
+                population=population,
+            )
+            if protocol is None:
                 calibration.check_protocol()
         if units is not None:
             warning = like_labels({str(unit) for side in (left_unit, right_unit) for unit in side})
@@ -398,14 +391,6 @@ def unknown_calibration(calibration_id: str) -> UnknownCalibration:
     return UnknownCalibration(f"there is no calibration {calibration_id[:64]!r}", field="calibration")
 
 
-def fit_calibration(scores: Any, same: Any, units: Any, **options: Any) -> Calibration:
-    """`Calibration.fit`, with what it refuses as `InvalidInput`."""
-    try:
-        return Calibration.fit(scores, same, units, **options)
-    except (ValueError, TypeError) as error:
-        raise InvalidInput(f"these scores cannot be calibrated: {error}") from error
-
-
 def class_count(data: LabelledData, protocol: str) -> dict[str, int]:
     """The number of classes among which a closed-set promise holds, as a fact of a calibration's summary."""
     return {} if protocol == "open-set" or data.y is None else {"classes": len(data.identities)}
@@ -533,7 +518,10 @@ class SubjectCalibrations:
         X = rows_for(estimator, spec_of(version.kind), data, self._versions.settings.max_dense_bytes)
         sets = SampleSets(rows=X, index=rows[pairs.index], counts=pairs.counts)
         scores = score_subject_pairs(estimator, sets, pairs.left, pairs.right, subjects.aggregation)
-        calibration = fit_calibration(scores, pairs.same, pairs.units, protocol="open-set", listing="drawn")
+        with refusals(REFUSED):
+            calibration = Calibration.fit(
+                scores, pairs.same, pairs.units, protocol="open-set", listing="drawn"
+            )
         calibration = calibration.with_inputs(self._calibrations.load(parent.id)[0].checked_rows)
         facts: dict[str, Any] = {
             **{key: parent.summary[key] for key in ("dataset",) if key in parent.summary},

@@ -19,7 +19,6 @@ from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.inputs import CalibrationRecords, CheckedRows
 from pairmark.models.core.arrays import Int64
 from pairmark.models.core.inputs import checked_pairs
 from pairmark.models.core.progress import listening
@@ -725,17 +724,9 @@ def calibrate(job: ScoredJob) -> CalibratedJob:
     if pairs is None or scores is None:
         return CalibratedJob(**vars(job), calibration=None)
     with refusals("the held-out calibration pairs cannot be used"):
-        calibration = Calibration.fit(
-            scores,
-            pairs.same,
-            pairs.units,
-            protocol=pairs.protocol,
-            units_assumed=pairs.units_assumed,
-            listing=pairs.listing,
-            blocks=pairs.blocks,
-            population=pairs.population,
-        ).with_inputs(CheckedRows.of(job.X, pairs, training=job.parts.learned, test=job.parts.test))
-        calibration = calibration.with_records(CalibrationRecords.of(job.X, pairs))
+        calibration = Calibration.of_pairs(
+            scores, job.X, pairs, training=job.parts.learned, test=job.parts.test
+        )
     return CalibratedJob(**vars(job), calibration=calibration)
 
 

@@ -6,66 +6,31 @@ import numpy as np
 import pytest
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.inputs import MOST_PAIRS, CalibrationRecords, cells_missing
+from pairmark.models.calibration.inputs import MOST_PAIRS, CalibrationRecords
 from pairmark.models.pairs.splits import HeldOutPairs, held_out_pairs
-
-COLUMNS = 5
-
-
-def people(m: int, seed: int, rows: int = 2) -> tuple[Any, np.ndarray]:
-    random = np.random.default_rng(seed)
-    values = np.repeat(random.normal(size=(m, COLUMNS)), rows, axis=0)
-    cells = (values + 0.1 * random.normal(size=values.shape)).astype(object)
-    return cells, np.repeat(np.arange(m), rows)
-
-
-class Scorer:
-    """A model of records, as far as it is asked."""
-
-    def score_pairs(self, cells: Any, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        return score(cells, left, right)
-
-    def patterns(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        return np.repeat((left | right)[:, None], 2, axis=1)
-
-
-def score(cells: Any, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """What cells differ by speaks against a pair; a missing one says nothing."""
-    values = np.where(cells_missing(cells), np.nan, cells).astype(np.float64)
-    apart = np.abs(values[left] - values[right])
-    return np.nansum(0.2 - apart, axis=1).astype(np.float32)
+from tests.models.pair_worlds import COLUMNS, CellScorer, lacking, record_people, stranger_scores
 
 
 def calibrated(m: int, seed: int, n_pairs: int = 5_000, missing: float = 0.0) -> Calibration:
-    cells, who = people(m, seed)
-    cells[np.random.default_rng(seed).random(cells.shape) < missing] = None
-    pairs = held_out_pairs(who, protocol="open-set", n_pairs=n_pairs, random_state=seed)
-    return Calibration.fit(
-        score(cells, pairs.left, pairs.right), pairs.same, pairs.units, protocol="open-set", listing="drawn"
-    ).with_records(CalibrationRecords.of(cells, pairs))
+    return calibrated_records(*record_people(m, np.random.default_rng(seed), missing=missing), n_pairs)
 
 
-def lacking(*places: int) -> np.ndarray:
-    columns = np.zeros((2, COLUMNS), dtype=np.bool_)
-    columns[:, list(places)] = True
-    return columns
+def calibrated_records(cells: Any, who: np.ndarray, n_pairs: int = 5_000) -> Calibration:
+    pairs = held_out_pairs(who, protocol="open-set", n_pairs=n_pairs, random_state=0)
+    return Calibration.of_pairs(CellScorer().score_pairs(cells, pairs.left, pairs.right), cells, pairs)
 
 
 def test_each_choice_of_columns_keeps_the_rate() -> None:
     """Where one threshold lets strangers of whom little is known match, that of the columns there does not."""
-    cells, _ = people(4_000, 99, rows=1)
-    left = np.arange(len(cells))
     n, rate = 40, 0.05
     for places in ((0,), (1, 2), (0, 1, 2, 3)):
         columns = lacking(*places)
-        asked = cells.copy()
-        asked[:, columns[0]] = None
-        strangers = score(asked, left, np.roll(left, 1))
+        strangers = stranger_scores(columns)
         one, own = [], []
         for seed in range(n):
             calibration = calibrated(150, seed)
             assert calibration.supports(columns, rate, 0.95)
-            whole, _ = calibration.without_columns(columns, Scorer())
+            whole, _ = calibration.without_columns(columns, CellScorer())
             one.append((strangers > calibration.operating_point(rate).threshold).mean() > rate)
             own.append((strangers > whole.operating_point(rate).threshold).mean() > rate)
         assert sum(own) <= 6, "at most one in twenty, and chance"
@@ -74,23 +39,20 @@ def test_each_choice_of_columns_keeps_the_rate() -> None:
 
 def test_pairs_that_lack_just_these_columns_have_a_say() -> None:
     calibration = calibrated(400, 1, n_pairs=20_000, missing=0.05)
-    whole, natural = calibration.without_columns(lacking(0), Scorer())
+    whole, natural = calibration.without_columns(lacking(0), CellScorer())
     assert natural is not None
     assert natural.summary()["n_negative_pairs"] < whole.summary()["n_negative_pairs"]
-    _, nobody = calibration.without_columns(lacking(0, 1, 2, 3), Scorer())
+    _, nobody = calibration.without_columns(lacking(0, 1, 2, 3), CellScorer())
     assert nobody is None
 
 
 def test_what_says_nothing_is_not_decided() -> None:
     calibration = calibrated(150, 1)
     with pytest.raises(ValueError, match="equal"):
-        calibration.without_columns(lacking(*range(COLUMNS)), Scorer())
-    cells, who = people(150, 1)
+        calibration.without_columns(lacking(*range(COLUMNS)), CellScorer())
+    cells, who = record_people(150, np.random.default_rng(1))
     cells[:-10, 1] = None
-    pairs = held_out_pairs(who, protocol="open-set", n_pairs=5_000, random_state=0)
-    scarce = Calibration.fit(
-        score(cells, pairs.left, pairs.right), pairs.same, pairs.units, protocol="open-set", listing="drawn"
-    ).with_records(CalibrationRecords.of(cells, pairs))
+    scarce = calibrated_records(cells, who)
     assert not scarce.supports(lacking(0), 0.05, 0.95), "hardly anybody has column 1"
     assert scarce.supports(lacking(0, 1), 0.05, 0.95)
 
@@ -101,7 +63,7 @@ def test_some_pairs_of_all_people_are_kept_and_count_as_fully() -> None:
     assert records is not None
     assert len(records.same) < 2 * MOST_PAIRS
     assert np.unique(records.units).size == 600
-    whole, _ = calibration.without_columns(lacking(0), Scorer())
+    whole, _ = calibration.without_columns(lacking(0), CellScorer())
     assert whole.smallest_fpr()["finite-sample"] == calibration.smallest_fpr()["finite-sample"]
 
 
