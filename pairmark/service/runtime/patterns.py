@@ -2,11 +2,13 @@
 
 What the two sides of a pair are compared without is its pattern, and its threshold is that of calibration pairs that
 are scored without the same. Patterns that calibration pairs have are worked out whenever
-they are first asked for; of others each client gets `NEW_A_MINUTE`, and a calibration `MOST_PATTERNS` in all.
+they are first asked for; of others each client gets `NEW_A_MINUTE` (`RateLimited` beyond), and a calibration
+`MOST_PATTERNS` in all.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -18,17 +20,22 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Bool, Float32
 from pairmark.service.caches import BoundedCache
+from pairmark.service.errors import RateLimited
 from pairmark.service.runtime.points import UNSUPPORTED, OperatingPoints, ServedPoint, Thresholds
 from pairmark.service.tables import RAW_TOO_LITTLE
 
 MOST_PATTERNS, NEW_A_MINUTE, MOST_CLIENTS = 256, 8, 4_096
+MINUTE_S = 60.0
 MORE_COLUMNS = "these columns would help."
 COMPLETE_ONLY = "the model's policy (missing) refuses records that lack a column."
 NOT_KEPT = (
     "the calibration has no records to compare without them, as those of subjects of several samples and of earlier "
     "versions have none; calibrate the version again, or send complete records."
 )
-LATER = f"a client may ask for {NEW_A_MINUTE} new choices of columns a minute; ask again in a minute."
+ALL_TAKEN = (
+    f"{MOST_PATTERNS} choices of columns were worked out for this calibration, as many as are kept: send complete "
+    "records, or calibrate the version again."
+)
 TOO_LITTLE: Final = "too-little-to-compare"
 """The reason where nothing can be said of the columns that both sides have."""
 
@@ -106,6 +113,8 @@ class Patterns:
     ) -> ComparedPairs | None:
         """The same; None where some are not worked out yet and no work ``may`` be done.
 
+        `RateLimited` where there are more new ones than the client gets: what was worked out is kept.
+
         Parameters
         ----------
         point : of complete records. lacked : (n_pairs, 2, d), as of `RecordScorer.patterns`.
@@ -142,15 +151,21 @@ class Patterns:
     def _refused(
         self, calibration: str, pattern: bytes, columns: Bool, estimator: Any, client: str
     ) -> str | None:
-        """Why a pattern is not worked out now; None: it may be."""
+        """Why a pattern is not worked out; None: it may be. `RateLimited` where the client has to wait."""
         known = self._known.get_or_make(calibration, dict)
         records = self._points.fetch(calibration).calibration.records
         if records is None:
             return NOT_KEPT
         if pattern not in known and not records.lack(columns, estimator).any():
             asked, now = self._asked.get_or_make(client, lambda: deque(maxlen=NEW_A_MINUTE)), time.monotonic()
-            if len(known) >= MOST_PATTERNS or (len(asked) == NEW_A_MINUTE and now - asked[0] < 60):
-                return LATER
+            if len(known) >= MOST_PATTERNS:
+                return ALL_TAKEN
+            if len(asked) == NEW_A_MINUTE and now - asked[0] < MINUTE_S:
+                raise RateLimited(
+                    "pairs lack columns in choices that nobody asked for before, of which a client gets "
+                    f"{NEW_A_MINUTE} a minute; those are kept: send the request again after the time in Retry-After",
+                    retry_after=math.ceil(asked[0] + MINUTE_S - now),
+                )
             asked.append(now)
         known[pattern] = None
         return None

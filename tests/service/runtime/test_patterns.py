@@ -4,7 +4,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
+from pairmark.service.errors import RateLimited
 from pairmark.service.runtime.patterns import MOST_PATTERNS, NEW_A_MINUTE, Patterns
 from pairmark.service.runtime.points import UNSUPPORTED, PointRequest, ServedPoint
 
@@ -79,13 +81,19 @@ def test_clients_have_new_choices_worked_out_within_bounds(monkeypatch: Any) -> 
     points = Points()
     one = Patterns(points)
     singles = lacking(*((at,) for at in range(12)))
-    compared = found(one, "a", singles)
-    # What calibration pairs lack too is always worked out.
-    assert int((compared.codes == 0).sum()) == NEW_A_MINUTE + 1
-    assert "minute" in compared.warnings(COLUMNS)[0]["detail"]
+    now[0] = 20
+    with pytest.raises(RateLimited) as refused:
+        found(one, "a", singles)
+    assert refused.value.facts["retry_after"] == 60
+    # What calibration pairs lack too is always worked out, and the rest follows where the request is sent again.
+    assert len(points.known) == NEW_A_MINUTE + 1
+    now[0] += 60
+    assert not found(one, "a", singles).codes.any()
     assert not found(one, "b", singles).codes.any()
     for at in range(300):
         now[0] += 60
         places = tuple(place for place in range(12) if (at + 2) >> place & 1)
-        found(one, "c", lacking(places[:8]))
+        compared = found(one, "c", lacking(places[:8]))
     assert len(points.known) == MOST_PATTERNS
+    assert compared.codes.tolist() == [4]
+    assert "as many as are kept" in compared.warnings(COLUMNS)[0]["detail"]
