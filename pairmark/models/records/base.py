@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,13 +12,16 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
+from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.base import SCORE_BLOCK, GalleryIndex, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import Rows, SearchLimits, TopK, TopRows, numbered, padded, sealed
+from pairmark.models.core.state import Array, DeclaredState, Fact, StateRecord, StoredState
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.records import neighbours
-from pairmark.models.records.comparators import Cells, Comparators, Prepared
+from pairmark.models.records.comparators import Cells, Comparators, Prepared, Rarity
+from pairmark.models.records.neighbours import N_CONTEXT
 from pairmark.models.records.schema import Records, Schema
 from pairmark.models.records.tables import cells_of, columns_of, schema_of
 
@@ -65,7 +68,7 @@ _HARD_SHARE = 0.5
 """Of the different pairs drawn from identities, how many are candidates, which differ less than most."""
 
 
-class RecordScorer(PairScorerMixin, BaseEstimator):
+class RecordScorer(DeclaredState, PairScorerMixin, BaseEstimator):
     """A similarity of records that compares them field by field.
 
     Records are given as a pandas or polars frame, an Arrow table, a mapping from column to cells, a list of
@@ -73,7 +76,32 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
     """
 
     columns: Mapping[str, str] | None
-    _comparators: Comparators
+    _comparators: Annotated[
+        Comparators,
+        Fact(name="comparators", kind=dict[str, Any], write=Comparators.to_json, read=Comparators.from_json),
+    ]
+    _rarity: Annotated[Rarity, StateRecord(prefix="rarity_", get=lambda model: model._comparators.rarity)]
+    _one_sided: Annotated[
+        Int64 | None,
+        Array(name="one_sided", shape=("patterns",), get=lambda model: model._comparators.one_sided),
+    ]
+
+    @classmethod
+    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+        comparators = Comparators.from_json(file.facts.comparators)
+        n_fields, n = len(comparators.schema.fields), len(comparators.features)
+        if n_fields != file.sizes["features"]:
+            raise ArtefactError(
+                f"the schema has {n_fields} fields for {file.sizes['features']} features: n_features_in"
+            )
+        return {"texts": comparators.n_texts, "comparators": n, "comparators_and_context": n + N_CONTEXT}
+
+    def _restored(self) -> None:
+        self._comparators.rarity = self._rarity
+        # Models of before have no patterns of one side.
+        if self._one_sided is not None:
+            self._comparators.one_sided = self._one_sided
+        del self._rarity, self._one_sided
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()

@@ -11,18 +11,18 @@ A feature that a missing cell leaves open is NaN. Swapped sides give the same fe
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.state import Array, State, StoredState, require_offsets
+from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.core.state import Array, StoredState, checked_model, require_offsets
 from pairmark.models.records.kernels import numbers, tokens
 from pairmark.models.records.schema import STRINGS, RecordColumn, Records, Schema
 
@@ -93,10 +93,16 @@ class Rarity(NamedTuple):
     weights : (T,) float32. starts : (F + 1,). unseen : (F,) weight of every other token.
     """
 
-    hashes: Int64
-    weights: Float32
-    starts: Int64
-    unseen: Float32
+    hashes: Annotated[Int64, Array(shape=("tokens",))]
+    weights: Annotated[Float32, Array(shape=("tokens",), positive=True, high=100.0)]
+    starts: Annotated[Int64, Array(shape=("texts + 1",), low=0, order="never-falling")]
+    unseen: Annotated[Float32, Array(shape=("texts",), positive=True, high=100.0)]
+
+    @classmethod
+    def relate(cls, file: StoredState, prefix: str) -> None:
+        """Refuse tokens whose parts by field do not fit."""
+        hashes = f"{prefix}hashes"
+        require_offsets(f"{prefix}starts", file.arrays[f"{prefix}starts"], file.length(hashes), hashes)
 
 
 class TextFacts(BaseModel):
@@ -108,10 +114,17 @@ class TextFacts(BaseModel):
     crossed : the two strings that are the longest texts.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     whole: tuple[int, ...] = ()
     crossed: tuple[int, int] | None = None
+
+
+class _Stored(BaseModel):
+    """Comparators as an artefact declares them."""
+
+    table: Schema = Field(alias="schema")
+    text: TextFacts
 
 
 class Comparators:
@@ -300,44 +313,27 @@ class Comparators:
             np.empty(0, dtype=np.float32), row_tokens,
         )  # fmt: skip
 
-    def to_state(self) -> State:
-        """Arrays and JSON-able facts."""
-        rarity = {f"rarity_{name}": array for name, array in self.rarity._asdict().items()}
-        return rarity | {"one_sided": self.one_sided}, {
-            "schema": self.schema.model_dump(mode="json"),
-            "text": self.facts.model_dump(mode="json"),
-        }
+    def to_json(self) -> dict[str, Any]:
+        """What declares them."""
+        return {"schema": self.schema.model_dump(mode="json"), "text": self.facts.model_dump(mode="json")}
 
     @classmethod
-    def from_state(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Comparators:
-        comparators = cls(Schema.model_validate_json(json.dumps(meta["schema"])))
-        comparators.describe(TextFacts.model_validate_json(json.dumps(meta["text"])))
-        comparators.rarity = Rarity(*(np.array(arrays[f"rarity_{name}"]) for name in Rarity._fields))
-        comparators.one_sided = np.array(arrays.get("one_sided", comparators.one_sided))
+    def from_json(cls, value: Mapping[str, Any]) -> Comparators:
+        """Comparators as declared, which learned nothing yet; an `ArtefactError` names what no fit writes."""
+        stored = checked_model(_Stored, value, "comparators.")
+        fields, comparators = stored.table.fields, cls(stored.table)
+        if any(not 0 <= at < len(fields) or fields[at].type != "number" for at in stored.text.whole):
+            raise ArtefactError("comparators.text.whole names fields that are no numbers")
+        comparators.describe(TextFacts(whole=stored.text.whole))
+        if not all(0 <= at < comparators.n_texts for at in stored.text.crossed or ()):
+            raise ArtefactError("comparators.text.crossed names strings that are not there")
+        comparators.describe(stored.text)
         return comparators
 
     @property
     def n_texts(self) -> int:
         """Fields that are compared as strings, all of them joined included."""
         return int(self._modes.size)
-
-
-def rarity_layout(n_texts: int) -> dict[str, Array]:
-    """Arrays that `Comparators.to_state` gives."""
-    return {
-        "rarity_hashes": Array(kind="int64", shape=("tokens",)),
-        "rarity_weights": Array(kind="float32", shape=("tokens",), positive=True, high=100.0),
-        "rarity_starts": Array(kind="int64", shape=(n_texts + 1,), low=0, order="never-falling"),
-        "rarity_unseen": Array(kind="float32", shape=(n_texts,), positive=True, high=100.0),
-        "one_sided": Array(kind="int64", shape=("patterns",), optional=True),
-    }
-
-
-def check_rarity(state: StoredState) -> None:
-    """Refuse tokens whose parts by field do not fit."""
-    require_offsets(
-        "rarity_starts", state.arrays["rarity_starts"], state.length("rarity_hashes"), "rarity_hashes"
-    )
 
 
 def _spare(n_tokens: int = tokens.MAX_TOKENS) -> Cells:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -13,14 +13,14 @@ from sklearn.utils import check_random_state
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import RandomState, document_parameters
+from pairmark.models.core.state import Array, Fact
 from pairmark.models.records.base import COLUMNS, RecordScorer, cell_values
 from pairmark.models.records.comparators import Comparators, Prepared
 from pairmark.models.records.estimator import distinct_cells
 from pairmark.models.records.linking import mixture
-from pairmark.models.records.linking.mixture import Comparison
+from pairmark.models.records.linking.mixture import LEVELS, Comparison
 from pairmark.models.records.neighbours import candidate_pairs
 from pairmark.models.records.schema import RecordColumn, Records
-from pairmark.models.records.state import N_LEVELS, FellegiSunterState
 
 ALIKE_JARO, ALIKE_EDITS, ALIKE_TOKENS = 0.88, 0.75, 0.6
 _ALIKE_RATIO, _ALIKE_DAYS, _ALIKE_KM, _EQUAL_KM = 0.9, 31.0, 25.0, 0.1
@@ -98,7 +98,7 @@ _WORDS = ("missing", "different", "alike", "equal")
 
 
 @document_parameters
-class FellegiSunter(FellegiSunterState, RecordScorer):
+class FellegiSunter(RecordScorer):
     """How much likelier the agreement of two records is for one entity than for two, field by field.
 
     A field of a pair is equal, alike or apart; a missing cell says nothing. A score is the natural log of the
@@ -135,6 +135,13 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
         self.columns = columns
         self.n_pairs = n_pairs
         self.random_state = random_state
+
+    m_: Annotated[Float64, Array(shape=("features", LEVELS), positive=True, high=1.0)]
+    u_: Annotated[Float64, Array(shape=("features", LEVELS), positive=True, high=1.0)]
+    prior_: Annotated[float, Fact(), Field(ge=0, le=1)]
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "prior_")
 
     def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
         """Learn from records alone; ``y``, where there is one, is only checked.
@@ -217,11 +224,9 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
         fields.sort(key=lambda entry: (-abs(entry["contribution"]), entry["field"]))
         return {"score": float(self._scores(features)[0]), "fields": fields}
 
-    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """The estimator, fitted with what `to_state` gave."""
-        super().from_state(arrays, meta)
+    def _restored(self) -> None:
+        super()._restored()
         self._weigh()
-        return self
 
     def _weigh(self) -> None:
         self._levels = Levels(self._comparators)
@@ -257,9 +262,9 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
 
 def _shares(levels: NDArray[np.int8], weight: NDArray[Any]) -> Float64:
     """(d, 3) shares of each field's levels, missing cells left out; a pseudo-count keeps all of them above 0."""
-    out = np.empty((levels.shape[1], N_LEVELS))
+    out = np.empty((levels.shape[1], LEVELS))
     for field in range(levels.shape[1]):
-        out[field] = np.bincount(levels[:, field], weights=weight, minlength=N_LEVELS + 1)[1:] + _PSEUDO
+        out[field] = np.bincount(levels[:, field], weights=weight, minlength=LEVELS + 1)[1:] + _PSEUDO
     return np.asarray(out / out.sum(axis=1, keepdims=True))
 
 

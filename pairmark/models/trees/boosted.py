@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.special import expit
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.progress import report
-from pairmark.models.core.state import StoredState, refuse, require
+from pairmark.models.core.state import Array, Fact, StoredState, refuse, require
 from pairmark.models.trees import kernels
 
 _SAMPLE = 200_000
@@ -30,14 +31,14 @@ class BoostedTrees(NamedTuple):
     children : (N,) int64, the low child; the high one follows it. values : (N,) float64 of every node.
     """
 
-    roots: Int64
-    n_boosted: int
-    bias: float
-    features: NDArray[np.int32]
-    thresholds: Float32
-    low_missing: NDArray[np.uint8]
-    children: Int64
-    values: Float64
+    roots: Annotated[Int64, Array(shape=("trees",), low=0, order="rising")]
+    n_boosted: Annotated[int, Fact(), Field(ge=0)]
+    bias: Annotated[float, Fact(), Field(ge=-1e6, le=1e6)]
+    features: Annotated[NDArray[np.int32], Array(shape=("nodes",), low=-1, below="comparators")]
+    thresholds: Annotated[Float32, Array(shape=("nodes",))]
+    low_missing: Annotated[NDArray[np.uint8], Array(shape=("nodes",), high=1)]
+    children: Annotated[Int64, Array(shape=("nodes",), low=0)]
+    values: Annotated[Float64, Array(shape=("nodes",), low=-1e6, high=1e6)]
 
     def score(self, features: Float32) -> Float32:
         """Chance that each pair is the same, (n,) float32."""
@@ -69,6 +70,29 @@ class BoostedTrees(NamedTuple):
         out = np.empty(features.size + 1)
         kernels.contributions(np.ascontiguousarray(features), *self, out)
         return out
+
+    @classmethod
+    def relate(cls, file: StoredState, prefix: str) -> None:
+        """Refuse trees whose nodes lead out of their tree, or back."""
+        roots, features, children = (
+            file.arrays[f"{prefix}{name}"] for name in ("roots", "features", "children")
+        )
+        n, n_boosted = features.size, getattr(file.facts, f"{prefix}n_boosted")
+        if n_boosted is None or not 1 <= max(n_boosted, 1) <= roots.size:
+            raise ArtefactError(f"{prefix}n_boosted is {n_boosted}, and {prefix}roots has {roots.size} trees")
+        if roots[0] != 0 or roots[-1] >= n:
+            raise refuse(
+                f"{prefix}roots",
+                0,
+                f"begin at {roots[0]} and end at {roots[-1]}",
+                f"0, and less than {n} nodes",
+            )
+        split = features >= 0
+        ends = np.append(roots[1:], n)
+        end = ends[np.searchsorted(roots, np.arange(n), side="right") - 1]
+        # A child comes after its node: every way ends.
+        good = ~split | ((children > np.arange(n)) & (children < end - 1))
+        require(np.asarray(good), f"{prefix}children", children, "two nodes further on in the same tree")
 
 
 class TreeSettings(NamedTuple):
@@ -197,23 +221,3 @@ def _borders(features: Float32, random: np.random.Generator) -> Float32:
         middle = np.where((middle >= distinct[:-1]) & (middle < distinct[1:]), middle, distinct[:-1])
         borders[f, : middle.size] = middle
     return borders
-
-
-def check_trees(state: StoredState, n_boosted: int, prefix: str = "") -> None:
-    """Refuse trees whose nodes lead out of their tree, or back; ``prefix`` begins the names of their arrays."""
-    roots, features, children = (
-        state.arrays[f"{prefix}{name}"] for name in ("roots", "features", "children")
-    )
-    n = features.size
-    if not 1 <= max(n_boosted, 1) <= roots.size:
-        raise ArtefactError(f"{prefix}n_boosted is {n_boosted}, and {prefix}roots has {roots.size} trees")
-    if roots[0] != 0 or roots[-1] >= n:
-        raise refuse(
-            f"{prefix}roots", 0, f"begin at {roots[0]} and end at {roots[-1]}", f"0, and less than {n} nodes"
-        )
-    split = features >= 0
-    ends = np.append(roots[1:], n)
-    end = ends[np.searchsorted(roots, np.arange(n), side="right") - 1]
-    # A child comes after its node: every way ends.
-    good = ~split | ((children > np.arange(n)) & (children < end - 1))
-    require(np.asarray(good), f"{prefix}children", children, "two nodes further on in the same tree")
