@@ -621,8 +621,13 @@ class Service(Calls):
         path, body = f"{version_path(name, version)}/calibrations", {"dataset": dataset, **options}
         return CalibrationOut.from_json(await self._send("POST", path, body, timeout=None))
 
-    async def calibrate_scores(self, /, name: str, scores: Any, same: Any, **options: Any) -> CalibrationOut:
+    async def calibrate_scores(
+        self, /, name: str, scores: Any = None, same: Any = None, *, file: File | None = None, **options: Any
+    ) -> CalibrationOut:
         """Calibrate scores of another system; decide further ones with `match(scores=.., calibration=answer["id"])`.
+
+        ``file`` is a CSV or Parquet file with the columns score, same and perhaps left_unit and right_unit, instead of
+        the lists.
 
         ``left_unit`` and ``right_unit`` are the identity (open-set) or the sample (closed-set) on each side;
         ``protocol`` says which, where no same pair has one unit twice. Without units nothing is guaranteed, unless
@@ -630,6 +635,11 @@ class Service(Calls):
         (``all``, ``drawn``, ``random-people``, ``random-rows``) or ``blocks`` (``components``, or each pair's) say how
         the pairs were listed; a list of unknown origin that is not all pairs guarantees nothing.
         """
+        if (scores is None) == (file is None):
+            raise ValueError("expected either scores and same, or a file")
+        if file is not None:
+            form = {"name": name, **options}
+            return CalibrationOut.from_json(await self._upload("/calibrations", form, None, file=file))
         body = {"name": name, "scores": scores, "same": same, **options}
         return CalibrationOut.from_json(await self._send("POST", "/calibrations", body, timeout=None))
 
@@ -773,8 +783,8 @@ def form_fields(members: Mapping[str, Any]) -> dict[str, str]:
             fields[name] = str(value).lower()
         elif isinstance(value, Mapping):
             fields[name] = json.dumps(dict(value))
-        elif value is not None and not isinstance(value, str):
+        elif isinstance(value, (list, tuple)):
             fields[name] = ",".join(value) or None
         else:
-            fields[name] = value
+            fields[name] = None if value is None else str(value)
     return without_none(fields)

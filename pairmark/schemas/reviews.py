@@ -14,17 +14,15 @@ from pairmark.schemas.base import Answer, Moment, Number, Page, Ref, RefPair, Re
 
 Question = Literal["false-matches", "missed-matches"]
 MAX_LISTED = 200_000
-"""Most pairs of a list."""
-MAX_LISTED_IN_A_FILE = 20_000
-"""Most pairs of a list that comes as a file."""
+"""Most pairs of a list, in JSON or in a file."""
 MAX_HANDED = 100
 """Most pairs handed out at a time."""
 MAX_JUDGED, MAX_OUTCOMES = 1_000, 10_000
 """Most judgements of a review, and most outcomes from elsewhere, in one request."""
 
 
-class ReviewSource(Request):
-    """The decisions that are reviewed: those of a model or a gallery in a window, or a list made elsewhere."""
+class ReviewWindow(Request):
+    """Decisions of a model or a gallery in a window."""
 
     model: str | None = Field(
         None, max_length=100, description="decisions of this model; with `refs`, the model they are about"
@@ -35,6 +33,11 @@ class ReviewSource(Request):
     version: int | None = Field(None, ge=1, le=2**31 - 1, description="only decisions of this version")
     since: datetime | None = Field(None, description="from this hour on; default: all that is kept")
     until: datetime | None = Field(None, description="before this hour; default: until now")
+
+
+class ReviewSource(ReviewWindow):
+    """The decisions that are reviewed: those of a model or a gallery in a window, or a list made elsewhere."""
+
     refs: list[RefPair] | None = Field(
         None, max_length=MAX_LISTED, description="the pairs of a list, as your names of both sides"
     )
@@ -47,6 +50,10 @@ class ReviewSource(Request):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
+        return self.checked()
+
+    def checked(self) -> Self:
+        """The source; `ValueError` where it is none, or more than one."""
         if self.refs is None and (self.model is None) == (self.gallery is None):
             raise ValueError("expected exactly one of model, gallery and refs")
         if self.refs is not None and (self.gallery or self.version or self.since or self.until):
@@ -57,13 +64,10 @@ class ReviewSource(Request):
         return self
 
 
-class ReviewRequest(Request):
-    """A question about all decisions of a window, to be answered by judging a few of them."""
+class ReviewOptions(Request):
+    """What is asked about decisions."""
 
     name: str = Field("", max_length=200, description="its name")
-    source: ReviewSource = Field(
-        description="the decisions that are reviewed", examples=[{"model": "people"}]
-    )
     question: Question = Field(
         "false-matches",
         description="`false-matches`: the share of matches that are not the same; `missed-matches`: the share of same "
@@ -73,6 +77,14 @@ class ReviewRequest(Request):
     at_most: float = Field(0.02, ge=1e-6, le=0.9, description="the share that you accept", examples=[0.02])
     confidence: float = Field(
         0.95, ge=0.5, le=0.9999, description="the confidence with which the bound holds"
+    )
+
+
+class ReviewRequest(ReviewOptions):
+    """A question about all decisions of a window, to be answered by judging a few of them."""
+
+    source: ReviewSource = Field(
+        description="the decisions that are reviewed", examples=[{"model": "people"}]
     )
 
 

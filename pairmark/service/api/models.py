@@ -539,7 +539,7 @@ def _read_same(text: bytes, name: str) -> list[int | bool]:
     return labels
 
 
-_UNITS = list_of(Unit, optional=True)
+_UNITS = list_of(Unit)
 SCORES_LISTS = {
     "scores": read_scores,
     "same": _read_same,

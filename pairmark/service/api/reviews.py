@@ -8,11 +8,12 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
+from pairmark.schemas.base import RefPair
 from pairmark.schemas.datasets import DatasetOut
 from pairmark.schemas.reviews import (
     MAX_HANDED,
     MAX_JUDGED,
-    MAX_LISTED_IN_A_FILE,
+    MAX_LISTED,
     MAX_OUTCOMES,
     ElsewhereOut,
     ElsewhereRequest,
@@ -22,18 +23,34 @@ from pairmark.schemas.reviews import (
     OutcomesRequest,
     RefsErased,
     RefsErasure,
+    ReviewOptions,
     ReviewOut,
     ReviewPage,
     ReviewRequest,
+    ReviewSource,
+    ReviewWindow,
 )
-from pairmark.service.api.routing import BULK, TABLE, GuardedRoute, Paging, QueryModel, needs
+from pairmark.service.api.routing import (
+    BULK,
+    FORM,
+    JSON,
+    TABLE,
+    Call,
+    GuardedRoute,
+    Paging,
+    PlainRoute,
+    QueryModel,
+    needs,
+)
 from pairmark.service.api.services import Caller, InServices, Services, check_may, may, names_of
 from pairmark.service.datasets.confined import TableForm
-from pairmark.service.errors import Forbidden, UnknownGallery
+from pairmark.service.errors import Forbidden, InvalidInput, TooLarge, UnknownGallery
 from pairmark.service.names import check_prefix
 from pairmark.service.reviews.reviews import unknown_review
+from pairmark.service.runtime.bodies import list_of, list_of_pairs, parse_lists, read_scores
 
 router = APIRouter(tags=["reviews"], route_class=GuardedRoute)
+lists = APIRouter(tags=["reviews"], route_class=PlainRoute)
 
 
 ReviewId = Annotated[str, Path(max_length=32, description="the review's id")]
@@ -68,7 +85,26 @@ async def _visible(http: Request, services: Services, review_id: str) -> ReviewO
     return review
 
 
-@router.post("/reviews", status_code=201)
+_LISTS = {
+    "refs": list_of_pairs(RefPair),
+    "scores": lambda text, name: read_scores(text, name).tolist(),
+    "matches": list_of(bool),
+}
+
+
+def _source(text: bytes, name: str) -> ReviewSource:
+    source = parse_lists(ReviewSource, text, _LISTS, ReviewWindow, f"{name}.")
+    if source.refs is not None and len(source.refs) > MAX_LISTED:
+        raise TooLarge(
+            f"{name}.refs has {len(source.refs)} pairs; at most {MAX_LISTED} are taken", limit=MAX_LISTED
+        )
+    try:
+        return source.checked()
+    except ValueError as error:
+        raise InvalidInput(f"{name}: {error}", field=name) from None
+
+
+@lists.post("/reviews", status_code=201, response_model=ReviewOut)
 @needs(
     "train",
     limits=TABLE,
@@ -77,12 +113,10 @@ async def _visible(http: Request, services: Services, review_id: str) -> ReviewO
         columns={"left": "left", "right": "right", "score": "scores", "match": "matches"},
         optional=("score", "match"),
         within="source",
-        most=MAX_LISTED_IN_A_FILE,
+        most=MAX_LISTED,
     ),
 )
-async def create_review(
-    http: Request, services: InServices, response: Response, request: ReviewRequest
-) -> ReviewOut:
+async def create_review(call: Call) -> Response:
     """Ask how many decisions of a window, a gallery or a list are wrong, to be answered by judging a few.
 
     A random sample of the population is drawn now, and handed out pair by pair. `bound` holds for the whole
@@ -91,13 +125,18 @@ async def create_review(
 
     A list made elsewhere can be a CSV or Parquet file in a form, in place of `source`.
     """
+    call.media(JSON, FORM)
+    reviews = call.services.reviews
+    request = await call.parsed(
+        lambda body: parse_lists(ReviewRequest, body, {"source": _source}, ReviewOptions)
+    )
     if request.source.gallery is not None:
-        check_prefix(request.source.gallery, names_of(http).visible, UnknownGallery)
-    model = await asyncio.to_thread(services.reviews.model_of, request)
-    _check_may_review(http, model)
-    review = await asyncio.to_thread(services.reviews.create, request)
-    response.headers["Location"] = f"/reviews/{review.id}"
-    return review
+        check_prefix(request.source.gallery, names_of(call).visible, UnknownGallery)
+    model = await asyncio.to_thread(reviews.model_of, request)
+    _check_may_review(call, model)
+    review = await asyncio.to_thread(reviews.create, request)
+    headers = {"Location": f"/reviews/{review.id}"}
+    return Response(review.model_dump_json(), 201, headers, media_type=JSON)
 
 
 @router.get("/reviews")

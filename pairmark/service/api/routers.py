@@ -32,6 +32,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     models.learners,
     galleries.router,
     links.router,
+    reviews.lists,
     reviews.router,
     admin.keys,
     admin.webhooks,

@@ -48,16 +48,13 @@ from pairmark.service.api.routing import (
 )
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.reviews.repository import Deciding
+from pairmark.service.runtime.binary import parse_npz, parse_npz_rows, parse_octets, parse_rows
 from pairmark.service.runtime.bodies import (
     Features,
     VectorPairs,
     holds_scores,
     parse_features,
-    parse_npz,
-    parse_npz_rows,
-    parse_octets,
     parse_pairs,
-    parse_rows,
     parse_scores,
 )
 from pairmark.service.runtime.inputs import UnlikePairs

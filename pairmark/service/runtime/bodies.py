@@ -1,4 +1,4 @@
-"""Bodies of vectors, records and scores, from JSON, octets and npz: bounded, checked, in a model's dimension.
+"""Bodies of vectors, records and scores in JSON: bounded, checked, in a model's dimension. `binary` reads the others.
 
 JSON is decoded by typed decoders, which stop at the first wrong element. A body is split into its members without
 reading them. What stands beside the vectors is validated by the pydantic model; each side is decoded by the one
@@ -8,10 +8,8 @@ and other threads run in between.
 
 from __future__ import annotations
 
-import io
 import math
 import re
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,16 +20,14 @@ import numpy as np
 import simdjson
 from msgspec import Meta, Raw
 from numpy.typing import NDArray
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from scipy.sparse import csr_array
 
 from pairmark.models.calibration.inputs import are_records, cells_missing
 from pairmark.models.core.arrays import Bool, Float32
-from pairmark.models.core.artefact import npy_header
 from pairmark.models.records.schema import RESERVED, RecordError, Schema, is_plain, schema_of_model
-from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE, FLOAT32_MAX
+from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE, FAST, FLOAT32_MAX
 from pairmark.schemas.scoring import AskingBody, PairsFields
-from pairmark.service.datasets.confined import UNREADABLE_HEAD, checked_members, damage_refused
 from pairmark.service.errors import InvalidInput, TooLarge, invalid_field
 
 Counts = NDArray[np.int64]
@@ -341,7 +337,7 @@ _sparse, _subject = msgspec.json.Decoder(SparseRow), msgspec.json.Decoder(Subjec
 
 _LEAD = re.compile(rb"\s*(\{|\[\s*[\[{]?)?")
 _ROW_END, _NUMBER_END = re.compile(rb"\]\s*,"), re.compile(rb",")
-_ELEMENT_END, _QUOTE = re.compile(rb"[\]}]\s*,"), re.compile(rb'\\.|"', re.DOTALL)
+_QUOTE = re.compile(rb'\\.|"', re.DOTALL)
 NO_NUMBER = re.compile(rb"(?<![\w\"])-?(?:NaN|Infinity)")
 _TOLD = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<at>.*)`)?$", re.DOTALL)
 _MISMATCH = re.compile(r"Expected `(?P<expected>.*)`, got `(?P<got>\w+)`")
@@ -386,7 +382,7 @@ def check_structure(body: bytes, max_pairs: int) -> None:
 
 
 def split_request(
-    form: type[Form], body: bytes, lists: Mapping[str, str | None]
+    form: type[Form], body: bytes, lists: Mapping[str, str | None], within: str = ""
 ) -> tuple[Form, dict[str, bytes]]:
     """What a request asks, and the JSON of each member that may be long.
 
@@ -394,18 +390,19 @@ def split_request(
     ----------
     form : the members beside the long ones.
     lists : of each member that may be long, what is expected there; None where it may be left out.
+    within : the member of the body that this is, with a dot; empty: it is the body.
 
     Raises
     ------
     InvalidInput : names the field and what was expected.
     """
-    members = _decoded(_members, body, "body")
+    members = _decoded(_members, body, within.rstrip(".") or "body")
     texts = {}
     for name, expected in lists.items():
         if name in members:
             texts[name] = bytes(members.pop(name))
         elif expected is not None:
-            raise InvalidInput(f"{name} is missing; expected {expected}", field=name)
+            raise InvalidInput(f"{within}{name} is missing; expected {expected}", field=within + name)
     rest = msgspec.json.encode(members)
     if len(rest) > MAX_OTHER_BYTES:
         raise TooLarge(
@@ -415,7 +412,8 @@ def split_request(
     try:
         return form.model_validate_json(rest), texts
     except ValidationError as error:
-        raise invalid_field(error.errors(include_url=False, include_input=False), "body") from error
+        place = ["body", *filter(None, [within.rstrip(".")])]
+        raise invalid_field(error.errors(include_url=False, include_input=False), *place) from error
 
 
 def split_vectors(
@@ -467,41 +465,57 @@ def _dense_lists(body: bytes, names: Mapping[str, object]) -> tuple[dict[str, An
 
 
 def parse_lists(
-    form: type[Whole],
-    body: bytes,
-    readers: Mapping[str, Reader],
-    options: type[BaseModel] | None = None,
+    form: type[Whole], body: bytes, readers: Mapping[str, Reader], options: type[BaseModel], within: str = ""
 ) -> Whole:
-    """A request with long lists, which typed decoders read instead of the model.
+    """A request with long lists, which are read in pieces instead of by the model.
 
     Parameters
     ----------
     form : the whole request.
     readers : of each list, what reads its JSON.
-    options : the members beside the lists, of which ``form`` is a subclass; not needed where no list must be there.
+    options : the members beside the lists, of which ``form`` is a subclass.
+    within : as for `split_request`.
     """
     fields = form.model_fields
     expected = {
         name: fields[name].description or "a list" if fields[name].is_required() else None for name in readers
     }
-    asked, texts = split_request(options or form, body, expected)
-    lists = {name: readers[name](text, name) for name, text in texts.items()}
+    asked, texts = split_request(options, body, expected, within)
+    lists = {
+        name: readers[name](text, within + name)
+        for name, text in texts.items()
+        if text != b"null" or expected[name] is not None
+    }
     return form.model_construct(**{**dict(asked), **lists})
 
 
-def list_of(kind: Any, *, optional: bool = False) -> Reader:
+def list_of(kind: Any) -> Reader:
     """A reader of a list of numbers or texts of that type, in pieces, so that other threads run in between."""
-    decoder = msgspec.json.Decoder(
-        list[kind] | None if optional else Annotated[list[kind], Meta(min_length=1)]
-    )
+    decoder = msgspec.json.Decoder(Annotated[list[kind], Meta(min_length=1)])
 
-    def read(text: bytes, name: str) -> list[Any] | None:
-        first, *others = _pieces(text, _NUMBER_END, 0)
-        values: list[Any] | None = _decoded(decoder, first, name)
-        for piece in others:
-            assert values is not None
-            found: list[Any] = _decoded(decoder, piece, name, len(values))
-            values += found
+    def read(text: bytes, name: str) -> list[Any]:
+        values: list[Any] = []
+        for piece in _pieces(text, _NUMBER_END, 0):
+            values += _decoded(decoder, piece, name, len(values))
+        return values
+
+    return read
+
+
+def list_of_pairs(kind: Any) -> Reader:
+    """A reader of a list of lists, each validated as its type says, in pieces too."""
+    adapter = TypeAdapter(Annotated[list[kind], FAST])
+
+    def read(text: bytes, name: str) -> list[Any]:
+        values: list[Any] = []
+        for piece in _pieces(text, _ROW_END, 1):
+            try:
+                values += adapter.validate_json(piece)
+            except ValidationError as error:
+                problem = error.errors(include_url=False, include_input=False)[0]
+                at, *parts = problem["loc"] or (None,)
+                place = () if at is None else (len(values) + int(at), *parts)
+                raise invalid_field([{**problem, "loc": place}], "body", name) from None
         return values
 
     return read
@@ -842,213 +856,3 @@ def _raise_mismatch(told: str, name: str, n_before: int) -> NoReturn:
     if extra := re.match(r"Object contains unknown field `(.*)`", problem):
         raise InvalidInput(f"{field} has the field {extra[1][:100]!r}, which is not read here", field=field)
     raise InvalidInput(f"{field}: {problem}", field=field)
-
-
-DTYPES = {"float32": "<f4", "float16": "<f2", "float64": "<f8"}
-_ENOUGH, _GLANCED, _SMALL, _WILD = 128, 2_048, 1e-20, 0.2
-"""Numbers by which other types are told from float32, at least and at most; sizes beyond which, and shares from which,
-they are wild."""
-_SPREAD = 24
-"""Powers of two that nine tenths of numbers hardly ever span."""
-
-
-def parse_octets(
-    body: bytes,
-    *,
-    dim: int,
-    n_left: int | None,
-    samples: tuple[int, int] = (1, 1),
-    pairs: int | None = None,
-    dtype: str = "float32",
-) -> VectorPairs:
-    """Read little-endian rows, all left ones and then all right ones.
-
-    Parameters
-    ----------
-    dim : numbers in a vector.
-    n_left : left vectors; None: half of all.
-    samples : how many rows each subject of the left and of the right side has.
-    pairs : how many pairs were sent; None: not said.
-    dtype : a key of `DTYPES`.
-    """
-    rows = _octet_rows(body, dim, dtype)
-    n_rows = rows.shape[0]
-    if n_left is None:
-        if n_rows % 2:
-            raise InvalidInput(
-                f"the body has {n_rows} rows, an odd number; expected equal numbers of left and right rows, or n_left=",
-                field="body",
-            )
-        n_left = n_rows // 2
-    if not 0 < n_left < n_rows:
-        raise InvalidInput(
-            f"n_left is {n_left} and the body has {n_rows} rows; expected 1 to {n_rows - 1}", field="n_left"
-        )
-    left, right = rows[:n_left], rows[n_left:]
-    counts = None
-    if samples != (1, 1):
-        counts = (_even_counts(len(left), samples[0], "left"), _even_counts(len(right), samples[1], "right"))
-    read = VectorPairs(_all_finite(left, "left"), _all_finite(right, "right"), counts)
-    if pairs is not None and read.n_pairs != pairs:
-        raise InvalidInput(
-            f"the body holds {read.n_pairs} pairs of {dim} {dtype}, and pairs is {pairs}; expected dtype= to name the "
-            f"type of its numbers ({', '.join(DTYPES)}), and dim= and n_left= its shape",
-            field="pairs",
-        )
-    return read
-
-
-def _even_counts(n_rows: int, each: int, side: str) -> Counts:
-    if n_rows % each:
-        raise InvalidInput(
-            f"the {side} side has {n_rows} rows, which is not a multiple of {each} samples per subject",
-            field=f"{side}_samples",
-        )
-    return np.full(n_rows // each, each, dtype=np.int64)
-
-
-def parse_rows(body: bytes, *, dim: int, dtype: str = "float32") -> Features:
-    """Read little-endian rows of points, each of ``dim`` numbers."""
-    return Features(_all_finite(_octet_rows(body, dim, dtype), "features"))
-
-
-def _octet_rows(body: bytes, dim: int, dtype: str) -> Float32:
-    row_bytes = np.dtype(DTYPES[dtype]).itemsize * dim
-    if not body:
-        raise InvalidInput(f"the body is empty; expected {dtype} rows", field="body")
-    if len(body) % row_bytes:
-        raise InvalidInput(
-            f"the body has {len(body)} bytes, which is not a whole number of rows of {dim} {dtype} "
-            f"({row_bytes} bytes each)",
-            field="body",
-            dim=dim,
-        )
-    with np.errstate(over="ignore"):
-        # A copy, since kernels are compiled for arrays that may be written to.
-        rows = np.frombuffer(body, dtype=DTYPES[dtype]).astype(np.float32).reshape(-1, dim)
-    if dtype == "float32" and rows.size >= _ENOUGH and rows.size % 2 == 0:
-        # Of float64 every second half is the end of a fraction: any exponent as float32, or nothing.
-        low, high = np.abs(rows.ravel()[:_GLANCED]).reshape(-1, 2).T
-        is_wild = ~((low > _SMALL) & (low < 1 / _SMALL)) & (low != 0) & np.isfinite(low)
-        if is_wild.mean() > _WILD or (high.all() and not low.any()):
-            raise InvalidInput(
-                "the body does not look like float32 numbers but like float64; expected float32, or dtype=float64",
-                field="body",
-            )
-        # Of two float16 the second gives the size: any. Of float32 the first half is any float16, and soon an infinity.
-        halves = np.frombuffer(body, "<f2")[: 2 * _GLANCED]
-        if rows.size >= 2 * _ENOUGH and np.isfinite(halves).all() and halves[::2].any():
-            sizes = np.abs(rows.ravel()[:_GLANCED])
-            if np.subtract(*np.quantile(np.log2(sizes[sizes > 0]), (0.95, 0.05))) > _SPREAD:
-                raise InvalidInput(
-                    "the body does not look like float32 numbers but like float16; expected float32, or dtype=float16",
-                    field="body",
-                )
-    return rows
-
-
-def parse_npz(body: bytes, *, max_bytes: int) -> VectorPairs:
-    """Read an npz of arrays ``left`` and ``right``. Object arrays are refused and sizes bounded before unpacking.
-
-    With ``left_counts`` or ``right_counts``, rows of that side are samples, subject after subject, so many each.
-    """
-    arrays = _npz_members(body, ("left", "right"), max_bytes, ("left_counts", "right_counts"))
-    left, right = arrays["left"], arrays["right"]
-    if len(arrays) == 2:
-        return VectorPairs(left, right)
-    a, b = (_counts(arrays.get(f"{side}_counts"), len(arrays[side]), side) for side in ("left", "right"))
-    return VectorPairs(left, right, None if a.max() == b.max() == 1 else (a, b))
-
-
-def _counts(column: Float32 | None, n_rows: int, side: str) -> Counts:
-    if column is None:
-        return np.ones(n_rows, dtype=np.int64)
-    field = f"{side}_counts"
-    counts = column.reshape(-1).astype(np.int64)
-    if (counts != column.reshape(-1)).any() or counts.min() < 1:
-        raise InvalidInput(f"{field}: expected whole numbers, at least 1 for each subject", field=field)
-    if int(counts.sum()) != n_rows:
-        raise InvalidInput(
-            f"{field} adds up to {int(counts.sum())} samples and {side} has {n_rows} rows; expected the same number",
-            field=field,
-        )
-    return counts
-
-
-def parse_npz_rows(body: bytes, *, max_bytes: int) -> Features:
-    """Read an npz of one array ``features``, as `parse_npz` reads two."""
-    return Features(_npz_members(body, ("features",), max_bytes)["features"])
-
-
-def _npz_members(
-    body: bytes, names: tuple[str, ...], max_bytes: int, perhaps: tuple[str, ...] = ()
-) -> dict[str, Float32]:
-    array_names = " and ".join(map(repr, names))
-    if perhaps:
-        array_names += f" (and perhaps {' and '.join(map(repr, perhaps))})"
-    damage = damage_refused("the body is not a readable npz (a zip of .npy files)", "body")
-    with damage, zipfile.ZipFile(io.BytesIO(body)) as archive:
-        also = sum(f"{name}.npy" in archive.namelist() for name in perhaps)
-        infos = checked_members(archive, max_bytes * (len(names) + also))
-        members = {info.filename.removesuffix(".npy"): info for info in infos}
-        missing = [name for name in names if name not in members]
-        if missing:
-            raise InvalidInput(
-                f"the npz has no array {missing[0]!r}; expected {array_names}", field=missing[0]
-            )
-        extra = sorted(set(members) - set(names) - set(perhaps))
-        if extra:
-            raise InvalidInput(
-                f"the npz has an array {extra[0][:100]!r}; expected only {array_names}", field="body"
-            )
-        return {
-            name: _read_member(archive, members[name], name, max_bytes)
-            for name in (*names, *perhaps)
-            if name in members
-        }
-
-
-def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, max_bytes: int) -> Float32:
-    if info.file_size > max_bytes:
-        raise TooLarge(
-            f"{name} unpacks to {info.file_size} bytes; at most {max_bytes} are taken", limit=max_bytes
-        )
-    with archive.open(info) as stream:
-        # One byte more than the bound: a header that understates the size is caught here.
-        data = stream.read(max_bytes + 1)
-    if len(data) > max_bytes:
-        raise TooLarge(f"{name} unpacks to more than {max_bytes} bytes", limit=max_bytes)
-    stream_ = io.BytesIO(data)
-    try:
-        shape, in_columns, dtype = npy_header(stream_)
-    except UNREADABLE_HEAD as error:
-        raise InvalidInput(f"{name} is not a readable .npy array", field=name) from error
-    if dtype.kind not in "fiu" or dtype.itemsize > 8:
-        raise InvalidInput(f"{name} has dtype {dtype}; expected float32 (or other plain numbers)", field=name)
-    if len(shape) not in (1, 2) or 0 in shape:
-        raise InvalidInput(
-            f"{name} has shape {tuple(shape)}; expected (n, d), or (d,) for one vector", field=name
-        )
-    # Python integers: a header cannot make this overflow.
-    n_bytes = math.prod(map(int, shape), start=dtype.itemsize)
-    n_available = len(data) - stream_.tell()
-    if n_available != n_bytes:
-        raise InvalidInput(
-            f"{name} holds {n_available} bytes where its header promises {n_bytes}", field=name
-        )
-    values = np.frombuffer(data, dtype=dtype, offset=stream_.tell())
-    values = values.reshape(shape, order="F" if in_columns else "C")
-    with np.errstate(over="ignore", invalid="ignore"):
-        rows = np.array(values, dtype=np.float32, order="C")
-    _all_finite(rows, name)
-    return rows.reshape(1, -1) if rows.ndim == 1 else rows
-
-
-def _all_finite(array: Float32, name: str) -> Float32:
-    if not np.isfinite(array).all():
-        at = np.argwhere(~np.isfinite(array))[0]
-        field = name + "".join(f"[{index}]" for index in at)
-        raise InvalidInput(
-            f"{field} is NaN, infinite or beyond float32; expected a finite number", field=field
-        )
-    return array

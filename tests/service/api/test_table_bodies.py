@@ -10,6 +10,8 @@ import httpx
 import numpy as np
 import pytest
 
+from pairmark.client import Client
+from pairmark.schemas.reviews import MAX_LISTED
 from tests.serving import RunningServer
 
 BY_ID = ("id", "name", "created_at")
@@ -70,6 +72,12 @@ def test_a_file_of_scores_calibrates_as_the_same_lists_do(
     )
     assert told(filed) == told(as_json)
     assert filed.headers["location"] == f"/calibrations/{filed.json()['id']}"
+    with Client(plain_server.url) as client:
+        file = tmp_path / f"table.{kind}"
+        by_client = client.calibrate_scores("filed", file=file, **options)
+        assert by_client["summary"] == as_json.json()["summary"]
+        with pytest.raises(ValueError, match="either scores and same, or a file"):
+            client.calibrate_scores("both", [0.5], [1], file=file)
     points = [
         plain_server.http.post(
             "/match",
@@ -167,3 +175,43 @@ def test_a_list_of_decisions_made_elsewhere_is_reviewed_from_a_file(plain_server
     assert wrong.json()["field"] == "match[0]"
     nameless = sent(plain_server, "/reviews", "left,right\n,b\n")
     assert nameless.status_code == 422, nameless.text
+
+
+def test_lists_of_decisions_are_bounded_alike_in_json_and_in_files(plain_server: RunningServer) -> None:
+    n = 30_000
+    refs = [[f"a{at}", f"b{at}"] for at in range(n)]
+    as_json = plain_server.http.post("/reviews", json={"source": {"refs": refs, "scores": None}})
+    assert as_json.status_code == 201, as_json.text
+    filed = sent(plain_server, "/reviews", "\n".join(["left,right", *map(",".join, refs)]))
+    assert filed.json()["population"] == as_json.json()["population"] == n
+    too_many = sent(plain_server, "/reviews", "\n".join(["left,right", *["a,b"] * (MAX_LISTED + 1)]))
+    assert (too_many.status_code, too_many.json()["limit"]) == (413, MAX_LISTED)
+    short = {"source": {"refs": [["a", "b"]] * (MAX_LISTED + 1)}}
+    assert plain_server.http.post("/reviews", json=short).json()["limit"] == MAX_LISTED
+    long = plain_server.http.post("/reviews", json={"source": {"refs": [["a" * 9_000_000, "b"]]}})
+    assert (long.status_code, "CSV or Parquet" in long.json()["detail"]) == (413, True)
+
+
+@pytest.mark.parametrize(
+    ("source", "field", "said"),
+    [
+        ({"refs": [["a", "b"]] * 20_000 + [["a"]]}, "source.refs[20000]", "at least 2 items"),
+        ({"refs": [["a", "b"], ["a", ""]]}, "source.refs[1][1]", "at least 1 character"),
+        ({"refs": "all"}, "source.refs", "valid array"),
+        ({"refs": [["a", "b"]], "matches": [1]}, "source.matches[0]", "is a number"),
+        ({"refs": [["a", "b"]], "scores": [1e300]}, "source.scores[0]", "beyond float32"),
+        ({"refs": [["a", "b"]], "matches": [True, False]}, "source", "expected one for each of refs"),
+        ({"model": "m", "gallery": "g"}, "source", "expected exactly one of model, gallery and refs"),
+        ({"model": 3}, "source.model", "valid string"),
+        ({"people": 3}, "source.people", "not a field"),
+        ([], "source", "is a list"),
+        (None, "source", "is null"),
+    ],
+)
+def test_what_is_wrong_with_a_source_is_named(
+    plain_server: RunningServer, source: Any, field: str, said: str
+) -> None:
+    answer = plain_server.http.post("/reviews", json={"source": source})
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["field"] == field
+    assert said in answer.json()["detail"]

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.runtime.binary import parse_npz, parse_octets
 from pairmark.service.runtime.bodies import (
     SparseRows,
     holds_scores,
-    parse_npz,
-    parse_octets,
     parse_pairs,
     parse_scores,
     to_rows,
