@@ -22,7 +22,6 @@ from scipy.special import ndtr, stdtrit
 from pairmark.models.calibration.finite_sample import wilson_interval
 from pairmark.models.calibration.likelihood_ratios import DEFAULT_METHOD, LikelihoodRatios, pool_adjacent
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.evaluation.kernels import sweep
 from pairmark.models.pairs.samples import PairSample, Side, pair_sample
 
 FPR_TARGETS = (0.001, 0.01, 0.1)
@@ -233,7 +232,7 @@ def _metrics(
 
 @dataclass(frozen=True, kw_only=True)
 class SortedPairs:
-    """Pairs of both kinds, best score first, as the sweep takes them, with the units that they depend on."""
+    """Pairs of both kinds, best score first, with the units that they depend on."""
 
     scores: Float32
     weight: Float64
@@ -266,10 +265,19 @@ class SortedPairs:
         self, weight: Float64, targets: Float64, record: Int64 = _NO_RECORD
     ) -> tuple[Float64, Float64]:
         """Of these row weights, (AUC, EER, TPR at each target), and (2, G) FPR and TPR after ``record`` rows."""
-        summary = np.empty(2 + targets.size)
-        curve = np.empty((2, record.size))
-        sweep(weight, self.is_same, self.ends, targets, record, summary, curve)
-        return summary, curve
+        masses = np.cumsum([weight * ~self.is_same, weight * self.is_same], axis=1)
+        # Both rates after each group of equal scores, which no threshold tells apart, from (0, 0) to (1, 1).
+        curve = np.minimum(np.pad(masses[:, self.ends - 1] / masses[:, -1:], ((0, 0), (1, 0))), 1.0)
+        fpr, tpr = curve
+        # Of what lies above the curve, so that perfect separation is 1 to the last bit.
+        auc = 1.0 - 0.5 * float(np.diff(fpr) @ (2.0 - tpr[1:] - tpr[:-1]))
+        # FPR and FNR = 1 - TPR cross where their sum reaches 1: interpolated on the line from the last point.
+        excess = fpr + tpr - 1.0
+        crossed = int(np.argmax(excess >= 0.0))
+        before, after = excess[crossed - 1], excess[crossed]
+        eer = fpr[crossed - 1] - before / (after - before) * (fpr[crossed] - fpr[crossed - 1])
+        within = tpr[np.searchsorted(fpr, targets, side="right") - 1]
+        return np.array([auc, eer, *within]), curve[:, np.searchsorted(self.ends, record, side="right")]
 
     def weights_at(self, times: Float64) -> Float64 | None:
         """Row weights for rows drawn so many times; None for a draw without one of the kinds, which has no ROC."""
