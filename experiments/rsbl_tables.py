@@ -30,6 +30,7 @@ from benchmarks.common import Claim, Preset, Result
 from experiments._classes import ClassSet, difference, divisions, read_sets
 from pairmark.models import RSBL
 from pairmark.models.core.inputs import checked_identities, checked_matrix
+from pairmark.models.rsbl.choosing import folds
 from pairmark.models.rsbl.estimator import seed_of
 
 DEPTH = 5
@@ -181,28 +182,29 @@ def _timed(call: Any, *given: Any) -> tuple[list[float], float]:
 
 def _stages(data: ClassSet, train: np.ndarray, test: np.ndarray, final: str, selection: str) -> list[float]:
     """Accuracy at depth 0 to 5 of one growth, and at the depth that errs least on inner folds."""
-    model = RSBL(depth=DEPTH, final=final, selection=selection, choose_depth=True, random_state=0)
+    model = RSBL(depth=DEPTH, final=final, selection=selection, random_state=0)
     with threadpool_limits(1):
         rows = checked_matrix(model, data.X[train], "X", reset=True)
         classes, codes = checked_identities(data.y[train], rows.shape[0])
         truth = np.searchsorted(classes, np.asarray(data.y[test]))
-        chosen, _ = model.choose_settings(
-            rows, codes, classes.size, np.random.default_rng(seed_of(model.random_state))
-        )
+        rng = np.random.default_rng(seed_of(model.random_state))
+        ks = model.chosen(rows, codes, classes.size, rng)[0]
         both = np.concatenate([rows, checked_matrix(model, data.X[test], "others")])
         learned, held = np.arange(rows.shape[0]), np.arange(rows.shape[0], both.shape[0])
-        judge = model.judge(both, np.concatenate([codes, truth]), classes.size, learned, held)
-        wrong = [judge.error()]
-        for k in chosen.all_ks:
-            judge.commit(k)
-            wrong.append(judge.error())
-    accuracy = [1.0 - errors / held.size for errors in wrong]
-    return [*accuracy, accuracy[int(np.argmin(chosen.depth_errors))]]
+        parts = [(learned, held), *folds(codes, model.n_folds, rng)]
+        judges = [model.judge(both, np.concatenate([codes, truth]), classes.size, *part) for part in parts]
+        wrong = [[judge.error() for judge in judges]]
+        for k in ks:
+            for judge in judges:
+                judge.commit(k)
+            wrong.append([judge.error() for judge in judges])
+    accuracy = [1.0 - errors / held.size for errors, *_ in wrong]
+    return [*accuracy, accuracy[int(np.argmin([sum(inner) for _, *inner in wrong]))]]
 
 
 def _searched(data: ClassSet, train: np.ndarray, test: np.ndarray) -> list[float]:
     model = GridSearchCV(
-        RSBL(depth=3, choose_depth=True, random_state=0), {"beta": [0.01, 0.03, 0.1, 0.3, "median"]}, cv=3
+        RSBL(random_state=0), {"beta": [0.01, 0.03, 0.1, 0.3, "median"], "depth": [1, 2, 3]}, cv=3
     )
     with threadpool_limits(1):
         return [model.fit(data.X[train], data.y[train]).score(data.X[test], data.y[test])]

@@ -1,4 +1,4 @@
-"""Scaling of columns that a model does for itself: what steps of a scikit-learn pipeline did before its last one."""
+"""Scaling of columns that a model does for itself, as steps of a pipeline did before it; and of decisions to odds."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
-from scipy.special import ndtr, ndtri
+from scipy.special import log_softmax, ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import kernels as row_kernels
-from pairmark.models.core.arrays import Float32, Float64, Matrix
+from pairmark.models.core.arrays import Float32, Float64, Int64, Matrix
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.base import PairScorerMixin
 from pairmark.models.core.state import Array, StoredState, refuse, require
@@ -195,3 +195,26 @@ class NormalMarginals:
         out = np.empty(X.shape, dtype=np.float32)
         row_kernels.broken_lines(np.ascontiguousarray(X), self.knots, self.values, out)
         return out
+
+
+def fitted_sharpness(decisions: Float64, codes: Int64) -> float:
+    """The one number that decisions are multiplied by before the softmax, from rows that did not train them.
+
+    One number for all classes, so that the most probable class is the one with the highest decision. Targets are
+    smoothed as Platt's (1999), so that rows separated without an error do not give certainty.
+    """
+    from scipy.optimize import minimize_scalar
+
+    n, n_classes = decisions.shape
+    if n == 0:
+        return 1.0
+    sure = (n + 1.0) / (n + n_classes)
+    targets = np.full(decisions.shape, (1.0 - sure) / max(n_classes - 1, 1))
+    targets[np.arange(n), codes] = sure
+    size = float(np.abs(decisions - decisions.max(axis=1, keepdims=True)).mean()) or 1.0
+
+    def loss(log_factor: float) -> float:
+        return -float((targets * log_softmax(decisions * (np.exp(log_factor) / size), axis=1)).sum())
+
+    optimum = minimize_scalar(loss, bounds=(-12.0, 12.0), method="bounded")
+    return float(np.exp(optimum.x) / size)

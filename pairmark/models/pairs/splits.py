@@ -760,3 +760,22 @@ def joined_identities(n_rows: int, number: Int64, same: Bool) -> Int64:
     n = same.size
     _, component = joined_groups(n_rows, number[:n][same], number[n:][same])
     return np.unique(component, return_inverse=True)[1].astype(np.int64)
+
+
+def labeled_rows_of_pairs(
+    left: Float32, right: Float32, same: Bool, weight: Float64
+) -> tuple[Float32, Int64]:
+    """Distinct rows of the pairs of positive weight, in the order met, and the identity of each.
+
+    Same pairs join rows, at one or more removes; a `ValueError` where they join all of them.
+    """
+    has_weight = weight > 0
+    points = np.concatenate([left[has_weight], right[has_weight]])
+    first, number = distinct_rows(points)
+    codes = joined_identities(first.size, number, same[has_weight])
+    if codes.max() == 0:
+        raise ValueError(
+            "same pairs join all rows, directly or through others, into a single identity: correct the labels, leave "
+            "weak pairs out, or use a learner of pairs, such as SimilarityForest"
+        )
+    return points[first], codes

@@ -50,7 +50,7 @@ from pairmark.models.evaluation.validation import (
     some_rows,
     validation_folds,
 )
-from pairmark.models.pairs.splits import identities_of_pairs
+from pairmark.models.pairs.splits import labeled_rows_of_pairs
 from pairmark.models.plda import kernels
 from pairmark.models.plda.choosing import (
     BETWEEN,
@@ -299,17 +299,8 @@ class Plda(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         self._learn(rows, codes)
 
     def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
-        has_weight = weight > 0
-        points = np.concatenate([left[has_weight], right[has_weight]])
-        codes = identities_of_pairs(points, same[has_weight])
         # A point of many pairs is one row, or its identity would seem to vary less than it does.
-        points, first = np.unique(points, axis=0, return_index=True)
-        codes = codes[first]
-        if codes.max() == 0:
-            raise ValueError(
-                "same pairs join all points, directly or through others, into a single identity: check the labels, or "
-                "use a learner of pairs, such as SimilarityForest"
-            )
+        points, codes = labeled_rows_of_pairs(left, right, same, weight)
         if np.bincount(codes).max() < 2:
             raise ValueError("same pairs hold equal rows only: expected some of rows that differ")
         self._learn(points, codes)

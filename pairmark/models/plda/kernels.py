@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
+from pairmark.models.core.kernels import dot
 
 LANES = 8
 
@@ -31,19 +32,9 @@ def complete(latent, roots, square, width, out):
 
 @kernel
 def _ratio(a, b, width, constant):
-    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
-    for j in range(0, width, 8):
-        s0 += np.float64(a[j]) * np.float64(b[j])
-        s1 += np.float64(a[j + 1]) * np.float64(b[j + 1])
-        s2 += np.float64(a[j + 2]) * np.float64(b[j + 2])
-        s3 += np.float64(a[j + 3]) * np.float64(b[j + 3])
-        s4 += np.float64(a[j + 4]) * np.float64(b[j + 4])
-        s5 += np.float64(a[j + 5]) * np.float64(b[j + 5])
-        s6 += np.float64(a[j + 6]) * np.float64(b[j + 6])
-        s7 += np.float64(a[j + 7]) * np.float64(b[j + 7])
     # Two offsets are added first, then to the product: either order of the rows gives the same bits.
     offsets = np.float64(a[width]) + np.float64(b[width])
-    return (((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7)) + offsets) + constant
+    return (dot(a[:width], b[:width]) + offsets) + constant
 
 
 @kernel

@@ -129,17 +129,10 @@ def _left_out(
 
 
 def _logistic(ratios: Float64, same: Bool) -> tuple[float, float]:
-    """Slope, above 0, and intercept of same against the ratio, by Newton's method."""
+    """Slope, above 0, and intercept of same against the ratio."""
+    from sklearn.linear_model import LogisticRegression
+
     centre, scale = float(ratios.mean()), max(float(ratios.std()), 1e-12)
-    design = np.stack([(ratios - centre) / scale, np.ones(ratios.size)], axis=1)
-    beta = np.zeros(2)
-    for _ in range(25):
-        chance = 1.0 / (1.0 + np.exp(-np.clip(design @ beta, -30, 30)))
-        gradient = design.T @ (chance - same) + 1e-3 * beta
-        hessian = (design * (chance * (1 - chance))[:, None]).T @ design + 1e-3 * np.eye(2)
-        step = np.linalg.solve(hessian, gradient)
-        beta = beta - step
-        if np.abs(step).max() < 1e-8:
-            break
-    slope = max(float(beta[0]), 1e-3) / scale
-    return slope, float(beta[1]) - slope * centre
+    line = LogisticRegression(C=1e3).fit((ratios[:, None] - centre) / scale, same)
+    slope = max(float(line.coef_[0, 0]), 1e-3) / scale
+    return slope, float(line.intercept_[0]) - slope * centre

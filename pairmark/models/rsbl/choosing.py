@@ -1,13 +1,11 @@
-"""Which k (and how many layers) a space keeps, by errors on training rows or inner folds; linear machines."""
+"""Which k each layer of a space keeps, by errors on training rows or inner folds; linear machines."""
 
 from __future__ import annotations
 
 import warnings
 from copy import deepcopy
-from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import log_softmax
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.progress import report
@@ -76,50 +74,6 @@ def by_class(decisions: Float64, n_classes: int) -> Float64:
     return np.hstack([-decisions, decisions]) if n_classes == 2 else decisions
 
 
-def fitted_sharpness(decisions: Float64, codes: Int64) -> float:
-    """The one number that decisions are multiplied by before the softmax, from rows that did not train them.
-
-    One number for all classes, so that the most probable class is the one with the highest decision. Targets are
-    smoothed as Platt's (1999), so that rows separated without an error do not give certainty.
-    """
-    from scipy.optimize import minimize_scalar
-
-    n, n_classes = decisions.shape
-    if n == 0:
-        return 1.0
-    sure = (n + 1.0) / (n + n_classes)
-    targets = np.full(decisions.shape, (1.0 - sure) / max(n_classes - 1, 1))
-    targets[np.arange(n), codes] = sure
-    size = float(np.abs(decisions - decisions.max(axis=1, keepdims=True)).mean()) or 1.0
-
-    def loss(log_factor: float) -> float:
-        return -float((targets * log_softmax(decisions * (np.exp(log_factor) / size), axis=1)).sum())
-
-    optimum = minimize_scalar(loss, bounds=(-12.0, 12.0), method="bounded")
-    return float(np.exp(optimum.x) / size)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DepthChoice:
-    """What was chosen, and what is known of it.
-
-    Attributes
-    ----------
-    ks : k' of each layer that is kept.
-    all_ks : k' of each layer that was tried; the same without ``choose_depth``.
-    errors : for each layer that was tried, the error of each k that was tried.
-    depth_errors : errors at depth 0, 1, ...; of inner folds where there are some.
-    decisions, codes : of held-out rows at the depth that is kept, and their classes; empty without folds.
-    """
-
-    ks: list[int]
-    all_ks: list[int]
-    errors: list[list[float]]
-    depth_errors: list[float]
-    decisions: Float64 = field(repr=False)
-    codes: Int64 = field(repr=False)
-
-
 class Judge:
     """A growth, and how well what it makes classifies the rows that judge it.
 
@@ -135,7 +89,7 @@ class Judge:
         self, growth: Growth, codes: Int64, n_classes: int, judged: Int64, *, final: str, C: float
     ) -> None:
         self.growth = growth
-        self.judged = judged
+        self.judged, self.truth = judged, codes[judged]
         self._codes, self._n_classes, self._C = codes, n_classes, C
         self._by_rows = final == "1nn" or n_classes > MAX_EXACT_CLASSES
         self._gram = np.zeros((0, 0))
@@ -191,15 +145,14 @@ class Judge:
         return by_class(gram @ weights.T + intercepts, self._n_classes)
 
     def _errors(self, gram: Float64, distances: Distances | None) -> float:
-        truth = self._codes[self.judged]
         if distances is None:
-            return float((self._linear(gram)[self.judged].argmax(axis=1) != truth).sum())
+            return float((self._linear(gram)[self.judged].argmax(axis=1) != self.truth).sum())
         train, squared = self.growth.train, distances.squared()
         places = np.full(squared.shape[0], -1, dtype=np.int64)
         places[train] = np.arange(train.size)
         neighbours = np.zeros((self.judged.size, 1), dtype=np.int64)
         kernels.nearest(squared[self.judged], places[self.judged], 1, neighbours)
-        return float((self._codes[train][neighbours[:, 0]] != truth).sum())
+        return float((self._codes[train][neighbours[:, 0]] != self.truth).sum())
 
 
 def class_distances(squared: Float32, codes: Int64, n_classes: int) -> Float64:
@@ -214,68 +167,41 @@ def class_distances(squared: Float32, codes: Int64, n_classes: int) -> Float64:
 
 
 def choose(
-    judges: list[Judge],
-    *,
-    depth: int,
-    k_max: int,
-    choose_depth: bool,
-    held_out: bool,
-    fixed: list[int] | None = None,
-    span: tuple[float, float] = (0.0, 1.0),
-) -> DepthChoice:
+    judges: list[Judge], *, depth: int, k_max: int, span: tuple[float, float]
+) -> tuple[list[int], list[list[float]]]:
     """Grow all spaces together, layer by layer; each layer keeps the k whose errors, summed over them, are fewest.
 
     Ties keep the smallest k, and no errors at all end the search: no larger k can do better.
 
     Parameters
     ----------
-    fixed : ks to use without trying others.
-    held_out : whether the judged rows did not train; then their decisions are kept.
     span : share of the fit that this is, for its progress.
+
+    Returns
+    -------
+    the k of each layer, and the share of errors of each k that was tried.
     """
     total = sum(judge.judged.size for judge in judges)
     ks: list[int] = []
     errors: list[list[float]] = []
-    depth_errors = [sum(judge.error() for judge in judges) / total] if choose_depth else []
-    best = (depth_errors[0], 0) if choose_depth else (np.inf, -1)
-    decisions = [judge.decisions() for judge in judges] if held_out and choose_depth else []
-    n_layers = depth if fixed is None else len(fixed)
-    for layer in range(n_layers):
+    for layer in range(depth):
         errors_of_k: list[float] = []
-        if fixed is None:
-            for judge in judges:
-                judge.start()
-            limit = min(k_max, max(judge.growth.k_max for judge in judges))
-            for k in range(1, limit + 1):
-                errors_of_k.append(sum(judge.try_next(k) for judge in judges) / total)
-                report(
-                    span[0] + (span[1] - span[0]) * (layer + k / limit) / n_layers,
-                    f"layer {layer + 1} of {n_layers}: {k} neighbours",
-                )
-                if errors_of_k[-1] == 0.0:
-                    break
-        k = int(np.argmin(errors_of_k)) + 1 if fixed is None else fixed[layer]
         for judge in judges:
-            judge.commit(k)
-        ks.append(k)
+            judge.start()
+        limit = min(k_max, max(judge.growth.k_max for judge in judges))
+        for k in range(1, limit + 1):
+            errors_of_k.append(sum(judge.try_next(k) for judge in judges) / total)
+            report(
+                span[0] + (span[1] - span[0]) * (layer + k / limit) / depth,
+                f"layer {layer + 1} of {depth}: {k} neighbours",
+            )
+            if errors_of_k[-1] == 0.0:
+                break
+        ks.append(int(np.argmin(errors_of_k)) + 1)
+        for judge in judges:
+            judge.commit(ks[-1])
         errors.append(errors_of_k)
-        if choose_depth:
-            depth_errors.append(sum(judge.error() for judge in judges) / total)
-            if depth_errors[-1] < best[0]:
-                best = (depth_errors[-1], layer + 1)
-                decisions = [judge.decisions() for judge in judges] if held_out else []
-    if held_out and not choose_depth:
-        decisions = [judge.decisions() for judge in judges]
-    truth = [judge._codes[judge.judged] for judge in judges] if decisions else []
-    n_classes = judges[0]._n_classes
-    return DepthChoice(
-        ks=ks[: best[1]] if choose_depth else ks,
-        all_ks=ks,
-        errors=errors,
-        depth_errors=depth_errors,
-        decisions=np.concatenate(decisions) if decisions else np.zeros((0, n_classes)),
-        codes=np.concatenate(truth) if truth else np.zeros(0, dtype=np.int64),
-    )
+    return ks, errors
 
 
 def folds(codes: Int64, n_folds: int, rng: np.random.Generator) -> list[tuple[Int64, Int64]]:

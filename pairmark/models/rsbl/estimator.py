@@ -8,33 +8,32 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
-from scipy.sparse import issparse
 from scipy.special import log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
-from pairmark.models.core.inputs import checked_matrix, one_of_equals
+from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.kernels import unit_rows
-from pairmark.models.core.progress import report
+from pairmark.models.core.progress import one_blas_thread, report
+from pairmark.models.core.scaling import fitted_sharpness
 from pairmark.models.core.search import LENGTHS, GalleryIndex, Rows, SearchForm, lengths, same_measure, sealed
 from pairmark.models.core.spec import Seed, check_params, document_parameters
 from pairmark.models.core.state import Array, DeclaredState, Fact, StateRecord, StoredState, refuse
+from pairmark.models.pairs.splits import labeled_rows_of_pairs
 from pairmark.models.rsbl import kernels
 from pairmark.models.rsbl.choosing import (
     MAX_EXACT_CLASSES,
-    DepthChoice,
     Judge,
     by_class,
     choose,
     class_distances,
     exact_dual,
-    fitted_sharpness,
     folds,
     iterative_primal,
 )
-from pairmark.models.rsbl.growth import Distances, Growth, Inputs, Layer, classes_of_pairs, walked
+from pairmark.models.rsbl.growth import Distances, Growth, Inputs, Layer, walked
 
 Metric = Literal["euclidean", "manhattan", "chebyshev", "mahalanobis", "cosine", "correlation", "hamming"]
 BLOCK_BYTES: Final = 64 * 1024 * 1024
@@ -60,7 +59,6 @@ SELECTION_ROWS: Final = 2_000
 """k is chosen, and probabilities calibrated, on at most so many rows, drawn class by class."""
 EXACT_ROWS: Final = 2_000
 """Up to so many rows the final machine is solved exactly, from their inner products."""
-FEW_ROWS: Final = 1_000
 MAX_FINAL_BYTES: Final = 2 * 1024**3
 
 
@@ -87,7 +85,6 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
     classes_ : the classes, sorted.
     k_ : neighbours kept in each layer.
     errors_ : share of errors of each k that was tried, for each layer.
-    depth_errors_ : with ``choose_depth``, share of errors at depth 0, 1, ...
     layers_ : what each layer adds.
     n_components_ : width of the space that has grown.
 
@@ -109,7 +106,6 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
     classes_: Annotated[NDArray[Any], Array(kind="labels", shape=("classes",))]
     k_: Annotated[list[int], Fact(kind=list[Annotated[int, Field(ge=0)]])]
     errors_: Annotated[list[list[float]], Fact()]
-    depth_errors_: Annotated[list[float], Fact()]
     n_components_: Annotated[int, Fact(), Field(ge=1)]
     _sharpness: Annotated[float, Fact(), Field(ge=0.0)]
     _inputs: Annotated[Inputs, StateRecord()]
@@ -169,13 +165,6 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
         n_folds: Annotated[
             int, Field(ge=2, le=50, description="inner folds, for selection and for calibrated probabilities")
         ] = 5,
-        choose_depth: Annotated[
-            bool,
-            Field(
-                description="keep the number of layers (up to depth) with the fewest errors on inner folds, instead "
-                "of all"
-            ),
-        ] = False,
         max_references: Annotated[
             int,
             Field(
@@ -197,7 +186,6 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
         self.C = C
         self.selection = selection
         self.n_folds = n_folds
-        self.choose_depth = choose_depth
         self.max_references = max_references
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -206,7 +194,7 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
         self._learn(rows, identities, codes)
 
     def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
-        rows, codes = classes_of_pairs(left, right, same, weight)
+        rows, codes = labeled_rows_of_pairs(left, right, same, weight)
         self._learn(rows, np.arange(int(codes.max()) + 1), codes)
 
     # ------------------------------------------------------------ fitting
@@ -219,37 +207,35 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
         check_params(self)
 
     def _learn(self, X: Float32, classes: NDArray[Any], codes: Int64) -> None:
-        from threadpoolctl import threadpool_limits
-
         # Threads that wait for each other cost many times what products of so few rows take.
-        with threadpool_limits(1 if X.shape[0] <= FEW_ROWS else None):
+        with one_blas_thread():
             self._grow(X, classes, codes)
 
     def _grow(self, X: Float32, classes: NDArray[Any], codes: Int64) -> None:
         rng = np.random.default_rng(seed_of(self.random_state))
         n, n_classes = X.shape[0], classes.size
         references = stratify(codes, self.max_references, rng)
-        choice, errors = self.choose_settings(X, codes, n_classes, rng)
-        self.k_, self.errors_ = choice.ks, errors
-        self.depth_errors_ = choice.depth_errors
+        self.k_, self.errors_, judges = self.chosen(X, codes, n_classes, rng)
+        decisions = np.concatenate([judge.decisions() for judge in judges])
+        truth = np.concatenate([judge.truth for judge in judges])
 
         self._inputs = self._fitted_inputs(X)
         everyone = np.arange(n)
         growth = self._growth(self._inputs.transform(X), everyone, references)
-        for k in choice.ks:
+        for k in self.k_:
             growth.commit(k)
         self.classes_ = classes
-        self._sharpness = fitted_sharpness(choice.decisions, choice.codes)
+        self._sharpness = fitted_sharpness(decisions, truth)
         self._set_space(growth)
         blocks = growth.blocks
         # Its distances take as much memory as the features.
         del growth
         self._set_classifier(blocks, codes, rng)
 
-    def choose_settings(
+    def chosen(
         self, X: Float32, codes: Int64, n_classes: int, rng: np.random.Generator
-    ) -> tuple[DepthChoice, list[list[float]]]:
-        """k' of each layer and what held-out rows of a sample say of the result; and the errors of each k."""
+    ) -> tuple[list[int], list[list[float]], list[Judge]]:
+        """k' of each layer, errors of each k that was tried, and the inner folds' spaces, grown by those k'."""
         sample = stratify(codes, SELECTION_ROWS, rng)
         X, codes = X[sample], codes[sample]
         parts = folds(codes, self.n_folds, rng)
@@ -257,19 +243,16 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
             raise ValueError(
                 "X is too small for inner folds: expected two rows of some class, and three in all"
             )
-        options: dict[str, Any] = {"depth": self.depth, "k_max": self.k_max}
         judges = [self.judge(X, codes, n_classes, train, held_out) for train, held_out in parts]
         if self.selection == "folds":
-            choice = choose(judges, choose_depth=self.choose_depth, held_out=True, span=(0.0, 0.8), **options)
-            return choice, choice.errors
+            return *choose(judges, depth=self.depth, k_max=self.k_max, span=(0.0, 0.8)), judges
         everyone = np.arange(X.shape[0])
-        errors = self.judge(X, codes, n_classes, everyone, everyone)
-        first = choose([errors], choose_depth=False, held_out=False, span=(0.0, 0.6), **options)
-        del errors
-        again = choose(
-            judges, choose_depth=self.choose_depth, held_out=True, fixed=first.ks, span=(0.6, 0.8), **options
-        )
-        return again, first.errors
+        by_training_rows = [self.judge(X, codes, n_classes, everyone, everyone)]
+        ks, errors = choose(by_training_rows, depth=self.depth, k_max=self.k_max, span=(0.0, 0.8))
+        for judge in judges:
+            for k in ks:
+                judge.commit(k)
+        return ks, errors, judges
 
     def judge(self, X: Float32, codes: Int64, n_classes: int, train: Int64, judged: Int64) -> Judge:
         """What judges spaces grown from the rows ``train`` by how they classify the rows ``judged``."""
@@ -465,19 +448,6 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
         scores = np.empty((queries.shape[0], gallery.shape[0]), dtype=np.float32)
         kernels.cosines(self._prepared(queries), gallery, True, scores)
         return scores
-
-    def _validated(self, X: Any, name: str) -> Float32:
-        return self._training_rows(X, name)
-
-    def _training_rows(self, X: Any, name: str, *, reset: bool = False) -> Float32:
-        if issparse(X):
-            raise ValueError(
-                f"{name} is sparse and {type(self).__name__} compares dense rows: pass {name}.toarray(), "
-                "or reduce the dimension first"
-            )
-        rows: Float32 = checked_matrix(self, X, name, reset=reset)
-        # Kernels are compiled for one kind of array.
-        return np.require(rows, requirements=["C", "W"])
 
 
 def stratify(codes: Int64, n: int, rng: np.random.Generator) -> Int64:

@@ -13,9 +13,8 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from pydantic import Field
 
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.state import Array, Fact
-from pairmark.models.pairs.splits import distinct_rows, joined_identities
 from pairmark.models.rsbl import kernels
 
 MAX_WHITENED = 4_096
@@ -69,20 +68,6 @@ class Inputs:
 
 def _scaled(rows: Float32, mean: Float64, scale: Float64) -> Float32:
     return np.clip((rows - mean) / scale, -_LARGEST, _LARGEST).astype(np.float32)
-
-
-def classes_of_pairs(a: Float32, b: Float32, flags: Bool, weight: Float64) -> tuple[Float32, Int64]:
-    """Distinct rows of some pairs, in the order met, and the class of each: same pairs join rows, in chains too."""
-    has_weight = weight > 0
-    points = np.concatenate([a[has_weight], b[has_weight]])
-    first, number = distinct_rows(points)
-    codes = joined_identities(first.size, number, flags[has_weight])
-    if codes.max() == 0:
-        raise ValueError(
-            "same pairs join all rows into one class: expected rows that are different; correct the labels, or leave "
-            "weak pairs out"
-        )
-    return points[first], codes
 
 
 def _whitening(rows: Float32) -> Float64:

@@ -11,5 +11,11 @@ RSBL_SPEC = LearnerSpec(
     estimator=RSBL,
     capabilities=frozenset({"similarity", "match", "search", "embed", "classify"}),
     keeps_rows=True,
-    retired={"similarity": "cosine", "patience": ..., "nominal": None, "standardize": ...},
+    retired={
+        "similarity": "cosine",
+        "patience": ...,
+        "choose_depth": ...,
+        "nominal": None,
+        "standardize": ...,
+    },
 )
