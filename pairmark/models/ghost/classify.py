@@ -35,15 +35,12 @@ class GhostClasses:
     ----------
     codes : (n,) class of each training row.
     exemplars : (n_classes,) training row of each class's center.
-    companions : by size of set, the sets that stand beside a new point and the center.
+    companions : the rows that stand beside a new point and the center, where sets of three have a weight.
     """
 
     codes: Annotated[Int64, Array(shape=("rows",), below="classes")]
     exemplars: Annotated[Int64, Array(shape=("classes",), below="rows")]
-    companions: Annotated[
-        dict[int, Companions],
-        StateRecord(prefix="sets{key}_", each=lambda file: file.facts.set_sizes),
-    ]
+    companions: Annotated[Companions | None, StateRecord(prefix="sets3_")]
 
     @property
     def n_classes(self) -> int:
@@ -58,7 +55,7 @@ class Weighing:
     columns: Int64
     features: Float64
     pairs: dict[str, float]
-    sets: dict[tuple[str, int], float]
+    sets: dict[str, float]
     clusters: dict[str, float]
 
 
@@ -80,7 +77,7 @@ def weighing_of(space: Space, weights: Float64, other_scales: Float64, n_inputs:
     )
 
 
-def _positive(names: Sequence[Any], weights: Float64) -> dict[Any, float]:
+def _positive(names: Sequence[str], weights: Float64) -> dict[str, float]:
     return {name: float(weight) for name, weight in zip(names, weights, strict=True) if weight > 0}
 
 
@@ -101,10 +98,9 @@ def describe(
         sample = rows if rows.size <= 1_024 else np.sort(rng.choice(rows, 1_024, replace=False))
         sample_points = points.take(sample)
         exemplars[c] = sample[distances(space, weighing, sample_points, sample_points).sum(axis=0).argmin()]
-    companions: dict[int, Companions] = {}
-    for size in sorted({size for _, size in weighing.sets}):
-        draws = np.random.default_rng([seed, size])
-        companions[size] = draw_companions(codes, n_classes, size - 2, draws)
+    companions = None
+    if weighing.sets:
+        companions = draw_companions(codes, n_classes, np.random.default_rng([seed, 3]))
     return GhostClasses(codes=codes, exemplars=exemplars, companions=companions)
 
 
@@ -177,10 +173,10 @@ def _beside(
     """What sets and cluster metrics add to the distance of each class."""
     out = np.zeros((len(P), classes.n_classes))
     centers, class_numbers = members.take(classes.exemplars), np.arange(classes.n_classes)
-    for (name, size), weight in weighing.sets.items():
-        sets = classes.companions[size]
-        beside = members.take(sets.rows)
-        out += weight * space.set_grid(name, P, centers, beside, sets, class_numbers, rule)
+    if classes.companions is not None:
+        beside = members.take(classes.companions.by_class)
+        for name, weight in weighing.sets.items():
+            out += weight * space.set_grid(name, P, centers, beside, classes.companions, class_numbers, rule)
     for name, weight in weighing.clusters.items():
         out += weight * space.cluster_values(name, P, members, classes.codes, classes.n_classes)
     return out
@@ -198,33 +194,6 @@ def _votes(table: Float64, codes: Int64, n_classes: int) -> Float64:
     typical = np.where(np.isfinite(typical), typical, 1.0)
     nearest = np.where(np.isfinite(nearest), nearest, 1e300)
     return np.asarray(lacking + 0.5 * nearest / (nearest + typical))
-
-
-def softmin(table: Float64, temperature: float) -> Float64:
-    """Probabilities that fall with distance, (n, n_classes)."""
-    power = -(table - table.min(axis=1, keepdims=True)) / temperature
-    share = np.exp(power)
-    return np.asarray(share / share.sum(axis=1, keepdims=True))
-
-
-def fitted_temperature(table: Float64, codes: Int64) -> float:
-    """The temperature of least log loss on rows whose class is known."""
-    from scipy.optimize import minimize_scalar
-
-    excess = table - table.min(axis=1, keepdims=True)
-    unit = float(excess.mean())
-    if unit <= 0:
-        return 1.0
-    rows = np.arange(codes.size)
-
-    def loss(log_temperature: float) -> float:
-        power = -excess / (unit * np.exp(log_temperature))
-        # A thousandth of doubt keeps one far-off row from deciding for all.
-        chance = 0.999 * np.exp(power[rows, codes]) / np.exp(power).sum(axis=1) + 0.001 / table.shape[1]
-        return float(-np.log(chance).mean())
-
-    optimum = minimize_scalar(loss, bounds=(-7.0, 4.0), method="bounded")
-    return float(unit * np.exp(optimum.x))
 
 
 def balanced_accuracy(truth: Int64, predicted: Int64, n_classes: int) -> float:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, Field
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -17,6 +18,7 @@ from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
 from pairmark.models.core.inputs import LISTED, feature_names_of, one_of_equals
 from pairmark.models.core.progress import report
+from pairmark.models.core.scaling import fitted_sharpness
 from pairmark.models.core.search import GalleryIndex, Rows, SearchForm
 from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.core.state import Array, DeclaredState, Fact, StateRecord, StoredState, refuse
@@ -29,8 +31,6 @@ from pairmark.models.ghost.classify import (
     class_distances,
     describe,
     distances,
-    fitted_temperature,
-    softmin,
     weighing_of,
 )
 from pairmark.models.ghost.learning import (
@@ -214,7 +214,6 @@ class Ghost(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, Base
     other_scales_: Annotated[Float64, Array(shape=("others",), low=0)]
     exemplar_price_: Annotated[float, Fact()]
     loss_curve_: Annotated[list[float], Fact()]
-    _set_sizes: Annotated[list[Annotated[int, Field(ge=3, le=5)]], Fact()]
     strategy_: Annotated[Any, Fact(kind=_Strategy | None)]
     temperature_: Annotated[Any, Fact(kind=Annotated[float, Field(gt=0.0)] | None)]
     validation_: Annotated[Any, Fact(kind=dict[str, float] | None)]
@@ -229,7 +228,7 @@ class Ghost(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, Base
     def __init__(
         self,
         order: Annotated[
-            int, Field(ge=2, le=5, description="number of points in the largest sets; 2: pairs only")
+            int, Field(ge=2, le=3, description="number of points in the largest sets; 2: pairs only")
         ] = 2,
         meta_features: Annotated[
             Literal["auto"] | list[Annotated[str, Field(min_length=1, max_length=100)]],
@@ -237,7 +236,7 @@ class Ghost(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, Base
                 description="what is weighed: 'features' (the distance in each feature), distances of whole rows "
                 "(euclidean, minkowski, cityblock, chebyshev, braycurtis, cosine, correlation, pearson, spearman, "
                 "kendall, hamming, jaccard, matching, yule, dice, kulsinski, russellrao), with a graph 'path', and for "
-                "order 3 and more perimeter, area, and with a graph eccentricity, hub, cliques, "
+                "order 3 perimeter, area, and with a graph eccentricity, hub, cliques, "
                 "resilience; 'auto': features, and what graph and order allow"
             ),
             AfterValidator(_known_meta_features),
@@ -345,7 +344,7 @@ class Ghost(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, Base
         self._calibrate(classes, members, points, codes, learning, withheld, seed)
         if withheld.size:
             classes = describe(self._space, self._weighing, points, codes, labels.size, seed)
-        self._classes, self._set_sizes = classes, sorted(classes.companions)
+        self._classes = classes
 
     def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
         self._learn(rows, codes, identities, None)
@@ -383,7 +382,7 @@ class Ghost(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, Base
         )
         weights.meta_features = np.concatenate([weights.meta_features, np.zeros(n_rest)])
         self._set_weights(weights, np.concatenate([pair_scales, np.zeros(n_rest)]), curve, 1.0)
-        self._classes, self._set_sizes, self.classes_ = None, [], None
+        self._classes = self.classes_ = None
         self.strategy_ = self.temperature_ = self.validation_ = None
 
     @property
@@ -410,7 +409,7 @@ class Ghost(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, Base
 
     def predict_proba(self, X: ArrayLike, *, edges: ArrayLike | None = None) -> Float64:
         """Probability of each class, (n, n_classes): a softmin of `class_distances`, calibrated on withheld rows."""
-        return softmin(self.class_distances(X, edges=edges), self.temperature_)
+        return np.asarray(softmax(-self.class_distances(X, edges=edges) / self.temperature_, axis=1))
 
     def class_distances(
         self, X: ArrayLike, *, edges: ArrayLike | None = None, strategy: str | None = None
@@ -492,7 +491,7 @@ class Ghost(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, Base
         }
         self.strategy_ = max(strategies, key=lambda strategy: self.validation_[strategy])
         by = slice(0, withheld.size or None)
-        self.temperature_ = fitted_temperature(tables[self.strategy_][by], codes[rows[by]])
+        self.temperature_ = 1.0 / fitted_sharpness(-tables[self.strategy_][by], codes[rows[by]])
 
     def _set_weights(self, weights: GhostWeights, scales: Float64, curve: list[float], unit: float) -> None:
         self._check_alive(
@@ -565,21 +564,14 @@ class Ghost(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, Base
             raise refuse(
                 "codes", None, f"hold no row of class {int(np.argmin(counts))}", "some of every class"
             )
-        for size in facts.set_sizes:
-            members = arrays[f"sets{size}_members"]
-            if members.shape[1] != size - 2:
-                raise refuse(f"sets{size}_members", None, f"has {members.shape[1]} columns", f"{size - 2}")
         meta_features = _meta_features(file.params, facts.graph is not None)
         n_features = file.sizes["weights"] - file.sizes["others"]
         in_use = (arrays["weights"][n_features:] > 0) & (arrays["other_scales"] > 0)
         start = len(meta_features.pairs)
-        for (name, size), has_weight in zip(
-            meta_features.sets, in_use[start : start + len(meta_features.sets)], strict=True
-        ):
-            if has_weight and size not in facts.set_sizes:
-                raise refuse(
-                    f"sets{size}_rows", None, "is missing", f"it, since {name} of {size} points has a weight"
-                )
+        weighed = in_use[start : start + len(meta_features.sets)]
+        if weighed.any() and "sets3_rows" not in arrays:
+            name = meta_features.sets[int(weighed.argmax())]
+            raise refuse("sets3_rows", None, "is missing", f"it, since {name} has a weight")
 
     def transform(self, X: ArrayLike) -> Float32:
         """Coordinates whose city-block distance is the learned distance: the selected features, weighted.

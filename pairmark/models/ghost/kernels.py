@@ -1,4 +1,4 @@
-"""Compiled loops of GHOST: distances, the slaves of the dual decomposition, sets of points, paths.
+"""Compiled loops of GHOST: distances, the slaves of the dual decomposition, sets of three points, paths.
 
 Distances of two rows are symmetric to the last bit: every loop runs over the features in their order, in float64, and
 each term does not care which row comes first.
@@ -296,160 +296,52 @@ def solve_clusters(costs, multipliers, clusters, over, no_center, is_exemplar):
 
 
 @kernel
-def _connected(between, members, size):
-    """Whether the kept points hang together."""
-    start = -1
-    for i in range(size):
-        if members >> i & 1:
-            start = i
-            break
-    # Grow a bit set from one member along edges until it no longer grows.
-    reached = 1 << start
-    grew = True
-    while grew:
-        grew = False
-        for i in range(size):
-            if reached >> i & 1:
-                for j in range(size):
-                    if members >> j & 1 and not reached >> j & 1 and between[i, j] > 0.0:
-                        reached |= 1 << j
-                        grew = True
-    return reached == members
+def _of_three(code, pq, pr, qr, top):
+    """A feature of p, r and the center q by what lies between every two: distances, or 0 and 1 for edges."""
+    total = pq + pr + qr
+    if code == PERIMETER:
+        return total
+    if code == AREA:
+        half = total / 2.0
+        return np.sqrt(max(0.0, half * ((half - pq) * (half - pr) * (half - qr))))
+    if code == ECCENTRICITY:
+        return max(pq, max(pr, qr))
+    if code == HUB:
+        return min(HUB_LIMIT, (pq + qr) / max(pr, 1e-12))
+    # Of three points, all edges make a clique of three and any edge one of two.
+    if code == CLIQUES:
+        return max(0.0, top - (3.0 if total == 3.0 else 2.0 if total > 0.0 else 1.0))
+    # RESILIENCE: one point holds a path of three together; of a clique all but one must go.
+    return 3.0 - max(0.0, total - 1.0)
 
 
 @kernel
-def _bits(number):
-    count = 0
-    while number:
-        count += number & 1
-        number >>= 1
-    return count
-
-
-@kernel
-def _hub(between, size):
-    """Detours over the centre, the last point, over direct paths; ``between`` as `sets_of_points` has it."""
-    total = 0.0
-    to_centre = (size - 1) * (size - 2) // 2
-    for i in range(size - 1):
-        for j in range(i):
-            detour = between[to_centre + i] + between[to_centre + j]
-            total += min(HUB_LIMIT, detour / max(between[i * (i - 1) // 2 + j], 1e-12))
-    return total
-
-
-@kernel
-def _of_edges(code, size, top):
-    """A feature of every graph of ``size`` points: of the one whose edges are the bits of a number, i > j in order."""
-    n_edges = size * (size - 1) // 2
-    out = np.empty(1 << n_edges)
-    between = np.zeros((size, size))
-    everyone = (1 << size) - 1
-    for edges in range(1 << n_edges):
-        at = 0
-        for i in range(size):
-            for j in range(i):
-                between[i, j] = between[j, i] = edges >> at & 1
-                at += 1
-        largest, fewest = 1, size - 1
-        for subset in range(everyone):
-            n = _bits(subset)
-            if code == RESILIENCE:
-                # How few points must go before the rest falls apart; of a clique, all but one.
-                if n < fewest and size - n > 1 and not _connected(between, everyone & ~subset, size):
-                    fewest = n
-            elif size - n > largest and _is_clique(between, everyone & ~subset, size):
-                largest = size - n
-        out[edges] = size - fewest if code == RESILIENCE else max(0.0, top - largest)
-    return out
-
-
-@kernel
-def _is_clique(between, members, size):
-    for i in range(size):
-        for j in range(i):
-            if members >> i & 1 and members >> j & 1 and between[i, j] == 0.0:
-                return False
-    return True
-
-
-@kernel
-def sets_of_points(code, PQ, PR, QR, RR, p_ids, q_ids, r_ids, members, first, q_class, top, mode, out):
-    """A feature of {p} + members + {q}, over the sets of q's class: mean (mode 0), least (1), most (2).
+def sets_of_three(code, PQ, PR, QR, p_ids, q_ids, r_ids, first, q_class, top, mode, out):
+    """A feature of {p, r, q}, over the companions r of q's class: mean (mode 0), least (1), most (2).
 
     Parameters
     ----------
-    PQ, PR, QR, RR : what lies between the points, distances or 0/1 for edges.
+    PQ, PR, QR : what lies between the points, distances or 0/1 for edges.
     p_ids, q_ids, r_ids : numbers of the points, so that no point is its own companion.
-    members : (n_sets, size - 2) places in r; first : (n_classes + 1,) where each class's sets begin.
+    first : (n_classes + 1,) where each class's companions begin.
     top : the largest degree of the graph, for cliques.
-    out : (n_p, n_q) filled; 0 where q's class has no set.
+    out : (n_p, n_q) filled; 0 where q's class has no companion.
     """
-    size = members.shape[1] + 2
-    last = size - 1
-    of_edges = code in (CLIQUES, RESILIENCE)
-    known = _of_edges(code, size, top) if of_edges else np.empty(0)
-    # Of every two points (i, j), j < i, in order: place 0 is p, the last one q, the companions lie between them.
-    between = np.zeros(size * last // 2)
     for p in range(PQ.shape[0]):
         for q in range(PQ.shape[1]):
             out[p, q] = 0.0
             if p_ids[p] == q_ids[q]:
                 continue
-            own_p, own_q, from_p, from_q = p_ids[p], q_ids[q], PR[p], QR[q]
-            sum_of_sets, n_sets, lowest, highest = 0.0, 0, np.inf, 0.0
-            for s in range(first[q_class[q]], first[q_class[q] + 1]):
-                distinct = True
-                for i in range(size - 2):
-                    r = r_ids[members[s, i]]
-                    distinct = distinct and r != own_p and r != own_q
-                if not distinct:
+            total, n_sets, lowest, highest = 0.0, 0, np.inf, 0.0
+            for r in range(first[q_class[q]], first[q_class[q] + 1]):
+                if r_ids[r] == p_ids[p] or r_ids[r] == q_ids[q]:
                     continue
-                at, edges, value = 0, 0, 0.0
-                for i in range(1, size):
-                    for j in range(i):
-                        if j == 0:
-                            gap = np.float64(PQ[p, q] if i == last else from_p[members[s, i - 1]])
-                        elif i == last:
-                            gap = np.float64(from_q[members[s, j - 1]])
-                        else:
-                            gap = np.float64(RR[members[s, i - 1], members[s, j - 1]])
-                        between[at] = gap
-                        if of_edges:
-                            edges |= np.int64(gap > 0.0) << at
-                        elif code == ECCENTRICITY:
-                            value = max(value, gap)
-                        else:
-                            value += gap
-                        at += 1
-                if of_edges:
-                    value = known[edges]
-                elif code == HUB:
-                    value = _hub(between, size)
-                elif code == AREA:
-                    half = value / 2.0
-                    rest = (half - between[0]) * (half - between[1]) * (half - between[2])
-                    value = np.sqrt(max(0.0, half * rest))
-                sum_of_sets += value
+                value = _of_three(code, np.float64(PQ[p, q]), np.float64(PR[p, r]), np.float64(QR[q, r]), top)
+                total += value
                 n_sets += 1
                 lowest, highest = min(lowest, value), max(highest, value)
             if n_sets > 0:
-                out[p, q] = sum_of_sets / n_sets if mode == 0 else (lowest if mode == 1 else highest)
-
-
-@kernel
-def paths_to_all(paths, places, lengths, farthest, out):
-    """Shortest paths of new points to all points of a graph, over the points they are linked to."""
-    for i in range(out.shape[0]):
-        row = out[i]
-        row[:] = farthest
-        for a in range(places.shape[1]):
-            length = lengths[i, a]
-            # Infinite: no link in this place.
-            if np.isfinite(length):
-                over = paths[places[i, a]]
-                for j in range(row.shape[0]):
-                    row[j] = min(row[j], np.float32(length + over[j]))
+                out[p, q] = total / n_sets if mode == 0 else (lowest if mode == 1 else highest)
 
 
 @kernel
@@ -457,24 +349,12 @@ def _between(paths, farthest, a_places, a_lengths, b_places, b_lengths, direct):
     # Over one linked point of each side, or, where either would count the other among its nearest, directly.
     shortest = farthest
     for i in range(a_places.shape[0]):
-        if not np.isfinite(a_lengths[i]):
-            continue
         for j in range(b_places.shape[0]):
-            if np.isfinite(b_lengths[j]):
-                # The two ends are added first, so that either order of the points gives the same bits.
-                ends = np.float64(a_lengths[i]) + np.float64(b_lengths[j])
-                shortest = min(shortest, ends + np.float64(paths[a_places[i], b_places[j]]))
-    reach_a = reach_b = 0.0
-    for i in range(a_lengths.shape[0]):
-        if np.isfinite(a_lengths[i]):
-            reach_a = max(reach_a, np.float64(a_lengths[i]))
-    for j in range(b_lengths.shape[0]):
-        if np.isfinite(b_lengths[j]):
-            reach_b = max(reach_b, np.float64(b_lengths[j]))
-    # Each would have the other among its nearest.
-    if direct <= max(reach_a, reach_b):
-        shortest = min(shortest, direct)
-    return shortest
+            # The two ends are added first, so that either order of the points gives the same bits.
+            ends = np.float64(a_lengths[i]) + np.float64(b_lengths[j])
+            shortest = min(shortest, ends + np.float64(paths[a_places[i], b_places[j]]))
+    reach = max(a_lengths.max(), b_lengths.max())
+    return min(shortest, direct) if direct <= np.float64(reach) else shortest
 
 
 @kernel

@@ -10,7 +10,7 @@ import numpy as np
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.ghost import kernels
-from pairmark.models.ghost.space import Companions, Space, draw_companions
+from pairmark.models.ghost.space import Space, draw_companions
 
 _STEP = 0.5
 """Size of the first step."""
@@ -356,13 +356,10 @@ def _matrices(space: Space, rows: Int64, codes: Int64, n_classes: int, seed: int
     """(K2, n, n) the meta-features beside the features' own, of every row choosing every other."""
     points, meta_features = space.training_points.take(rows), space.meta_features
     tables = [space.pair_values(name, points, points, grid=True) for name in meta_features.pairs]
-    companions: dict[int, Companions] = {}
-    for name, size in meta_features.sets:
-        if size not in companions:
-            draws = np.random.default_rng([seed, size])
-            companions[size] = draw_companions(codes, n_classes, size - 2, draws)
-        sets = companions[size]
-        tables.append(space.set_grid(name, points, points, points.take(sets.rows), sets, codes))
+    if meta_features.sets:
+        sets = draw_companions(codes, n_classes, np.random.default_rng([seed, 3]))
+        beside = points.take(sets.by_class)
+        tables += [space.set_grid(name, points, points, beside, sets, codes) for name in meta_features.sets]
     tables += [
         space.cluster_values(name, points, points, codes, n_classes)[:, codes]
         for name in meta_features.clusters

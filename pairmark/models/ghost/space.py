@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pydantic import Field
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
@@ -130,8 +130,9 @@ def attach_given(graph: Graph, edges: ArrayLike, nearest: Attachment) -> Attachm
 
 def paths_to_graph(graph: Graph, attached: Attachment) -> Float32:
     """(n_new, n) shortest paths from new points to the graph's."""
-    out = np.empty((attached.places.shape[0], len(graph)), dtype=np.float32)
-    kernels.paths_to_all(graph.paths, attached.places, attached.lengths, graph.far, out)
+    out = np.full((attached.places.shape[0], len(graph)), graph.far, dtype=np.float32)
+    for places, lengths in zip(attached.places.T, attached.lengths.T, strict=True):
+        np.minimum(out, lengths[:, None] + graph.paths[places], out=out)
     return out
 
 
@@ -201,17 +202,10 @@ class PairFeature:
 
 @dataclass(frozen=True, kw_only=True)
 class SetFeature:
-    """A feature of three or more points, the last of which is the centre.
-
-    Attributes
-    ----------
-    between : what is known of every two of them.
-    largest : size of the largest set it is defined for.
-    """
+    """A feature of three points, one of which is the center; ``between`` is what is known of every two of them."""
 
     code: int
     between: Between
-    largest: int = 5
 
 
 PAIRS: Final[dict[str, PairFeature]] = {
@@ -235,7 +229,7 @@ PAIRS: Final[dict[str, PairFeature]] = {
 }
 SETS: Final[dict[str, SetFeature]] = {
     "perimeter": SetFeature(code=kernels.PERIMETER, between="distances"),
-    "area": SetFeature(code=kernels.AREA, between="distances", largest=3),
+    "area": SetFeature(code=kernels.AREA, between="distances"),
     "eccentricity": SetFeature(code=kernels.ECCENTRICITY, between="paths"),
     "hub": SetFeature(code=kernels.HUB, between="paths"),
     "cliques": SetFeature(code=kernels.CLIQUES, between="links"),
@@ -256,13 +250,13 @@ class MetaFeatures:
 
     features: bool
     pairs: tuple[str, ...]
-    sets: tuple[tuple[str, int], ...]
+    sets: tuple[str, ...]
     clusters: tuple[str, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
         """One name a weight, after those of the features."""
-        return (*self.pairs, *(f"{name}/{size}" for name, size in self.sets), *self.clusters)
+        return (*self.pairs, *self.sets, *self.clusters)
 
 
 def choose(names: Any, *, order: int, graph: bool, cluster_metric: bool) -> MetaFeatures:
@@ -270,9 +264,8 @@ def choose(names: Any, *, order: int, graph: bool, cluster_metric: bool) -> Meta
     wanted_names = list(_defaults(order, graph)) if names == "auto" else list(names)
     if len(set(wanted_names)) != len(wanted_names) or not wanted_names:
         raise ValueError(f"meta_features is {wanted_names}; expected each name once, and at least one")
-    sizes = range(3, order + 1)
     pairs: list[str] = []
-    sets: list[tuple[str, int]] = []
+    sets: list[str] = []
     for name in wanted_names:
         if name not in known_names():
             raise ValueError(f"meta_features names {name!r}; known: {', '.join(known_names())}")
@@ -282,8 +275,8 @@ def choose(names: Any, *, order: int, graph: bool, cluster_metric: bool) -> Meta
             pairs.append(name)
         elif name != FEATURES:
             if order < 3:
-                raise ValueError(f"meta-feature {name!r} is of sets of three or more: use order=3")
-            sets += [(name, size) for size in sizes if size <= SETS[name].largest]
+                raise ValueError(f"meta-feature {name!r} is of sets of three: use order=3")
+            sets.append(name)
     clusters = (*CLUSTERS, *(CLUSTERS_OF_GRAPH if graph else ())) if cluster_metric else ()
     return MetaFeatures(
         features=FEATURES in wanted_names, pairs=tuple(pairs), sets=tuple(sets), clusters=clusters
@@ -303,7 +296,7 @@ def _defaults(order: int, graph: bool) -> tuple[str, ...]:
 
 HOW = {"average": 0, "minimum": 1, "maximum": 2}
 MAX_SETS = 256
-"""Sets of points that are looked at for each class."""
+"""Companions that are looked at for each class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -412,18 +405,23 @@ class GhostPoints:
 
 @dataclass(frozen=True, kw_only=True)
 class Companions:
-    """The sets {p_1, ..., p_l} of each class that stand beside p and q in a feature of higher order.
+    """The points of each class that stand beside p and q in a feature of three.
 
     Attributes
     ----------
     rows : (n_r,) training rows that occur.
-    members : (n_sets, l) places in ``rows``, sorted by class.
-    first : (n_classes + 1,) where each class's sets begin.
+    members : (n_sets, 1) places in ``rows``, sorted by class.
+    first : (n_classes + 1,) where each class's companions begin.
     """
 
     rows: Annotated[Int64, Array(shape=("used",), below="rows")]
-    members: Annotated[Int64, Array(shape=("sets", "beside"), below="used")]
+    members: Annotated[Int64, Array(shape=("sets", 1), below="used")]
     first: Annotated[Int64, Array(shape=("classes + 1",), low=0, order="never-falling")]
+
+    @property
+    def by_class(self) -> Int64:
+        """The rows, those of a class side by side."""
+        return self.rows[self.members[:, 0]]
 
     @classmethod
     def relate(cls, file: StoredState, prefix: str) -> None:
@@ -452,30 +450,15 @@ def reduce_by_class(table: Float64, is_own: Bool, codes: Int64, n_classes: int, 
     return np.where(np.isfinite(lowest), lowest, 0.0)
 
 
-def draw_companions(codes: Int64, n_classes: int, size: int, rng: np.random.Generator) -> Companions:
-    """All sets of ``size`` rows of each class, or `MAX_SETS` of them drawn at random where there are more."""
-    from itertools import combinations
-    from math import comb
-
-    sets: list[NDArray[Any]] = []
+def draw_companions(codes: Int64, n_classes: int, rng: np.random.Generator) -> Companions:
+    """All rows of each class, or `MAX_SETS` of them drawn at random where there are more."""
+    drawn = []
     for c in range(n_classes):
         rows = np.flatnonzero(codes == c)
-        if comb(rows.size, size) <= MAX_SETS:
-            members = np.array(list(combinations(rows.tolist(), size)), dtype=np.int64).reshape(-1, size)
-        elif size == 1:
-            members = np.sort(rng.choice(rows, MAX_SETS, replace=False))[:, None]
-        else:
-            drawn = [np.sort(rng.choice(rows, size, replace=False)) for _ in range(MAX_SETS)]
-            members = np.unique(drawn, axis=0)
-        sets.append(members)
-    stacked = np.concatenate(sets)
-    unique_rows, places = np.unique(stacked, return_inverse=True)
-    first = np.concatenate([[0], np.cumsum([part.shape[0] for part in sets])])
-    return Companions(
-        rows=unique_rows.astype(np.int64),
-        members=np.ascontiguousarray(places.reshape(stacked.shape), dtype=np.int64),
-        first=first.astype(np.int64),
-    )
+        drawn.append(rows if rows.size <= MAX_SETS else np.sort(rng.choice(rows, MAX_SETS, replace=False)))
+    rows = np.concatenate(drawn)
+    first = np.cumsum([0, *(part.size for part in drawn)])
+    return Companions(rows=rows, members=np.arange(rows.size)[:, None], first=first.astype(np.int64))
 
 
 @dataclass(eq=False)
@@ -550,22 +533,21 @@ class Space:
         q_class: Int64,
         reduction: str = "average",
     ) -> Float64:
-        """(n_P, n_Q) a feature of the sets {p} + companions + {q}, over the companions of q's class.
+        """(n_P, n_Q) a feature of {p, r, q}, over the companions r of q's class.
 
         Parameters
         ----------
-        R : the rows that ``sets`` names.
+        R : the rows of ``sets``, by class.
         q_class : (n_Q,) class of each q.
         reduction : the mean, least or most over the sets; a class without companions gives 0.
         """
         out = np.zeros((len(P), len(Q)))
         feature = SETS[name]
-        PQ, PR, QR, RR = (self._between(feature.between, *pair) for pair in ((P, Q), (P, R), (Q, R), (R, R)))
+        PQ, PR, QR = (self._between(feature.between, *pair) for pair in ((P, Q), (P, R), (Q, R)))
         top = float(self.graph.top_degree) if self.graph is not None else 0.0
-        kernels.sets_of_points(
-            feature.code, PQ, PR, QR, RR, P.ids, Q.ids, R.ids, sets.members, sets.first, q_class, top,
-            HOW[reduction], out,
-        )  # fmt: skip
+        kernels.sets_of_three(
+            feature.code, PQ, PR, QR, P.ids, Q.ids, R.ids, sets.first, q_class, top, HOW[reduction], out
+        )
         return out
 
     def _between(self, quantity: Between, A: GhostPoints, B: GhostPoints) -> Float32:
