@@ -373,7 +373,7 @@ def _data(rows: Any, raced: int, n_classes: int, closed: bool, *, pairs: bool) -
         n=int(rows.shape[0]),
         d=int(rows.shape[1]),
         raced=raced,
-        cells=int(rows.nnz if _is_sparse(rows) else rows.size),
+        cells=int(rows.nnz if _is_sparse(rows) else np.count_nonzero(rows)),
         n_classes=n_classes,
         closed=closed,
         sparse=_is_sparse(rows),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,9 +12,9 @@ from pydantic import Field
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
+from pairmark.models.core.artefact import OutdatedModel
 from pairmark.models.core.base import PairScorerMixin
 from pairmark.models.core.inputs import by_feature, csr_parts, feature_names_of, one_of_equals
 from pairmark.models.core.progress import one_blas_thread
@@ -23,20 +22,20 @@ from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import GalleryIndex
 from pairmark.models.core.search import Rows as RowNumbers
 from pairmark.models.core.spec import RandomState, document_parameters
-from pairmark.models.core.state import Array, DeclaredState, Fact, StateRecord, StoredState, require
+from pairmark.models.core.state import Array, DeclaredState, StoredState, require
 from pairmark.models.logistic import kernels
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.pairs.splits import some_pairs
 
-RowScale = Literal["unit", "standard"]
 _csr: Any = sparse.csr_array
-MOST = 1e4
-"""Standardised values are held within this many standard deviations, over the root of their number."""
 _SIZE = 0.1
+_MOST_RARE = 1e3
+_PREPARED, _TAILS = "prepared", "tails"
+MOST_PAIRS = 1_000_000
 
 
 class PreparedRows(NamedTuple):
-    """Prepared rows: (n, d) float32, or (``unit``) CSR with ascending columns; tails (n, 2)."""
+    """Prepared rows: (n, d) float32 CSR with ascending columns; tails (n, 2)."""
 
     values: Any
     tails: Float64
@@ -46,71 +45,34 @@ class PreparedRows(NamedTuple):
         return PreparedRows(self.values[at], self.tails[at])
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowPreparation:
-    """How rows are prepared, each as if alone.
+def rarity_of(X: Any) -> Float64:
+    """(d,) by which features of rows (n, d), dense or CSR, are weighed: more, the fewer rows have them."""
+    n, d = X.shape
+    counts = np.bincount(X.indices[X.data != 0], minlength=d) if is_sparse(X) else (X != 0).sum(axis=0)
+    return np.asarray(1.0 + np.log((1.0 + n) / (1.0 + counts)))
 
-    Attributes
-    ----------
-    centre : (d,); zeros for ``unit``. scale : (d,): rarity of features (``unit``), or one over their spread.
-    """
 
-    kind: Annotated[RowScale, Fact(name="rows")]
-    centre: Annotated[Float64, Array(shape=("features",))] = field(repr=False)
-    scale: Annotated[Float64, Array(shape=("features",), low=0)] = field(repr=False)
+def prepared_rows(X: Any, rarity: Float64) -> PreparedRows:
+    """Rows (n, d) weighed and scaled to length one, each as if alone."""
+    tails = np.zeros((X.shape[0], 2))
+    rows = _csr(X, dtype=np.float32)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    starts, columns, data = csr_parts(rows)
+    values = data.astype(np.float64)
+    weighed = rarity[columns] * values
 
-    @classmethod
-    def of_rows(cls, X: Any, kind: str) -> RowPreparation:
-        """From rows (n, d), dense or CSR."""
-        n, d = X.shape
-        if kind == "auto":
-            kind = "unit" if is_sparse(X) or _counts_like(X) else "standard"
-        if kind == "standard" and is_sparse(X):
-            X = X.toarray()
-        if kind == "unit":
-            n_nonzero = (
-                np.bincount(X.indices[X.data != 0], minlength=d) if is_sparse(X) else (X != 0).sum(axis=0)
-            )
-            rarity = 1.0 + np.log((1.0 + n) / (1.0 + n_nonzero))
-            return cls(kind="unit", centre=np.zeros(d), scale=rarity)
-        centre, deviations = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
-        # What never varies says nothing; nor does what varies by less than float32 can tell.
-        varies = deviations > 1e-6 * np.maximum(np.abs(centre), 1e-30)
-        scale = np.divide(1.0, deviations, out=np.zeros(d), where=varies) / np.sqrt(d)
-        return cls(kind="standard", centre=centre, scale=scale)
+    def sums(data: Float64) -> Float64:
+        # Of each row by itself, in the order of its columns.
+        return np.asarray(_csr((data, columns, starts), shape=rows.shape) @ np.ones(rows.shape[1]))
 
-    @property
-    def plain(self) -> Float64:
-        """(d,) what a product of prepared values is multiplied by to be one of plain features."""
-        return 1.0 / self.scale**2 if self.kind == "unit" else np.ones(self.scale.size)
-
-    def prepared(self, X: Any) -> PreparedRows:
-        """Of rows (n, d)."""
-        tails = np.zeros((X.shape[0], 2))
-        if self.kind == "standard":
-            values = (np.asarray(_dense(X), dtype=np.float64) - self.centre) * self.scale
-            np.clip(values, -MOST, MOST, out=values)
-            tails[:, 1] = np.sqrt((values * values).sum(axis=1))
-            np.divide(1.0, tails[:, 1], out=tails[:, 0], where=tails[:, 1] > 0)
-            return PreparedRows(values.astype(np.float32), tails)
-        rows = _csr(X, dtype=np.float32)
-        if not rows.has_canonical_format:
-            rows = rows.copy()
-            rows.sum_duplicates()
-        starts, columns, data = csr_parts(rows)
-        values = data.astype(np.float64)
-        weighed = self.scale[columns] * values
-
-        def sums(data: Float64) -> Float64:
-            # Of each row by itself, in the order of its columns.
-            return np.asarray(_csr((data, columns, starts), shape=rows.shape) @ np.ones(rows.shape[1]))
-
-        length, plain = np.sqrt(sums(weighed**2)), np.sqrt(sums(values**2))
-        holds = length > 0
-        np.divide(length, plain, out=tails[:, 0], where=holds)
-        np.divide(_SIZE * sums(np.abs(values)), plain, out=tails[:, 1], where=holds)
-        weighed /= np.repeat(np.where(holds, length, 1.0), np.diff(starts))
-        return PreparedRows(_csr((weighed.astype(np.float32), columns, starts), shape=rows.shape), tails)
+    length, plain = np.sqrt(sums(weighed**2)), np.sqrt(sums(values**2))
+    holds = length > 0
+    np.divide(length, plain, out=tails[:, 0], where=holds)
+    np.divide(_SIZE * sums(np.abs(values)), plain, out=tails[:, 1], where=holds)
+    weighed /= np.repeat(np.where(holds, length, 1.0), np.diff(starts))
+    return PreparedRows(_csr((weighed.astype(np.float32), columns, starts), shape=rows.shape), tails)
 
 
 def is_sparse(rows: Any) -> bool:
@@ -118,17 +80,8 @@ def is_sparse(rows: Any) -> bool:
     return bool(sparse.issparse(rows))
 
 
-def _counts_like(X: Float32) -> bool:
-    return bool(X.min() >= 0) and bool(np.count_nonzero(X) <= X.size / 2)
-
-
 def fit_weights(
-    rows: RowPreparation,
-    left: PreparedRows,
-    right: PreparedRows,
-    same: Bool,
-    weight: Float64 | None,
-    C: float,
+    rarity: Float64, left: PreparedRows, right: PreparedRows, same: Bool, weight: Float64 | None, C: float
 ) -> tuple[Float64, Float64]:
     """Weights (d,) of differences, and (5,) terms: intercept, products, plain products, smaller and larger size.
 
@@ -141,36 +94,26 @@ def fit_weights(
     with warnings.catch_warnings():
         # More steps change no score by more than another sample of pairs would.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        regression.fit(_columns(rows, left, right), same, weight)
+        regression.fit(_columns(rarity, left, right), same, weight)
     *weights, product, plain, of_all, small, large = regression.coef_[0]
     return np.array(weights) + of_all, np.array([regression.intercept_[0], product, plain, small, large])
 
 
-def _columns(rows: RowPreparation, left: PreparedRows, right: PreparedRows) -> Any:
+def _columns(rarity: Float64, left: PreparedRows, right: PreparedRows) -> Any:
     """Differences of features, and the five columns that sum up a pair: (n, d + 5)."""
     a, b = left.values, right.values
-    differences, products = (abs(a - b), a.multiply(b)) if is_sparse(a) else (np.abs(a - b), a * b)
+    differences, products = abs(a - b), a.multiply(b)
     sums = np.column_stack(
         [
             products.sum(axis=1, dtype=np.float64),
-            (products @ rows.plain) * left.tails[:, 0] * right.tails[:, 0],
+            (products @ (1.0 / rarity**2)) * left.tails[:, 0] * right.tails[:, 0],
             differences.sum(axis=1, dtype=np.float64),
             np.minimum(left.tails[:, 1], right.tails[:, 1]),
             np.maximum(left.tails[:, 1], right.tails[:, 1]),
         ]
     )
     stack: Any = sparse.hstack
-    return stack([differences, sums], format="csr") if is_sparse(a) else np.hstack([differences, sums])
-
-
-_MOST_RARE = 1e3
-
-
-_PREPARED, _TAILS = "prepared", "tails"
-MOST_CELLS = 5_000_000
-"""Pairs of standard rows that hold so many numbers are learned from at most."""
-_MOST_SPARSE = 1_000_000
-_LISTED = 50
+    return stack([differences, sums], format="csr")
 
 
 @document_parameters
@@ -178,15 +121,14 @@ class SimilarityLogistic(DeclaredState, PairScorerMixin, BaseEstimator):
     """Same or different by logistic regression on the differences of two rows.
 
     A score is the log-odds of same: a weighted sum of each feature's difference, of two cosines (of plain rows, and of
-    rows weighed by how rare features are), and of how large both rows are. It suits rows of words and n-grams, sparse
-    ones too, where a cosine treats every feature alike; and listed pairs whose different pairs are hard.
+    rows weighed by how rare features are), and of how large both rows are. It suits rows that are mostly zeros, such as
+    counts of words and n-grams, where a cosine treats every feature alike.
 
-    Half of the pairs drawn from identities are same, where there are as many; of ``standard`` rows at most so many are
-    drawn that they hold 5 million numbers, of ``unit`` rows at most a million.
+    Half of the pairs drawn from identities are same, where there are as many; of listed pairs a million at most is
+    learned from.
 
     Attributes
     ----------
-    rows_ : ``unit`` or ``standard``.
     coef_ : (d,) weight of each feature's difference.
 
     Examples
@@ -205,23 +147,15 @@ class SimilarityLogistic(DeclaredState, PairScorerMixin, BaseEstimator):
     """
 
     coef_: Annotated[Float64, Array(name="weights", shape=("features",))]
-    _map: Annotated[RowPreparation, StateRecord()]
+    _rarity: Annotated[Float64, Array(name="scale", shape=("features",), low=0)]
     _terms: Annotated[Float64, Array(shape=(5,))]
 
     _accepts_sparse = True
-    _gone = frozenset({"sparse"})
+    _gone = frozenset({"sparse", "centre"})
 
     def __init__(
         self,
         *,
-        rows: Annotated[
-            Literal["auto"] | RowScale,
-            Field(
-                description="unit: rows weighed by the rarity of their features and scaled to length one, "
-                "for counts of words and n-grams; standard: features centred and scaled one by one; auto: "
-                "unit where rows are sparse, or never negative and at least half zeros"
-            ),
-        ] = "auto",
         C: Annotated[
             float,
             Field(
@@ -234,49 +168,37 @@ class SimilarityLogistic(DeclaredState, PairScorerMixin, BaseEstimator):
             int,
             Field(
                 ge=2,
-                le=10_000_000,
-                description="maximum number of training pairs drawn from identities; listed pairs are all used",
+                le=MOST_PAIRS,
+                description="maximum number of training pairs drawn from identities",
             ),
         ] = 20_000,
         random_state: Annotated[RandomState, Field(description="seed of the pairs")] = 0,
     ) -> None:
-        self.rows = rows
         self.C = C
         self.n_pairs = n_pairs
         self.random_state = random_state
 
     def _learn_identities(self, rows: Any, codes: Int64, identities: NDArray[Any]) -> None:
         seed = int(check_random_state(self.random_state).randint(2**31))
-        self._map = RowPreparation.of_rows(rows, self.rows)
-        pairs = sample_pairs(codes, min(self.n_pairs, self._max_pairs), random_state=seed)
-        prepared = self._map.prepared(rows)
+        self._rarity = rarity_of(rows)
+        pairs = sample_pairs(codes, self.n_pairs, random_state=seed)
+        prepared = prepared_rows(rows, self._rarity)
         left, right = (prepared.take(side.astype(np.int64)) for side in (pairs.left, pairs.right))
         self._learn(left, right, pairs.same.astype(bool), None)
 
     def _learn_pairs(self, left: Any, right: Any, same: Bool, weight: Float64) -> None:
-        if is_sparse(left) != is_sparse(right):
-            left, right = (_dense(side) for side in (left, right))
+        left, right = (_csr(side) for side in (left, right))
         rows = np.flatnonzero(weight > 0)
-        self._map = RowPreparation.of_rows(_stacked(left[rows], right[rows]), self.rows)
+        self._rarity = rarity_of(_csr(sparse.vstack([left[rows], right[rows]])))
         random = np.random.default_rng(int(check_random_state(self.random_state).randint(2**31)))
-        rows = some_pairs(same, weight, self._max_pairs, random)
+        rows = some_pairs(same, weight, MOST_PAIRS, random)
         share = weight[rows] / weight[rows].mean()
-        self._learn(self._map.prepared(left[rows]), self._map.prepared(right[rows]), same[rows], share)
-
-    @property
-    def _max_pairs(self) -> int:
-        """Pairs that are learned from at most: those of rows that are mostly zeros are learned from as sparse ones."""
-        return _MOST_SPARSE if self._map.kind == "unit" else max(_LISTED, MOST_CELLS // self._map.scale.size)
+        a, b = (prepared_rows(side[rows], self._rarity) for side in (left, right))
+        self._learn(a, b, same[rows], share)
 
     def _learn(self, left: PreparedRows, right: PreparedRows, same: Any, weight: Any) -> None:
         with one_blas_thread():
-            self.coef_, self._terms = fit_weights(self._map, left, right, same, weight, self.C)
-
-    @property
-    def rows_(self) -> RowScale:
-        """How rows are prepared."""
-        check_is_fitted(self)
-        return self._map.kind
+            self.coef_, self._terms = fit_weights(self._rarity, left, right, same, weight, self.C)
 
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
@@ -293,63 +215,55 @@ class SimilarityLogistic(DeclaredState, PairScorerMixin, BaseEstimator):
         ``features``, the largest contributions first; ``rest``: what all others, sizes and the intercept add.
         """
         left_rows, right_rows = self._one_pair(left, right)
-        rows = self._map.prepared(left_rows), self._map.prepared(right_rows)
+        rows = [prepared_rows(side, self._rarity) for side in (left_rows, right_rows)]
         score = float(self._pair_score(left_rows, right_rows)[0])
-        a, b = (_dense(side.values)[0].astype(np.float64) for side in rows)
+        a, b = (side.values.toarray()[0].astype(np.float64) for side in rows)
         _, cosine_weight, plain, _, _ = self._terms
         lengths = rows[0].tails[0, 0] * rows[1].tails[0, 0]
         contributions = (
-            self.coef_ * np.abs(a - b) + (cosine_weight + plain * self._map.plain * lengths) * a * b
+            self.coef_ * np.abs(a - b) + (cosine_weight + plain * lengths / self._rarity**2) * a * b
         )
         features, total = by_feature(feature_names_of(self, feature_names), a, b, contributions)
-        return {"score": score, "rows": self._map.kind, "features": features, "rest": score - total}
+        return {"score": score, "features": features, "rest": score - total}
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
-        rows = self._map.prepared(vectors)
+        rows = prepared_rows(vectors, self._rarity)
         return {_PREPARED: rows.values, _TAILS: rows.tails}
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: RowNumbers) -> Float32:
         gallery = PreparedRows(index.arrays[_PREPARED][rows], index.arrays[_TAILS][rows])
-        return self._scores(self._map.prepared(queries), gallery, queries.shape[0], gallery.tails.shape[0])
+        return self._scores(
+            prepared_rows(queries, self._rarity), gallery, queries.shape[0], gallery.tails.shape[0]
+        )
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
-        a, b = (self._map.prepared(one_of_equals(side)) for side in (left, right))
+        a, b = (prepared_rows(one_of_equals(side), self._rarity) for side in (left, right))
         return self._scores(a, b, left.shape[0], 1)[:, 0]
 
     def _pairs_of(self, rows: Matrix) -> PairsOfRows:
-        prepared = self._map.prepared(rows)
+        prepared = prepared_rows(rows, self._rarity)
         return lambda left, right: self._scores(prepared.take(left), prepared.take(right), left.size, 1)[:, 0]
 
     def _scores(self, a: PreparedRows, b: PreparedRows, n: int, width: int) -> Float32:
         """(n, 1) of pairs, or (n, width) of all pairs of two sets of rows."""
         out = np.empty((n, width), dtype=np.float32)
-        score = kernels.score_sparse if self._map.kind == "unit" else kernels.score_dense
-        sides = (*self._parts(a), *self._parts(b))
-        score(*sides, self.coef_, self._map.plain, self._terms, out)
+        # Arrays of the one kind that kernels are compiled for; those of a mapped index are read-only.
+        sides = [
+            part
+            for rows in (a, b)
+            for part in (*csr_parts(rows.values), np.require(rows.tails, requirements=["C", "W"]))
+        ]
+        kernels.score_pairs(*sides, self.coef_, 1.0 / self._rarity**2, self._terms, out)
         return out
-
-    def _parts(self, rows: PreparedRows) -> tuple[Any, ...]:
-        """Arrays of the one kind that kernels are compiled for; those of a mapped index are read-only."""
-        tails = np.require(rows.tails, requirements=["C", "W"])
-        if self._map.kind == "unit":
-            return (*csr_parts(rows.values), tails)
-        return np.require(rows.values, requirements=["C", "W"]), tails
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_terms")
 
     @classmethod
     def _relate(cls, file: StoredState) -> None:
-        if file.facts.rows == "unit":
-            scale = file.arrays["scale"]
-            valid = (scale > 0) & (scale <= _MOST_RARE)
-            require(valid, "scale", scale, f"a number above 0, at most {_MOST_RARE:g}")
-
-
-def _dense(rows: Any) -> Any:
-    return rows.toarray() if is_sparse(rows) else rows
-
-
-def _stacked(a: Any, b: Any) -> Any:
-    csr: Any = sparse
-    return csr.csr_array(csr.vstack([a, b])) if is_sparse(a) else np.concatenate([a, b])
+        if np.any(file.arrays.get("centre", 0.0)):
+            raise OutdatedModel("rows is 'standard', which this version no longer has; expected 'unit'")
+        scale = file.arrays["scale"]
+        require(
+            (scale > 0) & (scale <= _MOST_RARE), "scale", scale, f"a number above 0, at most {_MOST_RARE:g}"
+        )

@@ -13,23 +13,10 @@ from pairmark.models.core.compiled import kernel
 
 
 @kernel
-def _start(ta, tb, of):
-    return of[0] + (of[3] * min(ta[1], tb[1]) + of[4] * max(ta[1], tb[1])), of[2] * (ta[0] * tb[0])
-
-
-@kernel
-def _dense(a, b, ta, tb, weights, plain, of):
+def _score(columns_a, a, columns_b, b, ta, tb, weights, plain, of):
     """``of``: intercept, then the weights of products, plain products, the smaller and the larger size."""
-    total, lengths = _start(ta, tb, of)
-    for j in range(weights.shape[0]):
-        x, y = np.float64(a[j]), np.float64(b[j])
-        total += weights[j] * abs(x - y) + (of[1] + lengths * plain[j]) * (x * y)
-    return total
-
-
-@kernel
-def _sparse(columns_a, a, columns_b, b, ta, tb, weights, plain, of):
-    total, lengths = _start(ta, tb, of)
+    total = of[0] + (of[3] * min(ta[1], tb[1]) + of[4] * max(ta[1], tb[1]))
+    lengths = of[2] * (ta[0] * tb[0])
     i = j = 0
     while i < columns_a.shape[0] or j < columns_b.shape[0]:
         of_a = columns_a[i] if i < columns_a.shape[0] else np.int64(2**62)
@@ -47,26 +34,16 @@ def _sparse(columns_a, a, columns_b, b, ta, tb, weights, plain, of):
 
 
 @kernel
-def score_dense(a, ta, b, tb, weights, plain, of, out):
-    """Scores of pairs into ``out`` (n, 1), or of all pairs of two sets of rows into (n_a, n_b).
+def score_pairs(sa, ca, va, ta, sb, cb, vb, tb, weights, plain, of, out):
+    """Scores of pairs of CSR rows (starts, ascending columns, values) into ``out`` (n, 1), or of all pairs of two sets.
 
-    In pairs, a side of a single row meets all of the other's.
+    In pairs, a side of a single row meets all of the other's; all pairs go into (n_a, n_b).
     """
-    step_a, step_b = np.int64(a.shape[0] > 1), np.int64(b.shape[0] > 1)
-    for p in range(out.shape[0]):
-        for q in range(out.shape[1]):
-            i, j = (p, q) if out.shape[1] > 1 else (p * step_a, p * step_b)
-            out[p, q] = np.float32(_dense(a[i], b[j], ta[i], tb[j], weights, plain, of))
-
-
-@kernel
-def score_sparse(sa, ca, va, ta, sb, cb, vb, tb, weights, plain, of, out):
-    """The same of CSR rows (starts, ascending columns, values)."""
     step_a, step_b = np.int64(ta.shape[0] > 1), np.int64(tb.shape[0] > 1)
     for p in range(out.shape[0]):
         for q in range(out.shape[1]):
             i, j = (p, q) if out.shape[1] > 1 else (p * step_a, p * step_b)
             left, right = slice(sa[i], sa[i + 1]), slice(sb[j], sb[j + 1])
             out[p, q] = np.float32(
-                _sparse(ca[left], va[left], cb[right], vb[right], ta[i], tb[j], weights, plain, of)
+                _score(ca[left], va[left], cb[right], vb[right], ta[i], tb[j], weights, plain, of)
             )

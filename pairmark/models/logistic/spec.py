@@ -7,8 +7,9 @@ from pairmark.models.logistic.estimator import SimilarityLogistic
 
 LOGISTIC = LearnerSpec(
     kind="similarity-logistic",
-    title="Logistic regression on differences of features; for rows of words and n-grams, and for listed pairs",
+    title="Logistic regression on differences of features; for rows that are mostly zeros, such as words and n-grams",
     estimator=SimilarityLogistic,
     capabilities=frozenset({"similarity", "match", "search"}),
     accepts_sparse=True,
+    retired={"rows": ...},
 )

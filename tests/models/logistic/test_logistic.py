@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 
 import pairmark
 from pairmark import MetricSimilarity, SimilarityAuto, SimilarityLogistic
+from pairmark.models.core.artefact import OutdatedModel
 from pairmark.models.evaluation.validation import tpr_at
 
 
@@ -44,7 +45,7 @@ NEW, NEW_Y = words(150, 2)
 
 @cache
 def of_dense() -> SimilarityLogistic:
-    return SimilarityLogistic(rows="unit").fit_pairs(X[LEFT], X[RIGHT], SAME)
+    return SimilarityLogistic().fit_pairs(X[LEFT], X[RIGHT], SAME)
 
 
 @cache
@@ -81,31 +82,7 @@ def test_rows_are_weighed_by_how_rare_features_are() -> None:
         assert model.to_state()[0]["scale"] == pytest.approx(expected)
 
 
-def test_standard_rows_score_by_the_same_formula() -> None:
-    rng = np.random.default_rng(0)
-    y = np.repeat(np.arange(20), 5)
-    rows = (rng.standard_normal((20, 6))[y] + rng.standard_normal((100, 6))).astype(np.float32)
-    model = SimilarityLogistic().fit(rows, y)
-    assert model.rows_ == "standard"
-    arrays, _ = model.to_state()
-    z = (rows.astype(np.float64) - arrays["centre"]) * arrays["scale"]
-    assert np.sqrt(6) * z.std(axis=0) == pytest.approx(1.0, rel=1e-3)
-    intercept, both, plain, small, large = arrays["terms"]
-    a, b = z[0], z[7]
-    sizes = sorted(np.linalg.norm(side) for side in (a, b))
-    expected = (
-        intercept
-        + model.coef_ @ np.abs(a - b)
-        + both * (a @ b)
-        + plain * (a @ b) / sizes[0] / sizes[1]
-        + small * sizes[0]
-        + large * sizes[1]
-    )
-    assert model.pair_score(rows[:1], rows[7:8])[0] == pytest.approx(expected, rel=1e-4)
-
-
 def test_sparse_rows_and_dense_ones_learn_and_score_alike() -> None:
-    assert of_dense().rows_ == of_sparse().rows_ == "unit"
     dense, sparse = (
         of_dense().pair_score(NEW[:50], NEW[50:100]),
         of_sparse().pair_score(NEW[:50], NEW[50:100]),
@@ -164,6 +141,18 @@ def test_contributions_add_up_to_the_score() -> None:
     total = sum(line["contribution"] for line in reported["features"]) + reported["rest"]
     assert total == pytest.approx(reported["score"])
     assert reported["score"] == of_sparse().pair_score(NEW[:1], NEW[1:2])[0]
+
+
+def test_a_model_of_standardized_rows_is_refused_with_what_to_do() -> None:
+    model = of_dense()
+    arrays, facts = model.to_state()
+    facts = {**facts, "n_features_in": X.shape[1]}
+    old = {**arrays, "centre": np.zeros(X.shape[1])}
+    assert SimilarityLogistic().from_state(old, facts).pair_score(NEW[:9], NEW[9:18]).tobytes() == (
+        model.pair_score(NEW[:9], NEW[9:18]).tobytes()
+    )
+    with pytest.raises(OutdatedModel, match="rows is 'standard', which this version no longer has"):
+        SimilarityLogistic().from_state({**old, "centre": np.ones(X.shape[1])}, facts)
 
 
 def test_zero_rows_and_unseen_features_have_finite_scores() -> None:
