@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pairmark.models import MetricSimilarity
 from pairmark.models.core import search as search_forms
 
-METRICS = ["cosine", "correlation", "dot", "euclidean", "manhattan"]
+METRICS = ["cosine", "dot", "euclidean", "manhattan"]
 X = np.random.default_rng(4).standard_normal((60, 5)).astype(np.float32)
 Y = np.repeat(np.arange(12), 5)
 MODELS = {

@@ -127,7 +127,7 @@ def contributions(
     -------
     ``metric``, ``whitened``, and ``features``, the largest contributions first: ``feature``, its ``left`` and
     ``right`` value as compared (after whitening and scaling, where there is any) and its ``contribution``: the product
-    (cosine, correlation, dot), or minus its part of the distance (of ``euclidean`` in proportion to the square of
+    (cosine, dot), or minus its part of the distance (of ``euclidean`` in proportion to the square of
     the difference). ``rest`` is what all others add.
     """
     parts = _parts(estimator.metric, left.astype(np.float64), right.astype(np.float64), score)
@@ -141,7 +141,7 @@ def contributions(
 
 
 def _parts(metric: str, left: Float64, right: Float64, score: float) -> Float64:
-    if metric in ("cosine", "correlation", "dot"):
+    if metric in ("cosine", "dot"):
         return left * right
     distance = np.abs(left - right)
     if metric == "manhattan" or not distance.any():
@@ -150,10 +150,9 @@ def _parts(metric: str, left: Float64, right: Float64, score: float) -> Float64:
     return np.asarray(score * power / power.sum())
 
 
-Metric = Literal["cosine", "correlation", "dot", "euclidean", "manhattan"]
+Metric = Literal["cosine", "dot", "euclidean", "manhattan"]
 _CODES: Final = {
     "cosine": kernels.DOT,
-    "correlation": kernels.DOT,
     "dot": kernels.DOT,
     "euclidean": kernels.EUCLIDEAN,
     "manhattan": kernels.MANHATTAN,
@@ -163,7 +162,6 @@ _FORMS: Final[dict[int, tuple[Measure, Callable[[float], float]]]] = {
     kernels.EUCLIDEAN: ("sqeuclidean", root_measure),
     kernels.MANHATTAN: ("manhattan", same_measure),
 }
-_DENSE_BLOCK_BYTES = 64 * 1024 * 1024
 
 
 def _whitens(file: StoredState) -> bool:
@@ -176,8 +174,8 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
 
     From explicit pairs, the same ones are what varies within identities; ``sample_weight`` weighs them.
 
-    Scores, higher is more similar: the cosine, Pearson's correlation of the two rows, or the inner product (``dot``);
-    else the negated distance. A row of zeros (for ``correlation``, of equal numbers) has cosine 0 with everything.
+    Scores, higher is more similar: the cosine, or the inner product (``dot``); else the negated distance. A row of
+    zeros has cosine 0 with everything.
 
     With ``whiten`` rows are compared as ``W (x - mean)``, W being the inverse square root of the covariance within
     identities: the Mahalanobis distance of Fisher's discriminant analysis for ``euclidean``; within-class covariance
@@ -253,8 +251,7 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
         self._restored()
 
     def transform(self, X: ArrayLike) -> Float32:
-        """The vectors that the metric compares: whitened where asked for, of length one for ``cosine``, centred too
-        for ``correlation``. The inner product of two of them is the score, for these and ``dot``.
+        """The vectors that the metric compares: whitened where asked for, of length one for ``cosine``.
 
         Returns
         -------
@@ -300,7 +297,7 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
         return (
             not self.whiten
             and not _is_csr(vectors)
-            and self.metric not in ("cosine", "correlation")
+            and self.metric != "cosine"
             and self.n_features_in_ % kernels.LANES == 0
         )
 
@@ -351,30 +348,20 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
     def _prepared(self, X: Any) -> Any:
         """Rows as the kernels compare them: new, and padded with zeros (dense) or with ascending indices (CSR)."""
         d = self.n_features_in_
-        if _is_csr(X):
-            if not self.whiten and self.metric != "correlation":
-                rows = _sorted_csr(X, d).copy()
-                if self.metric == "cosine":
-                    kernels.unit_sparse(*csr_parts(rows))
-                return rows
-            return self._prepared_in_blocks(X)
+        if _is_csr(X) and not self.whiten:
+            rows = _sorted_csr(X, d).copy()
+            if self.metric == "cosine":
+                kernels.unit_sparse(*csr_parts(rows))
+            return rows
+        X = _dense(X)
         padded = np.zeros((X.shape[0], -(-d // kernels.LANES) * kernels.LANES), dtype=np.float32)
         if self.whiten:
             kernels.whitened(np.require(X, requirements=["C", "W"]), self.mean_, self.whitening_, padded)
         else:
             padded[:, :d] = X
-        if self.metric == "correlation":
-            kernels.centre_rows(padded, d)
-        if self.metric in ("cosine", "correlation"):
+        if self.metric == "cosine":
             unit_rows(padded)
         return padded
-
-    def _prepared_in_blocks(self, X: Any) -> Float32:
-        """Sparse rows that whitening or centring makes dense, some at a time."""
-        rows = max(1, _DENSE_BLOCK_BYTES // (4 * self.n_features_in_))
-        X = csr_array(X)
-        blocks = [self._prepared(X[at : at + rows].toarray()) for at in range(0, X.shape[0], rows)]
-        return np.concatenate(blocks)
 
     def _restored(self) -> None:
         self._code = _CODES[self.metric]

@@ -120,20 +120,6 @@ def score_sparse(code, a_starts, a_indices, a_values, b_starts, b_indices, b_val
 
 
 @kernel
-def centre_rows(rows, width):
-    """Subtract each row's mean of its ``width`` features, in place."""
-    lanes = np.zeros(8)
-    for i in range(rows.shape[0]):
-        row = rows[i]
-        lanes[:] = 0.0
-        for j in range(width):
-            lanes[j & 7] += np.float64(row[j])
-        mean = _folded(lanes) / width
-        for j in range(width):
-            row[j] = np.float64(row[j]) - mean
-
-
-@kernel
 def unit_sparse(starts, indices, values):
     """Divide each sparse row by its length, in place; a row of zeros stays."""
     lanes = np.zeros(8)
