@@ -39,7 +39,7 @@ class RankingSample:
     X : (n, d) float32 features.
     scores : (n, k) noiseless scores m(x); higher is better.
     truth : (n, k) positions by the noiseless scores.
-    rankings : (n, k) positions as observed: noisy, and perhaps incomplete or partial.
+    rankings : (n, k) positions as observed, with noise.
     """
 
     X: NDArray[np.float32]
@@ -91,48 +91,27 @@ def make_ranking_data(
     score_function: ScoreFunction,
     *,
     noise: NoiseSource | None = None,
-    survival: ArrayLike | ScoreFunction | None = None,
-    boundary: float | None = None,
     random_state: Seed = None,
 ) -> RankingSample:
-    """Draw from the oracle Ex(m, E) on uniform binary features, or its incomplete and partial kin.
+    """Draw from the oracle Ex(m, E) on uniform binary features.
 
     Parameters
     ----------
     score_function : m, (n, d) features -> (n, k) scores.
     noise : E, e.g. `truncated_gaussian`; None: noiseless.
-    survival : chance that a label is seen, one for all or (k,), or a function of x giving (n, k)
-        (Definition 2.4). Surviving labels keep their order, not their places.
-    boundary : chance that two neighbours in the ranking stay apart; else they are tied (Definition C.1).
     """
     rng = np.random.default_rng(random_state)
     X = rng.integers(0, 2, size=(n_samples, n_features)).astype(np.float32)
     scores = np.asarray(score_function(X), dtype=np.float64)
     truth = dense_positions(-scores)
     observed = truth if noise is None else dense_positions(-(scores + noise(scores.shape, rng)))
-    if boundary is not None:
-        observed = with_ties(observed, boundary, random_state=rng)
-    if survival is not None:
-        chances = survival(X) if callable(survival) else survival
-        observed = with_missing(observed, chances, random_state=rng)
     return RankingSample(X=X, scores=scores, truth=truth, rankings=observed)
 
 
-def make_sfn(
-    n_samples: int = 10_000, *, noise: NoiseSource | None = None, random_state: Seed = None
+def make_family(
+    n_samples: int, n_features: int, *, noise: NoiseSource | None = None, random_state: Seed = None
 ) -> RankingSample:
-    """The paper's family of few features: d = 100, k = 5, r = 10."""
-    return _family(100, n_samples, noise, random_state)
-
-
-def make_lfn(
-    n_samples: int = 10_000, *, noise: NoiseSource | None = None, random_state: Seed = None
-) -> RankingSample:
-    """The paper's family of many features: d = 1000, k = 5, r = 10."""
-    return _family(1_000, n_samples, noise, random_state)
-
-
-def _family(n_features: int, n_samples: int, noise: NoiseSource | None, random_state: Seed) -> RankingSample:
+    """A family of the paper: k = 5 labels, r = 10 informative features."""
     rng = np.random.default_rng(random_state)
     m = linear_scores(n_features, 5, n_informative=10, random_state=rng)
     return make_ranking_data(n_samples, n_features, m, noise=noise, random_state=rng)

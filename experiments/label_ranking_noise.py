@@ -4,13 +4,12 @@ SFN (100 features) and LFN (1,000): scores linear in ten informative binary feat
 deviation 0.25 i/500 enters the scores (truncated to +-0.25), Mallows noise of dispersion theta the rankings. Rankers
 learn from noisy rankings and are tested on noiseless ones, by cross-validation. Alpha is the share of rows whose
 ranking the noise changed, beta the mean tau between noisy and noiseless. Quick takes 1,000 rows, three levels and two
-of the folds; full 10,000 rows, every level and 5 x 10 folds. The figures are drawn to docs/label-ranking-noise.svg.
+of the folds; full 10,000 rows, every level and 5 x 10 folds.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,16 +22,15 @@ from experiments._synthetic_rankings import (
     RankingSample,
     alpha_inconsistency,
     beta_gap,
-    make_lfn,
-    make_sfn,
+    make_family,
     sample_mallows,
     truncated_gaussian,
 )
 from pairmark.models import LabelRankingForest, LabelRankingTree
 from pairmark.models.evaluation.rankings import kendall_tau
 
-PICTURE = Path(__file__).parent.parent / "docs" / "label-ranking-noise.svg"
-FAMILIES = {"SFN": make_sfn, "LFN": make_lfn}
+FAMILIES = {"SFN": 100, "LFN": 1_000}
+"""The paper's families of few and of many features: how many."""
 RANKERS = ("forest", "tree", "shallow tree")
 
 
@@ -58,15 +56,15 @@ def run(preset: Preset) -> Result:
     rows: list[dict[str, Any]] = Parallel(n_jobs=2, batch_size=1)(
         delayed(_measured)(level, n, repeats, folds) for level in reversed(levels)
     )[::-1]
-    _draw(rows)
     return Result(rows=rows, claims=_claims(rows), facts={"rows": n, "folds": repeats * folds})
 
 
 def _sample(level: Level, n: int) -> RankingSample:
-    make = FAMILIES[level.family]
+    n_features = FAMILIES[level.family]
     if level.noise == "gaussian":
-        return make(n, noise=truncated_gaussian(level.strength), random_state=SEED)
-    sample = make(n, random_state=SEED)
+        noise = truncated_gaussian(level.strength)
+        return make_family(n, n_features, noise=noise, random_state=SEED)
+    sample = make_family(n, n_features, random_state=SEED)
     if level.noise == "none":
         return sample
     noisy = sample_mallows(sample.truth, level.strength, random_state=SEED)
@@ -121,36 +119,3 @@ def _claims(rows: list[dict[str, Any]]) -> list[Claim]:
             holds=lead > 0,
         ),
     ]
-
-
-def _draw(rows: list[dict[str, Any]]) -> None:
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    colours = {"forest": "#2563eb", "tree": "#dc2626", "shallow tree": "#059669"}
-    dashes = {"gaussian": "-", "mallows": "--"}
-    figure = Figure(figsize=(9, 6.4), layout="constrained")
-    axes = figure.subplots(2, 2, sharey=True)
-    for line, family in enumerate(FAMILIES):
-        for column, against in enumerate(("alpha", "beta")):
-            plot = axes[line][column]
-            for noise, dash in dashes.items():
-                here = [row for row in rows if row["family"] == family and row["noise"] in (noise, "none")]
-                here.sort(key=lambda row: row[against])
-                x = [row[against] for row in here]
-                for name, colour in colours.items():
-                    y = [row[name] for row in here]
-                    plot.plot(x, y, dash, color=colour, marker=".", label=f"{name}, {noise}")
-                if against == "alpha":
-                    plot.plot(x, [row["beta"] for row in here], ":", color="#71717a", linewidth=1)
-            plot.set_title(family, fontsize=10)
-            plot.set_xlabel(
-                "alpha: share of rows changed by noise"
-                if against == "alpha"
-                else "beta: tau of noisy to true"
-            )
-            plot.grid(visible=True, color="#e4e4e7", linewidth=0.5)
-        axes[line][0].set_ylabel("mean tau on noiseless rankings")
-    axes[0][0].legend(fontsize=7, loc="lower left")
-    with matplotlib.rc_context({"svg.hashsalt": "pairmark", "svg.fonttype": "none"}):
-        figure.savefig(PICTURE, format="svg", metadata={"Date": None})
