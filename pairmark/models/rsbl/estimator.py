@@ -174,9 +174,6 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
             ),
         ] = 2_000,
         random_state: Annotated[Seed, Field(description="seed of all random draws")] = 0,
-        n_jobs: Annotated[
-            int | None, Field(description="threads; null or -1: joblib's active setting, or all cores")
-        ] = None,
     ) -> None:
         self.depth = depth
         self.k_max = k_max
@@ -188,7 +185,6 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
         self.n_folds = n_folds
         self.max_references = max_references
         self.random_state = random_state
-        self.n_jobs = n_jobs
 
     def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
         self._learn(rows, identities, codes)
@@ -266,7 +262,7 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
         relative = self.beta == "median"
         return Growth(
             rows, train, references, metric=self.metric, k_max=self.k_max,
-            beta=1.0 if relative else float(self.beta), relative=relative, n_jobs=self.n_jobs,
+            beta=1.0 if relative else float(self.beta), relative=relative,
         )  # fmt: skip
 
     def _fitted_inputs(self, X: Float32) -> Inputs:
@@ -353,7 +349,7 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
             part_of_out = out[at : at + rows_a_time]
             if self._final_rows is not None:
                 assert self._final_codes is not None
-                among = Distances(self.metric, blocks[0].shape[0], self._final_codes.size, n_jobs=self.n_jobs)
+                among = Distances(self.metric, blocks[0].shape[0], self._final_codes.size)
                 counts = [np.ones(blocks[0].shape[1]), *(layer.counts for layer in self.layers_)]
                 for block, rows, count in zip(blocks, self._final_rows, counts, strict=True):
                     among.extend(block, rows, count)
@@ -422,7 +418,7 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
         rows_a_time = max(1, BLOCK_BYTES // (4 * max(self.n_components_, 1)))
         inputs = self._inputs.transform(X)
         parts = [
-            walked(inputs[at : at + rows_a_time], self._refs, self.layers_, self.metric, n_jobs=self.n_jobs)
+            walked(inputs[at : at + rows_a_time], self._refs, self.layers_, self.metric)
             for at in range(0, inputs.shape[0], rows_a_time)
         ]
         if len(parts) == 1:

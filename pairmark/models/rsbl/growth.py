@@ -7,10 +7,9 @@ inner products and Euclidean distances, and so linear SVMs and nearest rows, are
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
 from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
@@ -89,7 +88,6 @@ CODES: Final = {
     "cosine": kernels.DOT,
     "correlation": kernels.DOT,
 }
-_ROWS_A_TASK = 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,10 +115,9 @@ class Distances:
     n, u : numbers of rows and references.
     """
 
-    def __init__(self, metric: str, n: int, u: int, *, n_jobs: int | None = 1) -> None:
+    def __init__(self, metric: str, n: int, u: int) -> None:
         self._metric = metric
         self._code = CODES[metric]
-        self._jobs = n_jobs
         self._acc = np.zeros((n, u), dtype=np.float32)
         self._features = 0.0
         self._sums, self._squares = np.zeros(n), np.zeros(n)
@@ -145,12 +142,7 @@ class Distances:
         factor32 = factor.astype(np.float32)
         scaled = np.ascontiguousarray(refs * factor32[:, None])
         rows = np.ascontiguousarray(rows)
-
-        def part(start: int) -> None:
-            block = slice(start, start + _ROWS_A_TASK)
-            kernels.accumulate(self._code, rows[block], factor32, counts, scaled, self._acc[block])
-
-        in_threads(part, rows.shape[0], self._jobs, work=rows.size * refs.shape[1])
+        kernels.accumulate(self._code, rows, factor32, counts, scaled, self._acc)
         if self._code == kernels.DOT:
             centred = self._metric == "correlation"
             kernels.add_sums(rows, root, centred, self._sums, self._squares)
@@ -195,7 +187,6 @@ class Growth:
         k_max: int,
         beta: float,
         relative: bool,
-        n_jobs: int | None = 1,
     ) -> None:
         self.train, self.references = train, references
         self.blocks: list[Float32] = [rows]
@@ -203,8 +194,7 @@ class Growth:
         # No more neighbours than there are.
         self.k_max = min(k_max, references.size - 1)
         self._beta, self._relative = beta, relative
-        self._jobs = n_jobs
-        self._distances = Distances(metric, rows.shape[0], references.size, n_jobs=n_jobs)
+        self._distances = Distances(metric, rows.shape[0], references.size)
         # The last layer's features are asked for no distances, which would cost as much as all others together.
         self._pending: list[tuple[Float32, Float64]] = [(rows, np.ones(rows.shape[1]))]
         self._looked: tuple[Float32, Int64, float] | None = None
@@ -240,12 +230,7 @@ class Growth:
         """Gaussian features of all rows to some references, multiplied by ``scale``."""
         squared, _, beta = self.look()
         block = np.empty((squared.shape[0], columns.size), dtype=np.float32)
-
-        def part(start: int) -> None:
-            rows = slice(start, start + _ROWS_A_TASK)
-            kernels.gaussians(beta, squared[rows], columns, scale, block[rows])
-
-        in_threads(part, squared.shape[0], self._jobs, work=16 * block.size)
+        kernels.gaussians(beta, squared, columns, scale, block)
         return block
 
     def commit(self, k: int) -> None:
@@ -267,9 +252,7 @@ def typical(squared: Float32) -> float:
     return float(np.median(positive)) if positive.size else 1.0
 
 
-def walked(
-    rows: Float32, refs: list[Float32], layers: list[Layer], metric: str, *, n_jobs: int | None = 1
-) -> list[Float32]:
+def walked(rows: Float32, refs: list[Float32], layers: list[Layer], metric: str) -> list[Float32]:
     """Rows in the space that was grown: their inputs and each layer's features.
 
     Parameters
@@ -281,7 +264,7 @@ def walked(
     counts = np.ones(rows.shape[1])
     if not layers:
         return blocks
-    distances = Distances(metric, rows.shape[0], refs[0].shape[1], n_jobs=n_jobs)
+    distances = Distances(metric, rows.shape[0], refs[0].shape[1])
     for block, layer in zip(refs, layers, strict=True):
         distances.extend(blocks[-1], block, counts)
         features = np.empty((rows.shape[0], layer.columns.size), dtype=np.float32)
@@ -289,14 +272,3 @@ def walked(
         blocks.append(features)
         counts = layer.counts
     return blocks
-
-
-def in_threads(part: Any, n: int, n_jobs: int | None, *, work: float) -> None:
-    """Call ``part(start)`` for each run of rows, in threads where that is worth its cost."""
-    starts = range(0, n, _ROWS_A_TASK)
-    jobs = 1 if work < 5e7 else effective_n_jobs(n_jobs)
-    if jobs == 1 or len(starts) == 1:
-        for start in starts:
-            part(start)
-        return
-    Parallel(n_jobs=jobs, backend="threading")(delayed(part)(start) for start in starts)

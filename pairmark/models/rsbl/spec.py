@@ -15,6 +15,7 @@ RSBL_SPEC = LearnerSpec(
         "similarity": "cosine",
         "patience": ...,
         "choose_depth": ...,
+        "n_jobs": ...,
         "nominal": None,
         "standardize": ...,
     },
