@@ -323,27 +323,21 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
         return lambda left, right: self._score_prepared(prepared[left], prepared[right], left.size)
 
     def _score_prepared(self, a: Any, b: Any, n: int) -> Float32:
-        if _is_csr(a) or _is_csr(b):
-            column: Float32 = np.empty((n, 1), dtype=np.float32)
-            self._score_sparse(a, b, column, grid=False)
-            return column[:, 0]
-        scores: Float32 = np.empty(n, dtype=np.float32)
-        steps = [int(side.shape[0] > 1) for side in (a, b)]
-        kernels.score_pairs(self._code, a, steps[0], b, steps[1], scores)
-        return scores
+        return self._scores(a, b, (n, 1), grid=False)[:, 0]
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
-        gallery, prepared = index.arrays.get("prepared", index.vectors)[rows], self._prepared(queries)
-        scores = np.empty((queries.shape[0], gallery.shape[0]), dtype=np.float32)
-        if _is_csr(prepared) or _is_csr(gallery):
-            self._score_sparse(prepared, gallery, scores, grid=True)
-        else:
-            kernels.score_grid(self._code, prepared, sealed(gallery), scores)
-        return scores
+        gallery = index.arrays.get("prepared", index.vectors)[rows]
+        return self._scores(self._prepared(queries), gallery, (queries.shape[0], gallery.shape[0]), grid=True)
 
-    def _score_sparse(self, a: Any, b: Any, out: Float32, *, grid: bool) -> None:
-        a, b = _sorted_csr(a, self.n_features_in_), _sorted_csr(b, self.n_features_in_)
-        kernels.score_sparse(self._code, *csr_parts(a), *csr_parts(b), grid, out)
+    def _scores(self, a: Any, b: Any, shape: tuple[int, int], *, grid: bool) -> Float32:
+        """Of prepared rows: see `kernels.score_dense`."""
+        scores: Float32 = np.empty(shape, dtype=np.float32)
+        if _is_csr(a) or _is_csr(b):
+            a, b = (_sorted_csr(side, self.n_features_in_) for side in (a, b))
+            kernels.score_sparse(self._code, *csr_parts(a), *csr_parts(b), grid, scores)
+        else:
+            kernels.score_dense(self._code, a, sealed(b), grid, scores)
+        return scores
 
     def _prepared(self, X: Any) -> Any:
         """Rows as the kernels compare them: new, and padded with zeros (dense) or with ascending indices (CSR)."""

@@ -69,18 +69,16 @@ def _dense(code, a, b):
 
 
 @kernel
-def score_pairs(code, left, step_left, right, step_right, out):
-    """Score of each pair of padded rows; a step of 0 keeps a side's only row."""
-    for i in range(out.shape[0]):
-        out[i] = _dense(code, left[i * step_left], right[i * step_right])
+def score_dense(code, a, b, grid, out):
+    """Scores of padded rows: of all pairs of two sets of rows, (n_a, n_b), or of pairs side by side, (n, 1).
 
-
-@kernel
-def score_grid(code, queries, gallery, out):
-    """Score of each query with each gallery row, padded."""
-    for i in range(queries.shape[0]):
-        for j in range(gallery.shape[0]):
-            out[i, j] = _dense(code, queries[i], gallery[j])
+    Side by side, a single row meets all of the other side's.
+    """
+    step_a, step_b = np.int64(a.shape[0] > 1), np.int64(b.shape[0] > 1)
+    for p in range(out.shape[0]):
+        for q in range(out.shape[1]):
+            i, j = (p, q) if grid else (p * step_a, p * step_b)
+            out[p, q] = _dense(code, a[i], b[j])
 
 
 @kernel
