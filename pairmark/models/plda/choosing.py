@@ -373,30 +373,23 @@ class Chooser:
         )
 
     def _judge_grid(self, shape: Shape, within: tuple[float, ...], between: tuple[float, ...]) -> None:
+        """Rates of settings of one shape, among those that are known."""
         settings = [Setting(shape, a, b) for a in within for b in between]
-        new = [setting for setting in settings if setting not in self._rates]
-        if not new:
-            return
-        self._find([setting for setting in new if (setting, self._cosine) not in self._rates_of], shape)
-        self._rates.update({setting: self._rates_of[setting, self._cosine] for setting in new})
-
-    def _find(self, settings: list[Setting], shape: Shape) -> None:
-        """Rates of settings of one shape, kept in what is known."""
-        if not settings:
-            return
-        self._turn(shape.marginals)
+        new = [setting for setting in settings if (setting, self._cosine) not in self._rates_of]
         ways = (self._cosine,) if self._shared_rates is None else (False, True)
-        rates = np.empty((len(ways), len(settings), len(self._folds), len(self._at)))
-        for number, fold in enumerate(self._folds):
+        rates = np.empty((len(ways), len(new), len(self._folds), len(self._at)))
+        for number, fold in enumerate(self._folds if new else ()):
+            self._turn(shape.marginals)
             rows = shaped(self._rows[number % len(self._rows)], shape)
             train_moments = moments(rows[fold.train], self._codes[fold.train])
-            for at, setting in enumerate(settings):
+            for at, setting in enumerate(new):
                 model = shrunk_model(train_moments, setting.shrink_within, setting.shrink_between)
                 for way, cosine in enumerate(ways):
                     square = _square(model, rows[fold.test], cosine)
                     rates[way, at, number] = fold.rates(square, self._at)
         for way, cosine in enumerate(ways):
-            self._rates_of.update({(setting, cosine): rates[way, at] for at, setting in enumerate(settings)})
+            self._rates_of.update({(setting, cosine): rates[way, at] for at, setting in enumerate(new)})
+        self._rates.update({setting: self._rates_of[setting, self._cosine] for setting in settings})
 
     def _turn(self, way: Marginals) -> None:
         """Rows as each fold's principal components have them: held-out identities must not shape those."""
