@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
+from pairmark.models.core.artefact import OutdatedModel
 from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
 from pairmark.models.core.inputs import LISTED, feature_names_of, one_of_equals
 from pairmark.models.core.progress import report
@@ -223,6 +224,7 @@ class Ghost(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, Base
     _graph: Annotated[Graph | None, StateRecord(fact="graph", get=attrgetter("_space.graph"))]
     _rows: Annotated[Float32 | None, Array(shape=("rows", "features"), get=attrgetter("_space.rows"))]
 
+    _gone = frozenset({"variances"})
     score = ClassifierMixin.score
 
     def __init__(
@@ -536,6 +538,8 @@ class Ghost(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, Base
 
     @classmethod
     def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+        if "cluster-spread" in file.arrays.get("names", ()):
+            raise OutdatedModel("meta-features name 'cluster-spread', which this version no longer has")
         meta_features = _meta_features(file.params, file.facts.graph is not None)
         n_features = file.sizes["features"] if meta_features.features else 0
         n_others = len(meta_features.names)

@@ -185,6 +185,11 @@ class GhostWeights:
         """All but the price."""
         return np.concatenate([self.features, self.meta_features])
 
+    def moved(self, step: Float64) -> GhostWeights:
+        """Less a step, (K + 1,), the price's last; never below 0."""
+        moved, k = np.maximum(np.append(self.flat, self.exemplar) - step, 0.0), self.features.size
+        return GhostWeights(features=moved[:k], meta_features=moved[k:-1], exemplar=float(moved[-1]))
+
 
 def learn(
     sets: Sequence[TrainingSet],
@@ -205,7 +210,7 @@ def learn(
     The weights of the least loss met (over the last visit of every set), and the loss of each iteration.
     """
     weights = best = start
-    steps = Steps(start.flat.size)
+    steps = Steps(start.flat.size + 1)
     curve: list[float] = []
     losses: dict[int, float] = {}
     lowest, calm, unit = np.inf, 0, 1.0 / len(sets)
@@ -233,16 +238,11 @@ def learn(
             training.visits += 1
             size = float(distances.mean()) + float(training.error.away.mean())
             training.move(costs, solution, size * _STEP / np.sqrt(training.visits))
-            slope = np.concatenate([features, meta_features]) + unit * tau
-            updated = np.maximum(weights.flat - steps.of(slope, len(training)), 0.0)
-            k = weights.features.size
-            weights = GhostWeights(
-                features=updated[:k],
-                meta_features=updated[k:],
-                exemplar=max(
-                    weights.exemplar - steps.of_price(price, training.exemplar * len(training)), 0.0
-                ),
-            )
+            slope = np.append(np.concatenate([features, meta_features]) + unit * tau, price)
+            # Sums over points are brought to one point's size, the price to its own.
+            slope /= len(training)
+            slope[-1] /= training.exemplar
+            weights = weights.moved(steps.of(slope))
         on_progress((turn + 1) / max_iter)
     return best, curve
 
@@ -251,19 +251,12 @@ class Steps:
     """A step of its own for each weight (AdaGrad, Duchi et al. 2011), instead of the authors' s/t."""
 
     def __init__(self, n: int) -> None:
-        self._squares, self._price = np.zeros(n), 0.0
+        self._squares = np.zeros(n)
 
-    def of(self, slope: Float64, n: int) -> Float64:
-        """What to take off the weights. Sums over points are brought to one point's size first."""
-        slope = slope / n
+    def of(self, slope: Float64) -> Float64:
+        """What to take off the weights."""
         self._squares += slope**2
         return np.asarray(_STEP * slope / np.sqrt(np.maximum(self._squares, 1e-300)))
-
-    def of_price(self, slope: float, unit: float) -> float:
-        """What to take off the exemplars' price."""
-        slope /= unit
-        self._price += slope**2
-        return float(_STEP * slope / np.sqrt(max(self._price, 1e-300)))
 
 
 _MOST_BYTES = 1024**3
@@ -403,13 +396,14 @@ def learn_from_pairs(
     weight : (n,) share of each pair in the loss.
     """
     n, over, margin = table.shape[0], 0.0 if balanced else 1.0, 2.0
-    weights = GhostWeights(features=np.ones(n_features), meta_features=np.ones(table.shape[1] - n_features))
     # Start at the scale of the margin, between the typical pair of each kind.
     size = float(table.sum(axis=1, dtype=np.float64) @ weight / weight.sum())
-    weights.features *= margin / max(size, 1e-12)
-    weights.meta_features *= margin / max(size, 1e-12)
-    weights.exemplar = margin / 2
-    best, lowest, curve, steps = weights, np.inf, [], Steps(table.shape[1])
+    scales = np.full(table.shape[1], margin / max(size, 1e-12))
+    weights = GhostWeights(
+        features=scales[:n_features], meta_features=scales[n_features:], exemplar=margin / 2
+    )
+    best, lowest, curve, steps = weights, np.inf, [], Steps(table.shape[1] + 1)
+    reach = np.append(scales, margin)
     for _ in range(2 * max_iter):
         distance = (table @ weights.flat.astype(np.float32)).astype(np.float64)
         losses = np.where(same, distance - weights.exemplar + over, weights.exemplar + margin - distance)
@@ -419,11 +413,5 @@ def learn_from_pairs(
             best, lowest = weights, objective
         push: Any = weight * (losses > 0) * np.where(same, 1.0, -1.0)
         slope = (push.astype(np.float32) @ table).astype(np.float64) + tau
-        updated = np.maximum(weights.flat - steps.of(slope, n) * margin / max(size, 1e-12), 0.0)
-        price = float(-push.sum())
-        weights = GhostWeights(
-            features=updated[:n_features],
-            meta_features=updated[n_features:],
-            exemplar=max(weights.exemplar - margin * steps.of_price(price / n, 1.0), 0.0),
-        )
+        weights = weights.moved(steps.of(np.append(slope, -push.sum()) / n) * reach)
     return best, curve

@@ -235,7 +235,7 @@ SETS: Final[dict[str, SetFeature]] = {
     "cliques": SetFeature(code=kernels.CLIQUES, between="links"),
     "resilience": SetFeature(code=kernels.RESILIENCE, between="links"),
 }
-CLUSTERS: Final = ("cluster-distance", "cluster-spread")
+CLUSTERS: Final = ("cluster-distance",)
 CLUSTERS_OF_GRAPH: Final = ("cluster-path", "cluster-eccentricity", "cluster-links")
 
 
@@ -267,8 +267,6 @@ def choose(names: Any, *, order: int, graph: bool, cluster_metric: bool) -> Meta
     pairs: list[str] = []
     sets: list[str] = []
     for name in wanted_names:
-        if name not in known_names():
-            raise ValueError(f"meta_features names {name!r}; known: {', '.join(known_names())}")
         if not graph and (name == PATH or (name in SETS and SETS[name].between in ("paths", "links"))):
             raise ValueError(f"meta-feature {name!r} needs a graph: use graph='knn'")
         if name in PAIRS or name == PATH:
@@ -307,12 +305,10 @@ class Scales:
     ----------
     differences : (d,) mean absolute difference of two rows; 0 for a feature that never varies.
     thresholds : (d,) above which a feature counts as true: the midpoint of a column with two values, else the median.
-    variances : (d,) of the scaled features.
     """
 
     differences: Annotated[Float64, Array(shape=("features",), low=0)]
     thresholds: Annotated[Float64, Array(shape=("features",))]
-    variances: Annotated[Float64, Array(shape=("features",), low=0)]
 
 
 def scales_of(X: Float32) -> Scales:
@@ -332,9 +328,7 @@ def scales_of(X: Float32) -> Scales:
     middle = np.median(ascending, axis=0)
     two = ((ascending[0] == X) | (ascending[-1] == X)).all(axis=0)
     thresholds = np.where(two, ascending[0] / 2 + ascending[-1] / 2, middle)
-    safe = np.where(differences > 0, differences, 1.0)
-    variances = np.where(differences > 0, (ascending / safe).var(axis=0), 0.0)
-    return Scales(differences=differences, thresholds=thresholds, variances=variances)
+    return Scales(differences=differences, thresholds=thresholds)
 
 
 @dataclass(eq=False)
@@ -563,8 +557,6 @@ class Space:
     ) -> Float64:
         """(n_P, n_classes) a metric between each point and each cluster, itself left out (section 3.8)."""
         is_own: Bool = np.equal(P.ids[:, None], members.ids[None, :])
-        if name == "cluster-spread":
-            return self._mahalanobis(P, members, codes, n_classes, is_own)
         if name == "cluster-distance":
             values = self.pair_values("euclidean", P, members, grid=True)
         elif name == "cluster-links":
@@ -575,23 +567,3 @@ class Space:
             values = P.paths[:, members.trained].astype(np.float64)
         reduction = "maximum" if name == "cluster-eccentricity" else "average"
         return reduce_by_class(values, is_own, codes, n_classes, reduction)
-
-    def _mahalanobis(
-        self, P: GhostPoints, members: GhostPoints, codes: Int64, n_classes: int, is_own: Bool
-    ) -> Float64:
-        """Mahalanobis with a diagonal covariance, shrunk by a half to that of all rows; p itself left out."""
-        floor = np.maximum(self.scales.variances, 1e-12)
-        out = np.zeros((len(P), n_classes))
-        for c in range(n_classes):
-            members_of_class = np.flatnonzero(codes == c)
-            rows = members.scaled[members_of_class]
-            hidden: Any = is_own[:, members_of_class]
-            # A point that is in the class itself is left out of its mean and variance.
-            first, is_member = hidden.argmax(axis=1), hidden.any(axis=1)
-            leave: Any = np.where(is_member[:, None], rows[first], 0.0)
-            count = np.maximum(members_of_class.size - is_member, 1)[:, None]
-            mean = (rows.sum(axis=0) - leave) / count
-            variance = np.maximum(((rows**2).sum(axis=0) - leave**2) / count - mean**2, 0.0)
-            terms = (P.scaled - mean) ** 2 / (variance / 2 + floor / 2)
-            out[:, c] = np.sqrt(terms.sum(axis=1))
-        return out
