@@ -181,7 +181,7 @@ def checked_matrix(
             accept_sparse="csr" if accept_sparse else False,
             ensure_all_finite="allow-nan" if missing and not issparse(X) else True,
         )
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         if "contains NaN" in str(error):
             raise ValueError(f"{name} contains NaN: {_way_out(estimator, reset=reset)}") from error
         raise ValueError(f"{name}: {error}") from error

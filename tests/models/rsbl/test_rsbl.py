@@ -186,7 +186,9 @@ def test_only_some_rows_are_references_of_large_data() -> None:
 
 
 def test_what_is_not_dense_or_not_informative_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"dense data is required\. Use '\.toarray\(\)'"):
+    with pytest.raises(
+        ValueError, match=r"X: Sparse data was passed.*dense data is required\. Use '\.toarray\(\)'"
+    ):
         RSBL().fit(csr_array(X), y)
     fitted = RSBL(depth=1, k_max=1).fit(X, y)
     for call in (fitted.predict, fitted.transform, fitted.index):
