@@ -343,7 +343,6 @@ class Service(Calls):
         label: str | None = None,
         ranking: str | Sequence[str] | None = None,
         group: str | None = None,
-        time: str | None = None,
         id: str | None = None,
         exclude: Sequence[str] = (),
         header: bool = True,
@@ -363,7 +362,6 @@ class Service(Calls):
         label : column of either, where you do not say which. With fewer than 30 values `train` then wants
             ``evaluation={"protocol": ...}``. Arrays ``y`` are named ``"y"``: ``identity="y"``.
         ranking : the ranking column, or the position columns.
-        time : column of when each row was taken, numbers or dates in ISO 8601.
         group, id : column of groups that stay together; column of row ids, which ``pairs`` may refer to.
         exclude : columns to leave out.
         header : whether a CSV's first line holds column names.

@@ -113,11 +113,6 @@ class ReadingRequest(Request):
     group: ColumnName = Field(
         None, description="column of groups that are never split between training and held-out data"
     )
-    time: ColumnName = Field(
-        None,
-        description="column with the time of each row, as numbers or ISO 8601 dates; reports then state missed "
-        "matches by the time between two samples",
-    )
     id: ColumnName = Field(None, description="column of row ids, which a pairs file may refer to")
     exclude: ColumnNames = Field([], description="columns to leave out (in forms joined by commas)")
     columns: Any
@@ -331,7 +326,7 @@ class ColumnOut(Answer):
         description="number, text or vector; for npz, the array's type and shape", examples=["text"]
     )
     role: str = Field(
-        description="feature, points, identity, classes, label, ranking, group, time, id or excluded; of a table of "
+        description="feature, points, identity, classes, label, ranking, group, id or excluded; of a table of "
         "records, the type of the column",
         examples=["identity"],
     )

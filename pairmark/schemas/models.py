@@ -60,9 +60,6 @@ class Evidence(Answer):
         description="by `method`, the cost of its log-likelihood ratios in bits: `cllr`, `cllr_min` after the best "
         "non-decreasing map, `calibration_loss`; shares of pairs with misleading ratios, and the `limits` of all",
     )
-    by_time: dict[str, Any] | None = Field(
-        None, description="errors by time between two samples; null: the dataset has no times"
-    )
     left_out: dict[str, str] = Field(
         default_factory=dict, description="what was not measured, with the reason"
     )

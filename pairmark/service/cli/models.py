@@ -60,7 +60,7 @@ def add_dataset(
     file: TableFile,
     reading: Annotated[
         ReadingRequest,
-        Members("identity classes label ranking group time id exclude header format"),
+        Members("identity classes label ranking group id exclude header format"),
     ],
     contents: Annotated[DatasetRequest, Members("unlabelled")],
     pairs: PairsFile = None,
@@ -80,9 +80,7 @@ def add_dataset(
 def inspect_dataset(
     client: NewConnection,
     file: TableFile,
-    reading: Annotated[
-        ReadingRequest, Members("identity classes label ranking group time exclude header format")
-    ],
+    reading: Annotated[ReadingRequest, Members("identity classes label ranking group exclude header format")],
     pairs: PairsFile = None,
     column: ColumnTypes = None,
     right_file: RightFile = None,

@@ -59,8 +59,6 @@ class LabelledData:
     y : (n,) codes into `identities`, or None when unlabelled.
     identities : distinct labels, in numeric order when all are numbers, else alphabetical.
     groups, group_names : the same for groups.
-    times : (n,) float64 when each row was taken, NaN where that is not known; or None. time_unit : ``days``, or empty
-        for numbers as the file had them.
     rankings : (n, k) float64 0-based positions of `label_names`; NaN = absent, equal = tied. Or None.
     pairs : explicit pairs, or None.
     row_ids : (n,) ids of the rows, or None.
@@ -83,8 +81,6 @@ class LabelledData:
     label_names: tuple[str, ...]
     pairs: DatasetPairs | None
     row_ids: tuple[str, ...] | None
-    times: NDArray[np.float64] | None = None
-    time_unit: str = ""
     schema: Schema | None = None
     n_left: int | None = None
 
@@ -182,8 +178,6 @@ def load_data(folder: Path, *, dataset_id: str, name: str, version: int, sha256:
             label_names=tuple(facts["label_names"]),
             pairs=_read_pairs(folder),
             row_ids=read_strings(folder, "row_ids") if (folder / "row_ids.npy").exists() else None,
-            times=_optional(folder, "times"),
-            time_unit=str(facts.get("time_unit", "")),
             schema=schema,
             n_left=facts.get("left_rows"),
         )

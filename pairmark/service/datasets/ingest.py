@@ -99,7 +99,8 @@ class Datasets:
             # Later roles are recorded only where they are used: an upload of before is still the same upload.
             later = request.model_dump(include=_LATER, exclude_defaults=True)
             options = request.model_dump(exclude={"name", "format", *_LATER})
-            spec: dict[str, Any] = {**options, **later, "format": task["kind"], **digests}
+            # Earlier versions recorded a column of times.
+            spec: dict[str, Any] = {"time": None, **options, **later, "format": task["kind"], **digests}
             if chosen:
                 spec["chosen"] = True
             existing = self._existing(request.name, sha256, spec)

@@ -301,7 +301,7 @@ def _from_npz(
     if len(request.ranking) > 1:
         raise InvalidInput("ranking: name one array of shape (rows, labels)", field="ranking")
     label = request.label or ("y" if "y" in npz and not request.unlabelled else None)
-    array_of = {"labels": label, "groups": request.group, "times": request.time, "ids": request.id}
+    array_of = {"labels": label, "groups": request.group, "ids": request.id}
     texts = {field: npz.texts(name, rows) for field, name in array_of.items() if name}
     rankings = label_names = None
     if request.ranking:
@@ -349,7 +349,7 @@ def _names(npz: Npz, name: str, count: int) -> list[str] | None:
 def _from_svmlight(
     file: Path, out: Path, scratch: Path, request: DatasetRequest, limits: FileLimits
 ) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
-    unused = {"ranking": request.ranking, "exclude": request.exclude, "id": request.id, "time": request.time}
+    unused = {"ranking": request.ranking, "exclude": request.exclude, "id": request.id}
     for field, value in unused.items():
         if value:
             raise InvalidInput(
@@ -371,7 +371,6 @@ def _from_svmlight(
 _ROLES: dict[str, tuple[FieldType, ...]] = {
     "label": ("identity", "classes"),
     "group": ("group",),
-    "time": ("time",),
     "id": ("id",),
 }
 """Types of the columns of each role; the first is what a column gets that is named for it."""
@@ -423,7 +422,7 @@ def read_records(upload: Upload, file: TableFile, scratch: Path) -> RecordTable:
     columns = {role: _column(inference.schema, role, types, request) for role, types in _ROLES.items()}
     if request.unlabelled:
         columns["label"] = None
-    _refuse_missing(table, [name for role, name in columns.items() if name is not None and role != "time"])
+    _refuse_missing(table, [name for role, name in columns.items() if name is not None])
     texts: dict[str, Any] = {f"{role}s": table[name] for role, name in columns.items() if name is not None}
     if upload.right is None:
         return RecordTable(inference, Block(X=cells, rankings=positions, **texts), labels)
@@ -1014,7 +1013,6 @@ def _roles(request: DatasetRequest) -> dict[str, str]:
     by_column = {
         request.label: request.label_role,
         request.group: "group",
-        request.time: "time",
         request.id: "id",
     }
     roles = {name: role for name, role in by_column.items() if name is not None}

@@ -76,7 +76,7 @@ class Columns:
         """The columns by role; `InvalidInput` when a named one is not there or has two roles."""
         texts = {
             f"{role}s": self._number(name, request.label_role if role == "label" else role)
-            for role in ("label", "group", "time", "id")
+            for role in ("label", "group", "id")
             if (name := getattr(request, role)) is not None
         }
         ranking = [self._number(name, "ranking") for name in request.ranking]
@@ -631,8 +631,6 @@ _LABEL = re.compile(
     re.I,
 )
 _ID = re.compile(r"row|index|file(_?name)?|path|unnamed\.\d+|__index_level_\d+__|", re.I)
-_DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?(Z|[+-][0-9:]+)?"
-"""A date, perhaps with a time, in ISO 8601."""
 _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+")
 _RANKING = re.compile(r"[^>=]+([>=][^>=]+)*>[^>]+")
 
@@ -646,8 +644,8 @@ class Column:
     kind : ``number``, ``text`` (whatever is no number) or ``vector`` (a list of numbers in each row).
     distinct, empty, numbers, rows : of the rows that were looked at.
     examples : its first values, as text.
-    whole, ranked, dated : whether every value is a whole number, most are a ranking such as ``b>a>c`` (one label is a
-        ranking, too), or every one is an ISO 8601 date.
+    whole, ranked : whether every value is a whole number, or most are a ranking such as ``b>a>c`` (one label is a
+        ranking, too).
     """
 
     name: str
@@ -659,7 +657,6 @@ class Column:
     examples: tuple[str, ...]
     whole: bool
     ranked: bool
-    dated: bool
 
     @property
     def repeats(self) -> bool:
@@ -723,7 +720,6 @@ def _columns(file: TableFile, numbers: Sequence[int]) -> list[Column]:
             f"count(TRY_CAST({value} AS DOUBLE)), "
             f"coalesce(bool_and(regexp_full_match({value}, '-?[0-9]+([.]0+)?')), false), "
             f"2 * count_if(contains({value}, '>')) > count({value}), "
-            f"coalesce(bool_and(regexp_full_match({value}, '{_DATE}')), false), "
             # FILTER would take memory for all columns once for each.
             f"arg_min({value}, n, {_EXAMPLES})"
         )
@@ -732,7 +728,7 @@ def _columns(file: TableFile, numbers: Sequence[int]) -> list[Column]:
     assert row is not None
     rows, counts, profiles = int(row[0]), row[1:], []
     for at, number in enumerate(numbers):
-        present, distinct, numeric, whole, ranked, dated, examples = counts[7 * at : 7 * at + 7]
+        present, distinct, numeric, whole, ranked, examples = counts[6 * at : 6 * at + 6]
         texts = tuple(str(example)[:50] for example in examples or ())
         profiles.append(
             Column(
@@ -744,7 +740,6 @@ def _columns(file: TableFile, numbers: Sequence[int]) -> list[Column]:
                 rows=rows,
                 examples=texts,
                 whole=bool(whole),
-                dated=bool(dated),
                 ranked=bool(ranked) and all(_RANKING.fullmatch(text) for text in texts if ">" in text),
             )
         )
@@ -752,12 +747,11 @@ def _columns(file: TableFile, numbers: Sequence[int]) -> list[Column]:
 
 
 def inferred(columns: list[Column], request: DatasetRequest) -> DatasetRequest:
-    """The request with the roles that it does not name: label or ranking, time and row ids; other ids are left out."""
+    """The request with the roles that it does not name: label or ranking, and row ids; other ids are left out."""
     request_columns = {
         request.label,
         request.group,
         request.id,
-        request.time,
         *request.ranking,
         *request.exclude,
     }
@@ -771,10 +765,6 @@ def inferred(columns: list[Column], request: DatasetRequest) -> DatasetRequest:
         elif label is not None:
             changes["label"] = label
     role_columns = {changes.get("label"), *changes.get("ranking", [])}
-    dates = [column.name for column in free.values() if column.name not in role_columns and column.dated]
-    if not request.time and len(dates) == 1:
-        changes["time"] = dates[0]
-        role_columns.add(dates[0])
     ids = [column.name for column in free.values() if column.name not in role_columns and _is_id(column)]
     if not request.id and len(ids) == 1:
         changes["id"] = ids[0]

@@ -9,7 +9,6 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -42,7 +41,6 @@ class Block:
     X: NDArray[Any] | csr_array
     labels: Sequence[Any] | None = None
     groups: Sequence[Any] | None = None
-    times: Sequence[Any] | None = None
     ids: Sequence[Any] | None = None
     rankings: NDArray[np.float64] | None = None
 
@@ -167,7 +165,6 @@ class DatasetWriter:
         self.rows = 0
         self._bytes = 0
         self._codes: dict[str, Codes] = {}
-        self._times: list[Any] = []
         self._ids: list[str] = []
         self.label_names = label_names
         self._files: dict[str, Npy] = {}
@@ -209,7 +206,6 @@ class DatasetWriter:
         for what, values in (("label", block.labels), ("group", block.groups)):
             if values is not None:
                 self._codes.setdefault(what, Codes(what)).add(values, self.rows)
-        self._times += block.times or ()
         for offset, value in enumerate(block.ids or ()):
             text = as_text(value)
             if text is None or not text.strip():
@@ -238,10 +234,6 @@ class DatasetWriter:
         if "group" in self._codes:
             group_names, groups = self._codes["group"].finish()
             np.save(self.folder / "groups.npy", groups, allow_pickle=False)
-        time_unit = ""
-        if self._times:
-            times, time_unit = read_times(self._times)
-            np.save(self.folder / "times.npy", times, allow_pickle=False)
         if self._ids:
             if len(set(self._ids)) != len(self._ids):
                 raise InvalidInput("row ids repeat; expected a different one in every row", field="id")
@@ -275,7 +267,6 @@ class DatasetWriter:
                 if name not in ("label_counts", "warnings")
             },
             "format_version": FACTS_VERSION,
-            "time_unit": time_unit,
             "spec": spec,
             **({} if self._schema is None else {"schema": self._schema.model_dump(mode="json")}),
             **({} if left_rows is None else {"left_rows": left_rows}),
@@ -479,49 +470,3 @@ def _parse(text: str) -> dict[str, int] | None:
                 return None
             positions[label] = position
     return positions
-
-
-DAYS = "days"
-_DAY_S = 86_400.0
-
-
-def read_times(values: Sequence[Any]) -> tuple[NDArray[np.float64], str]:
-    """(n,) times, NaN where a cell is empty, and their unit: days, or empty for numbers as the file has them.
-
-    `InvalidInput` names the first that is no number or date, or of another kind than the first.
-    """
-    texts = ["" if value is None else str(value).strip() for value in values]
-    told = [row for row, text in enumerate(texts) if text and text.lower() != "nan"]
-    is_date = bool(told) and _number(texts[told[0]]) is None
-    times = np.full(len(texts), np.nan)
-    for row in told:
-        time = (_days if is_date else _number)(texts[row])
-        if time is None:
-            expected = "a date such as 2026-01-31 or 2026-01-31T12:00" if is_date else "a finite number"
-            raise InvalidInput(
-                f"row {row + 1}: the time is {texts[row][:50]!r}; expected {expected}",
-                field="time",
-                row=row + 1,
-            )
-        times[row] = time
-    return times, DAYS if is_date else ""
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
-def _days(text: str) -> float | None:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-    try:
-        return moment.timestamp() / _DAY_S
-    except (OverflowError, ValueError):
-        return None

@@ -38,7 +38,6 @@ from pairmark.models.evaluation.pairs import (
     EvaluationReport,
     likelihood_report,
     pair_report,
-    rates_by_time,
 )
 from pairmark.models.evaluation.rankings import (
     kendall_tau,
@@ -756,21 +755,11 @@ def evaluate(job: CalibratedJob, store: ModelStore, settings: Settings, progress
 
 
 def _evidence(job: CalibratedJob) -> Evidence:
-    """Likelihood ratios and rates by time, on held-out pairs that the ratios were not fitted on."""
-    data, pairs, scores = job.data, job.parts.test, job.scores.test
+    """Likelihood ratios on held-out pairs that they were not fitted on."""
+    pairs, scores = job.parts.test, job.scores.test
     assert pairs is not None
     assert scores is not None
     left_out: dict[str, str] = {}
-    by_time = None
-    if data.times is None:
-        left_out["by_time"] = NO_TIMES
-    else:
-        times = np.asarray(data.times)
-        aged = rates_by_time(scores, pairs.same, pairs.units, np.abs(times[pairs.left] - times[pairs.right]))
-        if aged is None:
-            left_out["by_time"] = FEW_TIMES
-        else:
-            by_time = {"unit": data.time_unit, **aged}
     likelihoods = []
     ratios = None if job.calibration is None else job.calibration.likelihood_ratios
     if ratios is None:
@@ -782,7 +771,7 @@ def _evidence(job: CalibratedJob) -> Evidence:
         likelihoods = [
             likelihood_report(ratios, scores, pairs.same, pairs.units, method) for method in methods
         ]
-    found = {"likelihood_ratios": likelihoods, "by_time": by_time, "left_out": left_out}
+    found = {"likelihood_ratios": likelihoods, "left_out": left_out}
     return Evidence(**to_jsonable_python(found, fallback=lambda value: value.tolist()))
 
 
@@ -823,9 +812,3 @@ def _ranking_report(job: ScoredJob) -> dict[str, Any]:
     return ranking_metrics(
         positions, truth[parts.test_rows], reference=truth[parts.rows], units=job.row_units
     )
-
-
-NO_TIMES = (
-    "the dataset names no column of times (`time`), so rates by the time between two samples are not known"
-)
-FEW_TIMES = "the times of too few pairs of the same person are known, or all lie equally far apart"

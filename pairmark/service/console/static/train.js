@@ -10,7 +10,7 @@ const upload = $("#upload");
 
 // ---------------------------------------------------------------- preview
 
-const ROLES = ["label", "ranking", "id", "group", "time"];
+const ROLES = ["label", "ranking", "id", "group"];
 const LISTED = 40;
 
 function options(select, names, picked) {
