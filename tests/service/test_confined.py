@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.schemas.galleries import ImportOptions
-from pairmark.service.datasets.confined import UNPACKED_FREE, CallerGone, FileLimits, Gone, parsed, stays
+from pairmark.service.datasets.confined import UNPACKED_FREE, FileLimits, parsed
 from pairmark.service.errors import TooLarge
 from pairmark.service.galleries.imports import confined_batches
 from pairmark.service.galleries.rows import RowErrors, VectorForm
@@ -25,9 +24,7 @@ SETTINGS = Settings()
 LITTLE_MEMORY = 320 * MIB
 
 
-def read(
-    folder: Path, content: bytes, kind: str, gone: Gone = stays, *, limits: Any = None, **roles: str
-) -> dict[str, Any]:
+def read(folder: Path, content: bytes, kind: str, *, limits: Any = None, **roles: str) -> dict[str, Any]:
     """What is made of a file."""
     upload = folder / "upload"
     upload.write_bytes(content)
@@ -42,7 +39,7 @@ def read(
         "spec": {},
     }
     own = replace(FileLimits.of(SETTINGS, len(content)), **(limits or {}))
-    made: dict[str, Any] = parsed(task, own, gone)
+    made: dict[str, Any] = parsed(task, own)
     return made
 
 
@@ -64,14 +61,6 @@ def test_time_is_bounded(tmp_path: Path) -> None:
     content = parquet("SELECT (i % 7)::TINYINT AS x, (i // 2)::INTEGER AS y FROM range(12_000_000) r(i)")
     with pytest.raises(TooLarge, match=r"at most 0\.5 seconds.*PAIRMARK_PARSE_TIMEOUT_S raises this"):
         read(tmp_path, content, "parquet", limits={"seconds": 0.5}, label="y")
-
-
-def test_reading_ends_when_nobody_waits_for_it(tmp_path: Path) -> None:
-    content = parquet("SELECT (i % 7)::TINYINT AS x, (i // 2)::INTEGER AS y FROM range(12_000_000) r(i)")
-    left = threading.Event()
-    threading.Timer(0.5, left.set).start()
-    with pytest.raises(CallerGone):
-        read(tmp_path, content, "parquet", left.is_set, limits={"seconds": 60.0}, label="y")
 
 
 def test_what_a_file_may_become_follows_its_size() -> None:
@@ -96,9 +85,7 @@ def test_batches_arrive_as_they_were_read(tmp_path: Path) -> None:
     upload.write_bytes(npz(ids=ids, vectors=vectors, subjects=np.array(["s", ""])[np.arange(20_000) % 2]))
     scratch.mkdir()
     limits = FileLimits.of(SETTINGS, upload.stat().st_size)
-    batches = list(
-        confined_batches("npz", upload, scratch, VectorForm(4), errors, ImportOptions(), limits, stays)
-    )
+    batches = list(confined_batches("npz", upload, scratch, VectorForm(4), errors, ImportOptions(), limits))
     assert [len(one) for one in batches] == [16_383, 3_615]
     assert [one["row"] for one in errors.items] == [3, 17_000]
     np.testing.assert_array_equal(batches[0].vectors[:3], vectors[:3])

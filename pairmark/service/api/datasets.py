@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 
 from pairmark.schemas.datasets import DatasetOut, DatasetPage, DatasetRequest, InspectionOut, RowsOut
 from pairmark.service.api.routing import UPLOAD, GuardedRoute, Paging, QueryModel, needs
-from pairmark.service.api.services import InServices, Services, check_may, names_of, while_connected
+from pairmark.service.api.services import InServices, Services, check_may, names_of
 from pairmark.service.errors import UnknownDataset
 
 router = APIRouter(tags=["datasets"], route_class=GuardedRoute)
@@ -63,15 +63,14 @@ def _request(name: str, fields: dict[str, Any]) -> DatasetRequest:
         ) from error
 
 
-async def _while_connected(
-    http: Request,
+async def _read(
     services: Services,
     work: Callable[..., T],
     file: UploadFile,
     pairs: UploadFile | None,
     right: UploadFile | None,
 ) -> T:
-    """Read an upload in one of the places for it, until its client leaves."""
+    """Read an upload in one of the places for it."""
     files = {
         "filename": file.filename,
         "pairs": None if pairs is None else pairs.file,
@@ -79,10 +78,7 @@ async def _while_connected(
         "right": None if right is None else right.file,
         "right_filename": None if right is None else right.filename,
     }
-    async with services.datasets.places() as place:
-        return await while_connected(
-            http, lambda has_left: place.run(partial(work, **files, has_left=has_left))
-        )
+    return await services.datasets.places.run(partial(work, **files))
 
 
 @router.post("/datasets", status_code=201)
@@ -110,8 +106,8 @@ async def add_dataset(
     """
     check_may(http, "train", name, unknown=UnknownDataset)
     request = _request(name, fields)
-    dataset = await _while_connected(
-        http, services, partial(services.datasets.add, file.file, request), file, pairs, right_file
+    dataset = await _read(
+        services, partial(services.datasets.add, file.file, request), file, pairs, right_file
     )
     response.headers["Location"] = f"/datasets/{dataset.name}:{dataset.version}"
     return dataset
@@ -120,7 +116,6 @@ async def add_dataset(
 @router.post("/datasets/inspect")
 @needs("train", limits=UPLOAD)
 async def inspect_dataset(
-    http: Request,
     services: InServices,
     file: Upload,
     fields: Roles,
@@ -130,7 +125,7 @@ async def inspect_dataset(
     """Preview a file without storing it: columns, roles (inferred if not named), rows, identities,
     and the smallest false positive rate that they support."""
     work = partial(services.datasets.inspect, file.file, _request("inspected", fields))
-    return await _while_connected(http, services, work, file, pairs, right_file)
+    return await _read(services, work, file, pairs, right_file)
 
 
 @router.get("/datasets")

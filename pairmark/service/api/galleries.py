@@ -45,8 +45,8 @@ from pairmark.service.api.routing import (
     needs,
 )
 from pairmark.service.api.scoring import CONFIDENCE
-from pairmark.service.api.services import InServices, Services, check_may, key_of, names_of, while_connected
-from pairmark.service.datasets.confined import FileLimits, Gone
+from pairmark.service.api.services import InServices, Services, check_may, key_of, names_of
+from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.errors import TooLarge, UnknownDataset, UnknownModel, UnsupportedRate
 from pairmark.service.galleries.imports import KINDS, confined_batches, json_batches
 from pairmark.service.galleries.repository import GalleryState
@@ -176,13 +176,11 @@ async def upsert_items(call: Call, gallery: Name) -> Response:
             width = state.dimension if state.columns is None else len(state.columns)
             limits = FileLimits.of(services.settings, size, rows="max_gallery_items", features=width)
 
-            def work(has_left: Gone) -> UpsertOut:
-                with closing(
-                    confined_batches(kind, upload, scratch, form, errors, query, limits, has_left)
-                ) as batches:
+            def work() -> UpsertOut:
+                with closing(confined_batches(kind, upload, scratch, form, errors, query, limits)) as batches:
                     return services.galleries.write(gallery, batches, errors, version)
 
-            out = await while_connected(call, lambda has_left: place.run(lambda: work(has_left)))
+            out = await place.run(work)
             return Response(out.model_dump_json(), media_type=JSON)
 
 

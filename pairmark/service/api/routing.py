@@ -36,7 +36,7 @@ from pairmark.service.api.problems import (
     SlowBody,
     UnsupportedMediaType,
 )
-from pairmark.service.api.services import Services, key_of, may, names_of, while_connected
+from pairmark.service.api.services import Services, key_of, may, names_of
 from pairmark.service.audit import Actor, acting
 from pairmark.service.datasets.confined import TableForm
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge, invalid_field
@@ -466,8 +466,7 @@ class GuardedRoute(APIRoute):
                 )
             file = members.pop("file")
             read = partial(services.datasets.as_json, file.file, file.filename, members, table)
-            place = await stack.enter_async_context(services.datasets.places())
-            body = await while_connected(http, lambda has_left: place.run(partial(read, has_left=has_left)))
+            body = await services.datasets.places.run(read)
         messages = [{"type": "http.request", "body": body, "more_body": False}]
         scope["pairmark.fields"][b"content-type"] = JSON.encode()
         scope["headers"] = list(scope["pairmark.fields"].items())
@@ -517,7 +516,6 @@ class PlainRoute(GuardedRoute):
         with acts, services.runtime.request_work() as work:
             call = Call(scope, receive, services, query, work)
             async with asyncio.timeout(seconds):
-                await services.turns.begin(current_owner())
                 answer: Response = await self.endpoint(call, **call.path_params)
                 return answer
 

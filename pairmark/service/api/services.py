@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
 from fastapi import Depends, Request
-from starlette.requests import ClientDisconnect
 
 from pairmark.schemas.admin import Level, Scope
 from pairmark.service.api.rates import Rates
 from pairmark.service.audit.log import AuditLog
 from pairmark.service.blobs import open_blobs
 from pairmark.service.blobs.collect import last_finished, sweep_unfinished
-from pairmark.service.datasets.confined import CallerGone, Gone
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import open_database
 from pairmark.service.errors import Forbidden, NotReady, PairmarkError, UnknownModel
@@ -31,7 +29,7 @@ from pairmark.service.jobs.queue import QueueReading
 from pairmark.service.keys import EVERYTHING, ActiveKey, Grants, Keys, Sessions
 from pairmark.service.links.links import Links
 from pairmark.service.names import check_prefix
-from pairmark.service.places import Seats, Turns
+from pairmark.service.places import Seats
 from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.reviews import JudgedPairs, Reviews
 from pairmark.service.runtime.runtime import Runtime
@@ -74,26 +72,6 @@ class TimedQuestion(Generic[T]):
             question.set_exception(
                 NotReady(f"the database does not answer as it should: {type(error).__name__}")
             )
-
-
-async def while_connected(http: Request, work: Callable[[Gone], Awaitable[T]]) -> T:
-    """Await work that looks, now and then, whether the client has left; its body must have been read."""
-    leaving = threading.Event()
-
-    async def watch() -> None:
-        while (await http.receive())["type"] != "http.disconnect":
-            pass
-        leaving.set()
-
-    watching = asyncio.create_task(watch())
-    try:
-        return await work(leaving.is_set)
-    except CallerGone as error:
-        raise ClientDisconnect from error
-    finally:
-        # Also when this request is cancelled: the thread that works for it then has nobody to work for.
-        leaving.set()
-        watching.cancel()
 
 
 if TYPE_CHECKING:
@@ -155,7 +133,6 @@ class Services:
         self.keys = Keys(self.database)
         self.sessions = Sessions(self.database)
         self._slots: dict[str, asyncio.Semaphore] = {}
-        self.turns = Turns()
         self.report_turns = asyncio.Semaphore(2)
         """Of reports and pictures: more threads of Python at a time make none faster, and scores wait longer."""
         self.streams = Seats(

@@ -1,4 +1,4 @@
-"""Reads uploads in processes of their own, which end when their memory or time is used up, or their client has left.
+"""Reads uploads in processes of their own, which end when their memory or time is used up.
 
 A *fork server* (`pairmark.service.parser`) imports once what reads files and then forks a process for each upload: that
 takes milliseconds, and a reader that is killed takes nothing else down. It starts with the first upload.
@@ -12,7 +12,6 @@ from __future__ import annotations
 import atexit
 import errno
 import json
-import math
 import resource
 import socket
 import struct
@@ -23,11 +22,11 @@ import time
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, BinaryIO, Final, Self
 
 from pairmark.schemas.datasets import DatasetRequest, Format
 from pairmark.service.errors import InvalidInput, NotReady, PairmarkError, StorageFailed, TooLarge
@@ -245,48 +244,33 @@ def damage_refused(detail: str, field: str) -> Iterator[None]:
         raise InvalidInput(detail, field=field) from error
 
 
-_WAIT = 4
+_WAIT, _LEAST_S = 4, 0.001
 """A reader has so many seconds for each one of its processor: on a busy machine, files are not refused for that."""
-_LOOK_S = 0.1
-"""How often it is looked whether the client is still there."""
-_PIECE = 1 << 16
 _ERRORS: dict[str, type[PairmarkError]] = {
     kind.slug: kind for kind in (InvalidInput, TooLarge, StorageFailed)
 }
 
-Gone = Callable[[], bool]
-"""Whether the client has left."""
 
-
-class CallerGone(Exception):
-    """The client left before its file was read."""
-
-
-def stays() -> bool:
-    """For a caller that waits in this process."""
-    return False
-
-
-def parsed(task: Mapping[str, Any], limits: FileLimits, has_left: Gone = stays) -> Any:
+def parsed(task: Mapping[str, Any], limits: FileLimits) -> Any:
     """What a reader makes of a file: the result of the one function that ``task`` names.
 
     `InvalidInput`, `TooLarge` and `StorageFailed` as the reader raises them; `TooLarge` when it needs more memory or
-    time than ``limits`` give; `CallerGone`.
+    time than ``limits`` give.
     """
-    with reading(task, limits, has_left) as reader:
+    with reading(task, limits) as reader:
         return reader.answer()["result"]
 
 
 @contextmanager
-def reading(task: Mapping[str, Any], limits: FileLimits, has_left: Gone = stays) -> Iterator[Reader]:
+def reading(task: Mapping[str, Any], limits: FileLimits) -> Iterator[Reader]:
     """A reader at work on the task; it ends when the block does."""
     own, its = socket.socketpair()
-    with own:
+    with own, own.makefile("rb") as answers:
         with its:
             _FORK_SERVER.adopt(its)
         # What bounds this process' files, a quota say, bounds those that are written for it.
         file_bytes = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-        reader = Reader(own, limits, has_left)
+        reader = Reader(own, answers, limits)
         reader.tell({**task, "limits": asdict(limits), "file_bytes": file_bytes})
         reader.begin()
         yield reader
@@ -295,12 +279,11 @@ def reading(task: Mapping[str, Any], limits: FileLimits, has_left: Gone = stays)
 class Reader:
     """One process at work on a file; its time counts while it is waited for."""
 
-    def __init__(self, wire: socket.socket, limits: FileLimits, has_left: Gone) -> None:
-        self._wire, self._limits, self._has_left = wire, limits, has_left
-        self._buffer = bytearray()
+    def __init__(self, wire: socket.socket, answers: BinaryIO, limits: FileLimits) -> None:
+        self._wire, self._answers, self._limits = wire, answers, limits
         # However busy the machine is, a reader begins as soon as the fork server gets to it.
-        self._seconds = self._begun_at = math.inf
-        wire.settimeout(_LOOK_S)
+        self._seconds: float | None = None
+        self._begun_at = 0.0
 
     def tell(self, message: Mapping[str, Any]) -> None:
         # Where it has ended, the next answer says how.
@@ -322,32 +305,23 @@ class Reader:
         return message
 
     def _message(self) -> Any:
-        while b"\n" not in self._buffer:
-            self._buffer += self._piece()
-        line, _, self._buffer = self._buffer.partition(b"\n")
+        start = time.monotonic()
+        self._wire.settimeout(self._seconds)
+        try:
+            line = self._answers.readline()
+        except TimeoutError:
+            raise self._too_slow() from None
+        except ConnectionError:
+            line = b""
+        if not line.endswith(b"\n"):
+            raise self._ended()
+        if self._seconds is not None:
+            self._seconds = max(self._seconds - (time.monotonic() - start), _LEAST_S)
         return json.loads(line)
-
-    def _piece(self) -> bytes:
-        while True:
-            if self._has_left():
-                raise CallerGone
-            before = time.monotonic()
-            try:
-                piece = self._wire.recv(_PIECE)
-            except TimeoutError:
-                self._seconds -= time.monotonic() - before
-                if self._seconds < 0:
-                    raise self._too_slow() from None
-                continue
-            except ConnectionError:
-                piece = b""
-            if not piece:
-                raise self._ended()
-            return piece
 
     def _ended(self) -> PairmarkError:
         """Why it ended without an answer: the kernel ends it at the limit of its processor's time."""
-        if self._begun_at == math.inf:
+        if self._seconds is None:
             return NotReady("the process that reads uploads has ended; try again")
         if time.monotonic() - self._begun_at >= self._limits.seconds:
             return self._too_slow()

@@ -21,7 +21,7 @@ from pairmark.schemas.datasets import (
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets import repository
-from pairmark.service.datasets.confined import FileLimits, Gone, TableForm, parsed, stays
+from pairmark.service.datasets.confined import FileLimits, TableForm, parsed
 from pairmark.service.datasets.data import LabelledData, load_data, vector_of
 from pairmark.service.datasets.promises import dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import FORMATS, format_of
@@ -75,7 +75,6 @@ class Datasets:
         request: DatasetRequest,
         *,
         chosen: bool = False,
-        has_left: Gone = stays,
         **others: Unpack[OtherFiles],
     ) -> DatasetOut:
         """Store an upload as the next version of its name.
@@ -87,7 +86,6 @@ class Datasets:
         ----------
         file : a path, or an open binary file, read in pieces.
         chosen : whether the pairs were chosen by looking at them, so that they may calibrate nothing.
-        has_left : whether the caller has left; reading ends then, with `CallerGone`.
 
         `InvalidInput` and `TooLarge` name row and column and say how to fix it; with `StorageFailed` (storage is full)
         nothing is left behind. Each takes hundreds of MB: run it in one of the `places`.
@@ -109,7 +107,7 @@ class Datasets:
             out = work / "dataset"
             out.mkdir()
             task |= {"function": "dataset", "out": str(out), "scratch": str(work / "scratch"), "spec": spec}
-            facts = parsed(task, limits, has_left)
+            facts = parsed(task, limits)
             size = sum(path.stat().st_size for path in out.iterdir())
             key = self._blobs.put_folder(out)
         return self._registered(request.name, {"sha256": sha256, "blob": key, "size_bytes": size, **facts})
@@ -132,15 +130,13 @@ class Datasets:
         self,
         file: Upload,
         request: DatasetRequest,
-        *,
-        has_left: Gone = stays,
         **others: Unpack[OtherFiles],
     ) -> InspectionOut:
         """What `add` would read of a file, roles that are not named inferred; nothing is kept."""
         with self._blobs.workspace() as work, storage_errors("reading the file"):
             task, _, limits = self._take_all(work, file, request, **others)
             task |= {"function": "inspection", "work": str(work)}
-            return InspectionOut.model_validate(parsed(task, limits, has_left))
+            return InspectionOut.model_validate(parsed(task, limits))
 
     def as_json(
         self,
@@ -148,7 +144,6 @@ class Datasets:
         filename: str | None,
         members: Mapping[str, str],
         form: TableForm,
-        has_left: Gone = stays,
     ) -> bytes:
         """The JSON body that a CSV or Parquet file and the members beside it stand for; nothing is kept."""
         kind = _table_kind(file, filename, "file")
@@ -165,7 +160,7 @@ class Datasets:
                 "out": str(out),
             }
             limits = FileLimits.of(self._settings, upload.stat().st_size, rows="max_calibration_pairs")
-            parsed(task, limits, has_left)
+            parsed(task, limits)
             return out.read_bytes()
 
     def get(self, reference: str) -> DatasetOut:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pairmark.models.records.cells import MAX_CELL
 from pairmark.models.records.schema import Schema
 from pairmark.schemas.galleries import ImportOptions
-from pairmark.service.datasets.confined import FileLimits, Gone, reading
+from pairmark.service.datasets.confined import FileLimits, reading
 from pairmark.service.errors import InvalidInput
 from pairmark.service.galleries.rows import (
     ERRORS_SHOWN,
@@ -343,9 +343,8 @@ def confined_batches(
     errors: RowErrors,
     options: ImportOptions,
     limits: FileLimits,
-    has_left: Gone,
 ) -> Generator[Rows, None, None]:
-    """Batches as `file_batches` makes them, read by a process of its own; `CallerGone` when the client has left."""
+    """Batches as `file_batches` makes them, read by a process of its own."""
     task = {
         "function": "items",
         "kind": kind,
@@ -354,7 +353,7 @@ def confined_batches(
         "form": form.task(),
         "options": ImportOptions.model_validate(options, from_attributes=True).model_dump(),
     }
-    with reading(task, limits, has_left) as reader:
+    with reading(task, limits) as reader:
         while "batch" in (message := reader.answer()):
             _note(errors, message)
             rows = _read_batch(scratch, message["batch"], form)
