@@ -1,4 +1,4 @@
-"""How often intervals hold the truth: TPR, AUC and EER of an evaluation, rates of groups, the TPR beside a promise.
+"""How often intervals hold the truth: TPR, AUC and EER of an evaluation, the TPR beside a promise.
 
 Worlds are simulated, from thirty people up; the truth is that of a million fresh pairs of each kind.
 """
@@ -15,13 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.groups import group_rates
 from pairmark.models.evaluation.pairs import pair_report, roc_curve_pairs
 from pairmark.models.pairs.splits import held_out_pairs
 
 CONFIDENCE = 0.95
 TARGETS = (0.01, 0.1)
-GROUP_RATE = 0.05
 FRESH = 1_000_000
 
 
@@ -56,8 +54,8 @@ class Measured:
 
 
 @lru_cache
-def truth(world: Measured) -> tuple[dict[str, float], NDArray[np.float64], NDArray[np.float64]]:
-    """Figures of the whole population, and scores of different and of same pairs in order."""
+def truth(world: Measured) -> tuple[dict[str, float], NDArray[np.float64]]:
+    """Figures of the whole population, and scores of same pairs in order."""
     rng = np.random.default_rng(96)
     effects = world.effect * rng.standard_normal((3, FRESH))
     mates = effects[0] + effects[1] if world.closed else 2 * effects[0]
@@ -73,7 +71,7 @@ def truth(world: Measured) -> tuple[dict[str, float], NDArray[np.float64], NDArr
     for target in TARGETS:
         cut = different[-int(target * FRESH) - 1]
         found[f"TPR at FPR {target:g}"] = above(same, cut)
-    return found, different, same
+    return found, same
 
 
 def above(ordered: NDArray[np.float64], threshold: float) -> float:
@@ -93,7 +91,7 @@ WORLDS = (
 
 def misses(world: Measured, draws: Sequence[int]) -> tuple[Counter[str], Counter[str]]:
     """Intervals by figure, and those among them that miss the truth."""
-    figures, different, same = truth(world)
+    figures, same = truth(world)
     asked: Counter[str] = Counter()
     missed: Counter[str] = Counter()
 
@@ -113,14 +111,6 @@ def misses(world: Measured, draws: Sequence[int]) -> tuple[Counter[str], Counter
         for target in TARGETS:
             name = f"TPR at FPR {target:g}"
             ask(name, figures[name], metrics["tpr_at_fpr"][f"{target:g}"]["interval"])
-        threshold = float(different[-int(GROUP_RATE * FRESH) - 1])
-        if not world.closed:
-            # Two groups of thirty people and more, whatever the size of the world.
-            own = (np.arange(world.m) % 2).astype(str) if world.m >= 60 else np.full(world.m, "all")
-            groups = group_rates(scores, kind, units, own[units], threshold, confidence=CONFIDENCE)
-            ask("FPR of a group", above(different, threshold), groups[0].fpr.interval)
-            ask("FPR of a group with all", above(different, threshold), groups[0].fpr_with_all.interval)
-            ask("TPR of a group", above(same, threshold), groups[0].tpr.interval)
         point = Calibration.fit(scores, kind, units, n_jobs=1).operating_point(0.2)
         ask("TPR beside a promise", above(same, point.threshold), point.tpr_interval)
     return asked, missed

@@ -568,7 +568,7 @@ class Service(Calls):
         return VersionOut.from_json(await self._get(version_path(name, version)))
 
     async def report(self, name: str, version: int) -> Answer:
-        """Everything that is known of a version: promise, error rates, groups, evidence, limits and a model card."""
+        """Everything that is known of a version: promise, error rates, evidence, limits and a model card."""
         return Answer.from_json(await self._get(f"{version_path(name, version)}/report"))
 
     async def report_page(self, name: str, version: int) -> str:
@@ -614,8 +614,8 @@ class Service(Calls):
         return Answer.from_json(json_of(answer))
 
     async def calibrate(self, /, name: str, version: int, dataset: str, **options: Any) -> CalibrationOut:
-        """Calibrate a version on another dataset; ``options`` are ``protocol``, ``n_pairs``, ``groups``,
-        ``listing`` and ``default``, which makes it the one that answers from now on."""
+        """Calibrate a version on another dataset; ``options`` are ``protocol``, ``n_pairs``, ``listing`` and
+        ``default``, which makes it the one that answers from now on."""
         path, body = f"{version_path(name, version)}/calibrations", {"dataset": dataset, **options}
         return CalibrationOut.from_json(await self._send("POST", path, body, timeout=None))
 
@@ -643,7 +643,7 @@ class Service(Calls):
 
     async def evaluate(self, /, name: str, version: int, dataset: str, **options: Any) -> EvaluationOut:
         """Measure a version on another dataset: metrics, ROC, and what its thresholds do there; ``options`` are
-        ``protocol``, ``n_pairs`` and ``groups``."""
+        ``protocol`` and ``n_pairs``."""
         path, body = f"{version_path(name, version)}/evaluations", {"dataset": dataset, **options}
         return EvaluationOut.from_json(await self._send("POST", path, body, timeout=None))
 

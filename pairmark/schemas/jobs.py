@@ -14,20 +14,10 @@ Task = Literal["training", "link"]
 EventName = Literal["progress", "log", "done"]
 IF_BETTER = "if-better"
 Protocol = Literal["auto", "open-set", "closed-set"]
-GroupRole = Literal["together", "compare"]
 ListOrigin = Annotated[
     Literal["all", "random-people", "random-rows", "blocks"],
     # Jobs of 0.2.0 say so.
     BeforeValidator(lambda origin: "random-people" if origin == "random" else origin),
-]
-Groups = Annotated[
-    GroupRole,
-    Field(
-        description="the meaning of the dataset's group column. `together`: rows of one group depend on each other "
-        "(for "
-        "example, recordings of one person) and are never split; `compare`: groups are populations whose error "
-        "rates are compared"
-    ),
 ]
 Listing = Annotated[
     ListOrigin | None,
@@ -54,7 +44,6 @@ class EvaluationRequest(Request):
         0.25, description="share held out for calibration, and used for nothing else"
     )
     test_fraction: Rate = Field(0.2, description="share held out for the report's figures")
-    groups: Groups = "together"
     listing: Listing = None
     n_pairs: int = Field(
         200_000, ge=2, description="largest number of pairs scored in each of the two held-out parts"

@@ -10,7 +10,7 @@ from pydantic import (
 
 from pairmark.schemas.base import Answer, Moment, Page, Rate, Request
 from pairmark.schemas.datasets import Promise
-from pairmark.schemas.jobs import Groups, Listing, Protocol
+from pairmark.schemas.jobs import Listing, Protocol
 
 
 class OverlapOut(Answer):
@@ -45,11 +45,6 @@ class RocOut(Answer):
     )
     thresholds: list[float] = Field(description="float32 values, descending", examples=[[8.1, 3.2, -7.5]])
     bands: RocBands | None = Field(None, description="confidence bands; null: none were computed")
-    groups: dict[str, Any] | None = Field(
-        None,
-        description="error rates of each group of people at the thresholds in use, with intervals, if the version "
-        "was trained with `groups: compare`",
-    )
 
 
 class Evidence(Answer):
@@ -215,7 +210,6 @@ class MeasureRequest(Request):
     )
     protocol: Protocol = Field("auto", description="`auto`: the protocol of the version's training")
     n_pairs: int | None = Field(None, ge=2, description="largest number of pairs to score; default: 200,000")
-    groups: Groups = "together"
 
 
 class CalibrationRequest(MeasureRequest):

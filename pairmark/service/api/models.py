@@ -265,7 +265,7 @@ def get_errors(
 async def get_report(
     request: Request, services: InServices, name: Name, version: Number
 ) -> ReportOut | Response:
-    """A version's report: guarantee, error rates, groups, likelihood ratios, limits and a model card.
+    """A version's report: guarantee, error rates, likelihood ratios, limits and a model card.
 
     The answer is JSON or, with `Accept: text/html`, one self-contained page.
     """
@@ -473,7 +473,6 @@ def report_page(report: ReportOut) -> tuple[str, str]:
         version=report.version,
         card=report.card,
         metrics=metrics,
-        groups=metrics.get("groups"),
         evidence=report.evidence,
         roc=roc,
         contents=_contents(report),
@@ -492,9 +491,7 @@ def _contents(report: ReportOut) -> list[tuple[str, str]]:
         ("promise", "The promise", bool(report.promises)),
         ("errors", "Error rates", report.roc is not None),
         ("leaderboard", "Against simple alternatives", bool(report.leaderboard and report.leaderboard.items)),
-        ("groups", "Groups of people", True),
         ("evidence", "Likelihood ratios", with_evidence),
-        ("times", "By time between samples", with_evidence),
         ("limits", "Limits", True),
     ]
     return [(at, words) for at, words, there in sections if there]

@@ -273,7 +273,7 @@ def train(
     *,
     evaluation: Annotated[
         EvaluationRequest,
-        Members("protocol calibration_fraction test_fraction n_pairs target_fpr groups listing"),
+        Members("protocol calibration_fraction test_fraction n_pairs target_fpr listing"),
     ],
     extras: Annotated[JobRequest, Members("budget_seconds unlabelled")],
     promote: Annotated[
@@ -482,7 +482,7 @@ def _show_measured(to: Console, version: dict[str, Any]) -> None:
 
 
 def report(client: Connection, ref: Ref) -> None:
-    """Show a version's report: guarantee, error rates, groups, likelihood ratios and limits."""
+    """Show a version's report: guarantee, error rates, likelihood ratios and limits."""
     answer = client.report(*resolve(client, ref))
     parts = answer.json
     columns = ("fpr", "threshold", "fpr_upper_bound", "tpr", "guarantee", "refused")

@@ -272,13 +272,12 @@ async def _version_page(
     base = f"/models/{name}/versions/{number}"
     version = await api.need(base)
     promise_of_version = await promise(api, version)
-    history, inputs, leaderboard, misses, alarms, roc = await asyncio.gather(
+    history, inputs, leaderboard, misses, alarms = await asyncio.gather(
         api.items(f"/models/{name}/aliases/production/history", limit=20),
         api.get(f"{base}/inputs"),
         api.get(f"{base}/leaderboard"),
         api.get(f"{base}/errors", kind="false-non-match", limit=8),
         api.get(f"{base}/errors", kind="false-match", limit=8),
-        api.get(f"{base}/roc", points=2),
     )
     production = next((alias for alias in model["aliases"] if alias["alias"] == "production"), None)
     return page(
@@ -295,7 +294,6 @@ async def _version_page(
         misses=misses.body,
         alarms=alarms.body,
         labels=await _labels(api, misses.body, alarms.body) if query.labels else None,
-        groups=(roc.body or {}).get("groups"),
         metrics=_metrics(version["metrics"]),
         base_url=str(request.base_url).rstrip("/"),
     )

@@ -378,7 +378,12 @@ def persist(db: Database, work: Callable[[Session], T]) -> T:
 
 
 def _claim(row: JobRow, worker: str) -> Claim:
-    return Claim.model_validate({**row.values(), "job_id": row.id, "worker": worker})
+    # A job that an earlier version queued may say more.
+    evaluation = {
+        name: row.evaluation[name] for name in EvaluationRequest.model_fields if name in row.evaluation
+    }
+    facts = {"job_id": row.id, "worker": worker, "evaluation": evaluation}
+    return Claim.model_validate({**row.values(), **facts})
 
 
 START_ONE = "queued jobs wait until one is started with `pairmark worker`, or `pairmark serve --with-worker`"

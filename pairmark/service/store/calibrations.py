@@ -30,7 +30,7 @@ from pairmark.models.pairs.splits import (
 )
 from pairmark.models.records.schema import Records, Schema, schema_of_model
 from pairmark.models.registry import spec_of
-from pairmark.schemas.jobs import GroupRole, ListOrigin, Protocol
+from pairmark.schemas.jobs import ListOrigin, Protocol
 from pairmark.schemas.models import (
     CalibrationDetail,
     CalibrationOut,
@@ -88,7 +88,6 @@ class Calibrations:
         protocol: Protocol = "auto",
         n_pairs: int | None = None,
         default: bool | None = None,
-        groups: GroupRole = "together",
         listing: ListOrigin | None = None,
     ) -> CalibrationOut:
         """Calibrate a version on a dataset it was not trained on.
@@ -116,7 +115,7 @@ class Calibrations:
         scores, pairs, X = self.score_dataset(
             row,
             name,
-            without_groups(data, groups),
+            data,
             protocol=protocol_name,
             n_pairs=n_pairs,
             random_state=0,
@@ -627,32 +626,6 @@ def refusal(subjects: SubjectClass, detail: str, **facts: Any) -> UnsupportedRat
         **subjects.facts,
         **facts,
     )
-
-
-MAX_GROUPS = 100
-
-
-def without_groups(data: LabelledData, role: GroupRole) -> LabelledData:
-    """The data as it is split and paired: populations play no part in that.
-
-    Raises
-    ------
-    InvalidInput
-        When populations are to be compared and there are none, or too many.
-    """
-    if role == "together":
-        return data
-    if data.groups is None:
-        raise InvalidInput(
-            f"dataset {data.name}:{data.version} has no groups to compare: upload it with `group`",
-            field="groups",
-        )
-    if len(data.group_names) > MAX_GROUPS:
-        raise InvalidInput(
-            f"dataset {data.name}:{data.version} has {len(data.group_names)} groups; at most {MAX_GROUPS} are compared",
-            field="groups",
-        )
-    return replace(data, groups=None, group_names=())
 
 
 def split_codes(data: LabelledData, protocol: str) -> tuple[Int64, str]:

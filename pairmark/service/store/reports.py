@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.groups import differentials, group_rates
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.calibration.promises import askable
 from pairmark.models.evaluation.pairs import (
@@ -20,7 +18,7 @@ from pairmark.models.evaluation.pairs import (
     rates_at,
 )
 from pairmark.models.pairs.splits import HeldOutPairs
-from pairmark.schemas.jobs import GroupRole, Protocol
+from pairmark.schemas.jobs import Protocol
 from pairmark.schemas.models import (
     ErrorsOut,
     EvaluationOut,
@@ -35,17 +33,13 @@ from pairmark.schemas.models import (
     SeenOperatingPoint,
     VersionOut,
 )
-from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import (
     InvalidInput,
     ModelNotCapable,
     UnsupportedRate,
     refusals,
 )
-from pairmark.service.store.calibrations import (
-    Calibrations,
-    without_groups,
-)
+from pairmark.service.store.calibrations import Calibrations
 from pairmark.service.store.versions import (
     VersionStore,
     overlap_with,
@@ -219,8 +213,7 @@ class Reports:
         """The ROC on the version's held-out pairs, with ``points`` at most so many; `ModelNotCapable` when it scores
         none."""
         row = self._versions.row(name, version)
-        curve = read_roc(self._versions.blobs.folder(self._report_of(row, name)), points)
-        return curve.model_copy(update={"groups": row.metrics.get("groups")})
+        return read_roc(self._versions.blobs.folder(self._report_of(row, name)), points)
 
     def leaderboard(self, name: str, version: int) -> LeaderboardOut:
         """The version among baselines on the same held-out data; `ModelNotCapable` when it was trained before they were
@@ -339,7 +332,6 @@ class Evaluations:
         *,
         protocol: Protocol = "auto",
         n_pairs: int | None = None,
-        groups: GroupRole = "together",
     ) -> EvaluationOut:
         """Score held-out pairs of a dataset and report on them; nothing is stored. Data that the version was trained on
         is not refused, but counted and warned of: the figures are then too good."""
@@ -347,7 +339,7 @@ class Evaluations:
         scores, pairs, X = self._calibrations.score_dataset(
             row,
             name,
-            without_groups(data, groups),
+            data,
             protocol=self._calibrations.protocol_of(row, protocol),
             n_pairs=n_pairs,
             random_state=0,
@@ -355,10 +347,7 @@ class Evaluations:
         same, units, resolved = pairs.same, pairs.units, pairs.protocol
         with refusals(f"dataset {data.name}:{data.version}", field="dataset"):
             report = pair_report(scores, same, units, protocol=resolved, random_state=0)
-        by_group = None
         calibration = None if row.calibration_id is None else self._calibrations.load(row.calibration_id)[0]
-        if groups == "compare" and calibration is not None:
-            by_group = rates_by_group(calibration, scores, pairs, data)
         flags, inputs, unlike_words = None, None, []
         if calibration is not None and calibration.inputs is not None:
             flags = calibration.inputs.flags(X)
@@ -379,11 +368,11 @@ class Evaluations:
             dataset_sha256=data.sha256,
             protocol=resolved,
             metrics=report.metrics,
-            roc=RocOut.model_validate({**report.roc(), "groups": by_group}),
+            roc=RocOut.model_validate(report.roc()),
             operating_points=self._operating_points(row, scores, pairs, flags),
             overlap=overlap,
             inputs=inputs,
-            warnings=_warnings(overlap, resolved) + unlike_words + (by_group["warnings"] if by_group else []),
+            warnings=_warnings(overlap, resolved) + unlike_words,
         )
 
     def _operating_points(
@@ -435,71 +424,3 @@ def _warnings(overlap: OverlapOut, protocol: str) -> list[str]:
             f"{overlap.identities} identities were trained on: these figures do not tell how unseen ones fare"
         )
     return warnings
-
-
-def rates_by_group(
-    calibration: Calibration,
-    scores: Any,
-    pairs: HeldOutPairs,
-    data: LabelledData,
-) -> dict[str, Any]:
-    """FPR and TPR of each group at the thresholds that are served, on held-out pairs.
-
-    Returns
-    -------
-    JSON-able: ``confidence``, ``at`` (for each rate its ``threshold`` and ``groups``, or ``refused``) and ``warnings``.
-    Each group has an ``fpr_upper_bound``: finite-sample, at the confidence by itself, of pairs within the group; None
-    where the test part has no such pair.
-    """
-    assert data.groups is not None
-    names = np.array(data.group_names, dtype=object).astype(str)
-    codes = np.asarray(data.groups)
-    sides = np.stack([names[codes[pairs.left]], names[codes[pairs.right]]], axis=1)
-    at: list[dict[str, Any]] = []
-    warnings: list[str] = []
-    own = _group_calibrations(scores, pairs, sides)
-
-    def bound(group: str, threshold: float) -> float | None:
-        # The threshold comes from other people than the test part's.
-        return own[group].rate_bound(threshold, CONFIDENCE) if group in own else None
-
-    for fpr in sorted(FPR_TARGETS, reverse=True):
-        try:
-            point = calibration.operating_point(fpr, CONFIDENCE)
-        except InsufficientCalibrationData as refusal:
-            at.append({"fpr": fpr, "refused": str(refusal)})
-            continue
-        rates = group_rates(
-            scores, pairs.same, pairs.units, sides, point.threshold, promised_fpr=fpr, confidence=CONFIDENCE
-        )
-        at.append(
-            {
-                "fpr": fpr,
-                "threshold": point.threshold,
-                "method": point.method,
-                "groups": [
-                    {**asdict(rate), "fpr_upper_bound": bound(rate.group, point.threshold)} for rate in rates
-                ],
-                "differentials": [asdict(rate) for rate in differentials(rates)],
-            }
-        )
-        warnings += [rate.warning for rate in rates if rate.warning is not None]
-    return {"confidence": CONFIDENCE, "at": at, "warnings": warnings}
-
-
-def _group_calibrations(scores: Any, pairs: HeldOutPairs, sides: Any) -> dict[str, Calibration]:
-    """What the pairs within each group say about any threshold; without groups that have no two people."""
-    values, calibrations = np.asarray(scores), {}
-    for name in np.unique(sides):
-        mine = (sides == name).all(axis=1)
-        if pairs.blocks is not None or pairs.same[mine].all() or np.unique(values[mine]).size < 2:
-            continue
-        calibrations[str(name)] = Calibration.fit(
-            values[mine],
-            pairs.same[mine],
-            pairs.units[mine],
-            protocol=pairs.protocol,
-            listing=None if pairs.listing == "all" else pairs.listing,
-            n_jobs=1,
-        )
-    return calibrations

@@ -72,9 +72,7 @@ from pairmark.service.store.calibrations import (
     split_codes,
     taken_by,
     units_of_list,
-    without_groups,
 )
-from pairmark.service.store.reports import rates_by_group
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.storing import Promotion, Registrar, in_blocks, promotion
 
@@ -368,12 +366,11 @@ def split(job: LoadedJob) -> SplitJob:
     with refusals(f"dataset {data.name}:{data.version} cannot be split"):
         if job.spec.needs == "rankings":
             return SplitJob(**vars(job), parts=_ranking_parts(job))
-        together = without_groups(data, job.evaluation.groups)
         if data.pairs is not None:
-            return SplitJob(**vars(job), parts=_pair_list(job, together))
+            return SplitJob(**vars(job), parts=_pair_list(job))
         if data.y is None:
             raise ValueError("it has neither a label column nor a list of pairs")
-        return SplitJob(**vars(job), parts=_identities(job, together))
+        return SplitJob(**vars(job), parts=_identities(job))
 
 
 def _ranking_parts(job: LoadedJob) -> Parts:
@@ -405,7 +402,8 @@ def _fractions(job: LoadedJob) -> dict[str, Any]:
     }
 
 
-def _pair_list(job: LoadedJob, data: LabelledData) -> Parts:
+def _pair_list(job: LoadedJob) -> Parts:
+    data = job.data
     assert data.pairs is not None
     evaluation, pairs = job.evaluation, data.pairs
     ends = np.asarray(pairs.left), np.asarray(pairs.right)
@@ -474,8 +472,8 @@ def _told(sizes: Mapping[str, int]) -> str:
     return f"of the {kind}, {told}"
 
 
-def _identities(job: LoadedJob, data: LabelledData) -> Parts:
-    evaluation = job.evaluation
+def _identities(job: LoadedJob) -> Parts:
+    data, evaluation = job.data, job.evaluation
     codes, protocol = split_codes(data, evaluation.protocol)
     whole = "open-set" if data.groups is not None else protocol
     parts = split_data(codes, protocol=whole, **_fractions(job))
@@ -739,7 +737,7 @@ def evaluate(job: CalibratedJob, store: ModelStore, settings: Settings, progress
             metrics = _ranking_report(job)
         else:
             evidence = _evidence(job)
-            metrics = {**curve.metrics, **_of_groups(job)}
+            metrics = dict(curve.metrics)
             if job.scores.rows is not None:
                 metrics["classification"] = _classification(job)
         board = leaderboard(job, lambda share, what: progress.within(0.2 + 0.5 * share, what))
@@ -780,16 +778,6 @@ def _curve(job: ScoredJob, scores: NDArray[np.float32]) -> EvaluationReport:
     assert pairs is not None
     with refusals("the held-out test pairs cannot be used"):
         return pair_report(scores, pairs.same, pairs.units, protocol=pairs.protocol, random_state=job.seed)
-
-
-def _of_groups(job: CalibratedJob) -> dict[str, Any]:
-    """Rates by group of people, where the job asked for them."""
-    evaluation, pairs = job.claim.evaluation, job.parts.test
-    if evaluation.groups != "compare" or job.calibration is None:
-        return {}
-    assert pairs is not None
-    rates = rates_by_group(job.calibration, job.scores.test, pairs, job.data)
-    return {"groups": rates}
 
 
 def _classification(job: ScoredJob) -> dict[str, Any]:

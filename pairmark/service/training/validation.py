@@ -29,7 +29,6 @@ from pairmark.service.errors import ChooseProtocol, InvalidInput, UnknownLearner
 from pairmark.service.jobs.queue import JobQueue, NewJob, Once
 from pairmark.service.names import EVERY_NAME, PRODUCTION, VisibleNames, checked_alias, checked_name
 from pairmark.service.settings import Settings
-from pairmark.service.store.calibrations import MAX_GROUPS
 
 _DEFAULT_PAIRS = ("similarity-auto", "similarity-forest")
 _DEFAULT_RECORDS = "record-trees"
@@ -215,12 +214,6 @@ def _check_dataset(spec: LearnerSpec, dataset: DatasetOut) -> None:
 def _check_evaluation(
     evaluation: EvaluationRequest, dataset: DatasetOut, settings: Settings, *, learns: bool
 ) -> None:
-    if evaluation.groups == "compare" and not 0 < dataset.n_groups <= MAX_GROUPS:
-        raise InvalidInput(
-            f"groups are to be compared and dataset {dataset.name}:{dataset.version} has {dataset.n_groups} groups; "
-            f"expected 1 to {MAX_GROUPS}: upload it with `group` naming the column of populations",
-            field="evaluation.groups",
-        )
     if learns and evaluation.calibration_fraction + evaluation.test_fraction >= 1:
         raise InvalidInput(
             f"evaluation: calibration_fraction and test_fraction sum to "
