@@ -568,7 +568,7 @@ class Service(Calls):
         return VersionOut.from_json(await self._get(version_path(name, version)))
 
     async def report(self, name: str, version: int) -> Answer:
-        """Everything that is known of a version: promise, error rates, evidence, limits and a model card."""
+        """Everything that is known of a version: promise, error rates, evidence and limits."""
         return Answer.from_json(await self._get(f"{version_path(name, version)}/report"))
 
     async def report_page(self, name: str, version: int) -> str:

@@ -536,27 +536,14 @@ class PromisedRate(Answer):
     smallest_fpr: float | None = Field(None, description="if refused: the smallest rate that is guaranteed")
 
 
-class ModelCard(Answer):
-    """What data are behind a version, and what it cannot do."""
-
-    training_data: list[str] = Field(
-        description="the data that it learned from", examples=[["Dataset people:1."]]
-    )
-    evaluation_data: list[str] = Field(
-        description="the data that it was measured on",
-        examples=[["Open-set: nobody in the calibration and test parts was seen in training."]],
-    )
-    limits: list[str] = Field(
-        description="what the model cannot do",
-        examples=[["A promised rate holds for new people drawn like those of the calibration data."]],
-    )
-
-
 class ReportOut(Answer):
     """Everything that is known about a version, in one document."""
 
     version: VersionOut = Field(description="the version")
-    card: ModelCard = Field(description="the model card")
+    limits: list[str] = Field(
+        description="what the model cannot do",
+        examples=[["A promised rate holds for new people drawn like those of the calibration data."]],
+    )
     promises: list[PromisedRate] = Field(
         description="guarantees at common rates, by the version's own calibration"
     )
@@ -565,8 +552,8 @@ class ReportOut(Answer):
     )
     roc: RocOut | None = Field(description="the ROC curve; null: there is none")
     evidence: Evidence | None = Field(
-        description="likelihood ratios, gallery searches and errors by time, on held-out "
-        "people; null for versions that do not score pairs, or were trained by an earlier release"
+        description="likelihood ratios on held-out people; null for versions that do not score pairs, or were "
+        "trained by an earlier release"
     )
 
 

@@ -331,7 +331,7 @@ WATCHED: dict[str, tuple[Row, ...]] = {
     ),
     "tests/models/test_coverage.py": (
         (
-            "a group's bound is of the served threshold",
+            "a bound at a given threshold is of that threshold",
             BOUNDS,
             r"if choice is None or choice\[0\] < at:",
             "if choice is None:",

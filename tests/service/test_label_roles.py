@@ -88,7 +88,7 @@ def test_a_closed_set_promise_names_its_population(deployment):
     version = deployment.store.version("m", 1)
     assert version.promise.population == "these 10 classes"
     assert "among these 10 classes" in version.promise.text
-    limits = deployment.store.reports.report(version).card.limits
+    limits = deployment.store.reports.report(version).limits
     assert any("new samples of these 10 classes" in one for one in limits)
     assert decision(deployment, version.calibration_id, 0.2)["population"] == {"classes": 10}
     assert decision(deployment, version.calibration_id, 0.2)["meaning"].endswith(

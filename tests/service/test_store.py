@@ -220,13 +220,13 @@ def test_bad_scores_are_refused_naming_the_field(deployment, given, said):
 def test_evaluating_tells_what_the_thresholds_did_and_what_overlapped(deployment):
     deployment.train()
     deployment.upload("strangers", *people(60, 5, seed=9, first=1000))
-    report = deployment.store.evaluations.evaluate("faces", 1, "strangers", n_pairs=3_000)
+    report = deployment.store.reports.evaluate("faces", 1, "strangers", n_pairs=3_000)
     assert report.metrics["auc"]["value"] > 0.9
     assert (report.overlap.rows, report.overlap.identities, report.warnings) == (0, 0, [])
     ten_percent = report.operating_points[0]
     assert ten_percent.fpr == 0.1
     assert ten_percent.calibration_id == deployment.store.version("faces", 1).calibration_id
     assert ten_percent.refused or ten_percent.seen_fpr < 0.2
-    again = deployment.store.evaluations.evaluate("faces", 1, "people", n_pairs=3_000)
+    again = deployment.store.reports.evaluate("faces", 1, "people", n_pairs=3_000)
     assert again.overlap.rows == deployment.store.version("faces", 1).facts["parts"]["train_rows"]
     assert "too good" in again.warnings[0]

@@ -192,7 +192,7 @@ def test_an_imported_calibration_guarantees_nothing(deployment, elsewhere, expor
     assert version.promise is None
     reported = elsewhere.reports.report(version)
     assert reported.promises == []
-    assert "the claim of an unsigned file" in " ".join(reported.card.limits)
+    assert "the claim of an unsigned file" in " ".join(reported.limits)
     with deployment.db.read() as session:
         entry = session.scalars(select(AuditRow).order_by(AuditRow.id.desc())).first()
         assert (entry.action, entry.after["calibration_imported"]) == ("version.create", "unsigned")

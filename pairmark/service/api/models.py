@@ -265,7 +265,7 @@ def get_errors(
 async def get_report(
     request: Request, services: InServices, name: Name, version: Number
 ) -> ReportOut | Response:
-    """A version's report: guarantee, error rates, likelihood ratios, limits and a model card.
+    """A version's report: guarantee, error rates, likelihood ratios, and limits.
 
     The answer is JSON or, with `Accept: text/html`, one self-contained page.
     """
@@ -355,7 +355,7 @@ async def evaluate(
     """Measure a version on another dataset: its ROC, and the error rates at its thresholds. Nothing is stored."""
     check_may(http, "train", name_of(request.dataset), unknown=UnknownDataset)
     return await services.runtime.batch_place.run(
-        lambda: services.store.evaluations.evaluate(name, version, **request.model_dump())
+        lambda: services.store.reports.evaluate(name, version, **request.model_dump())
     )
 
 
@@ -471,7 +471,6 @@ def report_page(report: ReportOut) -> tuple[str, str]:
     page = _template().render(
         report=report,
         version=report.version,
-        card=report.card,
         metrics=metrics,
         evidence=report.evidence,
         roc=roc,

@@ -487,7 +487,7 @@ def report(client: Connection, ref: Ref) -> None:
     parts = answer.json
     columns = ("fpr", "threshold", "fpr_upper_bound", "tpr", "guarantee", "refused")
     promises = [{name: entry.get(name) for name in columns} for entry in parts["promises"]]
-    shown = {**parts["card"], **parts["version"]["metrics"], "promises": promises}
+    shown = {"limits": parts["limits"], **parts["version"]["metrics"], "promises": promises}
     output.show(answer, output.details(shown))
 
 

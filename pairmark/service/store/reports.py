@@ -25,7 +25,6 @@ from pairmark.schemas.models import (
     Evidence,
     HardPair,
     LeaderboardOut,
-    ModelCard,
     OverlapOut,
     PromisedRate,
     ReportOut,
@@ -51,46 +50,8 @@ from pairmark.service.store.versions import (
 from pairmark.service.tables import ModelVersion
 
 
-def model_card(version: VersionOut, promises: list[PromisedRate], evidence: Evidence | None) -> ModelCard:
-    """What data are behind a version, and what it cannot do, as far as the store knows; nothing is invented."""
-    return ModelCard(
-        training_data=_training(version),
-        evaluation_data=_evaluation(version.facts, version.metrics),
-        limits=_limits(version, promises, evidence),
-    )
-
-
-def _training(version: VersionOut) -> list[str]:
-    lineage, parts = version.lineage, version.facts.get("parts") or {}
-    sentences = []
-    if lineage.dataset is None:
-        sentences.append("Where its training data came from is not known here.")
-    else:
-        sentences.append(f"Dataset {lineage.dataset}, sha256 {lineage.dataset_sha256}.")
-    sizes = [f"{count:,} {name.replace('_', ' ')}" for name, count in parts.items() if isinstance(count, int)]
-    if sizes:
-        sentences.append(f"Its parts: {_enumeration(sizes)}.")
-    return sentences
-
-
-def _evaluation(facts: dict[str, Any], metrics: dict[str, Any]) -> list[str]:
-    protocol = metrics.get("protocol") or facts.get("protocol")
-    sentences = []
-    if protocol == "open-set":
-        sentences.append("Open-set: nobody in the calibration and test parts was seen in training.")
-    elif protocol == "closed-set":
-        sentences.append("Closed-set: the classes of the held-out parts are those of training.")
-    if "n_units" in metrics and "n_negative_pairs" in metrics:
-        sentences.append(
-            f"The test part: {metrics['n_units']:,} independent units, {metrics['n_negative_pairs']:,} different and "
-            f"{metrics['n_same_pairs']:,} same pairs."
-        )
-    elif "n_rows" in metrics:
-        sentences.append(f"The test part: {metrics['n_rows']:,} rows.")
-    return sentences
-
-
-def _limits(version: VersionOut, promises: list[PromisedRate], evidence: Evidence | None) -> list[str]:
+def limits_of(version: VersionOut, promises: list[PromisedRate], evidence: Evidence | None) -> list[str]:
+    """What a version cannot do, as far as the store knows; nothing is invented."""
     doubts = (version.facts.get("suspects") or {}).get("text")
     sentences = [doubts] if doubts else []
     if any(calibration.imported == "unsigned" for calibration in version.calibrations):
@@ -122,10 +83,6 @@ def _limits(version: VersionOut, promises: list[PromisedRate], evidence: Evidenc
     if version.promise is None and "match" in version.capabilities and not promises:
         sentences.append("What it could promise is not known.")
     return list(dict.fromkeys(sentences))
-
-
-def _enumeration(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 ErrorKind = Literal["false-match", "false-non-match"]
@@ -198,10 +155,12 @@ def hard_pairs(arrays: Mapping[str, NDArray[Any]], kind: ErrorKind) -> HardPairs
 
 
 CONFIDENCE = 0.95
+MANY_UNLIKE = 0.05
+"""A larger share of rows unlike the calibration's is warned of."""
 
 
 class Reports:
-    """ROC, leaderboard and hardest errors of versions."""
+    """What is known of versions: ROC, leaderboard, hardest errors, and how they do on data that came later."""
 
     def __init__(self, versions: VersionStore, calibrations: Calibrations) -> None:
         self._versions = versions
@@ -261,7 +220,7 @@ class Reports:
         promises = [] if row.calibration_id is None or claimed else self._promises(row.calibration_id)
         return ReportOut(
             version=version,
-            card=model_card(version, promises, evidence),
+            limits=limits_of(version, promises, evidence),
             promises=promises,
             leaderboard=leaderboard_of(row),
             roc=roc,
@@ -303,26 +262,6 @@ class Reports:
             ) from refusal
         except ValueError as error:
             raise InvalidInput(f"fpr: {error}", field="fpr") from error
-
-
-def leaderboard_of(row: ModelVersion) -> LeaderboardOut | None:
-    """A version's leaderboard; None where baselines were not measured."""
-    board = row.facts.get("leaderboard")
-    if board is None:
-        return None
-    return LeaderboardOut.model_validate({**board, "race": row.facts.get("race")})
-
-
-MANY_UNLIKE = 0.05
-"""A larger share of rows unlike the calibration's is warned of."""
-
-
-class Evaluations:
-    """Reports on data that came later."""
-
-    def __init__(self, versions: VersionStore, calibrations: Calibrations) -> None:
-        self._versions = versions
-        self._calibrations = calibrations
 
     def evaluate(
         self,
@@ -413,6 +352,14 @@ class Evaluations:
                 )
             )
         return points
+
+
+def leaderboard_of(row: ModelVersion) -> LeaderboardOut | None:
+    """A version's leaderboard; None where baselines were not measured."""
+    board = row.facts.get("leaderboard")
+    if board is None:
+        return None
+    return LeaderboardOut.model_validate({**board, "race": row.facts.get("race")})
 
 
 def _warnings(overlap: OverlapOut, protocol: str) -> list[str]:

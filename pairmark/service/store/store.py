@@ -53,7 +53,7 @@ from pairmark.service.pagination import page_of, start_of
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository
 from pairmark.service.store.calibrations import Calibrations, SubjectCalibrations
-from pairmark.service.store.reports import Evaluations, Reports
+from pairmark.service.store.reports import Reports
 from pairmark.service.store.repository import NewVersion
 from pairmark.service.store.transfer import export_version, import_version
 from pairmark.service.store.versions import (
@@ -83,7 +83,6 @@ class ModelStore:
         self._versions = VersionStore(db, blobs, settings)
         self.calibrations = Calibrations(self._versions)
         self.subjects = SubjectCalibrations(self._versions, self.calibrations)
-        self.evaluations = Evaluations(self._versions, self.calibrations)
         self.reports = Reports(self._versions, self.calibrations)
 
     # Versions
