@@ -296,8 +296,6 @@ def _from_npz(
 ) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
     X = npz.points()
     rows, width = (int(size) for size in X.shape)
-    if rows > limits.rows:
-        raise limits.exceeded("rows", f"{rows} rows", "rows")
     if len(request.ranking) > 1:
         raise InvalidInput("ranking: name one array of shape (rows, labels)", field="ranking")
     label = request.label or ("y" if "y" in npz and not request.unlabelled else None)
@@ -359,7 +357,7 @@ def _from_svmlight(
         raise InvalidInput("svmlight keeps the label in front of each line; leave `label` out", field="label")
     if request.group not in (None, "qid"):
         raise InvalidInput("svmlight keeps groups as qid; leave `group` out or send qid", field="group")
-    X, y, query = svmlight_rows(plain_text(file, scratch, limits), limits)
+    X, y, query = svmlight_rows(plain_text(file, scratch, limits))
     if request.group == "qid" and not query.size:
         raise InvalidInput("no line has a qid; expected `label qid:7 1:0.5`", field="group")
     labels = None if request.unlabelled else y.tolist()
@@ -629,7 +627,7 @@ def row_blocks(X: NDArray[Any] | csr_array) -> Iterator[tuple[int, Any]]:
         yield start, X[start : start + step]
 
 
-def svmlight_rows(path: Path, limits: FileLimits) -> tuple[csr_array, NDArray[Any], NDArray[Any]]:
+def svmlight_rows(path: Path) -> tuple[csr_array, NDArray[Any], NDArray[Any]]:
     """Rows, labels and query ids (none where no line has one) of svmlight text; indices count from 0 or from 1, from 1
     when no index is 0."""
     # Costs a reader a second to import, and few uploads need it.
@@ -639,13 +637,9 @@ def svmlight_rows(path: Path, limits: FileLimits) -> tuple[csr_array, NDArray[An
         X, y, query = load_svmlight_file(str(path), zero_based="auto", query_id=True, dtype=np.float64)
     except (ValueError, OverflowError, IndexError) as error:
         _refuse_svmlight(path, error)
-    rows, features = X.shape
-    if rows == 0:
-        raise InvalidInput("the file has no rows; expected lines such as `3 1:0.5 7:2`", field="file")
+    rows = X.shape[0]
     if X.nnz == 0 and not X.indices.size:
         raise InvalidInput("no line has a feature; expected lines such as `3 1:0.5 7:2`", field="file")
-    if features > limits.features:
-        raise limits.exceeded("features", f"a feature index is above {limits.features}", "features")
     if query.size not in (0, rows):
         raise InvalidInput("only some lines have a qid; expected it in all lines or in none", field="group")
     return csr_array(X), y, query

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic_core import to_json
+from pydantic_core import to_json, to_jsonable_python
 
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.inputs import RowRanges
@@ -31,6 +31,8 @@ MOST_POINTS, MOST_CALIBRATIONS = 4_096, 4
 Thresholds = tuple[Any, Any]
 """The threshold, and with `fnr` the lower one: of a pattern, numbers; of pairs, (n,) float32. NaN: nothing matches."""
 UNSUPPORTED = np.float32(np.nan), np.float32(np.nan)
+plain = partial(to_jsonable_python, inf_nan_mode="null", fallback=lambda value: value.tolist())
+"""A value in JSON's own types: numpy's unwrapped, infinities as null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,18 +239,3 @@ def _asked(calibration: Calibration, request: PointRequest, number: int | None) 
         candidate=number if request.simultaneous and request.method != "bootstrap" else None,
         fnr=request.fnr,
     )
-
-
-def plain(value: Any) -> Any:
-    """The value in JSON's own types: numpy scalars unwrapped, infinities as null."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -73,7 +71,8 @@ def limits_of(version: VersionOut, promises: list[PromisedRate], evidence: Evide
         )
         sentences.append("Intervals of the rates on this page are asymptotic, unless they say otherwise.")
     if evidence is not None:
-        sentences += [f"Not measured: {reason}." for reason in evidence.left_out.values()]
+        if "likelihood_ratios" in evidence.left_out:
+            sentences.append(f"Not measured: {evidence.left_out['likelihood_ratios']}.")
         if evidence.likelihood_ratios:
             low, high = evidence.likelihood_ratios[0]["limits"]
             sentences.append(
@@ -92,37 +91,6 @@ KEPT = 200
 _SIDES = {"false-match": "hardest_different", "false-non-match": "hardest_same"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class HardPairs:
-    """Pairs of one kind, hardest first.
-
-    Attributes
-    ----------
-    left, right : (n,) rows of the dataset, 0-based.
-    scores : (n,) descending for different pairs, ascending for same ones.
-    of : pairs of that kind that were scored.
-    """
-
-    left: NDArray[np.int64] = field(repr=False)
-    right: NDArray[np.int64] = field(repr=False)
-    scores: NDArray[np.float32] = field(repr=False)
-    of: int
-
-    def first(self, limit: int) -> list[dict[str, Any]]:
-        """The first so many, JSON-able."""
-        sides = (self.left, self.right, self.scores)
-        rows = zip(*(side[:limit].tolist() for side in sides), strict=True)
-        return [{"left": left, "right": right, "score": score} for left, right, score in rows]
-
-    def wrong_at(self, threshold: float, kind: ErrorKind) -> HardPairs:
-        """Those on the wrong side of a threshold."""
-        limit = np.float32(threshold)
-        wrong = self.scores > limit if kind == "false-match" else self.scores <= limit
-        return HardPairs(
-            left=self.left[wrong], right=self.right[wrong], scores=self.scores[wrong], of=self.of
-        )
-
-
 def error_arrays(pairs: HeldOutPairs, scores: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
     """The hardest pairs of both kinds, and how many there are of each, as arrays for a report."""
     arrays: dict[str, NDArray[Any]] = {}
@@ -134,24 +102,6 @@ def error_arrays(pairs: HeldOutPairs, scores: NDArray[np.float32]) -> dict[str, 
         arrays[f"{name}_scores"] = scores[order]
         arrays[f"{name}_of"] = np.array([mine.size])
     return arrays
-
-
-def hard_pairs(arrays: Mapping[str, NDArray[Any]], kind: ErrorKind) -> HardPairs | None:
-    """The hardest pairs of a report's arrays; None where they were not kept."""
-    name = _SIDES[kind]
-    if f"{name}_rows" not in arrays:
-        return None
-    rows = np.asarray(arrays[f"{name}_rows"])
-    of = f"{name}_of"
-    if of not in arrays:
-        # Reports of before counted scores in bins.
-        of = "histogram_different" if kind == "false-match" else "histogram_same"
-    return HardPairs(
-        left=rows[:, 0],
-        right=rows[:, 1],
-        scores=np.asarray(arrays[f"{name}_scores"]),
-        of=int(arrays[of].sum()),
-    )
 
 
 CONFIDENCE = 0.95
@@ -191,13 +141,19 @@ class Reports:
         that operating point, or `UnsupportedRate`. `ModelNotCapable` when it scores no pairs, or they
         were not kept."""
         row = self._versions.row(name, version)
-        pairs = hard_pairs(read_arrays(self._versions.blobs.folder(self._report_of(row, name))), kind)
-        if pairs is None:
+        arrays, side = read_arrays(self._versions.blobs.folder(self._report_of(row, name))), _SIDES[kind]
+        if f"{side}_rows" not in arrays:
             raise ModelNotCapable(f"{name}:{version} was trained before errors were kept: train it again")
+        rows, scores = arrays[f"{side}_rows"], arrays[f"{side}_scores"]
+        # Reports of before counted scores in bins.
+        counted = f"{side}_of" if f"{side}_of" in arrays else side.replace("hardest", "histogram")
+        n_scored = int(arrays[counted].sum())
         threshold = None if fpr is None else self._threshold(row, name, fpr)
-        wrong = pairs if threshold is None else pairs.wrong_at(threshold, kind)
-        kept_all = wrong.scores.size < pairs.scores.size or pairs.scores.size == pairs.of
-        items = [HardPair(**pair) for pair in wrong.first(limit)]
+        wrong = np.ones(scores.size, dtype=np.bool_)
+        if threshold is not None:
+            wrong = (scores > np.float32(threshold)) == (kind == "false-match")
+        hardest = zip(rows[wrong][:limit].tolist(), scores[wrong][:limit].tolist(), strict=True)
+        n_wrong = int(wrong.sum())
         return ErrorsOut(
             model=name,
             version=version,
@@ -205,9 +161,9 @@ class Reports:
             kind=kind,
             fpr=fpr,
             threshold=threshold,
-            of=pairs.of,
-            items=items,
-            more=wrong.scores.size > len(items) or not kept_all,
+            of=n_scored,
+            items=[HardPair(left=left, right=right, score=score) for (left, right), score in hardest],
+            more=n_wrong > limit or n_wrong == scores.size < n_scored,
         )
 
     def report(self, version: VersionOut) -> ReportOut:
