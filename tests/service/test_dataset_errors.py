@@ -199,7 +199,7 @@ def test_bad_npz(deployment) -> None:
         "the file has no rows": npz(X=np.empty((0, 3))),
         "no feature column": npz(X=np.empty((3, 0))),
         "expected 4 different names": npz(X=X, feature_names=["a", "a", "b", "c"]),
-        "1001 rows; at most 1000": npz(X=np.zeros((1_001, 1))),
+        "1001 rows or more; at most 1000": npz(X=np.zeros((1_001, 1))),
     }
     for said, content in cases.items():
         assert said in refused(deployment, content, "a.npz").detail

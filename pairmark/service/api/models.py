@@ -63,7 +63,7 @@ from pairmark.service.api.routing import (
     needs,
 )
 from pairmark.service.api.services import Caller, InServices, Workspace, check_may, may, names_of
-from pairmark.service.datasets.confined import TableForm
+from pairmark.service.datasets.table_bodies import TableForm
 from pairmark.service.errors import InvalidInput, UnknownCalibration, UnknownDataset
 from pairmark.service.names import MAX_NAME, MAX_VERSION, name_of
 from pairmark.service.runtime.bodies import list_of, parse_lists, read_scores

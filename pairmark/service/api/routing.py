@@ -38,7 +38,7 @@ from pairmark.service.api.problems import (
 )
 from pairmark.service.api.services import Services, key_of, may, names_of
 from pairmark.service.audit import Actor, acting
-from pairmark.service.datasets.confined import TableForm
+from pairmark.service.datasets.table_bodies import TableForm
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge, invalid_field
 from pairmark.service.names import NAME_PATTERN, VisibleNames
 from pairmark.service.pagination import MAX_LIMIT

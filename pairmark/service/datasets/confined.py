@@ -154,31 +154,6 @@ class Upload:
         return self.kind in ("csv", "parquet")
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableForm:
-    """How a table stands for lists of a JSON body.
-
-    Attributes
-    ----------
-    columns : by a column's name, the list that its cells are, or their name in the object of each row.
-    optional : columns that may be left out. objects : the list of objects, one a row; None: each column is a list.
-    within : the object of the lists, in which left and right are pairs of names, ``refs``; None: the body.
-    most : rows; None: as many as a calibration has scores.
-    """
-
-    columns: Mapping[str, str]
-    optional: tuple[str, ...] = ()
-    objects: str | None = None
-    within: str | None = None
-    most: int | None = None
-
-    @property
-    def expected(self) -> str:
-        """The columns, in words."""
-        needed = ", ".join(name for name in self.columns if name not in self.optional)
-        return f"{needed} and optionally {', '.join(self.optional)}" if self.optional else needed
-
-
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 

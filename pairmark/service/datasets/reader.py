@@ -1,15 +1,13 @@
-"""From an uploaded file, whatever its format, to a dataset's folder, or to a preview of one."""
+"""From an uploaded file, whatever its format, to a dataset's folder."""
 
 from __future__ import annotations
 
 import io
-import json
-import math
 import shlex
 import shutil
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -18,38 +16,30 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from pairmark.models.core.inputs import OPEN_SET_FROM, label_of, like_labels, refuse_placeholders
-from pairmark.models.pairs.splits import contradictory_pairs
+from pairmark.models.core.inputs import OPEN_SET_FROM, like_labels, refuse_placeholders
 from pairmark.models.records.cells import canonical
 from pairmark.models.records.inference import Inference, infer
 from pairmark.models.records.schema import FieldType, RecordError, Schema
 from pairmark.schemas.datasets import (
     MAX_LISTED_FEATURES,
     MAX_LISTED_LABELS,
-    ColumnOut,
     DatasetRequest,
     Format,
-    InspectionOut,
     RecordColumnOut,
 )
 from pairmark.service.datasets.confined import (
     UNREADABLE_HEAD,
     FileLimits,
-    TableForm,
     Upload,
     checked_members,
     damage_refused,
 )
 from pairmark.service.datasets.data import DatasetPairs, naming_features, naming_warning
-from pairmark.service.datasets.promises import dataset_promise, protocol_choices
+from pairmark.service.datasets.pairs import contradictions, pair_counts, read_pairs
 from pairmark.service.datasets.tabular import (
-    Column,
     Table,
     TableFile,
-    fetched,
-    inferred,
     plain_text,
-    profiled,
     text_features,
 )
 from pairmark.service.datasets.writer import (
@@ -61,8 +51,7 @@ from pairmark.service.datasets.writer import (
     as_text,
     name_list,
 )
-from pairmark.service.errors import InvalidInput, PairmarkError, TooLarge
-from pairmark.service.settings import MIB
+from pairmark.service.errors import InvalidInput, TooLarge
 
 _NUMBERED = 10
 """Rows from which numbers that go up by one are taken for a count of the rows."""
@@ -678,420 +667,3 @@ def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, n
             field=name,
         ) from error
     return np.asarray(array)
-
-
-_LISTED = 20
-"""Contradictory pairs that a warning names."""
-_ROWS = 65_536
-_TEXTS = ("left", "right", "left_unit", "right_unit")
-_NUMBERS = {
-    "same": "0 or 1",
-    "weight": "a finite number, 0 or more",
-    "drawn_from": "a whole number, 0 for a chosen pair",
-}
-_NAMES = "left, right, same and optionally weight, left_unit, right_unit and drawn_from"
-
-
-def read_pairs(
-    path: Path,
-    scratch: Path,
-    kind: str,
-    limits: FileLimits,
-    *,
-    rows: int,
-    row_of: dict[str, int] | None,
-    right_row_of: dict[str, int] | None = None,
-) -> DatasetPairs:
-    """Read a CSV or Parquet file with columns ``left``, ``right``, ``same`` and perhaps ``weight``.
-
-    ``drawn_from`` says that a pair was drawn at random of so many, which is one number throughout; 0: it was chosen.
-
-    ``left_unit`` and ``right_unit``, numbers or texts, say which person each side belongs to, where the dataset has
-    neither labels nor groups.
-
-    Parameters
-    ----------
-    rows : how many points there are.
-    row_of : row id -> row, where the dataset has an id column; else left and right are 0-based rows.
-    right_row_of : the same for the right side, where that is a table of its own.
-    """
-    try:
-        with closing(TableFile(path, scratch, kind, limits)) as file:
-            return _checked(_columns_of(file, rows, {"left": row_of, "right": right_row_of or row_of}))
-    except PairmarkError as error:
-        raise type(error)(f"pairs file: {error.detail}", **{**error.facts, "field": "pairs"}) from error
-
-
-def _columns_of(
-    file: TableFile, rows: int, row_of: Mapping[str, dict[str, int] | None]
-) -> dict[str, NDArray[Any]]:
-    """The columns, rows and units as numbers."""
-    names = file.columns.names
-    units = [name for name in names if name in ("left_unit", "right_unit")]
-    if not {"left", "right", "same"} <= set(names) <= {*_TEXTS, *_NUMBERS} or len(units) == 1:
-        raise InvalidInput(f"columns are {name_list(names)}; expected a first line that names {_NAMES}")
-    cells = [
-        file.text(number) if name in _TEXTS else f"TRY_CAST({file.cells[number]} AS DOUBLE)"
-        for number, name in enumerate(names)
-    ]
-    result = file.query(f"SELECT {', '.join(cells)} FROM {file.source}")
-    columns: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
-    codes: dict[str, int] = {}
-    first = 0
-    for block in fetched(result, _ROWS, file.refuse):
-        # Texts become row numbers block by block: all of them at once would take too much memory.
-        for name, values in zip(names, zip(*block, strict=True), strict=True):
-            if name in row_of:
-                columns[name].append(_rows(values, name, rows, row_of[name], first))
-            elif name in units:
-                columns[name].append(_units(values, name, codes, first))
-            else:
-                columns[name].append(_numbers(values, name, first))
-        first += len(block)
-    if not first:
-        raise InvalidInput("no pairs; expected columns left, right, same and one pair a line")
-    whole = {name: np.concatenate(parts) for name, parts in columns.items()}
-    if units:
-        try:
-            sides = np.concatenate([whole[name] for name in units])
-            refuse_placeholders(codes, np.bincount(sides), "sides of pairs")
-        except ValueError as error:
-            raise InvalidInput(str(error)) from None
-    return whole
-
-
-def _checked(columns: Mapping[str, NDArray[Any]]) -> DatasetPairs:
-    """The pairs, or `InvalidInput` that names the first that cannot be one."""
-    left, right, same, weight = (columns.get(name) for name in ("left", "right", "same", "weight"))
-    assert left is not None
-    assert right is not None
-    assert same is not None
-    _refuse_first((same != 0) & (same != 1), "same", same)
-    if weight is not None:
-        _refuse_first(~(np.isfinite(weight) & (weight >= 0)), "weight", weight)
-        if not weight.any():
-            raise InvalidInput("every weight is 0; expected some above")
-    own = np.flatnonzero(left == right)
-    if own.size:
-        _refuse(int(own[0]), "left and right are the same row; expected two rows")
-    truth = same == 1
-    if truth.all() or not truth.any():
-        raise InvalidInput(
-            f"every pair has same={int(truth[0])}; expected some that are the same and some that are not"
-        )
-    has_units = "left_unit" in columns
-    return DatasetPairs(
-        left=left,
-        right=right,
-        same=truth,
-        weight=weight,
-        units=np.stack([columns["left_unit"], columns["right_unit"]], axis=1) if has_units else None,
-        drawn_from=_draws(columns["drawn_from"]) if "drawn_from" in columns else None,
-    )
-
-
-def pair_counts(pairs: DatasetPairs | None) -> dict[str, Any]:
-    """What a dataset's summary says of its pairs."""
-    drawn = None if pairs is None else pairs.drawn_from
-    return {
-        "n_pairs": 0 if pairs is None else pairs.same.size,
-        "n_same_pairs": 0 if pairs is None else int(pairs.same.sum()),
-        "n_drawn_different": 0 if pairs is None or drawn is None else int(((drawn > 0) & ~pairs.same).sum()),
-        "population": None if pairs is None else pairs.population,
-    }
-
-
-def _draws(drawn_from: NDArray[Any]) -> NDArray[np.int64]:
-    """How many pairs each was drawn from, held against the sample: one list, at least as long as what was drawn."""
-    drawn = drawn_from != 0
-    n = int(drawn.sum())
-    population = drawn_from[drawn][0] if n else 0
-    _refuse_first(
-        ~(np.isfinite(drawn_from) & (drawn_from >= 0) & (drawn_from % 1 == 0)), "drawn_from", drawn_from
-    )
-    same_list = f"{population:g} as before: all that were drawn are of one list"
-    _refuse_first(drawn & (drawn_from != population), "drawn_from", drawn_from, same_list)
-    _refuse_first(drawn & (drawn_from < n), "drawn_from", drawn_from, f"at least {n}, as so many were drawn")
-    return drawn_from.astype(np.int64)
-
-
-def contradictions(pairs: DatasetPairs) -> list[str]:
-    """A warning that lists pairs marked different whose rows are one person's by the others, if there are any."""
-    wrong = contradictory_pairs(pairs.left, pairs.right, pairs.same, pairs.units)
-    if not wrong.size:
-        return []
-    lines = ", ".join(f"{number + 1:,}" for number in wrong[:_LISTED])
-    lines += f" and {wrong.size - _LISTED:,} more" if wrong.size > _LISTED else ""
-    return [
-        f"pairs marked different although other pairs make their rows one person's: {wrong.size:,}, row {lines}. An "
-        "open-set job refuses them: correct them, or leave them out"
-    ]
-
-
-def _numbers(values: Sequence[Any], name: str, first: int) -> NDArray[np.float64]:
-    if None in values:
-        _refuse(first + values.index(None), f"{name} is no number; expected {_NUMBERS[name]}")
-    return np.array(values, dtype=np.float64)
-
-
-def _units(values: Sequence[Any], name: str, codes: dict[str, int], first: int) -> NDArray[np.int64]:
-    """Codes of the units on one side of some pairs; new ones are added."""
-    units = np.empty(len(values), dtype=np.int64)
-    for pair, value in enumerate(values):
-        text = as_text(value)
-        if text is None or not text.strip():
-            _refuse(first + pair, f"{name} is empty; expected a number or a text")
-        units[pair] = codes.setdefault(label_of(text), len(codes))
-    return units
-
-
-def _rows(
-    texts: Sequence[Any], side: str, rows: int, row_of: dict[str, int] | None, first: int
-) -> NDArray[np.int64]:
-    positions = np.empty(len(texts), dtype=np.int64)
-    for pair, text in enumerate(texts, first):
-        if row_of is not None:
-            row = row_of.get(as_text(text) or "", -1)
-            if row < 0:
-                _refuse(pair, f"{side} is {str(text)[:50]!r}, which is not a row id of the dataset")
-        else:
-            word = (as_text(text) or "").strip()
-            row = int(word) if word.isdecimal() and len(word) < 18 else -1
-            if not 0 <= row < rows:
-                _refuse(
-                    pair,
-                    f"{side} is {str(text)[:50]!r}; expected a row from 0 to {rows - 1} (to use row ids, name their "
-                    "column as id)",
-                )
-        positions[pair - first] = row
-    return positions
-
-
-def _refuse_first(
-    wrong: NDArray[np.bool_], name: str, values: NDArray[Any], expected: str | None = None
-) -> None:
-    if wrong.any():
-        at = int(wrong.argmax())
-        _refuse(at, f"{name} is {values[at]:g}; expected {expected or _NUMBERS[name]}")
-
-
-def _refuse(pair: int, detail: str) -> NoReturn:
-    raise InvalidInput(f"row {pair + 1}: {detail}", row=pair + 1)
-
-
-_FEATURE = "feature"
-
-
-def inspected(upload: Upload, work: Path) -> InspectionOut:
-    """Read a file as `Datasets.add` would, roles that are not named inferred where that is possible."""
-    requested_roles = _roles(upload.request)
-    scratch, out = work / "scratch", work / "dataset"
-    scratch.mkdir()
-    out.mkdir()
-    if upload.is_table:
-        with closing(
-            TableFile(upload.file, scratch, upload.kind, upload.limits, header=upload.request.header)
-        ) as file:
-            profiles = profiled(file)
-        if upload.request.columns is None:
-            upload = replace(upload, request=inferred(profiles, upload.request))
-        roles = _roles(upload.request)
-        columns = [_column_out(profile, roles, requested_roles) for profile in profiles]
-    else:
-        columns = _arrays(upload, scratch)
-    request = upload.request
-    form = request.model_dump(exclude={"name"}, exclude_defaults=True)
-    if request.label_role != "label":
-        del form["label"]
-    try:
-        dataset, summary = read_dataset(upload, out, work / "read", spec={})
-    except (InvalidInput, TooLarge) as error:
-        return InspectionOut(
-            format=upload.kind,
-            columns=columns,
-            request=form,
-            rows=None,
-            features=None,
-            n_labels=None,
-            label_counts={},
-            ranking_labels=[],
-            warnings=[],
-            promise=None,
-            problem=error.detail,
-        )
-    if summary.get("columns") is not None:
-        notes = [RecordColumnOut(**each) for each in summary["columns"]]
-        named = requested_roles.keys() | (request.columns or {}).keys()
-        columns = [_record_column(each, _roles(request), named) for each in notes]
-        # A type that is sent makes values of words such as N/A: those columns are inferred again.
-        form["columns"] = {
-            each.name: f"date:{each.format}" if each.format else each.type
-            for each in notes
-            if not each.placeholders or each.name in (request.columns or {})
-        }
-    columns = [
-        # The label is counted over all rows; the others by a sketch of the first ones.
-        column.model_copy(update={"distinct": summary["n_labels"]})
-        if column.name == request.label and column.distinct is not None
-        else column
-        for column in columns
-    ]
-    return InspectionOut(
-        format=upload.kind,
-        columns=columns,
-        request=form,
-        rows=dataset.rows,
-        features=dataset.features,
-        n_labels=summary["n_labels"],
-        label_counts=dict(summary["label_counts"]),
-        ranking_labels=summary["ranking_labels"],
-        warnings=dataset.warnings,
-        promise=dataset_promise(summary, dataset.rows),
-        choices=protocol_choices(summary, dataset.rows),
-        problem=None,
-    )
-
-
-def _record_column(note: RecordColumnOut, roles: Mapping[str, str], named: Set[str]) -> ColumnOut:
-    return ColumnOut(
-        name=note.name,
-        kind=note.format or note.type,
-        role=roles.get(note.name, "excluded" if note.type == "ignore" else note.type),
-        inferred=note.name not in named,
-        distinct=note.distinct,
-        empty=note.missing,
-        examples=note.examples,
-    )
-
-
-def _column_out(column: Column, roles: Mapping[str, str], requested_roles: Mapping[str, str]) -> ColumnOut:
-    return ColumnOut(
-        name=column.name,
-        kind=column.kind,
-        role=roles.get(column.name, _FEATURE),
-        inferred=roles.get(column.name, _FEATURE) != requested_roles.get(column.name, _FEATURE),
-        distinct=column.distinct,
-        empty=column.empty,
-        examples=list(column.examples),
-    )
-
-
-def _arrays(upload: Upload, scratch: Path) -> list[ColumnOut]:
-    """The arrays of an npz; what svmlight holds needs no telling."""
-    if upload.kind != "npz":
-        return []
-    request = upload.request
-    folder = scratch / "arrays"
-    folder.mkdir()
-    roles = _roles(request)
-    return [
-        ColumnOut(
-            name=name,
-            kind=f"{dtype} {shape}",
-            role="points"
-            if name == "X"
-            else request.label_role
-            if name == (request.label or "y")
-            else roles.get(name, _FEATURE),
-            inferred=request.label is None and name == "y",
-            distinct=None,
-            empty=None,
-            examples=[],
-        )
-        for name, dtype, shape in Npz(upload.file, folder, upload.limits).shapes()
-    ]
-
-
-def _roles(request: DatasetRequest) -> dict[str, str]:
-    """The role of each column that has one; all others are features."""
-    by_column = {
-        request.label: request.label_role,
-        request.group: "group",
-        request.id: "id",
-    }
-    roles = {name: role for name, role in by_column.items() if name is not None}
-    roles |= dict.fromkeys(request.exclude, "excluded")
-    return roles | dict.fromkeys(request.ranking, "ranking")
-
-
-_LONGEST_CELL = 1_024
-_MOST_JSON = 32 * MIB
-"""Of the lists that a table stands for: more of a body at once would keep the event loop too long."""
-_TRUTHS = {"1": True, "true": True, "0": False, "false": False}
-_CELLS_EXPECTED = {
-    "score": "a finite number",
-    "same": "1 or true (same), 0 or false (different)",
-    "match": "1 or true (match), 0 or false (no match)",
-}
-
-
-def write_as_json(
-    stream: object,
-    send: object,
-    limits: FileLimits,
-    *,
-    upload: str,
-    scratch: str,
-    kind: str,
-    members: Mapping[str, str],
-    form: Mapping[str, Any],
-    out: str,
-) -> None:
-    """Write the JSON body that a CSV or Parquet file and the members beside it stand for."""
-    table = TableForm(**form)
-    most = limits.rows if table.most is None else table.most
-    rows: list[tuple[Any, ...]] = []
-    with closing(TableFile(Path(upload), Path(scratch), kind, limits)) as file:
-        names = file.columns.names
-        wrong = [f"{name!r} is missing" for name in table.columns if name not in (*names, *table.optional)]
-        wrong += [f"{name[:60]!r} is not read here" for name in names if name not in table.columns]
-        if wrong:
-            raise InvalidInput(
-                f"column {wrong[0]}; expected a first line that names {table.expected}; the file has "
-                f"{name_list(names)}",
-                field="file",
-            )
-        cells = [file.text(number, _LONGEST_CELL + 1) for number in range(len(names))]
-        result = file.query(f"SELECT {', '.join(cells)} FROM {file.source}")
-        for block in fetched(result, _ROWS, file.refuse):
-            rows += block
-            if len(rows) > most:
-                raise TooLarge(f"the file has more than {most} rows; send it in parts", limit=most)
-    if not rows:
-        raise InvalidInput("the file has no rows; expected at least one", field="file")
-    lists: dict[str, list[Any]] = {
-        table.columns[name]: [_json_cell(name, value, row) for row, value in enumerate(column)]
-        for name, column in zip(names, zip(*rows, strict=True), strict=True)
-    }
-    if table.objects is not None:
-        objects = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
-        lists = {table.objects: objects}
-    body: dict[str, Any] = {**members, **lists}
-    if table.within is not None:
-        refs = list(zip(lists.pop("left"), lists.pop("right"), strict=True))
-        body = {**members, table.within: {"refs": refs, **lists}}
-    text = json.dumps(body)
-    if len(text) > _MOST_JSON:
-        raise TooLarge(
-            f"the rows take {len(text)} bytes as JSON; at most {_MOST_JSON} are taken: send fewer rows, or shorter "
-            "names",
-            limit=_MOST_JSON,
-        )
-    Path(out).write_text(text)
-
-
-def _json_cell(column: str, value: Any, row: int) -> Any:
-    """A cell as JSON has it; None where it is empty."""
-    text = as_text(value)
-    if text is None:
-        return None
-    if column == "score":
-        with suppress(ValueError):
-            if math.isfinite(number := float(value)):
-                return number
-    elif column in ("same", "match") and text.lower() in _TRUTHS:
-        return _TRUTHS[text.lower()]
-    elif column not in ("same", "match") and len(text) <= _LONGEST_CELL:
-        return text
-    expected = _CELLS_EXPECTED.get(column, f"at most {_LONGEST_CELL} characters")
-    raise InvalidInput(f"{column}[{row}] is {text[:50]!r}; expected {expected}", field=f"{column}[{row}]")

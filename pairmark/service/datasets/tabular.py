@@ -12,7 +12,7 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -263,16 +263,16 @@ class TableFile:
 
     Attributes
     ----------
-    columns : what its columns are called. cells : SQL of each column. types, n_rows : of Parquet; empty of CSV.
+    columns : what its columns are called. cells : SQL of each column. types : of Parquet; empty of CSV.
     source, params : what stands after FROM, and its parameters: of CSV every cell as text.
+    numeric : columns that are read as numbers.
     """
 
     def __init__(
         self, path: Path, scratch: Path, kind: str, limits: FileLimits, *, header: bool = True
     ) -> None:
         scratch.mkdir(parents=True, exist_ok=True)
-        self.limits, self.kind, self.types = limits, kind, list[str]()
-        self.n_rows: int | None = None
+        self.limits, self.kind, self.types, self.numeric = limits, kind, list[str](), list[int]()
         self.connection = connected(scratch, limits)
         try:
             if kind == "csv":
@@ -294,12 +294,49 @@ class TableFile:
         except Exception as error:
             self.refuse(error)
 
+    def rows(self, cells: Iterable[str], step: int) -> Iterator[list[Any]]:
+        """The rows of these cells, in SQL, at most ``step`` at a time."""
+        result = self.query(f"SELECT {', '.join(cells)} FROM {self.source}")
+        while True:
+            try:
+                rows = result.fetchmany(step)
+            except Exception as error:
+                self.refuse(error)
+            if not rows:
+                return
+            yield rows
+
     def refuse(self, error: Exception) -> NoReturn:
         """Raise what an error of DuckDB says of the file."""
         raise_if_full(error, self.limits)
-        if self.kind == "csv":
-            refuse_csv(error)
-        raise InvalidInput("the file is not whole Parquet; is it truncated?", field="file") from error
+        if self.kind != "csv":
+            raise InvalidInput("the file is not whole Parquet; is it truncated?", field="file") from error
+        # By the reader, where all its columns are numbers, or by the cast.
+        match = re.search(r'(?:converting column "|casting from source column )c(\d+)', str(error))
+        if match:
+            self._refuse_text(int(match[1]))
+        refuse_csv(error)
+
+    def _refuse_text(self, column: int) -> NoReturn:
+        """Name the first text among what is read as numbers."""
+        # As text: what else is wrong further up, lines of the wrong length say, is told first.
+        bad = "c{0} IS NOT NULL AND TRY_CAST(c{0} AS DOUBLE) IS NULL"
+        selection = ", ".join(f"bool_or({bad.format(n)})" for n in self.numeric)
+        flags = self.query(f"SELECT {selection} FROM {self.source}").fetchone()
+        texts = [n for n, flag in zip(self.numeric, flags or (), strict=True) if flag] or [column]
+        first = self.query(
+            f"SELECT n, c{texts[0]} FROM (SELECT row_number() OVER () AS n, c{texts[0]} FROM {self.source}) "
+            f"WHERE {bad.format(texts[0])} ORDER BY n LIMIT 1"
+        ).fetchone()
+        row, cell = first or (None, "")
+        names = [self.columns.names[number] for number in texts]
+        also = f" Text is also in {name_list(names[1:])}." if len(names) > 1 else ""
+        raise InvalidInput(
+            f"row {row}, column {names[0]!r} is {cell[:50]!r}, not a number.{also} Correct it, exclude the column, or "
+            "name its type in columns (--column NAME:TYPE), which reads the table as records",
+            row=row,
+            column=names[0],
+        )
 
     def text(self, number: int, longest: int = MAX_NAME + 1) -> str:
         """SQL of a column as text, cut where it is known to be too long: DuckDB's strings are shared, Python's are not.
@@ -335,10 +372,6 @@ class TableFile:
         self.source, self.params = "read_parquet(?)", [glob.escape(str(path))]
         described = self.query(f"DESCRIBE SELECT * FROM {self.source}").fetchall()
         check_width(len(described), self.limits)
-        rows = self.query(f"SELECT count(*) FROM {self.source}").fetchone() or (0,)
-        if rows[0] > self.limits.rows:
-            raise self.limits.exceeded("rows", f"{rows[0]} rows", "rows")
-        self.n_rows = int(rows[0])
         self.types = [str(row[1]) for row in described]
         self.columns = Columns([row[0] for row in described], pandas_index(self.connection, self.params))
         self.cells = ['"' + str(row[0]).replace('"', '""') + '"' for row in described]
@@ -353,6 +386,7 @@ class Table:
         self._widths: dict[int, int] = {}
         self.roles = file.columns.roles(request)
         self._cells = self._chosen_cells()
+        file.numeric = [n for n, cell in self._cells.items() if cell.endswith("AS DOUBLE)")]
         if len(self.roles.ranking) == 1:
             number = self.roles.ranking[0]
             # Longer than other texts.
@@ -368,16 +402,13 @@ class Table:
         cells |= {
             n: file.text(n) for n in (*self.roles.texts.values(), *self.roles.ranking) if n not in cells
         }
-        table_bytes = (file.n_rows or 0) * (len(cells) + sum(self._widths.values())) * 4
-        if table_bytes > file.limits.stored_bytes:
-            raise file.limits.exceeded("stored_bytes", f"the table unpacks to {table_bytes} bytes", "bytes")
         return cells
 
     def _kinds(self) -> list[str]:
         """Of each column: number, vector or text; of CSV, whose cells are all text, by the first row."""
         if self._file.types:
             return [kind_of(kind) for kind in self._file.types]
-        first = self._query(f"SELECT * FROM {self._file.source} LIMIT 1").fetchone() or ()
+        first = self._file.query(f"SELECT * FROM {self._file.source} LIMIT 1").fetchone() or ()
         return ["vector" if LIST.match(cell or "") else "number" for cell in first] or ["number"] * len(
             self._file.cells
         )
@@ -402,44 +433,8 @@ class Table:
         """The columns of positions, where there is one for each label and not one of rankings."""
         return set(self.roles.ranking) if len(self.roles.ranking) > 1 else set()
 
-    def _query(self, sql: str) -> duckdb.DuckDBPyConnection:
-        try:
-            return self._file.connection.execute(sql, self._file.params)
-        except Exception as error:
-            self._refuse(error)
-
-    def _refuse(self, error: Exception) -> NoReturn:
-        # By the reader, where all its columns are numbers, or by the cast.
-        match = re.search(r'(?:converting column "|casting from source column )c(\d+)', str(error))
-        if match and self._file.kind == "csv":
-            self._name_text_column(int(match[1]))
-        self._file.refuse(error)
-
-    def _name_text_column(self, column: int) -> NoReturn:
-        # As text: what else is wrong further up, lines of the wrong length say, is told first.
-        file = self._file
-        numeric = [n for n, cell in self._cells.items() if cell.endswith("AS DOUBLE)")]
-        bad = "c{0} IS NOT NULL AND TRY_CAST(c{0} AS DOUBLE) IS NULL"
-        flags = file.query(
-            "SELECT " + ", ".join(f"bool_or({bad.format(n)})" for n in numeric) + f" FROM {file.source}"
-        ).fetchone()
-        texts = [n for n, flag in zip(numeric, flags or (), strict=True) if flag] or [column]
-        first = file.query(
-            f"SELECT n, c{texts[0]} FROM (SELECT row_number() OVER () AS n, c{texts[0]} FROM {file.source}) "
-            f"WHERE {bad.format(texts[0])} ORDER BY n LIMIT 1"
-        ).fetchone()
-        row, cell = first or (None, "")
-        names = [self.roles.names[number] for number in texts]
-        also = f" Text is also in {name_list(names[1:])}." if len(names) > 1 else ""
-        raise InvalidInput(
-            f"row {row}, column {names[0]!r} is {cell[:50]!r}, not a number.{also} Correct it, exclude the column, or "
-            "name its type in columns (--column NAME:TYPE), which reads the table as records",
-            row=row,
-            column=names[0],
-        )
-
     def _width(self, quoted: str, name: str) -> int:
-        lengths = self._query(
+        lengths = self._file.query(
             f"SELECT min(len({quoted})), max(len({quoted})), count({quoted}), count(*) FROM {self._file.source}"
         ).fetchone()
         low, high, present, rows = lengths or (None, None, 0, 0)
@@ -466,7 +461,7 @@ class Table:
 
     def ranking_texts(self) -> list[str]:
         cell = self._cells[self.roles.ranking[0]]
-        rows = self._query(
+        rows = self._file.query(
             f"SELECT DISTINCT {cell} FROM {self._file.source} WHERE {cell} IS NOT NULL"
         ).fetchall()
         return [str(row[0]) for row in rows]
@@ -481,16 +476,12 @@ class Table:
     def cells(self) -> dict[str, list[Any]]:
         """All cells by column, as text or as the file's types have them."""
         cells: list[list[Any]] = [[] for _ in self._cells]
-        for rows in self._fetched(self._cells.values(), _ROWS_OF_CELLS):
+        for rows in self._file.rows(self._cells.values(), _ROWS_OF_CELLS):
             for own, part in zip(cells, zip(*rows, strict=True), strict=True):
                 own.extend(part)
             if len(cells[0]) > self._file.limits.rows:
                 raise TooLarge(f"more than {self._file.limits.rows} rows; at most that many are taken")
         return dict(zip((self.roles.names[number] for number in self._cells), cells, strict=True))
-
-    def _fetched(self, cells: Iterable[str], step: int) -> Iterator[list[Any]]:
-        result = self._query(f"SELECT {', '.join(cells)} FROM {self._file.source}")
-        return fetched(result, step, self._refuse)
 
     def blocks(self, ranking: RankingColumn | None = None) -> Iterator[Block]:
         """The rows in the file's order, a million numbers at a time."""
@@ -499,7 +490,7 @@ class Table:
         step = min(max(1, _CELLS // max(1, width)), _TEXT_ROWS if roles.texts else 65_536)
         numbers = list(dict.fromkeys([*roles.features, *roles.ranking, *roles.texts.values()]))
         start = 0
-        for rows in self._fetched([self._cells[n] for n in numbers], step):
+        for rows in self._file.rows([self._cells[n] for n in numbers], step):
             cells_of = dict(zip(numbers, zip(*rows, strict=True), strict=True))
             X = np.empty((len(rows), width), dtype=np.float64)
             at = 0
@@ -538,20 +529,6 @@ class Table:
             return ranking.positions(cells_of[self.roles.ranking[0]], start)
         # An empty cell, None, becomes NaN: the label is absent.
         return np.stack([np.array(cells_of[n], dtype=np.float64) for n in self.roles.ranking], axis=1)
-
-
-def fetched(
-    result: duckdb.DuckDBPyConnection, step: int, refuse: Callable[[Exception], NoReturn]
-) -> Iterator[list[Any]]:
-    """The rows of a result, at most ``step`` at a time."""
-    while True:
-        try:
-            rows = result.fetchmany(step)
-        except Exception as error:
-            refuse(error)
-        if not rows:
-            return
-        yield rows
 
 
 def pandas_index(connection: duckdb.DuckDBPyConnection, query_params: list[Any]) -> set[str]:

@@ -213,13 +213,12 @@ def _table(
     options: ImportOptions,
     limits: FileLimits,
 ) -> Iterator[Rows]:
-    from pairmark.service.datasets.tabular import TableFile, fetched
+    from pairmark.service.datasets.tabular import TableFile
 
     with closing(TableFile(path, scratch, kind, limits)) as file:
         types = file.types or ["VARCHAR"] * len(file.cells)
         columns = dict(zip(file.columns.names, zip(file.cells, types, strict=True), strict=True))
         cells = _cells(columns, form, options)
-        result = file.query(f"SELECT {', '.join(cells)} FROM {file.source}")
         start = 0
         characters = 2 * MAX_ID_BYTES + len(options.columns) * MAX_METADATA_BYTES
         if isinstance(form, RecordForm):
@@ -227,7 +226,7 @@ def _table(
         else:
             width = form.width
         step = min(BATCH_ROWS, max(1, _CELLS // width), max(1, _CHARACTERS // characters))
-        for rows in fetched(result, step, file.refuse):
+        for rows in file.rows(cells, step):
             _check_rows(start + len(rows), limits)
             yield _table_batch(checks, start, rows, form, options.columns)
             start += len(rows)

@@ -1,0 +1,216 @@
+"""The file of explicit pairs of a dataset: CSV or Parquet in, rows and units as numbers out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.core.inputs import label_of, refuse_placeholders
+from pairmark.models.pairs.splits import contradictory_pairs
+from pairmark.service.datasets.confined import FileLimits
+from pairmark.service.datasets.data import DatasetPairs
+from pairmark.service.datasets.tabular import TableFile
+from pairmark.service.datasets.writer import as_text, name_list
+from pairmark.service.errors import InvalidInput, PairmarkError
+
+_LISTED = 20
+"""Contradictory pairs that a warning names."""
+_ROWS = 65_536
+_TEXTS = ("left", "right", "left_unit", "right_unit")
+_NUMBERS = {
+    "same": "0 or 1",
+    "weight": "a finite number, 0 or more",
+    "drawn_from": "a whole number, 0 for a chosen pair",
+}
+_NAMES = "left, right, same and optionally weight, left_unit, right_unit and drawn_from"
+
+
+def read_pairs(
+    path: Path,
+    scratch: Path,
+    kind: str,
+    limits: FileLimits,
+    *,
+    rows: int,
+    row_of: dict[str, int] | None,
+    right_row_of: dict[str, int] | None = None,
+) -> DatasetPairs:
+    """Read a CSV or Parquet file with columns ``left``, ``right``, ``same`` and perhaps ``weight``.
+
+    ``drawn_from`` says that a pair was drawn at random of so many, which is one number throughout; 0: it was chosen.
+
+    ``left_unit`` and ``right_unit``, numbers or texts, say which person each side belongs to, where the dataset has
+    neither labels nor groups.
+
+    Parameters
+    ----------
+    rows : how many points there are.
+    row_of : row id -> row, where the dataset has an id column; else left and right are 0-based rows.
+    right_row_of : the same for the right side, where that is a table of its own.
+    """
+    try:
+        with closing(TableFile(path, scratch, kind, limits)) as file:
+            return _checked(_columns_of(file, rows, {"left": row_of, "right": right_row_of or row_of}))
+    except PairmarkError as error:
+        raise type(error)(f"pairs file: {error.detail}", **{**error.facts, "field": "pairs"}) from error
+
+
+def _columns_of(
+    file: TableFile, rows: int, row_of: Mapping[str, dict[str, int] | None]
+) -> dict[str, NDArray[Any]]:
+    """The columns, rows and units as numbers."""
+    names = file.columns.names
+    units = [name for name in names if name in ("left_unit", "right_unit")]
+    if not {"left", "right", "same"} <= set(names) <= {*_TEXTS, *_NUMBERS} or len(units) == 1:
+        raise InvalidInput(f"columns are {name_list(names)}; expected a first line that names {_NAMES}")
+    cells = [
+        file.text(number) if name in _TEXTS else f"TRY_CAST({file.cells[number]} AS DOUBLE)"
+        for number, name in enumerate(names)
+    ]
+    columns: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
+    codes: dict[str, int] = {}
+    first = 0
+    for block in file.rows(cells, _ROWS):
+        # Texts become row numbers block by block: all of them at once would take too much memory.
+        for name, values in zip(names, zip(*block, strict=True), strict=True):
+            if name in row_of:
+                columns[name].append(_rows(values, name, rows, row_of[name], first))
+            elif name in units:
+                columns[name].append(_units(values, name, codes, first))
+            else:
+                columns[name].append(_numbers(values, name, first))
+        first += len(block)
+    if not first:
+        raise InvalidInput("no pairs; expected columns left, right, same and one pair a line")
+    whole = {name: np.concatenate(parts) for name, parts in columns.items()}
+    if units:
+        try:
+            sides = np.concatenate([whole[name] for name in units])
+            refuse_placeholders(codes, np.bincount(sides), "sides of pairs")
+        except ValueError as error:
+            raise InvalidInput(str(error)) from None
+    return whole
+
+
+def _checked(columns: Mapping[str, NDArray[Any]]) -> DatasetPairs:
+    """The pairs, or `InvalidInput` that names the first that cannot be one."""
+    left, right, same, weight = (columns.get(name) for name in ("left", "right", "same", "weight"))
+    assert left is not None
+    assert right is not None
+    assert same is not None
+    _refuse_first((same != 0) & (same != 1), "same", same)
+    if weight is not None:
+        _refuse_first(~(np.isfinite(weight) & (weight >= 0)), "weight", weight)
+        if not weight.any():
+            raise InvalidInput("every weight is 0; expected some above")
+    own = np.flatnonzero(left == right)
+    if own.size:
+        _refuse(int(own[0]), "left and right are the same row; expected two rows")
+    truth = same == 1
+    if truth.all() or not truth.any():
+        raise InvalidInput(
+            f"every pair has same={int(truth[0])}; expected some that are the same and some that are not"
+        )
+    has_units = "left_unit" in columns
+    return DatasetPairs(
+        left=left,
+        right=right,
+        same=truth,
+        weight=weight,
+        units=np.stack([columns["left_unit"], columns["right_unit"]], axis=1) if has_units else None,
+        drawn_from=_draws(columns["drawn_from"]) if "drawn_from" in columns else None,
+    )
+
+
+def pair_counts(pairs: DatasetPairs | None) -> dict[str, Any]:
+    """What a dataset's summary says of its pairs."""
+    drawn = None if pairs is None else pairs.drawn_from
+    return {
+        "n_pairs": 0 if pairs is None else pairs.same.size,
+        "n_same_pairs": 0 if pairs is None else int(pairs.same.sum()),
+        "n_drawn_different": 0 if pairs is None or drawn is None else int(((drawn > 0) & ~pairs.same).sum()),
+        "population": None if pairs is None else pairs.population,
+    }
+
+
+def _draws(drawn_from: NDArray[Any]) -> NDArray[np.int64]:
+    """How many pairs each was drawn from, held against the sample: one list, at least as long as what was drawn."""
+    drawn = drawn_from != 0
+    n = int(drawn.sum())
+    population = drawn_from[drawn][0] if n else 0
+    _refuse_first(
+        ~(np.isfinite(drawn_from) & (drawn_from >= 0) & (drawn_from % 1 == 0)), "drawn_from", drawn_from
+    )
+    same_list = f"{population:g} as before: all that were drawn are of one list"
+    _refuse_first(drawn & (drawn_from != population), "drawn_from", drawn_from, same_list)
+    _refuse_first(drawn & (drawn_from < n), "drawn_from", drawn_from, f"at least {n}, as so many were drawn")
+    return drawn_from.astype(np.int64)
+
+
+def contradictions(pairs: DatasetPairs) -> list[str]:
+    """A warning that lists pairs marked different whose rows are one person's by the others, if there are any."""
+    wrong = contradictory_pairs(pairs.left, pairs.right, pairs.same, pairs.units)
+    if not wrong.size:
+        return []
+    lines = ", ".join(f"{number + 1:,}" for number in wrong[:_LISTED])
+    lines += f" and {wrong.size - _LISTED:,} more" if wrong.size > _LISTED else ""
+    return [
+        f"pairs marked different although other pairs make their rows one person's: {wrong.size:,}, row {lines}. An "
+        "open-set job refuses them: correct them, or leave them out"
+    ]
+
+
+def _numbers(values: Sequence[Any], name: str, first: int) -> NDArray[np.float64]:
+    if None in values:
+        _refuse(first + values.index(None), f"{name} is no number; expected {_NUMBERS[name]}")
+    return np.array(values, dtype=np.float64)
+
+
+def _units(values: Sequence[Any], name: str, codes: dict[str, int], first: int) -> NDArray[np.int64]:
+    """Codes of the units on one side of some pairs; new ones are added."""
+    units = np.empty(len(values), dtype=np.int64)
+    for pair, value in enumerate(values):
+        text = as_text(value)
+        if text is None or not text.strip():
+            _refuse(first + pair, f"{name} is empty; expected a number or a text")
+        units[pair] = codes.setdefault(label_of(text), len(codes))
+    return units
+
+
+def _rows(
+    texts: Sequence[Any], side: str, rows: int, row_of: dict[str, int] | None, first: int
+) -> NDArray[np.int64]:
+    positions = np.empty(len(texts), dtype=np.int64)
+    for pair, text in enumerate(texts, first):
+        if row_of is not None:
+            row = row_of.get(as_text(text) or "", -1)
+            if row < 0:
+                _refuse(pair, f"{side} is {str(text)[:50]!r}, which is not a row id of the dataset")
+        else:
+            word = (as_text(text) or "").strip()
+            row = int(word) if word.isdecimal() and len(word) < 18 else -1
+            if not 0 <= row < rows:
+                _refuse(
+                    pair,
+                    f"{side} is {str(text)[:50]!r}; expected a row from 0 to {rows - 1} (to use row ids, name their "
+                    "column as id)",
+                )
+        positions[pair - first] = row
+    return positions
+
+
+def _refuse_first(
+    wrong: NDArray[np.bool_], name: str, values: NDArray[Any], expected: str | None = None
+) -> None:
+    if wrong.any():
+        at = int(wrong.argmax())
+        _refuse(at, f"{name} is {values[at]:g}; expected {expected or _NUMBERS[name]}")
+
+
+def _refuse(pair: int, detail: str) -> NoReturn:
+    raise InvalidInput(f"row {pair + 1}: {detail}", row=pair + 1)
