@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from pairmark.service.audit import Actor, acting
 from pairmark.service.blobs import Blobs, open_blobs
@@ -28,14 +28,7 @@ _NICENESS = 10
 logger = logging.getLogger("pairmark.training")
 
 
-class Runner(Protocol):
-    """What runs an attempt at a job to its end."""
-
-    def run(self, claim: Claim) -> object:
-        """Do the work and end the job in one transaction; returns what was made."""
-
-
-def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Settings], Runner]) -> int:
+def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Settings], Any]) -> int:
     """Run one attempt at the job whose claim ``runner`` works on; returns the exit status."""
     job_id, attempt, parent = arguments[0], int(arguments[1]), int(arguments[2])
     die_with_parent(parent)
@@ -64,7 +57,7 @@ def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Setting
     return 0
 
 
-def attempt_error(claim: Claim, runner: Runner, limit: int) -> PairmarkError | None:
+def attempt_error(claim: Claim, runner: Any, limit: int) -> PairmarkError | None:
     """Run it; returns the message for people when it failed. `Fenced` goes through."""
     fields: dict[str, Any] = {"job": claim.job_id, "attempt": claim.attempt}
     if claim.trace_id is not None:
@@ -88,7 +81,7 @@ def attempt_error(claim: Claim, runner: Runner, limit: int) -> PairmarkError | N
     return None
 
 
-def runner_of(claim: Claim, db: Database, blobs: Blobs, settings: Settings) -> Runner:
+def runner_of(claim: Claim, db: Database, blobs: Blobs, settings: Settings) -> Any:
     if claim.task == "training":
         from pairmark.service.training.trainer import Trainer
 

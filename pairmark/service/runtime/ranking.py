@@ -198,11 +198,6 @@ def classes_json(version: LoadedVersion, features: Features) -> bytes:
     names = version.class_names
     assert names is not None
     best, probabilities = classified(version, features)
-    # Names are written once a request rather than once a point.
-    marks = [to_json(name) + b":" for name in names]
-    rows = []
-    for row in probabilities.tolist():
-        parts = [mark + repr(value).encode() for mark, value in zip(marks, row, strict=True)]
-        rows.append(b"{" + b",".join(parts) + b"}")
-    labels = to_json([names[at] for at in best.tolist()])
-    return b'{"model":%b,"labels":%b,"probabilities":[%b]}' % (version.json, labels, b",".join(rows))
+    rows = [dict(zip(names, row, strict=True)) for row in probabilities.tolist()]
+    labels = [names[at] for at in best.tolist()]
+    return to_json({"model": version.public, "labels": labels, "probabilities": rows})

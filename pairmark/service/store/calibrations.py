@@ -38,6 +38,7 @@ from pairmark.schemas.models import (
 )
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
+from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import bump_revision
@@ -466,7 +467,7 @@ class SubjectCalibrations:
         self._calibrations = calibrations
         self._datasets = Datasets(versions.db, versions.blobs, versions.settings)
         self._lock = threading.Lock()
-        self._refused: dict[tuple[str, SubjectClass], UnsupportedRate] = {}
+        self._refused: BoundedCache[tuple[str, SubjectClass], UnsupportedRate] = BoundedCache(KEPT_REFUSALS)
 
     def of(self, parent: str, subjects: SubjectClass, estimator: Any) -> str:
         """The id of the calibration of a class, drawn from the people of the calibration ``parent``; made where there
@@ -496,9 +497,7 @@ class SubjectCalibrations:
             try:
                 return self._make(row, name, subjects, estimator)
             except UnsupportedRate as error:
-                if len(self._refused) >= KEPT_REFUSALS:
-                    self._refused.clear()
-                self._refused[(parent, subjects)] = error
+                self._refused.put((parent, subjects), error)
                 raise
 
     def _find(self, parent: str, subjects: SubjectClass) -> str | None:
