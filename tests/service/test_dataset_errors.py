@@ -245,7 +245,7 @@ def test_bad_svmlight(deployment) -> None:
         "line 3 ('1 3:1 2:1')": good + b"1 3:1 2:1\n",
         "row 3, column 'x0' is NaN": good + b"1 1:nan\n",
         "row 3, column 'x1' is infinite": good + b"1 2:inf\n",
-        "above 5000": good + b"1 6001:1\n",
+        "6001 features; at most 5000": good + b"1 6001:1\n",
         "the file has no rows": b"# nothing\n",
         "no line has a feature": b"1\n2\n",
         "every row has the same label": b"1 1:2\n1 1:3\n",

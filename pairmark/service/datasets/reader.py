@@ -627,6 +627,8 @@ def svmlight_rows(path: Path) -> tuple[csr_array, NDArray[Any], NDArray[Any]]:
     except (ValueError, OverflowError, IndexError) as error:
         _refuse_svmlight(path, error)
     rows = X.shape[0]
+    if rows == 0:
+        raise InvalidInput("the file has no rows; expected lines such as `3 1:0.5 7:2`", field="file")
     if X.nnz == 0 and not X.indices.size:
         raise InvalidInput("no line has a feature; expected lines such as `3 1:0.5 7:2`", field="file")
     if query.size not in (0, rows):
