@@ -27,6 +27,7 @@ REVISION = "0018"
 REFUSED: dict[str, str] = {
     "weather-auto": "pairmark train --learner label-ranking-auto",
     "ghost": "pairmark train --learner ghost",
+    "logistic": "pairmark train --learner similarity-logistic",
 }
 """Models whose format has changed since: the command that the refusal names, by model."""
 
