@@ -157,7 +157,6 @@ class Client:
     model = blocking(Service.model)
     version = blocking(Service.version)
     report = blocking(Service.report)
-    report_page = blocking(Service.report_page)
     promote = blocking(Service.promote)
     set_policy = blocking(Service.set_policy)
     link = blocking(Service.link)

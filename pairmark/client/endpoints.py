@@ -571,12 +571,6 @@ class Service(Calls):
         """Everything that is known of a version: promise, error rates, evidence and limits."""
         return Answer.from_json(await self._get(f"{version_path(name, version)}/report"))
 
-    async def report_page(self, name: str, version: int) -> str:
-        """The report as one HTML page, which asks nothing from elsewhere."""
-        headers = {"Accept": "text/html"}
-        answer = await self.request("GET", f"{version_path(name, version)}/report", headers=headers)
-        return answer.text
-
     async def promote(
         self,
         name: str,

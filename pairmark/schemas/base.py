@@ -14,6 +14,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PrivateAttr,
+    model_validator,
 )
 
 T = TypeVar("T")
@@ -29,6 +30,17 @@ class Body(BaseModel):
     """What may be long, taken as it is."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+
+class QueryModel(BaseModel):
+    """The query of an address. A parameter without a value counts as not given; an unknown one is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if value != ""}
 
 
 class Answer(BaseModel):

@@ -234,7 +234,26 @@ class RecordColumnOut(Answer):
     )
 
 
-class DatasetOut(Answer):
+class FileContents(Answer):
+    """What a file holds, stored or not."""
+
+    format: Format = Field(description="format of the file")
+    label_counts: dict[str, int] = Field(
+        description=f"rows of the {MAX_LISTED_LABELS} most frequent labels",
+        examples=[{"p0000": 3, "p0001": 3}],
+    )
+    ranking_labels: list[str] = Field(description="the labels that are ranked; empty without rankings")
+    warnings: list[str] = Field(description="what to look at before relying on it")
+    promise: Promise | None = Field(
+        description="the smallest false positive rate that a job on it can guarantee by default; null if it cannot be "
+        "computed from its size, or depends on what the labels are (`choices`)"
+    )
+    choices: list[ProtocolChoice] = Field(
+        default_factory=list, description="what the labels may be, where a job would have to ask; else empty"
+    )
+
+
+class DatasetOut(FileContents):
     """A stored version of a dataset."""
 
     id: str = Field(description="its id", examples=["6f1ed002ab5595859014ebf0951522d9"])
@@ -244,7 +263,6 @@ class DatasetOut(Answer):
         description="SHA-256 of the uploaded file",
         examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
     )
-    format: Format = Field(description="format of the file")
     rows: int = Field(description="number of rows", examples=[7200])
     features: int = Field(description="number of features", examples=[4])
     sparse: bool = Field(description="whether the rows are sparse")
@@ -258,12 +276,7 @@ class DatasetOut(Answer):
     label_role: LabelRole = Field("label", description=ROLE_TEXT)
     n_labels: int = Field(description="distinct identities or classes", examples=[2400])
     n_repeated_labels: int = Field(description="identities with at least two rows", examples=[2400])
-    label_counts: dict[str, int] = Field(
-        description=f"rows of the {MAX_LISTED_LABELS} most frequent labels",
-        examples=[{"p0000": 3, "p0001": 3}],
-    )
     n_groups: int = Field(description="number of different groups")
-    ranking_labels: list[str] = Field(description="the labels that are ranked; empty without rankings")
     n_pairs: int = Field(description="number of explicit pairs")
     n_same_pairs: int = Field(description="number of explicit pairs that are the same")
     n_drawn_different: int = Field(
@@ -272,17 +285,9 @@ class DatasetOut(Answer):
     population: int | None = Field(
         None, description="number of pairs that they were drawn from; null: no pair was drawn"
     )
-    warnings: list[str] = Field(description="what to look at before relying on it")
     columns: list[RecordColumnOut] | None = Field(
         None,
         description="the columns of a table of records with their types; null: the dataset holds vectors",
-    )
-    promise: Promise | None = Field(
-        description="the smallest false positive rate that a job on this dataset can guarantee by default; null if "
-        "it cannot be computed from the dataset's size, or depends on what the labels are (`choices`)"
-    )
-    choices: list[ProtocolChoice] = Field(
-        default_factory=list, description="what the labels may be, where a job would have to ask; else empty"
     )
     size_bytes: int = Field(description="size of the stored files", examples=[214016])
     created_at: str = Field(description="when it was created", examples=["2026-01-31T12:00:00.000Z"])
@@ -339,10 +344,9 @@ class ColumnOut(Answer):
     examples: list[str] = Field(description="some of its values", examples=[["p0000", "p0001"]])
 
 
-class InspectionOut(Answer):
+class InspectionOut(FileContents):
     """What would be read from a file. Nothing was stored."""
 
-    format: Format = Field(description="format of the file")
     columns: list[ColumnOut] = Field(description="at most the first 1,000")
     request: dict[str, Any] = Field(
         description="the roles to send to `POST /datasets`, together with `name` and `file`",
@@ -352,16 +356,5 @@ class InspectionOut(Answer):
     features: int | None = Field(description="number of features", examples=[4])
     n_labels: int | None = Field(
         description="number of different labels; null: there are none", examples=[2400]
-    )
-    label_counts: dict[str, int] = Field(
-        description="number of rows of the most frequent labels", examples=[{"p0000": 3, "p0001": 3}]
-    )
-    ranking_labels: list[str] = Field(description="the labels that are ranked; empty without rankings")
-    warnings: list[str] = Field(description="what to look at before relying on it")
-    promise: Promise | None = Field(
-        description="the smallest false positive rate that a job on this file could guarantee by default"
-    )
-    choices: list[ProtocolChoice] = Field(
-        default_factory=list, description="what the labels may be, where a job would have to ask; else empty"
     )
     problem: str | None = Field(description="why the file would be refused as it is, and how to fix it")

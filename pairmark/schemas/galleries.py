@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
     Field,
     model_validator,
 )
 
-from pairmark.schemas.base import REFS_TEXT, Answer, Body, Page, Rate, Ref, Request, Side, Vectors
+from pairmark.schemas.base import REFS_TEXT, Answer, Body, Page, QueryModel, Rate, Ref, Request, Side, Vectors
 from pairmark.schemas.scoring import Aggregation, MatchOut, PointParameters
 
 
@@ -70,7 +69,7 @@ class RowError(Answer):
     )
 
 
-class ImportOptions(BaseModel):
+class ImportOptions(QueryModel):
     """How a bulk body becomes items."""
 
     id: str = Field("id", max_length=256, description="CSV, Parquet: column of ids")
@@ -287,6 +286,8 @@ class SearchOut(Answer):
 
 
 class VerifyParameters(PointParameters):
+    """The operating point of a verification, and how a subject of several items is compared."""
+
     aggregation: Aggregation | None = Field(
         None,
         description="compare the subject as a whole in this way, or refuse. Default: `auto` if the calibration "

@@ -499,8 +499,8 @@ class ErrorsOut(Answer):
     more: bool = Field(description="whether there are more errors than were kept or requested")
 
 
-class PromisedRate(Answer):
-    """What a version guarantees at one false positive rate, or why it does not."""
+class RateAnswered(Answer):
+    """The threshold of a version for one false positive rate, or why there is none."""
 
     fpr: float = Field(description="the false positive rate", examples=[0.01])
     threshold: float | None = Field(
@@ -508,15 +508,21 @@ class PromisedRate(Answer):
         description="a pair matches when its score is above this float32 value; null: refused",
         examples=[3.2],
     )
+    confidence: float | None = Field(
+        None, description="the confidence level, above 0 and below 1", examples=[0.95]
+    )
+    method: str | None = Field(None, description="`finite-sample`, `bootstrap` or `estimate`; null: refused")
+    refused: str | None = Field(None, description="why the calibration gives no threshold for this rate")
+
+
+class PromisedRate(RateAnswered):
+    """What a version guarantees at one false positive rate, or why it does not."""
+
     fpr_upper_bound: float | None = Field(
         None,
         description="the true rate is at most this, with the stated confidence; null: refused",
         examples=[0.00998],
     )
-    confidence: float | None = Field(
-        None, description="the confidence level, above 0 and below 1", examples=[0.95]
-    )
-    method: str | None = Field(None, description="`finite-sample`, `bootstrap` or `estimate`; null: refused")
     guarantee: Guarantee | None = Field(
         None,
         description="`finite-sample`, `finite-population`, `asymptotic` or `none`; null: refused",
@@ -532,7 +538,6 @@ class PromisedRate(Answer):
     n_units: int | None = Field(
         None, description="number of independent units that the guarantee is based on; null: refused"
     )
-    refused: str | None = Field(None, description="why the calibration guarantees nothing at this rate")
     smallest_fpr: float | None = Field(None, description="if refused: the smallest rate that is guaranteed")
 
 
@@ -557,21 +562,13 @@ class ReportOut(Answer):
     )
 
 
-class SeenOperatingPoint(Answer):
+class SeenOperatingPoint(RateAnswered):
     """One of a version's operating points, and the rates at its threshold on other data."""
 
-    fpr: float = Field(description="the requested rate", examples=[0.01])
     calibration_id: str = Field(
         description="the calibration that the threshold comes from",
         examples=["c0a7e1b9d2f44c7f8e6a5b3d90112233"],
     )
-    threshold: float | None = Field(
-        None,
-        description="a pair matches when its score is above this float32 value; null: refused",
-        examples=[3.2],
-    )
-    method: str | None = Field(None, description="`finite-sample`, `bootstrap` or `estimate`; null: refused")
-    confidence: float | None = Field(None, description="the confidence level, above 0 and below 1")
     seen_fpr: float | None = Field(
         None,
         description="share of different pairs that matched; every person has the same weight",
@@ -582,7 +579,6 @@ class SeenOperatingPoint(Answer):
         description="share of same pairs that matched; every person has the same weight",
         examples=[0.94],
     )
-    refused: str | None = Field(None, description="why the calibration gives no threshold for this rate")
 
 
 class EvaluationOut(Answer):

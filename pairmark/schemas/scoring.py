@@ -18,6 +18,7 @@ from pairmark.schemas.base import (
     Body,
     Dense,
     Number,
+    QueryModel,
     Rate,
     Record,
     RefPair,
@@ -43,11 +44,19 @@ NumberType = Literal["float32", "float16", "float64"]
 """Type of the numbers of an octet-stream."""
 
 
-class PairsParameters(BaseModel):
+class PointsParameters(QueryModel):
+    """Which model is asked, and the numbers of a binary body."""
+
     model: str | None = Field(None, description="the model; a JSON body may name it instead")
     dim: int | None = Field(
         None, ge=1, le=MAX_COUNT, description="octet-stream: length of a vector; default: the model's"
     )
+    dtype: NumberType = Field("float32", description="octet-stream: type of the numbers, little-endian")
+
+
+class PairsParameters(PointsParameters):
+    """Which model scores, how subjects of several samples are compared, and the shape of a binary body."""
+
     n_left: int | None = Field(
         None, ge=1, le=MAX_COUNT, description="octet-stream: number of left rows; default: half of all rows"
     )
@@ -57,7 +66,6 @@ class PairsParameters(BaseModel):
         le=MAX_COUNT,
         description="octet-stream: number of pairs, which the length of the body is checked against",
     )
-    dtype: NumberType = Field("float32", description="octet-stream: type of the numbers, little-endian")
     left_samples: int = Field(
         1,
         ge=1,
@@ -78,7 +86,9 @@ class PairsParameters(BaseModel):
     )
 
 
-class PointParameters(BaseModel):
+class PointParameters(QueryModel):
+    """An operating point."""
+
     fpr: Rate = Field(description="the highest false positive rate that you accept", examples=[0.01])
     confidence: Rate = Field(0.95, description="the confidence with which the bound holds")
     method: Literal["auto", "finite-sample", "bootstrap", "estimate"] = Field(
@@ -91,6 +101,8 @@ class PointParameters(BaseModel):
 
 
 class ThreeWayParameters(PointParameters):
+    """An operating point, perhaps with a review zone."""
+
     fnr: Rate | None = Field(
         None,
         description="also limit the false negative rate: pairs between the two thresholds are for `review`, and both "
@@ -104,6 +116,8 @@ class ThreeWayParameters(PointParameters):
 
 
 class SimilarityParameters(PairsParameters):
+    """Which model scores."""
+
     detail: bool = Field(
         False,
         description="add `unlike`: the pairs with a row unlike those who calibrated, and which row of theirs",
@@ -111,7 +125,7 @@ class SimilarityParameters(PairsParameters):
 
 
 class MatchParameters(PairsParameters, ThreeWayParameters):
-    """How pairs are decided."""
+    """Which model scores, and how it decides."""
 
 
 class RankOptions(BaseModel):

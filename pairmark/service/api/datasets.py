@@ -11,8 +11,9 @@ from fastapi import APIRouter, Depends, File, Form, Path, Query, Request, Respon
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
 
+from pairmark.schemas.base import QueryModel
 from pairmark.schemas.datasets import DatasetOut, DatasetPage, DatasetRequest, InspectionOut, RowsOut
-from pairmark.service.api.routing import UPLOAD, GuardedRoute, Paging, QueryModel, needs
+from pairmark.service.api.routing import UPLOAD, GuardedRoute, Paging, needs
 from pairmark.service.api.services import InServices, Services, check_may, names_of
 from pairmark.service.errors import UnknownDataset
 

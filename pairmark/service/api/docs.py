@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from html import escape
-from pathlib import Path
-from typing import Any, Final
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, FastAPI, Path, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from pairmark.service.api.problems import PAGES, Problem, UnknownAddress
 from pairmark.service.api.routing import GuardedRoute, needs
 
-PATHS: Final = {
-    "calibration": "id of the calibration",
-    "calibration_id": "id of the calibration",
-    "gallery": "the gallery's name",
-    "job_id": "id of the job",
-    "kind": "kind of the learner",
-    "slug": "the last part of the problem's `type`",
-    "subject": "the subject; it may contain slashes",
-}
 DESCRIPTION: Final = """\
 Pairmark learns similarity from your own labelled vectors and answers "same" or "different" at the false positive
 rate you ask for, with a stated guarantee, or refuses when the data cannot support it.
@@ -49,17 +40,13 @@ def document(app: FastAPI) -> dict[str, Any]:
         }
         for operations in schema["paths"].values():
             for operation in operations.values():
-                _complete(schema, operation)
+                _add_examples(schema, operation)
         app.openapi_schema = schema
     return app.openapi_schema
 
 
-def _complete(document: dict[str, Any], operation: dict[str, Any]) -> None:
-    """Describe parameters that their handlers do not, and give an example of each body in JSON."""
-    for parameter in operation.get("parameters", ()):
-        if not parameter.get("description"):
-            name, schema = parameter["name"], parameter["schema"]
-            parameter["description"] = schema.get("description") or PATHS.get(name, "")
+def _add_examples(document: dict[str, Any], operation: dict[str, Any]) -> None:
+    """Give an example of each body in JSON."""
     for body in (operation.get("requestBody", {}), *operation["responses"].values()):
         json = body.get("content", {}).get("application/json")
         if json and json["schema"]:
@@ -106,7 +93,7 @@ def example_of(document: dict[str, Any], schema: dict[str, Any]) -> Any:
     return schema.get("const", schema.get("enum", [plain.get(schema.get("type", ""))])[0])
 
 
-GUIDE: Final = Path(__file__).parent.parent / "guide"
+GUIDE: Final = FilePath(__file__).parent.parent / "guide"
 """The documentation site of this very version, where the installation holds it: the service mounts it at `/guide`."""
 
 
@@ -141,7 +128,9 @@ async def list_problems() -> HTMLResponse:
 
 @problems.get("/problems/{slug}", response_class=HTMLResponse)
 @needs("open")
-async def show_problem(slug: str) -> HTMLResponse:
+async def show_problem(
+    slug: Annotated[str, Path(description="the last part of the problem's `type`")],
+) -> HTMLResponse:
     """A page that explains the problem and how to fix it."""
     page = PAGES.get(slug)
     if page is None:

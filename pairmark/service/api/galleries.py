@@ -41,7 +41,6 @@ from pairmark.service.api.routing import (
     PageQuery,
     Paging,
     PlainRoute,
-    QueryModel,
     needs,
 )
 from pairmark.service.api.scoring import CONFIDENCE
@@ -65,12 +64,8 @@ bulk = APIRouter(tags=["galleries"], route_class=PlainRoute)
 Name = Annotated[str, Path(max_length=200, description="the gallery's name")]
 ItemId = Annotated[str, Path(max_length=512, description="the item's id; it may contain slashes")]
 Subject = Annotated[str, Path(max_length=512, description="the subject; it may contain slashes")]
-MeasurementId = Annotated[str, Path(max_length=64)]
+CalibrationId = Annotated[str, Path(max_length=64, description="the calibration's id")]
 CAPABILITY = "search"
-
-
-class ImportQuery(ImportOptions, QueryModel):
-    """How a bulk body becomes items."""
 
 
 class ItemsQuery(PageQuery):
@@ -138,7 +133,7 @@ def delete_gallery(services: InServices, gallery: Name) -> None:
     limits=ITEMS,
     of_items=True,
     body=ItemsBody,
-    query=ImportQuery,
+    query=ImportOptions,
     bodies=tuple(kind for kind in KINDS if "json" not in kind),
 )
 async def upsert_items(call: Call, gallery: Name) -> Response:
@@ -259,14 +254,10 @@ async def calibrate_gallery(
 @router.get("/galleries/{gallery:name}/calibrations/{calibration}")
 @needs("gallery")
 def get_gallery_calibration(
-    services: InServices, gallery: Name, calibration: MeasurementId
+    services: InServices, gallery: Name, calibration: CalibrationId
 ) -> GalleryCalibrationOut:
     """A calibration, and whether its thresholds follow the gallery."""
     return services.identification.calibration(gallery, calibration)
-
-
-class VerifyQuery(QueryModel, VerifyParameters):
-    """The operating point of a verification, and how a subject of several items is compared."""
 
 
 _FOUND, _VERIFIED = SEARCHED.labels("search"), SEARCHED.labels("verify")
@@ -352,7 +343,7 @@ async def search(call: Call, gallery: Name) -> Response:
     summary="Verify one subject",
     response_model=VerifyOut,
 )
-@needs("gallery", limits=VECTORS, reading=True, query=VerifyQuery, body=VerifyBody)
+@needs("gallery", limits=VECTORS, reading=True, query=VerifyParameters, body=VerifyBody)
 async def verify(call: Call, gallery: Name, subject: Subject) -> Response:
     """Decide whether a vector, or several samples, belong to a subject.
 

@@ -23,7 +23,7 @@ from pairmark.service.names import name_of
 router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
 
 
-JobId = Annotated[str, Path(max_length=64)]
+JobId = Annotated[str, Path(max_length=64, description="the job's id")]
 
 
 class JobsQuery(PageQuery):

@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, Field
 from pairmark.models.calibration.promises import askable
 from pairmark.models.evaluation.pairs import MEDIA_TYPES, Format, draw_roc
 from pairmark.models.registry import LEARNERS
+from pairmark.schemas.base import QueryModel
 from pairmark.schemas.models import (
     AliasChangePage,
     AliasOut,
@@ -58,7 +59,6 @@ from pairmark.service.api.routing import (
     PageQuery,
     Paging,
     PlainRoute,
-    QueryModel,
     content,
     needs,
 )
@@ -411,14 +411,10 @@ def _revisions(if_match: str | None) -> frozenset[int] | Literal["*"] | None:
     return frozenset(int(tag[1]) for tag in tags if tag is not None)
 
 
-class PointOfVersionQuery(QueryModel, ThreeWayParameters):
-    """An operating point of a version, for single vectors."""
-
-
 @router.get("/models/{name:name}/versions/{version}/operating-point", response_model=OperatingPointOut)
 @needs("scores")
 async def get_operating_point(
-    services: InServices, name: Name, version: Number, query: Annotated[PointOfVersionQuery, Query()]
+    services: InServices, name: Name, version: Number, query: Annotated[ThreeWayParameters, Query()]
 ) -> JSONResponse:
     """The operating point that `/match` uses at a false positive rate, without scoring a pair."""
     out = await asyncio.to_thread(services.store.version, name, version)
@@ -582,7 +578,7 @@ def list_calibrations(http: Request, services: InServices, query: Paging) -> Cal
 async def get_calibration(
     http: Request,
     services: InServices,
-    calibration_id: Annotated[str, Path(max_length=64)],
+    calibration_id: Annotated[str, Path(max_length=64, description="the calibration's id")],
 ) -> CalibrationDetail:
     """A calibration with its curve: the rate and its bound at each threshold taken alone.
 

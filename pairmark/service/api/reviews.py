@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
-from pairmark.schemas.base import RefPair
+from pairmark.schemas.base import QueryModel, RefPair
 from pairmark.schemas.datasets import DatasetOut
 from pairmark.schemas.reviews import (
     MAX_HANDED,
@@ -39,7 +39,6 @@ from pairmark.service.api.routing import (
     GuardedRoute,
     Paging,
     PlainRoute,
-    QueryModel,
     needs,
 )
 from pairmark.service.api.services import Caller, InServices, Services, check_may, may, names_of

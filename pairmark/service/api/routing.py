@@ -21,13 +21,14 @@ from urllib.parse import parse_qsl
 from fastapi import Body, Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 
 from pairmark.schemas.admin import Level
+from pairmark.schemas.base import QueryModel
 from pairmark.schemas.models import DECIDED_RATES
 from pairmark.service.api.access import Access, admit
 from pairmark.service.api.problems import (
@@ -49,18 +50,7 @@ from pairmark.service.settings import Settings
 
 MAX_FIELDS: Final = 2048
 _CACHED_BYTES: Final = 512
-Q = TypeVar("Q", bound="QueryModel")
-
-
-class QueryModel(BaseModel):
-    """The query of an address. A parameter without a value counts as not given; an unknown one is refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _given(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in values.items() if value != ""}
+Q = TypeVar("Q", bound=QueryModel)
 
 
 class PageQuery(QueryModel):

@@ -16,15 +16,16 @@ from prometheus_client import Counter
 from pydantic import ConfigDict, Field
 from pydantic_core import to_json
 
+from pairmark.schemas.base import QueryModel
 from pairmark.schemas.scoring import (
     ClassesOut,
     ExplanationOut,
     FeaturesBody,
     MatchesOut,
     MatchParameters,
-    NumberType,
     PairsBody,
     PairsParameters,
+    PointsParameters,
     RankBody,
     RankingsOut,
     RankOptions,
@@ -42,7 +43,6 @@ from pairmark.service.api.routing import (
     VECTORS,
     Call,
     PlainRoute,
-    QueryModel,
     content,
     needs,
 )
@@ -80,18 +80,6 @@ CONFIDENCE: Final = MatchParameters.model_fields["confidence"].default
 _SCORED, _MATCHED, _EXPLAINED = (PAIRS.labels(path) for path in ("/similarity", "/match", "/explain"))
 
 
-class PairsQuery(QueryModel, PairsParameters):
-    """Which model scores, how subjects of several samples are compared, and the shape of a binary body."""
-
-
-class SimilarityQuery(QueryModel, SimilarityParameters):
-    """Which model scores."""
-
-
-class MatchQuery(QueryModel, MatchParameters):
-    """Which model scores, and how it decides."""
-
-
 @dataclass(slots=True)
 class ScoredPairs:
     """Scores, and the version that made them (None: they were made elsewhere)."""
@@ -121,7 +109,7 @@ class ScoredPairs:
     "score",
     limits=VECTORS,
     reading=True,
-    query=SimilarityQuery,
+    query=SimilarityParameters,
     body=PairsBody,
     bodies=BINARY_BODIES,
 )
@@ -157,7 +145,7 @@ async def similarity(call: Call) -> Response:
     "decide",
     limits=VECTORS,
     reading=True,
-    query=MatchQuery,
+    query=MatchParameters,
     body=PairsBody | ScoresBody,
     bodies=BINARY_BODIES,
 )
@@ -214,7 +202,7 @@ async def match(call: Call) -> Response:
     "score",
     limits=VECTORS,
     reading=True,
-    query=PairsQuery,
+    query=PairsParameters,
     body=PairsBody,
     bodies=BINARY_BODIES,
 )
@@ -424,22 +412,12 @@ ranking = APIRouter(tags=["ranking"], route_class=PlainRoute)
 _EMBEDDED, _CLASSIFIED, _RANKED = (POINTS.labels(path) for path in ("/embed", "/classify", "/rank-labels"))
 
 
-class PointsQuery(QueryModel):
-    """Which model is asked, and the width of a binary body."""
-
-    model: str | None = Field(None, description="the model; in JSON, name it in the body instead")
-    dim: int | None = Field(
-        None, ge=1, le=2**31 - 1, description="octet-stream: length of a vector; default: the model's"
-    )
-    dtype: NumberType = Field("float32", description="octet-stream: type of the numbers, little-endian")
-
-
 @router.post("/embed", summary="Embed points", response_model=VectorsOut, responses=content(OCTETS))
 @needs(
     "score",
     limits=VECTORS,
     reading=True,
-    query=PointsQuery,
+    query=PointsParameters,
     body=FeaturesBody,
     bodies=BINARY_BODIES,
 )
@@ -460,7 +438,7 @@ async def embed(call: Call) -> Response:
     "score",
     limits=VECTORS,
     reading=True,
-    query=PointsQuery,
+    query=PointsParameters,
     body=FeaturesBody,
     bodies=BINARY_BODIES,
 )

@@ -20,8 +20,9 @@ from fastapi.responses import HTMLResponse
 from pydantic import Field
 
 from pairmark.schemas.admin import Scope
+from pairmark.schemas.base import QueryModel
 from pairmark.service.api.docs import GUIDE, with_code
-from pairmark.service.api.routing import WITHIN_PAGE, QueryModel
+from pairmark.service.api.routing import WITHIN_PAGE
 from pairmark.service.api.services import may
 from pairmark.version import VERSION
 

@@ -16,8 +16,9 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import Field
 
 from pairmark.models.calibration.promises import askable
+from pairmark.schemas.base import QueryModel
 from pairmark.schemas.jobs import JobState
-from pairmark.service.api.routing import GuardedRoute, QueryModel, needs
+from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.api.services import InServices, may
 from pairmark.service.console import session
 from pairmark.service.console.frame import HEADERS, HERE, Api, CursorQuery, listing, page

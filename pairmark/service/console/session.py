@@ -13,11 +13,12 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import ConfigDict, Field
 
+from pairmark.schemas.base import QueryModel
 from pairmark.service.api.access import COOKIE, from_elsewhere
 from pairmark.service.api.metrics import AUTH_FAILURES
 from pairmark.service.api.problems import UnknownAddress
 from pairmark.service.api.rates import limit_of
-from pairmark.service.api.routing import GuardedRoute, QueryModel, needs
+from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.api.services import InServices, Services
 from pairmark.service.console.frame import page
 from pairmark.service.errors import Forbidden, NotReady, RateLimited
