@@ -168,7 +168,7 @@ def keep(connection: Any, folder: Path, linking: Linking, previous: Path | None)
     compared = ", ".join(f"c{at}" for at in range(len(linking.source_fields)))
     copy_to(
         connection,
-        f"SELECT side, id, row IN (SELECT row FROM records) AS compared, {compared} FROM source "
+        f"SELECT side, id, row IN (SELECT row FROM hashes) AS compared, {compared} FROM source "
         "JOIN sides USING (row) ORDER BY row",
         folder / RECORDS,
     )

@@ -91,7 +91,7 @@ def linked(
     }
     if settings.job_threads is not None:
         config["threads"] = str(settings.job_threads)
-    with kept.connected(str(scratch / "links.duckdb"), **config) as connection:
+    with kept.connected(**config) as connection:
         tables = read_tables(connection, files, scratch, limits, id_column=id_column, columns=columns)
         check_rules(asked.rules, [field.name for field in tables.fields])
         previous = None if asked.previous is None else kept.bring(connection, asked.previous, tables)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ROW = "row"
 """As the id column: rows are called by their numbers, from 1."""
-_SAMPLE = 20_000
+_SAMPLE = 5_000
 """Rows that say what columns hold."""
 _WORDY = 3.0
 _ID_NAME = re.compile(r"(?:.*[_ ])?(?:id|uid|uuid|key)", re.IGNORECASE)

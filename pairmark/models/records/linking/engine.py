@@ -42,6 +42,8 @@ _MOST_JOINED = 4
 _DEPENDENT = 10.0
 _FEWEST_DEPENDENT = 0.05
 """Pairs for each row that are equal in two columns and in hardly any other, from which on the two depend."""
+_MOSTLY_STRANGERS = 0.5
+"""Of the pairs that are equal in both, the share that is: fewer may be matches that moved."""
 _TELLING = 4
 """Columns from which on strangers who share two can be told from matches: by the others."""
 
@@ -142,38 +144,42 @@ class Linking:
         self.fields = [self.source_fields[at] for at in self.places]
         self._names = [f"c{at}" for at in self.places]
         self._distinct = counts
+        hashed = ", ".join(
+            f"CASE WHEN {name} IS NOT NULL THEN hash({name}) END AS {name}" for name in self._names
+        )
         every = ", ".join(self._names)
         con.execute(
-            f"CREATE TABLE twins AS SELECT row, first FROM (SELECT row, min(row) OVER "
-            f"(PARTITION BY {self._side('row')}, hash({every})) AS first FROM cells "
-            f"WHERE coalesce({every}) IS NOT NULL)"
+            f"CREATE TABLE twins AS SELECT row, first FROM (SELECT row, min(row) OVER (PARTITION BY "
+            f"{self._side('row')}, hash({every})) AS first FROM cells WHERE coalesce({every}) IS NOT NULL) "
+            "WHERE row <> first"
         )
         con.execute(
-            f"CREATE TABLE records AS SELECT row, {every} FROM cells WHERE row IN "
-            "(SELECT row FROM twins WHERE row = first)"
+            f"CREATE TABLE hashes AS SELECT row, {hashed} FROM cells WHERE coalesce({every}) IS NOT NULL "
+            "AND row NOT IN (SELECT row FROM twins)"
         )
-        con.execute("DELETE FROM twins WHERE row = first")
         con.execute("CREATE TABLE IF NOT EXISTS known (row INTEGER)")
         self.n_empty = (
-            self.n_rows - self._one("SELECT count(*) FROM records") - self._one("SELECT count(*) FROM twins")
+            self.n_rows - self._one("SELECT count(*) FROM hashes") - self._one("SELECT count(*) FROM twins")
         )
 
-    def _groups(self, columns: Sequence[str]) -> float:
-        """Of pairs in which no cell of some columns is missing, the share that is equal in all of them."""
-        present = " AND ".join(f"{column} IS NOT NULL" for column in columns)
-        side = self._side("row")
+    def _keys(self, places: Sequence[int]) -> str:
+        """SQL of the rows that have a cell in some columns, and one key of all these cells."""
+        names = [self._names[at] for at in places]
+        key = names[0] if len(names) == 1 else f"hash({', '.join(names)})"
+        return f"SELECT row, {key} AS key FROM hashes WHERE {' AND '.join(f'{name} IS NOT NULL' for name in names)}"
+
+    def _count(self, keys: str) -> float:
+        """Table ``key_counts`` of keys that rows share; of all pairs that have a key, the share that has the same."""
+        n_left = self.n_rows if self.n_left is None else self.n_left
+        left, right = (f"count(*) FILTER (row {sign} {n_left})" for sign in ("<", ">="))
+        pairs = "n * (n - 1) // 2" if self.n_left is None else "left_n * (n - left_n)"
         self._con.execute(
-            f"CREATE OR REPLACE TEMP TABLE key_counts AS SELECT hash({', '.join(columns)}) AS key, "
-            f"count(*) FILTER ({side} = 0) AS n0, count(*) FILTER ({side} = 1) AS n1 "
-            f"FROM cells WHERE {present} GROUP BY key"
+            f"CREATE OR REPLACE TEMP TABLE key_counts AS SELECT key, n, {pairs} AS pairs FROM (SELECT key, "
+            f"count(*) AS n, {left} AS left_n FROM ({keys}) GROUP BY key) WHERE pairs > 0"
         )
-        if self.n_left is None:
-            equal, n = self._one("SELECT sum(n0 * (n0 - 1) / 2), sum(n0) FROM key_counts")
-            pairs = (n or 0) * ((n or 0) - 1) / 2
-        else:
-            equal, n0, n1 = self._one("SELECT sum(n0 * n1), sum(n0), sum(n1) FROM key_counts")
-            pairs = (n0 or 0) * (n1 or 0)
-        return float(equal or 0) / max(float(pairs), 1.0)
+        n, m = self._one(f"SELECT {left}, {right} FROM ({keys})")
+        all_pairs = n * (n - 1) / 2 if self.n_left is None else n * m
+        return float(self._one("SELECT coalesce(sum(pairs), 0) FROM key_counts") / max(all_pairs, 1))
 
     def _block(self) -> None:
         """Table ``pairs`` of candidates with the columns of their rules; how often columns are equal in all pairs."""
@@ -189,15 +195,23 @@ class Linking:
             self.left_out += [tuple(rule) for rule, at in zip(self._given, given, strict=True) if not at]
         room = int(BUDGET * max(self.n_rows, 1))
         for rule in dict.fromkeys([*rules, *filter(None, given or ())]):
-            self.equal[rule] = self._groups([self._names[at] for at in rule])
+            keys = self._keys(rule)
+            self.equal[rule] = self._count(keys)
             if given is None or rule in given:
-                room -= self._candidates_of(rule, room)
+                cap = (_CAP if len(rule) == 1 else _CONJOINED_CAP) if given is None else _GIVEN_CAP
+                room -= self._join(keys, cap, room, rule)
         for at, field_ in enumerate(self.fields):
             if field_.wordy and (given is None or (at,) in given):
-                room -= self._candidates_of_words(at, room)
-        side = self._side("b") + " > " + self._side("a") if self.n_left is not None else "TRUE"
+                name = self._names[at]
+                con.execute(
+                    "CREATE OR REPLACE TEMP TABLE words AS SELECT DISTINCT row, "
+                    f"hash(unnest(string_split({name}, ' '))) AS key FROM cells WHERE {name} IS NOT NULL "
+                    "AND row IN (SELECT row FROM hashes)"
+                )
+                self._count("FROM words")
+                room -= self._join("FROM words", _CAP, room, (at,))
         con.execute(
-            f"CREATE TABLE pairs AS SELECT a, b, bit_or(columns) AS columns FROM all_pairs WHERE {side} GROUP BY a, b"
+            "CREATE TABLE pairs AS SELECT a, b, bit_or(columns) AS columns FROM all_pairs GROUP BY a, b"
         )
         con.execute("DROP TABLE all_pairs")
         self.n_candidates = int(self._one("SELECT count(*) FROM pairs"))
@@ -206,46 +220,25 @@ class Linking:
         # A column that has one value in all rows makes no difference.
         return tuple(at for at, field in enumerate(self.fields) if field.name in rule)
 
-    def _candidates_of(self, rule: tuple[int, ...], room: int) -> int:
-        columns = [self._names[at] for at in rule]
-        cap = (_CAP if len(rule) == 1 else _CONJOINED_CAP) if self._given is None else _GIVEN_CAP
-        present = " AND ".join(f"{column} IS NOT NULL" for column in columns)
-        keys = (
-            f"SELECT row, key FROM (SELECT row, hash({', '.join(columns)}) AS key FROM records WHERE {present}) "
-            f"SEMI JOIN (SELECT key FROM key_counts WHERE n0 + n1 > 1) USING (key)"
-        )
-        return self._joined(keys, cap, room, rule)
-
-    def _candidates_of_words(self, at: int, room: int) -> int:
-        name = self._names[at]
-        keys = (
-            f"SELECT DISTINCT row, hash(unnest(string_split({name}, ' '))) AS key FROM records "
-            f"WHERE {name} IS NOT NULL"
-        )
-        return self._joined(keys, _CAP, room, (at, at))
-
-    def _joined(self, keys: str, cap: int, room: int, rule: tuple[int, ...]) -> int:
-        con = self._con
-        con.execute(
-            f"CREATE OR REPLACE TEMP TABLE keys AS SELECT row, key, count(*) OVER (PARTITION BY key) AS n "
-            f"FROM ({keys}) QUALIFY n BETWEEN 2 AND {cap}"
-        )
-        made = int(self._one("SELECT coalesce(sum(n - 1) / 2, 0) FROM keys"))
-        names = tuple(self.fields[place].name for place in dict.fromkeys(rule))
+    def _join(self, keys: str, cap: int, room: int, rule: Sequence[int]) -> int:
+        """Add the pairs of rows that share a key to the candidates, where there is room; how many there are."""
+        among = f"key_counts WHERE n <= {cap}"
+        made = int(self._one(f"SELECT coalesce(sum(pairs), 0) FROM {among}"))
+        names = tuple(self.fields[at].name for at in rule)
         if not made:
             return 0
         if made > room:
             self.left_out.append(names)
             return 0
         self.rules.append(names)
-        new = (
-            "WHERE a.row NOT IN (FROM known) OR b.row NOT IN (FROM known)"
-            if self._previous is not None
-            else ""
+        across = (
+            "a.row < b.row" if self.n_left is None else f"a.row < {self.n_left} AND b.row >= {self.n_left}"
         )
-        con.execute(
-            f"INSERT INTO all_pairs SELECT a.row, b.row, {sum(1 << at for at in {*rule})} FROM keys a JOIN keys b "
-            f"ON a.key = b.key AND a.row < b.row {new}"
+        new = "AND (a.row NOT IN (FROM known) OR b.row NOT IN (FROM known))" if self._previous else ""
+        self._con.execute(
+            f"INSERT INTO all_pairs WITH k AS MATERIALIZED (SELECT row, key FROM ({keys}) SEMI JOIN "
+            f"(SELECT key FROM {among}) USING (key)) SELECT a.row, b.row, {sum(1 << at for at in rule)} "
+            f"FROM k a JOIN k b ON a.key = b.key AND {across} {new}"
         )
         return made
 
@@ -255,20 +248,20 @@ class Linking:
             for at, (field_, name) in enumerate(zip(self.fields, self._names, strict=True))
         )
 
-    def _coded(self, pairs: str, table: str = "records", more: str = "") -> str:
+    def _coded(self, pairs: str, more: str = "") -> str:
         return (
             f"SELECT {more}p.a, p.b, CAST({self._code()} AS BIGINT) AS code FROM ({pairs}) p "
-            f"JOIN {table} a ON a.row = p.a JOIN {table} b ON b.row = p.b"
+            "JOIN cells a ON a.row = p.a JOIN cells b ON b.row = p.b"
         )
 
     def _compare(self) -> None:
         """Table ``compared`` of candidates with the code of their levels."""
         more = "p.columns, "
-        self._con.execute(f"CREATE TABLE compared AS {self._coded('FROM pairs', more=more)}")
+        self._con.execute(f"CREATE TABLE compared AS {self._coded('FROM pairs', more)}")
         self._con.execute("DROP TABLE pairs")
         if self.n_left is None:
             twins = "SELECT first AS a, row AS b, NULL AS columns FROM twins"
-            self._con.execute(f"INSERT INTO compared {self._coded(twins, 'cells', more)}")
+            self._con.execute(f"INSERT INTO compared {self._coded(twins, more)}")
 
     def measured_recall(self) -> tuple[int, int]:
         """Of entities of two records or more, as the table ``labels(row, who)`` has them, how many candidates connect,
@@ -310,7 +303,7 @@ class Linking:
         else:
             a, b = random.integers(0, n_left, size), random.integers(n_left, n, size)
         self._give("random_pairs", a=a, b=b)
-        return self._patterns(self._coded("SELECT a, b FROM random_pairs", "cells"))
+        return self._patterns(self._coded("FROM random_pairs"))
 
     def _give(self, table: str, **columns: NDArray[Any]) -> None:
         """A temporary table of arrays."""
@@ -326,7 +319,11 @@ class Linking:
         for pair, equal in self.equal.items():
             if len(pair) == 2:
                 chance = self.equal[pair[:1]] * self.equal[pair[1:]]
-                fewest = max(_FEWEST_DEPENDENT * self.n_rows, _DEPENDENT * chance * self.n_pairs)
+                fewest = max(
+                    _FEWEST_DEPENDENT * self.n_rows,
+                    _DEPENDENT * chance * self.n_pairs,
+                    _MOSTLY_STRANGERS * equal * self.n_pairs,
+                )
                 if equal > _DEPENDENT * chance and self._strangers(pair, equal) > fewest:
                     strengths.append((equal / max(chance, 1e-300), pair))
         groups: dict[int, tuple[int, ...]] = {at: (at,) for at in range(len(self.fields))}
@@ -348,12 +345,11 @@ class Linking:
 
     def _strangers(self, pair: tuple[int, int], equal: float) -> float:
         """How many pairs are equal in two columns and in fewer than two others."""
-        a, b = (self._names[at] for at in pair)
         among = f"key % {1 + self.n_rows // _LOOKED_THROUGH} = 0"
-        keys = f"SELECT row, hash({a}, {b}) AS key FROM cells WHERE {a} IS NOT NULL AND {b} IS NOT NULL"
         self._con.execute(
             "CREATE OR REPLACE TEMP TABLE keyed AS SELECT row, key, row_number() OVER (PARTITION BY key ORDER BY "
-            f"hash(row), row) AS place, count(*) OVER (PARTITION BY key) AS n FROM ({keys}) WHERE {among} QUALIFY n > 1"
+            f"hash(row), row) AS place, count(*) OVER (PARTITION BY key) AS n FROM ({self._keys(pair)}) WHERE {among} "
+            "QUALIFY n > 1"
         )
         # Each group speaks for as many pairs as it has; a row is held against the next of its group.
         across = "" if self.n_left is None else f"AND {self._side('x.row')} <> {self._side('y.row')}"
@@ -367,7 +363,7 @@ class Linking:
         )
         alike, of = self._one(
             f"SELECT sum(worth) FILTER (agreeing < 2), sum(worth) FROM (SELECT p.worth, {agreeing} AS agreeing FROM "
-            f"({neighbours}) p JOIN cells a ON a.row = p.a JOIN cells b ON b.row = p.b)"
+            f"({neighbours}) p JOIN hashes a ON a.row = p.a JOIN hashes b ON b.row = p.b)"
         )
         return float(alike or 0) / max(float(of or 0), 1e-9) * equal * self.n_pairs
 
@@ -409,7 +405,7 @@ class Linking:
         comparisons = []
         for columns in self._dependent():
             if columns not in self.equal:
-                self.equal[columns] = self._groups([self._names[at] for at in columns])
+                self.equal[columns] = self._count(self._keys(columns))
             comparisons.append(
                 Comparison(
                     columns,
@@ -482,7 +478,7 @@ class Linking:
     def _contradict(self, a: Int64, b: Int64) -> Bool:
         self._give("asked", a=a, b=b, place=np.arange(a.size))
         codes = self._con.execute(
-            f"SELECT code FROM ({self._coded('SELECT a, b, place FROM asked', 'cells', 'p.place, ')}) ORDER BY place"
+            f"SELECT code FROM ({self._coded('FROM asked', 'p.place, ')}) ORDER BY place"
         ).fetchnumpy()["code"]
         levels = self._levels(np.asarray(codes, dtype=np.int64))
         if self.model is not None:

@@ -49,28 +49,35 @@ def entities(
     joined_by = coo_array(
         (np.ones(left.size + one.size), (np.append(left, one), np.append(right, other))), shape=(n, n)
     )
-    not_with = _contradictions(rows, connected_components(joined_by, directed=False)[1], contradict)
+    label = connected_components(joined_by, directed=False)[1]
+    not_with = _contradictions(rows, label, contradict)
     for x, y in zip(*(side.tolist() for side in parted), strict=True):
         not_with.setdefault(x, set()).add(y)
         not_with.setdefault(y, set()).add(x)
-    members: dict[int, list[int]] = {at: [at] for at in range(n)}
-    root = np.arange(n)
+    # Most are joined by links that nothing speaks against: the rest are joined one by one.
+    n_joined = np.bincount(label)
+    is_plain = n_joined <= most
+    is_plain[label[list(not_with)]] = False
+    first = np.full(n_joined.size, n)
+    np.minimum.at(first, label, np.arange(n))
+    root = np.where(is_plain[label], first[label], np.arange(n))
+    members: dict[int, list[int]] = {at: [at] for at in np.flatnonzero(~is_plain[label]).tolist()}
     surest = np.lexsort((b, a, -scores))
-    for at, (x, y) in enumerate(
-        zip(np.append(one, left[surest]).tolist(), np.append(other, right[surest]).tolist(), strict=True)
-    ):
-        first, second = sorted((int(root[x]), int(root[y])))
-        if first == second:
+    ends = np.stack([np.append(one, left[surest]), np.append(other, right[surest])], axis=1)
+    n_together = int((~is_plain[label[one]]).sum())
+    for at, (x, y) in enumerate(ends[~is_plain[label[ends[:, 0]]]].tolist()):
+        first_root, second = sorted((int(root[x]), int(root[y])))
+        if first_root == second:
             continue
-        joined = members[first] + members[second]
-        is_link = at >= one.size
+        joined = members[first_root] + members[second]
+        is_link = at >= n_together
         if is_link and (
             len(joined) > most
-            or any(not not_with[x].isdisjoint(members[second]) for x in members[first] if x in not_with)
+            or any(not not_with[x].isdisjoint(members[second]) for x in members[first_root] if x in not_with)
         ):
             continue
-        root[members.pop(second)] = first
-        members[first] = joined
+        root[members.pop(second)] = first_root
+        members[first_root] = joined
     return rows, np.asarray(rows[root])
 
 
@@ -80,11 +87,11 @@ def _contradictions(rows: Int64, label: NDArray[np.int32], contradict: Contradic
     sizes = np.bincount(label)
     starts = np.cumsum(sizes) - sizes
     firsts, seconds = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-    for at in np.flatnonzero((sizes > 2) & (sizes <= MAX_RECORDS)):
-        own = order[starts[at] : starts[at] + sizes[at]]
-        first, second = np.triu_indices(own.size, 1)
-        firsts.append(own[first])
-        seconds.append(own[second])
+    for size in np.unique(sizes[(sizes > 2) & (sizes <= MAX_RECORDS)]):
+        own = order[starts[sizes == size][:, None] + np.arange(size)]
+        first, second = np.triu_indices(size, 1)
+        firsts.append(own[:, first].ravel())
+        seconds.append(own[:, second].ravel())
     first, second = np.concatenate(firsts), np.concatenate(seconds)
     apart: dict[int, set[int]] = {}
     if first.size:

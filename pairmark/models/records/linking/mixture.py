@@ -238,7 +238,7 @@ def fit(
         relatives = [
             comparison.u if at in strange else matches[at] for at, comparison in enumerate(comparisons)
         ]
-        among = candidates.fitted([first, relatives])
+        among = candidates.fitted([first, relatives], by_chance=strange if is_doubtful else ())
         apart = set(candidates.disagreeing(among[1].m)) - set(candidates.disagreeing(among[0].m))
         if is_doubtful or (len(apart) > 1 and apart & set(strange)):
             classes = among
@@ -286,8 +286,8 @@ class _Candidates:
             total += comparison.weights(shares, lowered=lowered)[codes]
         return total
 
-    def fitted(self, starts: Sequence[list[Float64]]) -> list[_Class]:
-        """Classes beside strangers, the first one of matches."""
+    def fitted(self, starts: Sequence[list[Float64]], by_chance: Sequence[int] = ()) -> list[_Class]:
+        """Classes beside strangers, the first one of matches; the others agree in some comparisons as strangers do."""
         share = min(0.25, 0.1 * self.n_rows / self.n_pairs)
         classes = [_Class(m, share) for m in starts]
         for _ in range(_MAX_ITER):
@@ -299,8 +299,8 @@ class _Candidates:
                 [*logs, np.full(self.counts.size, np.log1p(-sum(c.share for c in classes)))]
             )
             new = [
-                self._maximized(each, np.exp(log - total) * self.counts)
-                for each, log in zip(classes, logs, strict=True)
+                self._maximized(each, np.exp(log - total) * self.counts, by_chance if at else ())
+                for at, (each, log) in enumerate(zip(classes, logs, strict=True))
             ]
             moved = max(
                 float(np.abs(after - before).max())
@@ -312,17 +312,21 @@ class _Candidates:
                 break
         return classes
 
-    def _maximized(self, before: _Class, expected: Float64) -> _Class:
+    def _maximized(self, before: _Class, expected: Float64, by_chance: Sequence[int]) -> _Class:
         share = float(
             np.clip(
                 expected.sum() / self.n_pairs, 1e-15, min(0.25, _MOST_MATCHES * self.n_rows / self.n_pairs)
             )
         )
         m = [
-            comparison.maximized(
+            shares
+            if at in by_chance
+            else comparison.maximized(
                 shares, np.bincount(codes, weights=expected, minlength=4 ** len(comparison.columns))
             )
-            for comparison, shares, codes in zip(self.comparisons, before.m, self.codes, strict=True)
+            for at, (comparison, shares, codes) in enumerate(
+                zip(self.comparisons, before.m, self.codes, strict=True)
+            )
         ]
         return _Class(m, share)
 
