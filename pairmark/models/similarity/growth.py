@@ -26,6 +26,8 @@ from pairmark.models.similarity.kernels.layout import (
     CELL_POSITION,
     CELL_SAME,
     RUN,
+    SUB_BINS,
+    TODO_FIELDS,
     Bins,
     CodedPoints,
     GrowthLimits,
@@ -217,13 +219,29 @@ def grow_tree(grid: Grid, pairs: PairTable, limits: GrowthLimits, seed: int) -> 
     )
     # Bins of both halves of one feature: differences and sums, or maxima and minima.
     widest = 3 * int(grid.points.n_codes.max(initial=0))
+    n_moved = max(pairs.n_same, n_pairs - pairs.n_same)
+    memory = np.empty(max(3 * n_moved, 2 * n_pairs), dtype=np.int32)
+    window = Window(
+        values=memory[:n_pairs].view(np.float32),
+        owners=memory[n_pairs : 2 * n_pairs],
+        below=np.empty(2),
+        run=np.empty(RUN, dtype=np.float32),
+        counts=np.empty((2, SUB_BINS), dtype=np.int64),
+    )
     scratch = Scratch(
         # Every level of LeafRank but its root keeps one for a sibling to come.
         histograms=np.empty((levels, 2, n_tried * widest), dtype=np.int32),
+        free=np.empty(levels, dtype=np.int64),
         low_sums=np.empty((2, widest), dtype=np.int32),
         gains=np.empty(widest),
-        window=Window(np.empty(n_pairs, dtype=np.float32), np.empty(n_pairs, dtype=np.int32)),
-        spare=np.empty((3, 2 * RUN), dtype=np.int32),
+        costs=np.empty((2, 2)),
+        stack=np.empty((2 * levels + 2, 3), dtype=np.int64),
+        todo=np.empty((limits.max_depth + 2, TODO_FIELDS), dtype=np.int64),
+        numbered=np.zeros(n_heap, dtype=np.int32),
+        borders=np.empty(2, dtype=np.int64),
+        left=np.empty(2, dtype=np.int64),
+        spare=memory[: 3 * n_moved].reshape(3, n_moved),
+        window=window,
     )
     same, different = (
         int(part.sum(dtype=np.int64)) for part in (pairs.weight[: pairs.n_same], pairs.weight[pairs.n_same :])
@@ -240,7 +258,7 @@ def grow_tree(grid: Grid, pairs: PairTable, limits: GrowthLimits, seed: int) -> 
         heap,
         scratch,
         cells,
-        np.uint64(seed),
+        np.array([seed], dtype=np.uint64),
     )
     return Tree(
         cells=cells.copy(),

@@ -5,13 +5,16 @@ Weights are integers, so every sum is exact, and neither the order of adding nor
 
 Of the results (see `grow`), ``cells`` has one row a TreeRank cell, ``nodes`` one row a LeafRank node. A child of a node
 is another node (>= 0) or a cell, written as ``-1 - cell``.
+
+What these kernels cost to compile is most of a first fit, so: only `grow` can be called from Python, memory is
+allocated there, and counters are int64 from the start, since a literal 0 would be one more type to compile for.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from pairmark.models.core.compiled import kernel
+from pairmark.models.core.compiled import inlined_kernel, inner_kernel, kernel
 from pairmark.models.core.kernels import next_random
 from pairmark.models.similarity.kernels.layout import (
     CELL_DEPTH,
@@ -26,28 +29,224 @@ from pairmark.models.similarity.kernels.layout import (
     LEFT,
     MAX_MIN,
     RIGHT,
-)
-from pairmark.models.similarity.kernels.partition import (
-    best_border,
-    gather_left,
-    partition,
-    total_weight,
+    RUN,
+    SUB_BINS,
+    TODO_CELL,
 )
 
+MOST_SORTED = 2_048
+"""More values than so many are narrowed down by a grid before they are sorted."""
 
-@kernel
-def _coarseness(n_pairs):
-    """How many halvings of the grid leave enough bins for so many pairs: empty bins cost time and carry nothing."""
-    if n_pairs >= 8192:
+
+@inner_kernel
+def fill_values(column, half, pair_map, rows, start, stop, values):
+    """A feature of pairs ``start:stop``: the float32 values that training and scoring both decide on."""
+    left, right = rows[0], rows[1]
+    n = np.uint64(stop - start)
+    first = np.uint64(start)
+    if pair_map == DIFF_SUM and half == 0:
+        for t in range(n):
+            values[t] = abs(column[np.uint64(left[first + t])] - column[np.uint64(right[first + t])])
+    elif pair_map != MAX_MIN:
+        for t in range(n):
+            values[t] = column[np.uint64(left[first + t])] + column[np.uint64(right[first + t])]
+    elif half == 0:
+        for t in range(n):
+            values[t] = max(column[np.uint64(left[first + t])], column[np.uint64(right[first + t])])
+    else:
+        for t in range(n):
+            values[t] = min(column[np.uint64(left[first + t])], column[np.uint64(right[first + t])])
+
+
+@inner_kernel
+def _sort(values, owners, n):
+    """Shell sort of the first ``n`` values, their owners along; numba's own sort costs seconds to compile."""
+    gap = 1
+    while 3 * gap + 1 < n:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(gap, n):
+            value, owner, q = values[i], owners[i], i
+            while q >= gap and values[q - gap] > value:
+                values[q], owners[q] = values[q - gap], owners[q - gap]
+                q -= gap
+            values[q], owners[q] = value, owner
+        gap //= 3
+
+
+@inner_kernel
+def _narrowed(pairs, below, totals, costs, values, owners, n, counts):
+    """Leave of many values only those around their best border by an even grid; adds those left out to ``below``."""
+    weight, n_same = pairs.weight, pairs.n_same
+    least_value, most_value = values[0], values[0]
+    for q in range(n):
+        least_value, most_value = min(least_value, values[q]), max(most_value, values[q])
+    if not least_value < most_value:
         return 0
-    return 1 if n_pairs >= 2048 else (2 if n_pairs >= 512 else 3)
+    # Half a bin less, so that the greatest value falls in the last bin whatever is rounded.
+    scale = (SUB_BINS - 0.5) / (np.float64(most_value) - np.float64(least_value))
+    for b in range(SUB_BINS):
+        counts[0, b], counts[1, b] = 0, 0
+    for q in range(n):
+        place = np.int64((np.float64(values[q]) - np.float64(least_value)) * scale)
+        counts[0 if owners[q] < n_same else 1, place] += weight[owners[q]]
+    best, greatest = 0, -1.0
+    low_same, low_different = below[0], below[1]
+    all_same, all_different = totals[0] / costs[0], totals[1] / costs[1]
+    for b in range(SUB_BINS - 1):
+        low_same += counts[0, b]
+        low_different += counts[1, b]
+        a, c = low_same * costs[0], low_different * costs[1]
+        e, g = (all_same - low_same) * costs[0], (all_different - low_different) * costs[1]
+        cross = a * totals[1] - c * totals[0]
+        gain = cross * cross / max((a + c) * (e + g), 1e-300)
+        if gain > greatest:
+            best, greatest = b, gain
+    # The border lies between the last value of the best bin and the next there is, so empty bins after it are skipped.
+    after = best + 1
+    while after < SUB_BINS - 1 and counts[0, after] == 0 and counts[1, after] == 0:
+        after += 1
+    n_values = 0
+    for q in range(n):
+        place = np.int64((np.float64(values[q]) - np.float64(least_value)) * scale)
+        if best <= place <= after:
+            values[n_values], owners[n_values] = values[q], owners[q]
+            n_values += 1
+    # What lies below the values that stay is known by its weight alone.
+    for b in range(best):
+        below[0] += counts[0, b]
+        below[1] += counts[1, b]
+    return n_values
 
 
-@kernel
+@inner_kernel
+def best_border(column, half, pair_map, pairs, segment, low, high, totals, costs, lowest, window):
+    """The border of least Gini impurity between the values in ``(low, high]`` of one pair feature.
+
+    Parameters
+    ----------
+    totals : weights of the segment's same and different pairs, times ``costs``.
+    lowest : only a border below this impurity counts.
+
+    Returns
+    -------
+    the least impurity, the border, whether there is one.
+    """
+    values, owners = window.values, window.owners
+    rows, weight, n_same = pairs.rows, pairs.weight, pairs.n_same
+    below, run = window.below, window.run
+    n = np.int64(0)
+    for kind in range(2):
+        total = np.int64(0)
+        stop = segment[2 * kind + 1]
+        for start in range(segment[2 * kind], stop, RUN):
+            m = min(RUN, stop - start)
+            fill_values(column, half, pair_map, rows, start, start + m, run)
+            for t in range(m):
+                total += np.int64(weight[start + t]) * np.int64(run[t] <= low)
+            for t in range(m):
+                # Rarely so: the window is a few steps of the grid.
+                if low < run[t] <= high:
+                    values[n], owners[n] = run[t], start + t
+                    n += 1
+        below[kind] = total
+    if n > MOST_SORTED:
+        n = _narrowed(pairs, below, totals, costs, values, owners, n, window.counts)
+    _sort(values, owners, n)
+    border, exists = np.float32(0.0), False
+    for q in range(n - 1):
+        below[0 if owners[q] < n_same else 1] += weight[owners[q]]
+        if values[q] == values[q + 1]:
+            continue
+        a, c = below[0] * costs[0], below[1] * costs[1]
+        e, g = totals[0] - a, totals[1] - c
+        # The impurity a c / (a + c) + e g / (e + g) as one fraction: compared without a division.
+        above, under = a * c * (e + g) + e * g * (a + c), (a + c) * (e + g)
+        if above < lowest * under:
+            lowest, exists = above / under, True
+            middle = np.float32(0.5 * (np.float64(values[q]) + np.float64(values[q + 1])))
+            # Where no float lies between, the lower value itself is the border.
+            border = middle if values[q] <= middle < values[q + 1] else values[q]
+    # Adding +0.0 rids it of a negative zero, which scoring's integer order would tell from zero.
+    return lowest, border + np.float32(0.0), exists
+
+
+@inner_kernel
+def _part_node(column, threshold, half, pair_map, pairs, heap, h, scratch):
+    """Part a node's pairs by a threshold, those at most the threshold first, and fill its children's segments and
+    weights; returns how many pairs go to either side."""
+    segments, sums, low, high = heap.segments, heap.sums, 2 * h, 2 * h + 1
+    rows, weight, run, spare = pairs.rows, pairs.weight, scratch.window.run, scratch.spare
+    left, right = rows[0], rows[1]
+    for kind in range(2):
+        start, stop = segments[h, 2 * kind], segments[h, 2 * kind + 1]
+        border, n_spare, low_weight = np.uint64(start), np.uint64(0), np.int64(0)
+        # No branch on a comparison of values, which is a coin toss: pairs are written to both places, and only the
+        # counts tell which one holds.
+        for begin in range(start, stop, RUN):
+            n, first = np.uint64(min(RUN, stop - begin)), np.uint64(begin)
+            fill_values(column, half, pair_map, rows, begin, begin + np.int64(n), run)
+            for t in range(n):
+                above = np.uint64(run[t] > threshold)
+                i, j, w = left[first + t], right[first + t], weight[first + t]
+                spare[0, n_spare], spare[1, n_spare], spare[2, n_spare] = i, j, w
+                left[border], right[border], weight[border] = i, j, w
+                n_spare += above
+                border += np.uint64(1) - above
+                low_weight += np.int64(w) * (np.int64(1) - np.int64(above))
+        for q in range(n_spare):
+            left[border + q], right[border + q] = spare[0, q], spare[1, q]
+            weight[border + q] = spare[2, q]
+        middle = np.int64(border)
+        segments[low, 2 * kind], segments[low, 2 * kind + 1] = start, middle
+        segments[high, 2 * kind], segments[high, 2 * kind + 1] = middle, stop
+        sums[low, kind], sums[high, kind] = low_weight, sums[h, kind] - low_weight
+    n_low = segments[low, 1] - segments[low, 0] + segments[low, 3] - segments[low, 2]
+    n_high = segments[high, 1] - segments[high, 0] + segments[high, 3] - segments[high, 2]
+    return n_low, n_high
+
+
+@inner_kernel
+def _gather_left(heap, pairs, borders, left_weights, spare):
+    """Bring the pairs of the leaves that go left to the front, either kind.
+
+    ``borders``, ``left_weights`` : (2,) become where the others begin, and what the pairs in front weigh.
+    """
+    side, segments, rows, weight = heap.side, heap.segments, pairs.rows, pairs.weight
+    for kind in range(2):
+        start, stop = segments[1, 2 * kind], segments[1, 2 * kind + 1]
+        front, back = np.uint64(0), np.uint64(stop - start)
+        left_weights[kind] = 0
+        for h in range(2, side.shape[0]):
+            # Below a node that was merged nothing counts.
+            if side[h] < LEFT or side[h >> 1] != INNER:
+                continue
+            first, n = (
+                np.uint64(segments[h, 2 * kind]),
+                np.uint64(segments[h, 2 * kind + 1] - segments[h, 2 * kind]),
+            )
+            if side[h] == LEFT:
+                left_weights[kind] += heap.sums[h, kind]
+                to = front
+                front += n
+            else:
+                back -= n
+                to = back
+            for t in range(n):
+                spare[0, to + t], spare[1, to + t] = rows[0, first + t], rows[1, first + t]
+                spare[2, to + t] = weight[first + t]
+        begin = np.uint64(start)
+        for t in range(np.uint64(stop - start)):
+            rows[0, begin + t], rows[1, begin + t], weight[begin + t] = spare[0, t], spare[1, t], spare[2, t]
+        borders[kind] = start + np.int64(front)
+
+
+@inner_kernel
 def lay_out(points, bins, n_pairs):
     """Place the bins of the features tried in a cell of ``n_pairs`` one after the other; returns how many there are."""
-    coarser, pair_map = _coarseness(n_pairs), points.pair_map
-    size = 0
+    # Halvings of the grid that leave enough bins for so many pairs: empty bins cost time and carry nothing.
+    coarser = np.int64(n_pairs < 8192) + np.int64(n_pairs < 2048) + np.int64(n_pairs < 512)
+    pair_map, size = points.pair_map, np.int64(0)
     for k in range(bins.shift.shape[0]):
         feature = bins.features[k]
         last = points.n_codes[feature] - 1
@@ -62,7 +261,7 @@ def lay_out(points, bins, n_pairs):
     return size
 
 
-@kernel
+@inner_kernel
 def count(histogram, size, points, pairs, segment, bins):
     """Fill the first ``size`` bins: both pair features of every feature tried, by kind of pair.
 
@@ -98,15 +297,7 @@ def count(histogram, size, points, pairs, segment, bins):
                 counts[np.uint64(second[k])] += w
 
 
-@kernel
-def subtract(histogram, part, size):
-    """Take the first ``size`` bins of one histogram off another's."""
-    for kind in range(2):
-        for b in range(size):
-            histogram[kind, b] -= part[kind, b]
-
-
-@kernel
+@inner_kernel
 def best_split(histogram, bins, sums, costs, scratch):
     """The split of least Gini impurity under the cell's costs.
 
@@ -130,7 +321,7 @@ def best_split(histogram, bins, sums, costs, scratch):
     below, under, gains = scratch.low_sums[0], scratch.low_sums[1], scratch.gains
     n_tried = bins.shift.shape[0]
     bits = gains.view(np.int64)
-    best_half, best_place, best_bin = -1, -1, -1
+    best_half, best_place, best_bin = np.int64(-1), np.int64(-1), np.int64(-1)
     # Below this a gain is the rounding of none.
     best_gain = 1e-9 * (sums[0] * same_cost) * (sums[1] * different_cost)
     for at in range(2 * n_tried):
@@ -168,22 +359,13 @@ def best_split(histogram, bins, sums, costs, scratch):
     return best_half, best_place, best_bin
 
 
-@kernel
-def threshold_of(points, half, feature, last_bin, halvings):
-    """The border between a bin of ``2^halvings`` codes and the next, in the feature's units."""
-    low, step = points.low[feature], points.step[feature]
-    # Codes count steps from `low` for a maximum or minimum, from 2 low for a sum, from 0 for a difference.
-    base = low if points.pair_map == MAX_MIN else (2.0 * low if half == 1 else 0.0)
-    return np.float32(base + (((last_bin + 1) << halvings) - 0.5) * step) + np.float32(0.0)
-
-
 _NODE, _BUFFER, _STATE = range(3)
 """Columns of the stack: a node, its histogram's buffer (-1: none), and the state that it is in."""
 _NONE, _FILLED, _TO_COUNT = range(3)
 """No histogram; one that is filled; one to be counted."""
 
 
-@kernel
+@inlined_kernel
 def _split_by_values(points, pairs, heap, h, bins, totals, costs, lowest, window):
     """The best split of a node by sorting its values: no grid, and cheaper than scanning bins for few pairs.
 
@@ -191,7 +373,7 @@ def _split_by_values(points, pairs, heap, h, bins, totals, costs, lowest, window
     -------
     half of the pair map (-1: none), feature, threshold.
     """
-    half, feature, threshold = -1, 0, np.float32(0.0)
+    half, feature, threshold = np.int64(-1), np.int64(0), np.float32(0.0)
     columns, features, pair_map, segment = points.columns, bins.features, points.pair_map, heap.segments[h]
     for k in range(bins.shift.shape[0]):
         column = columns[features[k]]
@@ -204,15 +386,18 @@ def _split_by_values(points, pairs, heap, h, bins, totals, costs, lowest, window
     return half, feature, threshold
 
 
-@kernel
+@inlined_kernel
 def _settle(points, pairs, segment, bins, half, place, last_bin, totals, costs, window):
     """Turn a split in bins into one in values: the feature's number and its threshold."""
     feature, halvings = np.int64(bins.features[place]), np.int64(bins.shift[place])
-    threshold = threshold_of(points, half, feature, last_bin, halvings)
+    low, step = points.low[feature], points.step[feature]
+    # Codes count steps from `low` for a maximum or minimum, from 2 low for a sum, from 0 for a difference.
+    base = low if points.pair_map == MAX_MIN else (2.0 * low if half == 1 else 0.0)
+    threshold = np.float32(base + (((last_bin + 1) << halvings) - 0.5) * step) + np.float32(0.0)
     if halvings > 0 or not points.exact[feature]:
         # Each code is off by up to half a step, which blurs bins: the best border between the values themselves is
         # close to the bins' best, but not the same.
-        reach = 2.0 * points.step[feature] * (1 << halvings)
+        reach = 2.0 * step * (1 << halvings)
         _, border, exists = best_border(
             points.columns[feature], half, points.pair_map, pairs, segment, threshold - reach, threshold + reach,
             totals, costs, np.inf, window,
@@ -222,41 +407,7 @@ def _settle(points, pairs, segment, bins, half, place, last_bin, totals, costs, 
     return feature, threshold
 
 
-@kernel
-def _part_node(column, threshold, half, pair_map, pairs, segment, borders, spare):
-    """Part a node's pairs by a threshold; returns how many go to either side."""
-    for kind in range(2):
-        borders[kind] = partition(
-            column, threshold, half, pair_map, pairs, segment[2 * kind], segment[2 * kind + 1], spare
-        )
-    return (
-        borders[0] - segment[0] + borders[1] - segment[2],
-        segment[1] - borders[0] + segment[3] - borders[1],
-    )
-
-
-@kernel
-def _fill_children(pairs, heap, h, borders):
-    """Segments and weights of a split node's children."""
-    segments, sums, low = heap.segments, heap.sums, 2 * h
-    for kind in range(2):
-        start, stop = 2 * kind, 2 * kind + 1
-        segments[low, start], segments[low, stop] = segments[h, start], borders[kind]
-        segments[low + 1, start], segments[low + 1, stop] = borders[kind], segments[h, stop]
-        sums[low, kind] = total_weight(pairs, segments[low, start], segments[low, stop])
-        sums[low + 1, kind] = sums[h, kind] - sums[low, kind]
-
-
-@kernel
-def _merge_equal_leaves(side):
-    """Nodes whose children go the same way decide nothing."""
-    # From the lowest level up, so that merged children merge again.
-    for h in range(side.shape[0] // 2 - 1, 0, -1):
-        if side[h] == INNER and side[2 * h] == side[2 * h + 1] and side[2 * h] != INNER:
-            side[h] = side[2 * h]
-
-
-@kernel
+@inlined_kernel
 def grow_leaf_rank(points, pairs, heap, leaf_depth, bins, scratch, sorted_pairs):
     """Split the cell in node 1 of the heap greedily, depth first, and say for each leaf which way it goes.
 
@@ -265,32 +416,34 @@ def grow_leaf_rank(points, pairs, heap, leaf_depth, bins, scratch, sorted_pairs)
     side, sums, segments = heap.side, heap.sums, heap.segments
     for h in range(side.shape[0]):
         side[h] = 0
-    costs, totals = np.empty(2), np.empty(2)
+    costs, totals = scratch.costs[0], scratch.costs[1]
     # Each kind of pair weighs 1 in all in the cell: the split does not depend on how many there are of either.
     costs[0], costs[1] = 1.0 / sums[1, 0], 1.0 / sums[1, 1]
-    borders = np.empty(2, dtype=np.int64)
-    histograms, window = scratch.histograms, scratch.window
-    free = np.arange(histograms.shape[0])
-    stack = np.empty((2 * leaf_depth + 2, 3), dtype=np.int64)
+    histograms, window, free, stack = scratch.histograms, scratch.window, scratch.free, scratch.stack
+    for k in range(free.shape[0]):
+        free[k] = k
     n_pairs = segments[1, 1] - segments[1, 0] + segments[1, 3] - segments[1, 2]
     sort = n_pairs <= sorted_pairs
-    n_bins = 0 if sort else lay_out(points, bins, n_pairs)
-    n_free = histograms.shape[0] - 1
+    n_bins = np.int64(0) if sort else lay_out(points, bins, n_pairs)
+    n_free = np.int64(histograms.shape[0] - 1)
     stack[0, _NODE], stack[0, _BUFFER], stack[0, _STATE] = 1, -1, _NONE
     if not sort:
         stack[0, _BUFFER], stack[0, _STATE] = free[n_free], _TO_COUNT
-    top = 1
+    top = np.int64(1)
     while top > 0:
         top -= 1
         h, buffer, state = stack[top, _NODE], stack[top, _BUFFER], stack[top, _STATE]
-        half, feature, threshold, place, last_bin = -1, 0, np.float32(0.0), -1, -1
+        half, feature, threshold = np.int64(-1), np.int64(0), np.float32(0.0)
+        place, last_bin = np.int64(-1), np.int64(-1)
         splits = h < (1 << leaf_depth) and sums[h, 0] > 0 and sums[h, 1] > 0
         if state == _TO_COUNT:
             count(histograms[buffer], n_bins, points, pairs, segments[h], bins)
             if h > 1:
                 # The larger child, next on the stack, has its parent's histogram less the smaller one's.
-                sibling = stack[top - 1, _BUFFER]
-                subtract(histograms[sibling], histograms[buffer], n_bins)
+                sibling, smaller_one = histograms[stack[top - 1, _BUFFER]], histograms[buffer]
+                for kind in range(2):
+                    for b in range(n_bins):
+                        sibling[kind, b] -= smaller_one[kind, b]
         if splits and not sort:
             half, place, last_bin = best_split(histograms[buffer], bins, sums[h], costs, scratch)
         if splits:
@@ -304,11 +457,10 @@ def grow_leaf_rank(points, pairs, heap, leaf_depth, bins, scratch, sorted_pairs)
                 feature, threshold = _settle(
                     points, pairs, segments[h], bins, half, place, last_bin, totals, costs, window
                 )
-        n_low, n_high = 0, 0
+        n_low, n_high = np.int64(0), np.int64(0)
         if half >= 0:
-            column = points.columns[feature]
             n_low, n_high = _part_node(
-                column, threshold, half, points.pair_map, pairs, segments[h], borders, scratch.spare
+                points.columns[feature], threshold, half, points.pair_map, pairs, heap, h, scratch
             )
         # Values that share a code by rounding can all fall on one side.
         if n_low == 0 or n_high == 0:
@@ -317,7 +469,6 @@ def grow_leaf_rank(points, pairs, heap, leaf_depth, bins, scratch, sorted_pairs)
         else:
             side[h] = INNER
             heap.features[h, 0], heap.features[h, 1], heap.thresholds[h] = feature, half, threshold
-            _fill_children(pairs, heap, h, borders)
             low = 2 * h
             smaller = low if n_low <= n_high else low + 1
             # The smaller child is counted, and first: the larger one then has the parent's histogram less that.
@@ -332,7 +483,10 @@ def grow_leaf_rank(points, pairs, heap, leaf_depth, bins, scratch, sorted_pairs)
         if buffer >= 0:
             free[n_free] = buffer
             n_free += 1
-    _merge_equal_leaves(side)
+    # Nodes whose children go the same way decide nothing. From the lowest level up: merged children merge again.
+    for h in range(side.shape[0] // 2 - 1, 0, -1):
+        if side[h] == INNER and side[2 * h] == side[2 * h + 1] and side[2 * h] != INNER:
+            side[h] = side[2 * h]
 
 
 EXACT_PAIRS = 48
@@ -340,11 +494,9 @@ EXACT_PAIRS = 48
 FEW_PAIRS, FEW_FEATURES = 2_048, 8
 """Trees of at most so many pairs of rows of at most so many features are split so throughout. Sorting them takes
 moments, and where much of the data lies in a box narrower than a bin, no other feature or pair makes up for it."""
-_TODO_CELL, _TODO_FIELDS = 0, 5
-"""Columns of the list of cells to split: the cell, and its segment (1 to 4)."""
 
 
-@kernel
+@inner_kernel
 def _draw_first(features, n_first, state):
     """Bring a uniformly drawn subset of ``features`` to its first ``n_first`` places, in order of number."""
     n = features.shape[0]
@@ -360,7 +512,7 @@ def _draw_first(features, n_first, state):
         features[q] = feature
 
 
-@kernel
+@inner_kernel
 def _longer(table):
     """The table with space for twice as many rows."""
     longer = np.empty((2 * table.shape[0], table.shape[1]), dtype=table.dtype)
@@ -370,32 +522,7 @@ def _longer(table):
     return longer
 
 
-@kernel
-def _fill_cells(cells, cell, n_cells, heap, left_same, left_other):
-    """Write the two children of a split cell."""
-    sums = heap.sums
-    for right in range(2):
-        child = n_cells + right
-        cells[child, CELL_DEPTH] = cells[cell, CELL_DEPTH] + 1
-        cells[child, CELL_NODE], cells[child, CELL_LEFT], cells[child, CELL_RIGHT] = -1, -1, -1
-        cells[child, CELL_POSITION] = 2 * cells[cell, CELL_POSITION] + right
-        cells[child, CELL_SAME] = sums[1, 0] - left_same if right else left_same
-        cells[child, CELL_DIFFERENT] = sums[1, 1] - left_other if right else left_other
-        cells[cell, CELL_LEFT + right] = child
-
-
-@kernel
-def _push_children(todo, n_todo, n_cells, segment, borders):
-    """Put both children of a cell on the list; the left one goes on top: cells are grown from left to right."""
-    for right in range(2):
-        line = todo[n_todo + 1 - right]
-        line[_TODO_CELL] = n_cells + right
-        for kind in range(2):
-            line[1 + 2 * kind] = borders[kind] if right else segment[2 * kind]
-            line[2 + 2 * kind] = segment[2 * kind + 1] if right else borders[kind]
-
-
-@kernel
+@inner_kernel
 def _write_nodes(nodes, n_nodes, numbered, heap, features, d, first_child):
     """Number a cell's nodes level by level and write them; returns how many nodes there are then."""
     side, half_heap = heap.side, heap.side.shape[0] // 2
@@ -417,7 +544,7 @@ def _write_nodes(nodes, n_nodes, numbered, heap, features, d, first_child):
 
 
 @kernel
-def grow(points, features, d, pairs, limits, bins, heap, scratch, cells, seed):
+def grow(points, features, d, pairs, limits, bins, heap, scratch, cells, state):
     """Grow a similarity tree (Clemencon & Vogel, "The Similarity TreeRank Algorithm").
 
     Parameters
@@ -425,7 +552,7 @@ def grow(points, features, d, pairs, limits, bins, heap, scratch, cells, seed):
     points, pairs, limits, bins, heap, scratch : see `layout`; pairs are reordered.
     features : (u,) numbers of the points' features among all ``d``.
     cells : a table with the root.
-    seed : uint64, of the draws of features.
+    state : (1,) uint64, of the draws of features.
 
     Returns
     -------
@@ -434,49 +561,56 @@ def grow(points, features, d, pairs, limits, bins, heap, scratch, cells, seed):
         child for a pair feature at most, or above, it.
     """
     max_depth, leaf_depth = limits.max_depth, limits.leaf_depth
-    n_used, n_pairs, n_same = points.codes.shape[1], pairs.rows.shape[1], pairs.n_same
+    n_used, n_pairs = points.codes.shape[1], pairs.rows.shape[1]
     n_tried = min(limits.n_tried, n_used)
-    state = np.empty(1, dtype=np.uint64)
-    state[0] = seed
-    n_heap = heap.side.shape[0]
-    numbered, leaves = np.zeros(n_heap, dtype=np.int32), np.empty(n_heap, dtype=np.int64)
-    borders = np.empty(2, dtype=np.int64)
+    n_heap, borders, left = heap.side.shape[0], scratch.borders, scratch.left
     sorted_pairs = n_pairs if n_pairs <= FEW_PAIRS and n_used <= FEW_FEATURES else EXACT_PAIRS
 
     # Feature, threshold, low and high child: 32-bit numbers, all exact in float64.
     nodes = np.empty((64, 4), dtype=np.float64)
-    n_cells, n_nodes, n_todo = 1, 0, 1
-    todo = np.empty((max_depth + 2, _TODO_FIELDS), dtype=np.int64)
-    todo[0, 0], todo[0, 1], todo[0, 2], todo[0, 3], todo[0, 4] = 0, 0, n_same, n_same, n_pairs
+    n_cells, n_nodes, n_todo = np.int64(1), np.int64(0), np.int64(1)
+    # Cells to split: the cell, and its segment.
+    todo = scratch.todo
+    todo[0, 0], todo[0, 1], todo[0, 2], todo[0, 3], todo[0, 4] = 0, 0, pairs.n_same, pairs.n_same, n_pairs
     while n_todo > 0:
         n_todo -= 1
-        cell = todo[n_todo, _TODO_CELL]
+        cell = todo[n_todo, TODO_CELL]
         segment, sums, depth = heap.segments[1], heap.sums[1], cells[cell, CELL_DEPTH]
         for k in range(4):
             segment[k] = todo[n_todo, 1 + k]
         sums[0], sums[1] = cells[cell, CELL_SAME], cells[cell, CELL_DIFFERENT]
-        left_same, left_other = np.int64(0), np.int64(0)
+        left[0], left[1] = 0, 0
         if depth < max_depth and sums[0] > 0 and sums[1] > 0 and n_tried > 0:
             if n_tried < n_used:
                 _draw_first(bins.features, n_tried, state)
             grow_leaf_rank(points, pairs, heap, leaf_depth, bins, scratch, sorted_pairs)
             if heap.side[1] == INNER:
-                gather_left(heap, pairs, leaves, borders)
-                left_same = total_weight(pairs, segment[0], borders[0])
-                left_other = total_weight(pairs, segment[2], borders[1])
+                _gather_left(heap, pairs, borders, left, scratch.spare)
         # Where the left child gets no greater share of the same pairs than of the different ones, the cell
         # stays a leaf.
-        if left_same * sums[1] <= left_other * sums[0]:
+        if left[0] * sums[1] <= left[1] * sums[0]:
             continue
 
         if n_cells + 2 > cells.shape[0]:
             cells = _longer(cells)
-        _fill_cells(cells, cell, n_cells, heap, left_same, left_other)
-        _push_children(todo, n_todo, n_cells, segment, borders)
+        for right in range(2):
+            child = n_cells + right
+            cells[child, CELL_DEPTH] = depth + 1
+            cells[child, CELL_NODE], cells[child, CELL_LEFT], cells[child, CELL_RIGHT] = -1, -1, -1
+            cells[child, CELL_POSITION] = 2 * cells[cell, CELL_POSITION] + right
+            cells[child, CELL_SAME] = sums[0] - left[0] if right else left[0]
+            cells[child, CELL_DIFFERENT] = sums[1] - left[1] if right else left[1]
+            cells[cell, CELL_LEFT + right] = child
+            # The left child goes on top: cells are grown from left to right.
+            line = todo[n_todo + 1 - right]
+            line[TODO_CELL] = child
+            for kind in range(2):
+                line[1 + 2 * kind] = borders[kind] if right else segment[2 * kind]
+                line[2 + 2 * kind] = segment[2 * kind + 1] if right else borders[kind]
         n_todo += 2
         cells[cell, CELL_NODE] = n_nodes
         while n_nodes + n_heap > nodes.shape[0]:
             nodes = _longer(nodes)
-        n_nodes = _write_nodes(nodes, n_nodes, numbered, heap, features, d, n_cells)
+        n_nodes = _write_nodes(nodes, n_nodes, scratch.numbered, heap, features, d, n_cells)
         n_cells += 2
     return cells[:n_cells], nodes[:n_nodes]

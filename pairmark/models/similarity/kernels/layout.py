@@ -14,7 +14,11 @@ CELL_DEPTH, CELL_POSITION, CELL_NODE, CELL_SAME, CELL_DIFFERENT, CELL_LEFT, CELL
 DIFF_SUM, MAX_MIN = 0, 1
 """Pair maps."""
 RUN = 512
-"""Pairs whose feature is worked out at a time while a segment is searched or partitioned."""
+"""Pairs whose feature is worked out at a time while a segment is searched or parted."""
+SUB_BINS = 1_024
+"""Bins of the grid that narrows many values down."""
+TODO_CELL, TODO_FIELDS = 0, 5
+"""Columns of the list of cells to split: the cell, and its segment (1 to 4)."""
 INNER, LEFT, RIGHT = 1, 2, 3
 """What a LeafRank node is: a split, or a leaf that sends its pairs to the left or to the right child cell."""
 
@@ -99,13 +103,19 @@ class Heap(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Memory for the values of one pair feature and the pairs they belong to, (n_pairs,) float32 and int32.
+    """Memory for looking for the border of one pair feature.
 
-    A tuple of its own: each array of a tuple costs a call some nanoseconds, and borders are looked for often.
+    Attributes
+    ----------
+    values, owners : (n_pairs,) float32 and int32, its values and the pairs they belong to.
+    below : (2,) float64, weights below the values. run : (`RUN`,) float32. counts : (2, `SUB_BINS`) int64.
     """
 
     values: Float32
     owners: Int32
+    below: Float64
+    run: Float32
+    counts: Int64
 
 
 class Scratch(NamedTuple):
@@ -113,13 +123,23 @@ class Scratch(NamedTuple):
 
     Attributes
     ----------
-    histograms : (levels, 2, bins) int32, by kind of pair.
+    histograms : (levels, 2, bins) int32, by kind of pair. free : (levels,) int64, those that nobody uses.
     low_sums, gains : (2, most bins) int32 and (most bins,) float64, of one feature.
-    window : see `Window`. spare : (3, 2 `RUN`) int32.
+    costs : (2, 2) float64, what a pair of each kind costs, and the costs of a node's pairs.
+    stack, todo : (n, 3) and (n, 5) int64, nodes and cells that are to be split.
+    numbered : (n_heap,) int32, numbers of nodes. borders, left : (2,) int64, of a cell's pairs.
+    spare : (3, pairs of a kind) int32, for pairs that are moved; `window` uses the same memory.
     """
 
     histograms: Int32
+    free: Int64
     low_sums: Int32
     gains: Float64
-    window: Window
+    costs: Float64
+    stack: Int64
+    todo: Int64
+    numbered: Int32
+    borders: Int64
+    left: Int64
     spare: Int32
+    window: Window
