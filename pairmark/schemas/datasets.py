@@ -180,12 +180,16 @@ class Promise(Answer):
     calibration_units: int = Field(
         description="number of units that the calibration part would have", examples=[1196]
     )
-    confidence: float = Field(description="the confidence level, above 0 and below 1", examples=[0.95])
+    confidence: float | None = Field(
+        description="the confidence level, above 0 and below 1; null: nothing is guaranteed, whatever the number of "
+        "units, as `text` says",
+        examples=[0.95],
+    )
     smallest_fpr: float | None = Field(
         description="the smallest rate that `finite-sample` supports; null: none", examples=[0.005]
     )
-    next_fpr: float = Field(description="the next smaller power of ten", examples=[0.001])
-    more_units: int = Field(
+    next_fpr: float | None = Field(description="the next smaller power of ten", examples=[0.001])
+    more_units: int | None = Field(
         description="how many more units the dataset needs for `next_fpr`", examples=[9580]
     )
     population: str | None = Field(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -71,3 +72,69 @@ def test_plan_and_dataset_name_one_number_of_people(share: float) -> None:
     assert plan["text"].startswith(
         "0.1 %: 11,980 people in the dataset; with the target rate 0.1 % half of them, 5,990"
     )
+
+
+def listed(kind: str) -> str:
+    """A file of pairs of 120 rows, 60 people with two rows each."""
+    rng = np.random.default_rng(0)
+    same = [(2 * who, 2 * who + 1) for who in range(60)]
+    if kind == "all":
+        different = [(2 * a, 2 * b) for b in range(60) for a in range(b)]
+    else:
+        drawn = rng.integers(0, 120, (1_200, 2))
+        different = [(a, b) for a, b in dict.fromkeys(map(tuple, drawn.tolist())) if a // 2 != b // 2]
+    named = kind != "guessed"
+    lines = ["left,right,same" + (",left_unit,right_unit" if named else "")]
+    for pairs, is_same in ((same, 1), (different, 0)):
+        lines += [f"{a},{b},{is_same}" + (f",p{a // 2},p{b // 2}" if named else "") for a, b in pairs]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "listing", "guarantee"),
+    [
+        ("identities", None, "finite-sample"),
+        ("guessed", None, "none"),
+        ("guessed", "random-people", "none"),
+        ("named", None, "none"),
+        ("named", "random-rows", "none"),
+        ("named", "random-people", "finite-sample"),
+        ("all", None, "finite-sample"),
+    ],
+)
+def test_upload_job_version_report_and_decision_tell_one_promise(
+    deployment, kind: str, listing: str | None, guarantee: str
+) -> None:
+    X, y = people(60, 2)
+    added = deployment.upload(
+        "told",
+        X,
+        *((y,) if kind == "identities" else ()),
+        **({} if kind == "identities" else {"pairs": listed(kind)}),
+    )
+    evaluation = {"listing": listing} if listing else {}
+    queued = deployment.queue.submit(
+        deployment.request(dataset="told", model="queued", evaluation={"n_pairs": 20_000, **evaluation})
+    )
+    deployment.queue.cancel(queued.id)
+    deployment.train(dataset="told", model="told", evaluation={"n_pairs": 20_000, **evaluation})
+    version = deployment.store.version("told", 1)
+    ended = deployment.queue.get(version.lineage.job).message
+    card = " ".join(deployment.store.reports.report(version).card.limits)
+    point = deployment.store.calibrations.load(version.calibration_id)[0].operating_point(0.5)
+    assert point.guarantee == guarantee
+    # What was said at upload is said when the job is queued, unless the job declared how the list came about.
+    if listing is None:
+        assert added.promise.text in queued.message
+        assert (added.promise.confidence is None) == (guarantee == "none")
+    for words in (ended, card, *([queued.message] if listing != "random-people" else [])):
+        assert ("Nothing is guaranteed" in words) == (guarantee == "none"), words
+    assert ("supports false positive rates" in ended) == (guarantee != "none")
+    assert "supports" not in card or guarantee != "none"
+    if guarantee == "none":
+        assert version.promise.text in ended
+        assert version.promise.text in point.meaning
+        assert (point.method, point.confidence, point.fpr_upper_bound) == (None, None, None)
+        assert (version.promise.confidence, version.promise.smallest_fpr) == (None, None)
+    else:
+        assert point.confidence == 0.95

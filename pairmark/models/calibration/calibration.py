@@ -57,6 +57,7 @@ from pairmark.models.calibration.operating_point import (
     Origin,
     assumptions,
     guarantee_of,
+    nothing_guaranteed,
     origin_of,
 )
 from pairmark.models.calibration.promises import askable, candidate_share, checked_rate, units_needed
@@ -193,14 +194,14 @@ def refusal(
     """The error that says what the tried methods lack; ``answers`` are those of the other methods."""
     smallest, required = smallest_rates(held_out, confidence), units_required(held_out, fpr, confidence)
     n_units, n_different = int(held_out.facts["n_units"]), int(held_out.facts["n_negative_pairs"])
-    unit = held_out.counted
-    sentences = []
+    unit, nothing = held_out.counted, nothing_guaranteed(held_out.origin)
+    sentences = [] if nothing is None else [nothing]
     for name in methods:
         floor, n_required = smallest[name], required[name]
-        supports = "no rate" if floor is None else f"rates of {askable(floor):g} and above"
+        rates = "no rate" if floor is None else f"rates of {askable(floor):g} and above"
         about = "about " if name == "bootstrap" else ""
         takes = "" if n_required is None else f"; {fpr:g} takes {about}{n_required:,} {unit}"
-        sentences.append(f"{name} supports {supports}{takes}")
+        sentences.append(f"{name} {'answers' if nothing else 'supports'} {rates}{takes}")
     alternatives: dict[str, dict[str, Any]] = {}
     for name, point in answers.items():
         if point is not None:

@@ -99,6 +99,11 @@ def origin_of(
     return "random-rows" if listing == "random-rows" else "random" if listing == "random-people" else "drawn"
 
 
+def nothing_guaranteed(origin: str) -> str | None:
+    """Why pairs of an origin guarantee nothing and what would change that, a sentence; None where they do."""
+    return f"Nothing is guaranteed: {_WANTING[origin]}" if origin in _WANTING else None
+
+
 def assumptions(origin: str, *, rows_checked: bool = False, records: bool = False) -> list[dict[str, str]]:
     """What an operating point supposes, and whether that is checked, declared or neither.
 
@@ -137,7 +142,7 @@ def meaning_of(
     """What holds, for whom, and under which assumption; ``bound`` : of the rate at the threshold of an estimate."""
     rate, sure = f"{100 * fpr:.4g} %", f"{100 * confidence:.4g} %"
     if guarantee == "none":
-        words = f"Nothing is guaranteed: {_WANTING.get(origin, 'the threshold is an estimate')}."
+        words = f"{nothing_guaranteed(origin) or 'Nothing is guaranteed: the threshold is an estimate'}."
         if origin in _WANTING or bound >= 1:
             return words
         return f"{words} With {sure} confidence, the rate at this threshold is at most {100 * bound:.3g} %."

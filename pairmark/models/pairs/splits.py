@@ -605,6 +605,14 @@ class ListedUnits:
     assumed: bool
     name: str
 
+    def lists_all(self, same: Bool, numbers: Int64 | slice = slice(None)) -> bool:
+        """Whether every two units of these pairs are among them, in open-set use as a pair that differs."""
+        units = self.units[numbers]
+        if self.protocol == "open-set":
+            units = units[~same[numbers]]
+        edges, m = np.unique(np.sort(units, axis=1), axis=0), np.unique(units).size
+        return bool(edges.shape[0] == m * (m - 1) // 2)
+
 
 def contradictory_pairs(
     left: ArrayLike, right: ArrayLike, same: ArrayLike, units: ArrayLike | None = None

@@ -145,8 +145,11 @@ def _attention(
         ):
             rate = f"{100 * promise_of_version.point['fpr']:.3g}\u00a0%"
             target = f"{100 * promise_of_version.target:.3g}\u00a0%"
-            words = f"{name} cannot promise {target}: its calibration supports {rate} and above."
-            note("warn", "few people", words, href)
+            if promise_of_version.point["guarantee"] == "none":
+                note("warn", "no guarantee", f"{name}: {promise_of_version.point['meaning']}", href)
+            else:
+                words = f"{name} cannot promise {target}: its calibration supports {rate} and above."
+                note("warn", "few people", words, href)
     for job in recent:
         if job["state"] == "failed":
             what = job["model"]

@@ -312,7 +312,9 @@ def _table_kind(file: Upload, filename: str | None, field: str) -> str:
 
 
 def dataset_out(row: DatasetRow, *, existing: bool = False) -> DatasetOut:
-    facts = {name: value for name, value in row.summary.items() if name not in ("spec", "label_counts")}
+    facts = {
+        name: value for name, value in row.summary.items() if name not in ("spec", "label_counts", "listed")
+    }
     return DatasetOut(
         **{name: getattr(row, name) for name in ("id", "name", "version", "sha256", "rows", "features")},
         size_bytes=row.size_bytes,

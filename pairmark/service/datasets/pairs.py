@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.inputs import label_of, refuse_placeholders
-from pairmark.models.pairs.splits import contradictory_pairs
+from pairmark.models.pairs.splits import contradictory_pairs, listed_units, split_pairs
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.datasets.data import DatasetPairs
 from pairmark.service.datasets.tabular import TableFile
@@ -136,6 +136,38 @@ def pair_counts(pairs: DatasetPairs | None) -> dict[str, Any]:
         "n_drawn_different": 0 if pairs is None or drawn is None else int(((drawn > 0) & ~pairs.same).sum()),
         "population": None if pairs is None else pairs.population,
     }
+
+
+def facts_of_list(pairs: DatasetPairs, folder: Path, warnings: list[str]) -> dict[str, Any] | None:
+    """People of a list of pairs and what is known of its origin; warns of the pairs that a job leaves out."""
+    known = {
+        name: np.load(folder / file)
+        for name, file in (("labels", "y.npy"), ("groups", "groups.npy"))
+        if (folder / file).exists()
+    }
+    try:
+        listed = listed_units(
+            pairs.left, pairs.right, pairs.same, protocol="open-set", units=pairs.units, **known
+        )
+    except ValueError:
+        # A warning says that pairs contradict each other.
+        return None
+    origin = "assumed" if listed.assumed else "all" if listed.lists_all(pairs.same) else "unknown"
+    with suppress(ValueError):
+        split = split_pairs(
+            listed.units,
+            pairs.same,
+            listed.usable,
+            protocol="open-set",
+            whole="units" if origin == "all" else "blocks",
+            random_state=0,
+        )
+        if split.n_dropped:
+            warnings.append(
+                f"a job splits a list into parts that share nobody: about {split.n_dropped:,} of {pairs.same.size:,} "
+                f"pairs ({100 * split.n_dropped / pairs.same.size:.0f} %) join two of them and are left out"
+            )
+    return {"units": int(listed.units.max()) + 1, "origin": origin}
 
 
 def _draws(drawn_from: NDArray[Any]) -> NDArray[np.int64]:

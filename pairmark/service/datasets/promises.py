@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+from pairmark.models.calibration.operating_point import nothing_guaranteed
 from pairmark.models.calibration.promises import (
     AMPLE_MULTIPLE,
     BEST_TPR,
@@ -106,6 +107,25 @@ def sample_promise(n_different: int, population: int) -> Promise:
         more_units=missing_pairs,
         population=of_list,
         text=f"{text}; {100 * support.next_fpr:g} % takes {missing_pairs:,} more different pairs",
+    )
+
+
+def list_promise(units: int, origin: str) -> Promise | None:
+    """What listed pairs of so many people can promise: nothing, and why, unless they are all pairs of named people."""
+    nothing = nothing_guaranteed(origin)
+    if nothing is None:
+        return promise_of(units, protocol="open-set")
+    return Promise(
+        protocol="open-set",
+        counted="people",
+        units=units,
+        calibration_fraction=CALIBRATION_FRACTION,
+        calibration_units=round(units * CALIBRATION_FRACTION),
+        confidence=None,
+        smallest_fpr=None,
+        next_fpr=None,
+        more_units=None,
+        text=nothing,
     )
 
 
@@ -230,9 +250,11 @@ def units_of(
 
 
 def dataset_promise(summary: Mapping[str, Any], rows: int) -> Promise | None:
-    """What a job on a dataset could promise by its defaults; None where the size does not say: a list of pairs,
-    rankings, rows without labels; or where it depends on what the labels are."""
+    """What a job on a dataset could promise by its defaults; None where the size does not say: rankings, rows without
+    labels; or where it depends on what the labels are."""
     protocol = protocol_of(summary.get("label_role", "label"), summary["n_labels"])
+    if summary.get("listed") is not None:
+        return list_promise(summary["listed"]["units"], summary["listed"]["origin"])
     if summary.get("population"):
         return sample_promise(summary["n_drawn_different"], summary["population"])
     return None if protocol is None else _promise_under(protocol, summary, rows)

@@ -35,7 +35,7 @@ from pairmark.service.datasets.confined import (
     damage_refused,
 )
 from pairmark.service.datasets.data import DatasetPairs, naming_features, naming_warning
-from pairmark.service.datasets.pairs import contradictions, pair_counts, read_pairs
+from pairmark.service.datasets.pairs import contradictions, facts_of_list, pair_counts, read_pairs
 from pairmark.service.datasets.tabular import (
     Table,
     TableFile,
@@ -162,6 +162,8 @@ def read_dataset(
     if upload.is_table and request.columns is None:
         dataset.warnings += _numbering_warnings(out, dataset.feature_names or [])
     summary = _summary(dataset, kind, request, spec, read)
+    if read is not None and read.population is None:
+        summary["listed"] = facts_of_list(read, out, dataset.warnings)
     if notes is not None:
         summary["columns"] = [each.model_dump(mode="json") for each in notes]
         identity = next((each for each in notes if each.type in ("identity", "classes")), None)

@@ -705,7 +705,9 @@ def listed_pairs(
         rng = np.random.default_rng(random_state)
         order = rng.permutation(numbers.size)
         if population is None:
-            if listing == "all" or (listing is None and all_listed(data, numbers, units)):
+            if listing == "all" or (
+                listing is None and units.lists_all(np.asarray(data.pairs.same), numbers)
+            ):
                 origin = "random-people"
             order = order[_by_turns(units.units[numbers[order]], rng)]
         numbers = np.sort(numbers[order[:n_pairs]])
@@ -730,16 +732,6 @@ def _by_turns(units: Int64, rng: np.random.Generator) -> Int64:
     starts = np.flatnonzero(np.diff(edge[by_edge], prepend=-1))
     turn = np.arange(len(edge)) - np.repeat(starts, np.diff(starts, append=len(edge)))
     return by_edge[np.argsort(turn, kind="stable")]
-
-
-def all_listed(data: LabelledData, numbers: Int64, list_units: ListedUnits) -> bool:
-    """Whether every two units are listed, in open-set use as a pair that differs."""
-    assert data.pairs is not None
-    units = list_units.units[numbers]
-    if list_units.protocol == "open-set":
-        units = units[~np.asarray(data.pairs.same)[numbers]]
-    edges, m = np.unique(np.sort(units, axis=1), axis=0), np.unique(units).size
-    return bool(edges.shape[0] == m * (m - 1) // 2)
 
 
 def whole_dataset(

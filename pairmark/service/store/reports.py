@@ -58,17 +58,22 @@ def limits_of(version: VersionOut, promises: list[PromisedRate], evidence: Evide
         if not promises:
             sentences.append("It has no calibration of its own, so it promises no false positive rate.")
         refused = [promise for promise in promises if promise.refused is not None]
-        if refused:
-            worst = refused[0]
-            smallest = worst.smallest_fpr
-            rates = "no rate at all" if smallest is None else f"rates from {askable(smallest):g} up"
-            sentences.append(f"Its calibration supports {rates} at confidence {worst.confidence or 0.95:g}.")
-        population = version.promise and version.promise.population
-        whom = f"new samples of {population}" if population else "new people"
-        sentences.append(
-            f"A promised rate holds for {whom} drawn like those of the calibration data. It does not cover other "
-            f"{'classes' if population else 'populations'}, other sensors, attacks, or wrong labels."
-        )
+        if version.promise is not None and version.promise.confidence is None:
+            sentences.append(f"{version.promise.text}.")
+        else:
+            if refused:
+                worst = refused[0]
+                smallest = worst.smallest_fpr
+                rates = "no rate at all" if smallest is None else f"rates from {askable(smallest):g} up"
+                sentences.append(
+                    f"Its calibration supports {rates} at confidence {worst.confidence or 0.95:g}."
+                )
+            population = version.promise and version.promise.population
+            whom = f"new samples of {population}" if population else "new people"
+            sentences.append(
+                f"A promised rate holds for {whom} drawn like those of the calibration data. It does not cover other "
+                f"{'classes' if population else 'populations'}, other sensors, attacks, or wrong labels."
+            )
         sentences.append("Intervals of the rates on this page are asymptotic, unless they say otherwise.")
     if evidence is not None:
         if "likelihood_ratios" in evidence.left_out:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.held_out import pick_points
+from pairmark.models.calibration.operating_point import nothing_guaranteed
 from pairmark.models.core.artefact import (
     Artefact,
     ArtefactError,
@@ -44,7 +45,7 @@ from pairmark.schemas.models import (
 )
 from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.data import LabelledData
-from pairmark.service.datasets.promises import population_of, promise_of
+from pairmark.service.datasets.promises import list_promise, population_of, promise_of
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, UnknownModel
 from pairmark.service.names import MAX_VERSION, ModelRef, beside
@@ -199,14 +200,16 @@ _PARTS = ("train", "calibration", "test")
 
 
 def version_promise(row: ModelVersion, calibrations: Iterable[CalibrationRow]) -> Promise | None:
-    """What the calibration that answers by default can promise; None for pairs that were listed, and scores."""
+    """What the calibration that answers by default can promise; None for lists that guarantee something, and scores."""
     calibration = next((each for each in calibrations if each.id == row.calibration_id), None)
     parts = row.facts.get("parts", {})
-    if calibration is None or "n_units" not in calibration.summary or "calibration_rows" not in parts:
-        return None
-    if imported_as(calibration) == "unsigned":
+    if calibration is None or "n_units" not in calibration.summary or imported_as(calibration) == "unsigned":
         return None
     if calibration.summary.get("independent_rows"):
+        return None
+    if nothing_guaranteed(calibration.summary.get("origin", "")) is not None:
+        return list_promise(int(calibration.summary["n_units"]), calibration.summary["origin"])
+    if "calibration_rows" not in parts:
         return None
     own = calibration.summary.get("dataset") == row.lineage.get("dataset")
     evaluation = row.lineage.get("evaluation", {})

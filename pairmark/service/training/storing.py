@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.operating_point import nothing_guaranteed
 from pairmark.models.calibration.promises import in_percent
 from pairmark.models.core.spec import LearnerSpec, capabilities_of, jsonable_params
 from pairmark.models.evaluation.comparison import (
@@ -220,12 +221,17 @@ def _message(new: NewVersion, version: VersionSummary, job: EvaluatedJob) -> str
     if verdict is not None:
         message += f". {verdict[0].upper()}{verdict[1:]}"
     if new.calibration is not None:
-        smallest = new.calibration.summary["smallest_fpr"]["0.95"]["finite-sample"]
-        message += (
-            ". It supports no false positive rate: calibrate on more people"
-            if smallest is None
-            else f". It supports false positive rates of {in_percent(smallest)} and above (95 % confidence)"
-        )
+        summary = new.calibration.summary
+        smallest = summary["smallest_fpr"]["0.95"]["finite-sample"]
+        nothing = nothing_guaranteed(summary["origin"])
+        if nothing is not None:
+            message += f". {nothing}"
+        elif smallest is None:
+            message += ". It supports no false positive rate: calibrate on more people"
+        else:
+            message += (
+                f". It supports false positive rates of {in_percent(smallest)} and above (95 % confidence)"
+            )
     return message
 
 

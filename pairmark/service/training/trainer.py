@@ -66,7 +66,6 @@ from pairmark.service.jobs.queue import Claim, JobQueue, Progress
 from pairmark.service.processes import connected
 from pairmark.service.settings import Settings
 from pairmark.service.store.calibrations import (
-    all_listed,
     listed_pairs,
     pairs_among,
     split_codes,
@@ -410,7 +409,7 @@ def _pair_list(job: LoadedJob) -> Parts:
     same, units = np.asarray(pairs.same), units_of_list(data, evaluation.protocol)
     if pairs.population is None:
         # Where something is guaranteed about units, they are drawn one by one.
-        guarantees = evaluation.listing is not None or all_listed(data, np.arange(same.size), units)
+        guarantees = evaluation.listing is not None or units.lists_all(same)
         whole: Wholes = (
             "components" if evaluation.listing == "blocks" else "units" if guarantees else "blocks"
         )

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
+from pairmark.models.calibration.operating_point import nothing_guaranteed
 from pairmark.models.calibration.promises import units_needed
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.registry import KINDS, LEARNERS, spec_of
@@ -277,7 +278,11 @@ def _outlook(evaluation: EvaluationRequest, dataset: DatasetOut) -> str:
     """What the job will be able to promise, a sentence for its owner; empty where the size does not say."""
     units = _calibration_units(dataset, evaluation.protocol)
     if units is None:
-        return "" if dataset.population is None or dataset.promise is None else dataset.promise.text
+        known = "" if dataset.promise is None else dataset.promise.text
+        if evaluation.listing is None or known != nothing_guaranteed("unknown"):
+            return known
+        # What a list of named people supports, once its origin is declared, its scores say.
+        return nothing_guaranteed(evaluation.listing) or ""
     count, different, protocol = units
     outlook = promise_of(
         count,
