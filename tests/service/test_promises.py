@@ -120,7 +120,7 @@ def test_upload_job_version_report_and_decision_tell_one_promise(
     deployment.train(dataset="told", model="told", evaluation={"n_pairs": 20_000, **evaluation})
     version = deployment.store.version("told", 1)
     ended = deployment.queue.get(version.lineage.job).message
-    card = " ".join(deployment.store.reports.report(version).card.limits)
+    card = " ".join(deployment.store.reports.report(version).limits)
     point = deployment.store.calibrations.load(version.calibration_id)[0].operating_point(0.5)
     assert point.guarantee == guarantee
     # What was said at upload is said when the job is queued, unless the job declared how the list came about.
