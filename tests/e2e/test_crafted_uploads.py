@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gzip
 import io
-import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -16,7 +14,7 @@ import psutil
 import pytest
 
 from tests.parquet import parquet
-from tests.serving import PATIENCE_S, RunningServer, serving
+from tests.serving import RunningServer, serving
 
 MIB = 1024 * 1024
 ROLES = {"name": "crafted", "label": "y"}
@@ -41,23 +39,6 @@ def refused(server: RunningServer, filename: str, body: bytes) -> dict[str, Any]
     return reported
 
 
-def begun(server: RunningServer, body: bytes, size: int, filename: str = "x.csv") -> socket.socket:
-    """A connection on which the beginning of an upload was sent, whose file is to have so many bytes."""
-    form = (
-        b'--cut\r\nContent-Disposition: form-data; name="name"\r\n\r\nbegun\r\n'
-        b'--cut\r\nContent-Disposition: form-data; name="label"\r\n\r\ny\r\n'
-        b'--cut\r\nContent-Disposition: form-data; name="file"; filename="%b"\r\n\r\n' % filename.encode()
-    )
-    head = (
-        b"POST /datasets HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=cut\r\n"
-        b"Content-Length: %d\r\n\r\n" % (len(form) + size)
-    )
-    address = urlsplit(server.url)
-    wire = socket.create_connection((address.hostname, address.port), timeout=20)
-    wire.sendall(head + form + body)
-    return wire
-
-
 def test_a_packed_file_is_refused_by_what_it_becomes(served: RunningServer) -> None:
     bomb = gzip.compress(b"x,y\n" + b"0,1\n1,2\n" * 9_000_000, 6)
     reported = refused(served, "x.csv.gz", bomb)
@@ -80,32 +61,6 @@ def fork_servers(server: RunningServer) -> list[psutil.Process]:
         and "pairmark.service.parser" in one.cmdline()
         and "pairmark.service.parser" not in one.parent().cmdline()
     ]
-
-
-def readers(server: RunningServer) -> list[psutil.Process]:
-    """Processes that read uploads."""
-    try:
-        return [child for one in fork_servers(server) for child in one.children()]
-    except (psutil.NoSuchProcess, FileNotFoundError):
-        # One ended while it was looked at.
-        return readers(server)
-
-
-def until(condition: Callable[[], bool], patience_s: float) -> None:
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def test_reading_stops_when_its_client_leaves(served: RunningServer) -> None:
-    body = gzip.compress(b"x,y\n" + b"0,1\n1,2\n" * 4_000_000, 6) + b"\r\n--cut--\r\n"
-    with begun(served, body, len(body), "x.csv.gz"):
-        # At work, not just started.
-        until(lambda: any(one.cpu_times().user > 0.1 for one in readers(served)), PATIENCE_S)
-    # Reading to the end would take longer.
-    until(lambda: not readers(served), 3.0)
-    assert served.http.get("/datasets/begun").status_code == 404
 
 
 def stored(server: RunningServer, body: bytes) -> httpx.Response:
