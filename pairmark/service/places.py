@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -20,6 +20,8 @@ from pairmark.service.errors import RateLimited
 
 OWNERS = 4
 """So many owners may take all of their seats at once."""
+BEGUN_AT_ONCE = 4
+"""So many short requests of one owner begin in one pass of the event loop."""
 _OWNER: ContextVar[str] = ContextVar("pairmark_owner", default="")
 _LIMITS: ContextVar[list[tuple[str, int, int]] | None] = ContextVar("pairmark_limits", default=None)
 
@@ -81,6 +83,42 @@ class Seats:
             yield
         finally:
             self.leave(owner)
+
+
+class Turns:
+    """Lets requests of other owners come between those of one that sends many at once.
+
+    A short request runs on the event loop, which looks for new ones only after all that have arrived: of one owner
+    `BEGUN_AT_ONCE` begin in each pass of the loop, the others wait for the next ones, first come, first served.
+    """
+
+    def __init__(self) -> None:
+        self._begun: Counter[str] = Counter()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    async def begin(self, owner: str) -> None:
+        """Wait until it is the turn of a request of the owner."""
+        if not self._begun:
+            asyncio.get_running_loop().call_soon(self._pass)
+        self._begun[owner] += 1
+        if self._begun[owner] > BEGUN_AT_ONCE:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(owner, deque()).append(turn)
+            await turn
+
+    def _pass(self) -> None:
+        self._begun.clear()
+        for owner, waiting in list(self._waiting.items()):
+            for _ in range(min(BEGUN_AT_ONCE, len(waiting))):
+                turn = waiting.popleft()
+                if not turn.done():
+                    turn.set_result(None)
+            # Who comes while others wait stands behind them.
+            self._begun[owner] = BEGUN_AT_ONCE
+            if not waiting:
+                del self._waiting[owner]
+        if self._begun:
+            asyncio.get_running_loop().call_soon(self._pass)
 
 
 T = TypeVar("T")

@@ -506,6 +506,7 @@ class PlainRoute(GuardedRoute):
         with acts, services.runtime.request_work() as work:
             call = Call(scope, receive, services, query, work)
             async with asyncio.timeout(seconds):
+                await services.turns.begin(current_owner())
                 answer: Response = await self.endpoint(call, **call.path_params)
                 return answer
 
