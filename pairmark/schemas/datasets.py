@@ -154,6 +154,16 @@ class DatasetRequest(ReadingRequest):
         """What the labels are, as far as the request says."""
         return "identity" if self.identity else "classes" if self.classes else "label"
 
+    @property
+    def roles(self) -> dict[str, str]:
+        """The role of each column that the request names; all others are features."""
+        named = {self.label: self.label_role, self.group: "group", self.id: "id"}
+        return {
+            **{name: role for name, role in named.items() if name is not None},
+            **dict.fromkeys(self.exclude, "excluded"),
+            **dict.fromkeys(self.ranking, "ranking"),
+        }
+
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
         if self.unlabelled and (self.label or self.ranking):

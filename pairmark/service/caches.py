@@ -22,9 +22,6 @@ class BoundedCache(Generic[Key, Value]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def __getitem__(self, key: Key) -> Value:
-        return self._values[key]
-
     def get(self, key: Key) -> Value | None:
         """The value, which counts as a use; None where there is none."""
         with self._lock:

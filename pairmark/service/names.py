@@ -23,7 +23,6 @@ SUBRESOURCES: Final = (
     "erase",
     "evaluations",
     "items",
-    "ledger",
     "policy",
     "rows",
     "search",

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from pairmark.schemas.datasets import ColumnOut, DatasetRequest, InspectionOut, RecordColumnOut
+from pairmark.schemas.datasets import ColumnOut, InspectionOut, RecordColumnOut
 from pairmark.service.datasets.confined import Upload
 from pairmark.service.datasets.promises import dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import Npz, read_dataset
@@ -19,7 +19,7 @@ _FEATURE = "feature"
 
 def inspected(upload: Upload, work: Path) -> InspectionOut:
     """Read a file as `Datasets.add` would, roles that are not named inferred where that is possible."""
-    requested_roles = _roles(upload.request)
+    requested_roles = upload.request.roles
     scratch, out = work / "scratch", work / "dataset"
     scratch.mkdir()
     out.mkdir()
@@ -30,7 +30,7 @@ def inspected(upload: Upload, work: Path) -> InspectionOut:
             profiles = profiled(file)
         if upload.request.columns is None:
             upload = replace(upload, request=inferred(profiles, upload.request))
-        roles = _roles(upload.request)
+        roles = upload.request.roles
         columns = [_column_out(profile, roles, requested_roles) for profile in profiles]
     else:
         columns = _arrays(upload, scratch)
@@ -57,7 +57,7 @@ def inspected(upload: Upload, work: Path) -> InspectionOut:
     if summary.get("columns") is not None:
         notes = [RecordColumnOut(**each) for each in summary["columns"]]
         named = requested_roles.keys() | (request.columns or {}).keys()
-        columns = [_record_column(each, _roles(request), named) for each in notes]
+        columns = [_record_column(each, request.roles, named) for each in notes]
         # A type that is sent makes values of words such as N/A: those columns are inferred again.
         form["columns"] = {
             each.name: f"date:{each.format}" if each.format else each.type
@@ -118,7 +118,7 @@ def _arrays(upload: Upload, scratch: Path) -> list[ColumnOut]:
     request = upload.request
     folder = scratch / "arrays"
     folder.mkdir()
-    roles = _roles(request)
+    roles = request.roles
     return [
         ColumnOut(
             name=name,
@@ -135,15 +135,3 @@ def _arrays(upload: Upload, scratch: Path) -> list[ColumnOut]:
         )
         for name, dtype, shape in Npz(upload.file, folder, upload.limits).shapes()
     ]
-
-
-def _roles(request: DatasetRequest) -> dict[str, str]:
-    """The role of each column that has one; all others are features."""
-    by_column = {
-        request.label: request.label_role,
-        request.group: "group",
-        request.id: "id",
-    }
-    roles = {name: role for name, role in by_column.items() if name is not None}
-    roles |= dict.fromkeys(request.exclude, "excluded")
-    return roles | dict.fromkeys(request.ranking, "ranking")

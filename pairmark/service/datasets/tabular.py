@@ -733,14 +733,8 @@ def _columns(file: TableFile, numbers: Sequence[int]) -> list[Column]:
 
 def inferred(columns: list[Column], request: DatasetRequest) -> DatasetRequest:
     """The request with the roles that it does not name: label or ranking, and row ids; other ids are left out."""
-    request_columns = {
-        request.label,
-        request.group,
-        request.id,
-        *request.ranking,
-        *request.exclude,
-    }
-    free = {column.name: column for column in columns if column.name not in request_columns}
+    named = request.roles
+    free = {column.name: column for column in columns if column.name not in named}
     changes: dict[str, Any] = {}
     if not request.label and not request.ranking and not request.unlabelled:
         ranked = [column.name for column in free.values() if column.ranked]

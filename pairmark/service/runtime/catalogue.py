@@ -11,10 +11,8 @@ import logging
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from sqlalchemy import Row, select
-from sqlalchemy.orm import Session
+from sqlalchemy import select
 
 from pairmark.schemas.models import DECIDED_RATES, ReviewPolicy
 from pairmark.service.db import Database
@@ -293,82 +291,43 @@ class Catalogue:
     def read(self) -> CatalogueView:
         """Read the database (blocking): only the revision, when nothing changed."""
         with self._database.read() as session:
-            revision = _revision(session)
+            revision = int(session.scalar(select(Revision.value)) or 0)
             view = self._view
             if view is not None and view.revision == revision:
                 return view
             versions: dict[str, dict[int, VersionEntry]] = {}
-            aliases: dict[str, dict[str, int]] = {}
-            models = {
-                name: ModelEntry(
-                    id,
-                    name,
-                    versions.setdefault(id, {}),
-                    aliases.setdefault(id, {}),
-                    allowed,
-                    ReviewPolicy(**policy) if isinstance(policy, dict) else None,
-                    rates if isinstance(rates, list) else DECIDED_RATES,
-                    missing,
-                )
-                for id, name, allowed, policy, rates, missing in _models(session)
-            }
-            for row in _versions(session):
+            of = ModelVersion
+            about = of.model_id, ModelRow.name, of.version, of.kind, of.capabilities
+            columns = *about, of.calibration_id, of.artefact_sha256
+            for row in session.execute(select(*columns).join(ModelRow).order_by(of.model_id, of.version)):
                 entry = VersionEntry(**{**row._mapping, "capabilities": frozenset(row.capabilities)})
                 versions.setdefault(entry.model_id, {})[entry.version] = entry
-            for model_id, alias, version in _aliases(session):
-                aliases.setdefault(model_id, {})[alias] = version
+            aliases: dict[str, dict[str, int]] = {}
+            for alias in session.scalars(select(AliasRow)):
+                aliases.setdefault(alias.model_id, {})[alias.alias] = alias.version
+            models = {
+                model.name: ModelEntry(
+                    model.id,
+                    model.name,
+                    versions.get(model.id, {}),
+                    aliases.get(model.id, {}),
+                    model.allow_asymptotic,
+                    ReviewPolicy(**model.reviews) if isinstance(model.reviews, dict) else None,
+                    model.rates if isinstance(model.rates, list) else DECIDED_RATES,
+                    model.missing,
+                )
+                for model in session.scalars(select(ModelRow).order_by(ModelRow.name))
+            }
+            moved = select(CalibrationRow.id, CalibrationRow.moved).where(CalibrationRow.moved.is_not(None))
+            detail = "inputs have moved since the calibration: "
             return CatalogueView(
                 revision=revision,
                 models=models,
                 moved={
-                    id: {
-                        "code": "inputs-moved",
-                        "detail": f"inputs have moved since the calibration: {words}",
-                    }
-                    for id, words in _moved(session)
+                    id: {"code": "inputs-moved", "detail": f"{detail}{words}"}
+                    for id, words in session.execute(moved)
                 },
                 keys=active_keys(session),
                 sessions=active_sessions(session),
                 locked=any_key(session),
             )
-
-
-def _revision(session: Session) -> int:
-    """How many changes there have been."""
-    return int(session.scalar(select(Revision.value)) or 0)
-
-
-def _models(session: Session) -> list[Row[str, str, bool | None, Any, Any, str]]:
-    """(id, name, allow_asymptotic, reviews, rates, missing) of every model."""
-    of = ModelRow
-    columns = of.id, of.name, of.allow_asymptotic, of.reviews, of.rates, of.missing
-    return list(session.execute(select(*columns).order_by(of.name)))
-
-
-def _versions(session: Session) -> list[Row[Any]]:
-    """(model_id, name, version, kind, capabilities, calibration_id, artefact_sha256) of every version."""
-    of = ModelVersion
-    columns = (
-        of.model_id,
-        ModelRow.name,
-        of.version,
-        of.kind,
-        of.capabilities,
-        of.calibration_id,
-        of.artefact_sha256,
-    )
-    return list(session.execute(select(*columns).join(ModelRow).order_by(of.model_id, of.version)))
-
-
-def _moved(session: Session) -> list[Row[str, str | None]]:
-    """(id, what has moved) of calibrations whose inputs have."""
-    return list(
-        session.execute(
-            select(CalibrationRow.id, CalibrationRow.moved).where(CalibrationRow.moved.is_not(None))
-        )
-    )
-
-
-def _aliases(session: Session) -> list[Row[str, str, int]]:
-    """(model_id, alias, version) of every alias."""
-    return list(session.execute(select(AliasRow.model_id, AliasRow.alias, AliasRow.version)))

@@ -150,7 +150,7 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
                 except Conflict:
                     continue
                 assert view.seq == state.seq == point["sequence"]
-                kept = workers[argument]._probes[made.id]
+                kept = workers[argument]._probes.get(made.id)
                 some = np.array([left[subject] for subject in left])
                 best, mated = [], []
                 for subject, vector in zip(left, some, strict=True):
