@@ -177,37 +177,17 @@ def _check_unlabelled(spec: LearnerSpec, dataset: DatasetOut, unlabelled: Datase
 
 
 def _check_dataset(spec: LearnerSpec, dataset: DatasetOut) -> None:
+    """Refuse a dataset without what the learner learns from; what there is was checked as it was read."""
     name = f"{dataset.name}:{dataset.version}"
-    if spec.needs == "rankings":
-        if not dataset.ranking_labels:
-            raise InvalidInput(
-                f"{spec.kind} learns from rankings and dataset {name} has none: upload it with `ranking`",
-                field="dataset",
-            )
-        return
-    if dataset.n_pairs:
-        if not 0 < dataset.n_same_pairs < dataset.n_pairs:
-            raise InvalidInput(
-                f"dataset {name} lists {dataset.n_same_pairs} same pairs out of {dataset.n_pairs}; expected both kinds",
-                field="dataset",
-            )
-        return
-    if dataset.label is None:
+    if spec.needs == "rankings" and not dataset.ranking_labels:
+        raise InvalidInput(
+            f"{spec.kind} learns from rankings and dataset {name} has none: upload it with `ranking`",
+            field="dataset",
+        )
+    if spec.needs != "rankings" and dataset.label is None and not dataset.n_pairs:
         raise InvalidInput(
             f"{spec.kind} learns from identities and dataset {name} has none: upload it with `label`, or with a file "
             "of `pairs`",
-            field="dataset",
-        )
-    if dataset.n_labels < 2:
-        raise InvalidInput(
-            f"dataset {name} has a single identity in {dataset.label!r}; expected two or more, so that "
-            "there are different pairs",
-            field="dataset",
-        )
-    if dataset.n_repeated_labels < 1:
-        raise InvalidInput(
-            f"in dataset {name} every identity in {dataset.label!r} has one row; expected some with two or more, so "
-            "that there are same pairs",
             field="dataset",
         )
 
