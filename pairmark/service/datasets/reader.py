@@ -386,10 +386,8 @@ def read_records(upload: Upload, file: TableFile, scratch: Path) -> RecordTable:
     if n_rows == 0:
         raise InvalidInput("the file has no rows; expected at least one row of data")
     size = sum(len(cell) for cells in table.values() for cell in cells if isinstance(cell, str))
-    if n_rows > limits.rows or size > limits.stored_bytes:
-        raise TooLarge(
-            f"{n_rows} rows with {size} bytes of text; at most {limits.rows} rows and {limits.stored_bytes} bytes"
-        )
+    if size > limits.stored_bytes:
+        raise limits.exceeded("stored_bytes", f"the rows hold {size} bytes of text", "bytes")
     labels, positions = _rankings(table, request.ranking)
     # Files of rankings often carry each label's position too: as fields those would give the answer away.
     beside = table.keys() & set(labels or ())
@@ -509,7 +507,7 @@ def column_notes(inference: Inference) -> list[RecordColumnOut]:
 def _cells(request: DatasetRequest, file: TableFile) -> dict[str, list[Any]]:
     # The index of a data frame is left out unless it is named.
     named = dict.fromkeys([*_types(request), *request.ranking], "ignore")
-    return Table(file, request=DatasetRequest(name=request.name, columns=named), as_cells=True).cells()
+    return file.all_cells(file.columns.roles(DatasetRequest(name=request.name, columns=named)).index)
 
 
 def _column(schema: Schema, role: str, types: Sequence[FieldType], request: DatasetRequest) -> str | None:

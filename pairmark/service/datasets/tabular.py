@@ -346,15 +346,23 @@ class TableFile:
         keep = bool(self.types) and self.types[number] in ("FLOAT", "DOUBLE")
         return cell if keep else f"left(CAST({cell} AS VARCHAR), {longest})"
 
-    def as_cells(self) -> list[str]:
-        """SQL of each column as records have it."""
-        if not self.types:
-            return [self.text(number, MAX_CELL + 1) for number in range(len(self.cells))]
-        # Without a package of time zones Python takes no zoned time: it is read in UTC.
-        return [
-            f"CAST({cell} AS TIMESTAMP)" if "TIME ZONE" in kind else cell
-            for cell, kind in zip(self.cells, self.types, strict=True)
-        ]
+    def all_cells(self, left_out: Collection[int] = ()) -> dict[str, list[Any]]:
+        """All cells by column, as text or as the file's types have them."""
+        numbers = [n for n in range(len(self.cells)) if n not in left_out]
+        selection = [self.text(n, MAX_CELL + 1) for n in numbers]
+        if self.types:
+            # Without a package of time zones Python takes no zoned time: it is read in UTC.
+            selection = [
+                f"CAST({self.cells[n]} AS TIMESTAMP)" if "TIME ZONE" in self.types[n] else self.cells[n]
+                for n in numbers
+            ]
+        columns: dict[str, list[Any]] = {self.columns.names[n]: [] for n in numbers}
+        for rows in self.rows(selection, _ROWS_OF_CELLS):
+            for column, part in zip(columns.values(), zip(*rows, strict=True), strict=True):
+                column.extend(part)
+            if len(column) > self.limits.rows:
+                raise TooLarge(f"more than {self.limits.rows} rows; at most that many are taken")
+        return columns
 
     def _open_csv(self, path: Path, scratch: Path, header: bool) -> None:
         plain = plain_text(path, scratch, self.limits)
@@ -383,11 +391,10 @@ class TableFile:
 
 
 class Table:
-    """A file by the roles of its columns: features as numbers, or all as cells; everything else as text."""
+    """A file by the roles of its columns: features as numbers, everything else as text."""
 
-    def __init__(self, file: TableFile, request: DatasetRequest, *, as_cells: bool = False) -> None:
+    def __init__(self, file: TableFile, request: DatasetRequest) -> None:
         self._file = file
-        self._as_cells = as_cells
         self._widths: dict[int, int] = {}
         self.roles = file.columns.roles(request)
         self._cells = self._chosen_cells()
@@ -400,8 +407,6 @@ class Table:
     def _chosen_cells(self) -> dict[int, str]:
         """SQL of each column that is read."""
         file = self._file
-        if self._as_cells:
-            return {n: cell for n, cell in enumerate(file.as_cells()) if n not in self.roles.index}
         kinds = self._kinds()
         cells = {n: self._as_number(n, kinds[n]) for n in (*self.roles.features, *self._position_columns())}
         cells |= {
@@ -480,16 +485,6 @@ class Table:
         for number in dropped:
             self.roles.features.remove(number)
         return [self.roles.names[number] for number in dropped]
-
-    def cells(self) -> dict[str, list[Any]]:
-        """All cells by column, as text or as the file's types have them."""
-        cells: list[list[Any]] = [[] for _ in self._cells]
-        for rows in self._file.rows(self._cells.values(), _ROWS_OF_CELLS):
-            for own, part in zip(cells, zip(*rows, strict=True), strict=True):
-                own.extend(part)
-            if len(cells[0]) > self._file.limits.rows:
-                raise TooLarge(f"more than {self._file.limits.rows} rows; at most that many are taken")
-        return dict(zip((self.roles.names[number] for number in self._cells), cells, strict=True))
 
     def blocks(self, ranking: RankingColumn | None = None) -> Iterator[Block]:
         """The rows in the file's order, a million numbers at a time."""
