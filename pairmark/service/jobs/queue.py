@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from pairmark.schemas.jobs import EvaluationRequest, JobEventOut, JobOut, JobPage, JobState, Task, WorkerOut
@@ -416,27 +415,13 @@ class JobQueue(Leases):
         """Queue a job of any kind, which ``prepare`` checks and makes in the transaction that queues it; the one way
         in. With ``once``, the same key and request give the job that they made before; `Conflict` when the key was used
         for another one. `RateLimited` when ``max_queued_jobs`` wait already."""
-        if once is not None:
-            with self._db.read() as session:
-                earlier = self._earlier(session, once)
+        with self._db.write() as session:
+            repository.lock_submissions(session)
+            earlier = None if once is None else self._earlier(session, once)
             if earlier is not None:
                 return earlier
-        try:
-            with self._db.write() as session:
-                repository.lock_submissions(session)
-                earlier = None if once is None else self._earlier(session, once)
-                if earlier is not None:
-                    return earlier
-                row = self._add(session, prepare(session), once)
-                return job_out(row, [], unattended=self._unattended(session))
-        except IntegrityError as error:
-            if once is None or "unique" not in str(error.orig).lower():
-                raise
-            with self._db.read() as session:
-                earlier = self._earlier(session, once)
-            if earlier is None:
-                raise
-            return earlier
+            row = self._add(session, prepare(session), once)
+            return job_out(row, [], unattended=self._unattended(session))
 
     def _earlier(self, session: Session, once: Once) -> JobOut | None:
         row = repository.by_idempotency_key(session, once.key)

@@ -143,9 +143,6 @@ class OperatingPoints:
     def compute(self, request: PointRequest) -> ServedPoint:
         """The operating point (blocking: may read a calibration and search its tables). A refusal carries
         ``smallest_fpr``, ``required_units`` and what other methods would answer (``alternatives``)."""
-        served_point = self._points.get(request)
-        if served_point is not None:
-            return served_point
         calibration_id, fpr = request.calibration_id, request.fpr
         entry = self.fetch(calibration_id)
         calibration = entry.calibration
