@@ -108,7 +108,7 @@ def tenant_of(name: str) -> str:
     return name.rpartition("/")[0]
 
 
-def beside(name: str) -> VisibleNames:
+def same_tenant(name: str) -> VisibleNames:
     """The names that an error about ``name`` may list."""
     tenant = tenant_of(name)
     return VisibleNames(prefix=f"{tenant}/" if tenant else "")

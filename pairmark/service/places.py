@@ -1,4 +1,4 @@
-"""Fair shares: who asks, the seats that one owner may take, bounded places for long work, where a request's work runs.
+"""Fair shares: who asks, the slots that one owner may take, bounded places for long work, where a request's work runs.
 
 An owner is a tenant, or a key of no tenant."""
 
@@ -19,7 +19,7 @@ from prometheus_client import Gauge
 from pairmark.service.errors import RateLimited
 
 OWNERS = 4
-"""So many owners may take all of their seats at once."""
+"""So many owners may take all of their slots at once."""
 BEGUN_AT_ONCE = 4
 """So many short requests of one owner begin in one pass of the event loop."""
 _OWNER: ContextVar[str] = ContextVar("pairmark_owner", default="")
@@ -31,7 +31,7 @@ def current_owner() -> str:
     return _OWNER.get()
 
 
-def own(owner: str) -> None:
+def set_owner(owner: str) -> None:
     """Do what follows in this task in the name of ``owner``."""
     _OWNER.set(owner)
 
@@ -50,8 +50,8 @@ def note_limit(name: str, limit: int, remaining: int) -> None:
         limits.append((name, limit, remaining))
 
 
-class Seats:
-    """Seats of each owner, and `OWNERS` times as many in all."""
+class Slots:
+    """Slots of each owner, and `OWNERS` times as many in all."""
 
     def __init__(self, name: str, limit: int, refusal: str) -> None:
         self.limit = limit
@@ -60,7 +60,7 @@ class Seats:
         self._taken: Counter[str] = Counter()
 
     def take(self, owner: str) -> None:
-        """Take a seat. `RateLimited` when there is none to be had."""
+        """Take a slot. `RateLimited` when there is none to be had."""
         with self._lock:
             if self._taken[owner] >= self.limit or self._taken.total() >= OWNERS * self.limit:
                 note_limit(self._name, self.limit, 0)
@@ -68,15 +68,15 @@ class Seats:
             self._taken[owner] += 1
 
     def leave(self, owner: str) -> None:
-        """Give a seat back."""
+        """Give a slot back."""
         with self._lock:
             self._taken[owner] -= 1
             if not self._taken[owner]:
                 del self._taken[owner]
 
     @contextmanager
-    def seat(self) -> Iterator[None]:
-        """A seat of who asks, for the block."""
+    def slot(self) -> Iterator[None]:
+        """A slot of who asks, for the block."""
         owner = current_owner()
         self.take(owner)
         try:
@@ -138,7 +138,7 @@ class Places:
     ----------
     threads : pieces of work of one owner at once; of all together at most ``max_threads``, by default four times as
         many.
-    limit : an owner's places that are taken or wait for a thread. beside : other places that share their limit.
+    limit : an owner's places that are taken or wait for a thread. shares_with : other places that share their limit.
     """
 
     def __init__(
@@ -147,16 +147,16 @@ class Places:
         threads: int,
         limit: int,
         *,
-        beside: Places | None = None,
+        shares_with: Places | None = None,
         max_threads: int | None = None,
     ) -> None:
         self.threads = ThreadPoolExecutor(
-            max_threads or 4 * threads, thread_name_prefix=name, initializer=_come_second
+            max_threads or 4 * threads, thread_name_prefix=name, initializer=_lower_priority
         )
         self._threads = threads
         self._turns: dict[str, asyncio.Semaphore] = {}
         refusal = "long batches are under way already; try again shortly"
-        self.seats: Seats = Seats(name, limit, refusal) if beside is None else beside.seats
+        self.slots: Slots = Slots(name, limit, refusal) if shares_with is None else shares_with.slots
 
     def __call__(self) -> BatchPlace:
         return BatchPlace(self)
@@ -191,7 +191,7 @@ class BatchPlace:
 
     def enter(self) -> Self:
         """Take the place. `RateLimited` when all are taken."""
-        self._places.seats.take(self._owner)
+        self._places.slots.take(self._owner)
         BATCHES.inc()
         return self
 
@@ -205,7 +205,7 @@ class BatchPlace:
 
     def _leave(self, _: object = None) -> None:
         BATCHES.dec()
-        self._places.seats.leave(self._owner)
+        self._places.slots.leave(self._owner)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do the work in a thread, when it is its turn."""
@@ -222,7 +222,7 @@ class BatchPlace:
         return await asyncio.wrap_future(future)
 
 
-def _come_second() -> None:
+def _lower_priority() -> None:
     if hasattr(os, "setpriority"):
         with suppress(OSError, AttributeError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

@@ -24,7 +24,7 @@ from pairmark.service.errors import (
 )
 from pairmark.service.keys import ActiveKey, ActiveSession
 from pairmark.service.names import check_prefix, host_name, is_loopback, name_of
-from pairmark.service.places import own
+from pairmark.service.places import set_owner
 from pairmark.service.runtime.catalogue import CatalogueView
 
 COOKIE: Final = "pairmark_session"
@@ -167,7 +167,7 @@ async def admit(
     check_key(key, needed, path, level=level)
     scope["pairmark.caller"] = f"key {key.id}"
     scope["pairmark.key"] = key
-    own(key.owner)
+    set_owner(key.owner)
     services.last_use[key.id] = time.time()
     rate = key.rate or settings.rate_limit
     if rate:

@@ -38,7 +38,7 @@ LOOKS_A_HEARTBEAT = 10
 
 async def _stream_seat(services: InServices) -> AsyncIterator[None]:
     """A seat of one stream, until its answer has ended, begun or not."""
-    with services.streams.seat():
+    with services.streams.slot():
         yield
 
 

@@ -29,7 +29,7 @@ from pairmark.service.jobs.queue import QueueReading
 from pairmark.service.keys import EVERYTHING, ActiveKey, Grants, Keys, Sessions
 from pairmark.service.links.links import Links
 from pairmark.service.names import check_prefix
-from pairmark.service.places import Seats, Turns
+from pairmark.service.places import Slots, Turns
 from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.reviews import JudgedPairs, Reviews
 from pairmark.service.runtime.runtime import Runtime
@@ -136,7 +136,7 @@ class Services:
         self.turns = Turns()
         self.report_turns = asyncio.Semaphore(2)
         """Of reports and pictures: more threads of Python at a time make none faster, and scores wait longer."""
-        self.streams = Seats(
+        self.streams = Slots(
             "event-streams", MAX_STREAMS, "event streams are open already; ask GET /jobs/ID instead"
         )
         self.last_use: dict[str, float] = {}

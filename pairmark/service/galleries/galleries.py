@@ -57,7 +57,7 @@ from pairmark.service.galleries.rows import (
     subject_spellings,
 )
 from pairmark.service.galleries.segments import GalleryDisk
-from pairmark.service.names import EVERY_NAME, VisibleNames, beside, checked_name
+from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, same_tenant
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.places import Places
 from pairmark.service.processes import is_alive
@@ -93,7 +93,7 @@ class Galleries:
         waiting = settings.max_waiting_searches
         self.search_place = Places("gallery", os.cpu_count() or 1, waiting)
         # Writers wait for the disk, and searches must not wait for them.
-        self.write_place = Places("gallery-write", 4, waiting, beside=self.search_place)
+        self.write_place = Places("gallery-write", 4, waiting, shares_with=self.search_place)
         imports = settings.max_concurrent_uploads
         self.import_place = Places("gallery-import", imports, imports)
 
@@ -525,7 +525,7 @@ def keeping_rows(catalogue: CatalogueView, gallery: str) -> list[ModelOfGallery]
         ModelOfGallery(name=entry.name, version=entry.version, kind=entry.kind)
         for model in catalogue.models.values()
         for entry in model.versions.values()
-        if _keeps_rows(entry.kind) and entry.name in beside(gallery)
+        if _keeps_rows(entry.kind) and entry.name in same_tenant(gallery)
     ]
 
 

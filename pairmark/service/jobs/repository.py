@@ -16,8 +16,8 @@ _SUBMIT_LOCK = 7261949
 
 
 def lock_submissions(session: Session) -> None:
-    """Let one submission in at a time, so that the queue's bound holds and a key makes one job. SQLite's writers queue by
-    themselves."""
+    """Let one submission in at a time, so that the queue's bound holds and a key makes one job. SQLite's writers wait
+    for one another."""
     if session.get_bind().dialect.name == "postgresql":
         session.execute(select(func.pg_advisory_xact_lock(_SUBMIT_LOCK)))
 

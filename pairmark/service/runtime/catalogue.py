@@ -37,9 +37,9 @@ from pairmark.service.names import (
     EVERY_NAME,
     PRODUCTION,
     VisibleNames,
-    beside,
     check_prefix,
     name_of,
+    same_tenant,
     split_ref,
 )
 from pairmark.service.tables import AliasRow, CalibrationRow, ModelRow, ModelVersion, Revision
@@ -129,7 +129,7 @@ class CatalogueView:
         name, separator, suffix = split_ref(ref)
         model = self.models.get(name)
         if model is None:
-            neighbours = [neighbour for neighbour in self.models if neighbour in beside(name)]
+            neighbours = [neighbour for neighbour in self.models if neighbour in same_tenant(name)]
             names = ", ".join(neighbours[:20]) or "none"
             raise UnknownModel(f"there is no model {name[:100]!r}; known: {names}", field="model")
         if separator == ":":

@@ -136,7 +136,7 @@ class OperatingPoints:
             BoundedCache(MOST_CALIBRATIONS)
         )
 
-    def at_hand(self, request: PointRequest) -> ServedPoint | None:
+    def cached(self, request: PointRequest) -> ServedPoint | None:
         """The point, when it was computed before."""
         return self._points.get(request)
 

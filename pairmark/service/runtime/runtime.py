@@ -120,7 +120,7 @@ class Runtime:
         request = PointRequest(
             calibration, fpr, confidence, method, fnr, simultaneous, allowed, complete_only
         )
-        point = self.points.at_hand(request)
+        point = self.points.cached(request)
         if point is None:
             point = await asyncio.to_thread(self.points.compute, request)
         # A calibration of subjects is of the same people's rows.

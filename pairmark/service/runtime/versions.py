@@ -217,7 +217,7 @@ class LoadedVersions:
     def __len__(self) -> int:
         return len(self._versions)
 
-    def at_hand(self, entry: VersionEntry) -> LoadedVersion | None:
+    def cached(self, entry: VersionEntry) -> LoadedVersion | None:
         key = (entry.model_id, entry.version)
         version = self._versions.get(key)
         if version is not None and version.entry is not entry:
@@ -230,7 +230,7 @@ class LoadedVersions:
         """The version, loaded; a request by ``alias`` is answered by what the alias served last while the new
         version is loading for long, or cannot be loaded."""
         key = (entry.model_id, entry.version)
-        version = self.at_hand(entry)
+        version = self.cached(entry)
         if version is None:
             previous = self._previous(entry, alias)
             try:

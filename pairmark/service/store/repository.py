@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from pairmark.schemas.models import LONGEST_REASON
 from pairmark.service.db import among, bump_revision, touched
-from pairmark.service.names import VisibleNames, beside, tenant_of
+from pairmark.service.names import VisibleNames, same_tenant, tenant_of
 from pairmark.service.tables import (
     AliasChange,
     AliasRow,
@@ -346,7 +346,7 @@ def enter_ledger(session: Session, row: CalibrationRow) -> None:
 
 def _of_tenant(name: str) -> list[ColumnElement[bool]]:
     """What limits entries to those of the name's tenant."""
-    return [among(beside(name), CalibrationLedger.model)] if tenant_of(name) else []
+    return [among(same_tenant(name), CalibrationLedger.model)] if tenant_of(name) else []
 
 
 def ledger_number(session: Session, calibration_id: str) -> int | None:

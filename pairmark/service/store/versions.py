@@ -48,7 +48,7 @@ from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.promises import list_promise, population_of, promise_of
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, UnknownModel
-from pairmark.service.names import MAX_VERSION, ModelRef, beside
+from pairmark.service.names import MAX_VERSION, ModelRef, same_tenant
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository
 from pairmark.service.tables import AliasRow, CalibrationRow, ModelRow, ModelVersion
@@ -86,7 +86,7 @@ class VersionStore:
         """A model that has a version, or `UnknownModel`."""
         model = repository.find_model(session, name) if _askable(name) else None
         if model is None or not repository.page_versions(session, model.id, limit=1):
-            others = repository.page_models(session, limit=_KNOWN_SHOWN, after=None, names=beside(name))
+            others = repository.page_models(session, limit=_KNOWN_SHOWN, after=None, names=same_tenant(name))
             names = ", ".join(other.name for other in others)
             raise UnknownModel(f"there is no model {name[:100]!r}; known: {names or 'none'}", field="model")
         return model

@@ -101,11 +101,11 @@ def test_memory_is_bounded_and_deleted_versions_leave_it() -> None:
         for version in (1, 2, 3):
             await versions.get(entry(version), None)
         assert len(versions) == 2
-        assert versions.at_hand(entry(1)) is None
+        assert versions.cached(entry(1)) is None
         kept = ModelEntry(id="id-faces", name="faces", versions={3: entry(3)}, aliases={})
         versions.forget_deleted(CatalogueView(revision=2, models={"faces": kept}, keys={}, locked=False))
-        assert versions.at_hand(entry(2)) is None
-        assert versions.at_hand(entry(3)) is not None
+        assert versions.cached(entry(2)) is None
+        assert versions.cached(entry(3)) is not None
 
     asyncio.run(scenario())
 
@@ -119,7 +119,7 @@ def test_a_loaded_version_answers_with_the_calibration_it_has_now() -> None:
         after = await versions.get(now, "production")
         assert after.entry is now
         assert after.estimator is before.estimator
-        assert versions.at_hand(now) is after
+        assert versions.cached(now) is after
         assert store.loads == [1]
 
     asyncio.run(scenario())

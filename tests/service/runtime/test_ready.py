@@ -27,8 +27,7 @@ def test_ready_means_that_what_is_promoted_is_loaded(deployment, database: Datab
         runtime.ready()
         view = runtime.catalogue.view
         loaded = [
-            runtime.versions.at_hand(view.models[name].versions[1]) is not None
-            for name in ("faces", "others")
+            runtime.versions.cached(view.models[name].versions[1]) is not None for name in ("faces", "others")
         ]
         runtime.close()
         return loaded
@@ -50,7 +49,7 @@ def test_one_damaged_version_keeps_no_other_from_serving(deployment, database: D
         await runtime.load_promoted()
         view = runtime.catalogue.view
         loaded = [
-            runtime.versions.at_hand(view.models[name].versions[1]) is not None
+            runtime.versions.cached(view.models[name].versions[1]) is not None
             for name in ("a-spoiled", "whole")
         ]
         runtime.close()
