@@ -25,9 +25,7 @@ _NAME = re.compile(r"pairmark_[a-z0-9_]+")
 
 def metric_names() -> set[str]:
     """Every name that a scrape can hold."""
-    queue = QueueReading(
-        states={"queued": 1}, workers=1, oldest_s=1.0, durations={("training", "failed"): (1, 1.0)}
-    )
+    queue = QueueReading(states={"queued": 1}, workers=1, oldest_s=1.0)
     readings = Readings(queue=queue, galleries={"g": 1}, calibration_ages={"m": 1.0}, last_backup=1.0)
     names = set(_NAME.findall(deployment_text(readings, {"home": Path("/")}).decode()))
     for family in REGISTRY.collect():

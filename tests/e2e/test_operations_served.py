@@ -26,9 +26,6 @@ def test_the_deployment_is_told_in_metrics(digits_deployment):
     assert reported["pairmark_workers", ()] == 1
     assert reported["pairmark_queue_oldest_seconds", ()] == 0
     assert reported["pairmark_jobs", (("state", "succeeded"),)] >= 1
-    ended = (("state", "succeeded"), ("task", "training"))
-    assert reported["pairmark_job_seconds_count", ended] >= 1
-    assert reported["pairmark_job_seconds_sum", ended] > 0
     assert reported["pairmark_gallery_items", (("gallery", "counted"),)] == 7
     assert reported["pairmark_gallery_items_all", ()] >= 7
     assert 0 < reported["pairmark_calibration_age_seconds", (("model", "digits"),)] < 3600

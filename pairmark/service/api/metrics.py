@@ -24,7 +24,7 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from pydantic import BaseModel, Field
@@ -171,11 +171,6 @@ class _Deployment(Collector):
         yield _gauge("workers", "Workers that are alive.", queue.workers)
         text = "How long the first job has waited; 0 when none waits."
         yield _gauge("queue_oldest_seconds", text, queue.oldest_s)
-        text = "Time from a job's first start to its end."
-        seconds = SummaryMetricFamily("pairmark_job_seconds", text, labels=["task", "state"])
-        for (task, state), (count, total) in sorted(queue.durations.items()):
-            seconds.add_metric([task, state], count_value=count, sum_value=total)
-        yield seconds
         yield _gauge("gallery_items_all", "Items of all galleries.", readings.items)
         text = f"Items of the {SHOWN} largest galleries."
         yield _gauge("gallery_items", text, readings.galleries, "gallery")

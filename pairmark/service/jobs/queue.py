@@ -399,13 +399,11 @@ class QueueReading:
     ----------
     states : jobs by state. workers : how many are alive.
     oldest_s : seconds that the first job has waited.
-    durations : (task, state) -> how many jobs ended so, and their seconds from first start to end.
     """
 
     states: dict[str, int]
     workers: int
     oldest_s: float
-    durations: dict[tuple[str, str], tuple[int, float]]
 
 
 class JobQueue(Leases):
@@ -535,7 +533,6 @@ class JobQueue(Leases):
                 states=repository.count_by_state(session),
                 workers=len(self._alive(session)),
                 oldest_s=0.0 if oldest is None else max(self._db.now(session) - oldest, 0.0),
-                durations=repository.durations(session),
             )
 
 

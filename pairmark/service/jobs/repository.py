@@ -205,16 +205,6 @@ def events_after(session: Session, job_id: str, after: int, limit: int) -> list[
     return list(session.scalars(statement))
 
 
-def durations(session: Session) -> dict[tuple[str, str], tuple[int, float]]:
-    """(task, state) -> how many jobs ended so after a start, and the sum of their seconds."""
-    statement = (
-        select(JobRow.task, JobRow.state, func.count(), func.sum(JobRow.finished_at - JobRow.started_at))
-        .where(JobRow.finished_at.is_not(None), JobRow.started_at.is_not(None))
-        .group_by(JobRow.task, JobRow.state)
-    )
-    return {(row[0], row[1]): (row[2], row[3] or 0.0) for row in session.execute(statement)}
-
-
 def thin_progress(session: Session, job_id: str) -> None:
     """Drop the progress events of earlier attempts: log events say what was lost."""
     session.execute(delete(JobEvent).where(JobEvent.job_id == job_id, JobEvent.event == "progress"))
