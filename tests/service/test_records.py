@@ -157,6 +157,12 @@ class TestTraining:
         assert version.kind == (learner or "record-trees")
         assert version.metrics["auc"]["value"] > 0.85
         assert version.facts["columns"]["born"] == "date:YYYY-MM-DD"
+        rivals = {
+            item["name"] for item in version.facts["leaderboard"]["items"] if item["role"] == "baseline"
+        }
+        # Those that one would train instead, and never a model against itself.
+        of_kind = {"record-trees": "boosted comparisons", "fellegi-sunter": "Fellegi-Sunter"}
+        assert rivals == {"boosted comparisons", "Fellegi-Sunter"} - {of_kind.get(version.kind)}
         table_of(deployment, 60, "others", seed=9)
         calibrated = deployment.store.calibrations.calibrate("m", number, "others")
         assert calibrated.dataset_sha256 == deployment.datasets.get("others").sha256

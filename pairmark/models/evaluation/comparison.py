@@ -190,11 +190,22 @@ NEIGHBOURS = 10
 _CELLS = 20_000_000
 
 
-def pair_baselines(n_features: int) -> dict[str, dict[str, Any]]:
-    """Name -> parameters of the learner ``metric``: cosine, Euclidean and, where it is cheap, whitened cosine."""
-    baselines: dict[str, dict[str, Any]] = {name: {"metric": name} for name in ("cosine", "euclidean")}
+def pair_baselines(n_features: int, columns: dict[str, str] | None) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Name -> kind and parameters of a learner that whoever trains another might have taken instead.
+
+    Of records (``columns``) Fellegi-Sunter and boosted trees; of vectors cosine, Euclidean and, where it is cheap,
+    whitened cosine.
+    """
+    if columns is not None:
+        return {
+            "Fellegi-Sunter": ("fellegi-sunter", {"columns": columns}),
+            "boosted comparisons": ("record-trees", {"columns": columns, "n_estimators": 100, "n_forest": 0}),
+        }
+    baselines: dict[str, tuple[str, dict[str, Any]]] = {
+        name: ("metric", {"metric": name}) for name in ("cosine", "euclidean")
+    }
     if n_features <= MAX_WHITENED:
-        baselines["whitened cosine"] = {"metric": "cosine", "whiten": True}
+        baselines["whitened cosine"] = ("metric", {"metric": "cosine", "whiten": True})
     return baselines
 
 

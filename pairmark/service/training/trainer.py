@@ -44,7 +44,6 @@ from pairmark.models.evaluation.rankings import (
     ranking_metrics,
     split_rankings,
 )
-from pairmark.models.metric.estimator import MetricSimilarity
 from pairmark.models.pairs.splits import (
     HeldOutPairs,
     Wholes,
@@ -292,16 +291,15 @@ def fit(job: SplitJob, settings: Settings, progress: Progress) -> FittedJob:
     return FittedJob(**vars(job), estimator=estimator)
 
 
-def encoded(job: JobT, *, always: bool = False) -> JobT:
-    """A table's job with vectors for rows, where the learner takes those (or ``always``); others as they are.
+def encoded(job: JobT) -> JobT:
+    """A table's job with vectors for rows, where the learner takes those; others as they are.
 
     The encoder learns from the training rows alone.
     """
     schema = job.data.schema
-    if schema is None or job.encoder is not None or (job.spec.takes_records and not always):
+    if schema is None or job.spec.takes_records:
         return job
-    sparse = job.spec.accepts_sparse and not always
-    encoder = RecordEncoder(schema, sparse=sparse).fit(np.asarray(job.X)[job.parts.rows])
+    encoder = RecordEncoder(schema, sparse=job.spec.accepts_sparse).fit(np.asarray(job.X)[job.parts.rows])
     return replace(job, X=encoder.transform(job.X), encoder=encoder)
 
 
@@ -544,18 +542,24 @@ def leaderboard(job: ScoredJob, on_progress: OnProgress) -> dict[str, Any]:
 
 
 def _pairs(job: ScoredJob, on_progress: OnProgress) -> dict[str, Any]:
-    job = encoded(job, always=True)
+    schema = job.data.schema
+    columns = None if schema is None else declaration(schema)
+    if columns is not None:
+        # Whatever the model takes: those who would train another one have the records.
+        job = replace(job, X=job.data.X)
     pairs, X, model_scores = job.parts.test, job.X, job.scores.test
     assert pairs is not None
     assert model_scores is not None
     scores: dict[str, NDArray[np.float32]] = {MODEL: model_scores}
     trained_by: dict[str, Any] = {}
     left_out: list[dict[str, str]] = []
-    baselines = pair_baselines(int(X.shape[1]))
-    for number, (name, params) in enumerate(baselines.items()):
+    baselines = pair_baselines(int(X.shape[1]), columns)
+    for number, (name, (kind, params)) in enumerate(baselines.items()):
+        if columns is not None and kind == job.spec.kind:
+            continue
         on_progress(number / (len(baselines) + 1), f"baseline {name}")
         try:
-            estimator = _fit(MetricSimilarity(**params), job)
+            estimator = _fit(spec_of(kind).estimator(**params), job)
             pair_scores = estimator.score_pairs(X, pairs.left, pairs.right)
             if pair_scores.min() == pair_scores.max():
                 raise ValueError("it scores all held-out pairs alike")
@@ -563,7 +567,7 @@ def _pairs(job: ScoredJob, on_progress: OnProgress) -> dict[str, Any]:
             left_out.append({"name": name, "reason": str(error)[:300]})
             continue
         scores[name] = pair_scores
-        trained_by[name] = {"learner": "metric", "params": params}
+        trained_by[name] = {"learner": kind, "params": {n: v for n, v in params.items() if n != "columns"}}
     on_progress(len(baselines) / (len(baselines) + 1), "comparing")
     rates = resolved_rates(int((~pairs.same).sum()), job.evaluation.target_fpr)
     compared = compare_pairs(
@@ -579,7 +583,7 @@ def _pairs(job: ScoredJob, on_progress: OnProgress) -> dict[str, Any]:
     return _board("pairs", judged_by(rates), compared, left_out=left_out, trained_by=trained_by, facts=facts)
 
 
-def _fit(estimator: MetricSimilarity, job: SplitJob) -> MetricSimilarity:
+def _fit(estimator: Any, job: SplitJob) -> Any:
     if job.parts.pairs is None:
         rows = job.parts.rows
         return estimator.fit(job.X[rows], np.asarray(job.data.y)[rows])
