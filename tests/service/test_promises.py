@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.service.cli import app
-from pairmark.service.datasets.promises import promise_of, ways_from
+from pairmark.service.datasets.promises import promise_of, shares_for, ways_from
 from tests.service.conftest import people
 
 
@@ -60,6 +60,20 @@ def test_a_refusal_says_what_is_to_be_had_and_what_the_rate_takes() -> None:
         (0.059, "fpr=0.059", "5.9 %: retry with this rate"),
         (0.001, None, "0.1 %: calibrate on 5,990 people"),
     ]
+
+
+@pytest.mark.parametrize(("people_there", "tested"), [(400, 30), (330, 4), (300, 60)])
+def test_a_target_leaves_thirty_people_to_test_on_where_it_can(people_there: int, tested: int) -> None:
+    shares = shares_for(
+        people_there,
+        0.02,
+        test_fraction=0.2,
+        different_share=1.0,
+        fewest=4,
+        learns=True,
+        fixed_test=False,
+    )
+    assert round(people_there * shares[1]) == tested
 
 
 @pytest.mark.parametrize("share", [0.25, 0.4983])

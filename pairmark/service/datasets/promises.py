@@ -29,7 +29,9 @@ _PROTOCOLS: dict[str, Protocol] = {"identity": "open-set", "classes": "closed-se
 
 
 _FEWEST = 4
-"""People that every target leaves to train on, and to test on."""
+"""People that every target leaves to train on."""
+_FEWEST_TESTED = 30
+"""People that a target leaves to test on, unless it takes them too: the figures of fewer say little."""
 
 
 def promise_of(
@@ -207,7 +209,9 @@ def shares_for(
     n_calibration = units_needed(fpr, different_share=different_share)["finite-sample"]
     assert n_calibration is not None
     n_test = round(units * test_fraction)
-    smallest_test = n_test if fixed_test else min(n_test, fewest)
+    smallest_test = n_test if fixed_test else min(n_test, max(fewest, _FEWEST_TESTED))
+    if not fixed_test and units - n_calibration - smallest_test < fewest:
+        smallest_test = min(n_test, fewest)
     if not learns:
         if units - n_calibration >= smallest_test:
             n_test = max(smallest_test, min(n_test, units - n_calibration))
