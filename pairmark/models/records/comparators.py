@@ -14,16 +14,19 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
+from operator import eq
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
+from rapidfuzz.distance import JaroWinkler, Levenshtein
+from rapidfuzz.process import cpdist
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.state import Array, StoredState, checked_model, require_offsets
-from pairmark.models.records.kernels import numbers, tokens
+from pairmark.models.records.kernels import tokens
 from pairmark.models.records.schema import STRINGS, RecordColumn, Records, Schema
 
 PLAIN = ("exact", "Jaro-Winkler", "Levenshtein")
@@ -36,15 +39,16 @@ SOFT = (
 )  # fmt: skip
 CROSSED = ("crossed, lower share at least", "crossed, lower share at most",
            "crossed, higher share at least", "crossed, higher share at most")  # fmt: skip
-_BY_MODE = {tokens.WHOLE: PLAIN, tokens.BOTH: PLAIN + SOFT, tokens.TOKENS: SOFT}
-_NUMERIC = {"number": numbers.NUMBER, "date": numbers.NUMBER, "boolean": numbers.FLAG, "place": numbers.PLACE}
-_NUMERIC_NAMES = {
+_NUMERIC = {
     "number": ("equal", "difference", "ratio"),
     "date": ("equal", "days between", "ratio"),
     "boolean": ("equal",),
     "place": ("kilometres",),
 }
 JOINED = "all fields"
+MAX_CHARS, JARO_CHARS = 256, 64
+"""Characters of a string that Levenshtein looks at, and Jaro-Winkler."""
+_EARTH_KM = 6371.0088
 _ACCENTED = re.compile("[a-z\u0370-\u03ff]")
 """Letters that differ from each other by more than an accent, once decomposed."""
 _OFTEN, _MOST_PATTERNS = 0.01, 32
@@ -64,7 +68,6 @@ class Cells(NamedTuple):
     squeezed_starts: Int64
     token_starts: Int64
     hashes: Int64
-    masks: NDArray[np.uint64]
     flags: NDArray[np.uint8]
     weights: Float32
     row_tokens: Int64
@@ -139,8 +142,7 @@ class Comparators:
         self.schema = schema
         fields = schema.fields
         self._numeric = [at for at, column in enumerate(fields) if column.type in _NUMERIC]
-        self._kinds = np.array([_NUMERIC[fields[at].type] for at in self._numeric], dtype=np.int64)
-        widths = [2 if kind == numbers.PLACE else 1 for kind in self._kinds]
+        widths = [2 if fields[at].type == "place" else 1 for at in self._numeric]
         self._columns = np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
         self.one_sided = np.empty(0, dtype=np.int64)
         self.describe(TextFacts())
@@ -154,26 +156,27 @@ class Comparators:
             for at, column in enumerate(fields)
             if column.type in STRINGS or column.type == "date" or at in facts.whole
         ]
-        modes = [tokens.BOTH if fields[at].type in ("text", "name") else tokens.WHOLE for at in self._strings]
         self._joined = sum(fields[at].type in STRINGS for at in self._strings) > 1
-        self._modes = np.array(modes + [tokens.TOKENS] * self._joined, dtype=np.int64)
-        names: list[tuple[str, str]] = [(column.name, "missing") for column in fields]
         titles = [fields[at].name for at in self._strings] + [JOINED] * self._joined
-        places = []
-        for title, mode in zip(titles, self._modes, strict=True):
-            places.append(len(names))
-            names += [(title, feature) for feature in _BY_MODE[mode]]
-        numeric = []
+        names: list[tuple[str, str]] = [(column.name, "missing") for column in fields]
+        plain, soft = [], []
+        for number, title in enumerate(titles):
+            is_whole = number < len(self._strings)
+            if is_whole:
+                plain.append(len(names))
+                names += [(title, feature) for feature in PLAIN]
+            if not is_whole or fields[self._strings[number]].type in ("text", "name"):
+                soft.append((number, len(names)))
+                names += [(title, feature) for feature in SOFT]
+        self._numeric_places = []
         for at in self._numeric:
-            numeric.append(len(names))
-            names += [(fields[at].name, feature) for feature in _NUMERIC_NAMES[fields[at].type]]
+            self._numeric_places.append(len(names))
+            names += [(fields[at].name, feature) for feature in _NUMERIC[fields[at].type]]
         if facts.crossed is not None:
             first, second = (titles[at] for at in facts.crossed)
             names += [(f"{first} and {second}", feature) for feature in CROSSED]
-        self._places, self._number_places = (
-            np.array(places, dtype=np.int64),
-            np.array(numeric, dtype=np.int64),
-        )
+        self.n_texts, self._plain_places = len(titles), np.array(plain, dtype=np.int64)
+        self._soft_fields, self._soft_places = np.array(soft, dtype=np.int64).reshape(-1, 2).T.copy()
         self.features = tuple(names)
 
     @property
@@ -201,7 +204,7 @@ class Comparators:
         cells = self._cells(records)
         hashes, weights, starts, unseen = [], [], [0], []
         n = len(records)
-        for field in range(self._modes.size):
+        for field in range(self.n_texts):
             first, last = cells.row_tokens[field * n], cells.row_tokens[(field + 1) * n]
             own = cells.row_tokens[field * n : (field + 1) * n + 1]
             rows = np.repeat(np.arange(n), np.diff(own))
@@ -248,20 +251,60 @@ class Comparators:
             lacked &= self.blanks(*missing)[:, None]
             counts[lacked] = 2
         out[:, : counts.shape[1]] = counts
-        if self._modes.size:
+        if self._strings:
+            self._compare_texts(a, left, b, right, out)
+        if self._soft_fields.size:
             first, second = self.facts.crossed or (-1, -1)
             crossed = first, second, out.shape[1] - tokens.N_CROSSED
-            sides = a.cells, b.cells, a.n, b.n, left, right
-            one_sided, spare = lacked[:0], _NO_SPARE
+            one_sided, spare = np.take(lacked[:0], self._strings, axis=1), _NO_SPARE
             if lacked.any():
                 one_sided, spare = np.take(lacked, self._strings, axis=1), (_spare(), _spare())
-            fields = self._modes, self.rarity, self._places, crossed
-            tokens.compare(*sides, *fields, one_sided, spare, out)
-        if self._kinds.size:
-            numbers.compare_numbers(
-                a.numbers, b.numbers, left, right, self._kinds, self._columns, self._number_places, out
+            sides = a.cells, b.cells, a.n, b.n, left, right
+            tokens.compare(
+                *sides, self._soft_fields, self.rarity, self._soft_places, crossed, one_sided, spare, out
             )
+        if self._numeric:
+            self._compare_numbers(a.numbers[left], b.numbers[right], out)
         return out
+
+    def _compare_texts(self, a: Prepared, left: Int64, b: Prepared, right: Int64, out: Float32) -> None:
+        """Whole strings, field after field."""
+        fields = np.arange(len(self._strings))[:, None]
+        cells = (fields * a.n + left).ravel(), (fields * b.n + right).ravel()
+        (one, n_one), (other, n_other) = (
+            _beginnings(side.cells, of) for side, of in zip((a, b), cells, strict=True)
+        )
+        equal = (n_one == n_other) & np.fromiter(map(eq, one, other), dtype=np.bool_, count=len(one))
+        for pair in np.flatnonzero(equal & (n_one > MAX_CHARS)):
+            equal[pair] = np.array_equal(_chars(a.cells, cells[0][pair]), _chars(b.cells, cells[1][pair]))
+        alike = cpdist(
+            [text[:JARO_CHARS] for text in one],
+            [text[:JARO_CHARS] for text in other],
+            scorer=JaroWinkler.similarity,
+            dtype=np.float32,
+        )
+        edits = cpdist(one, other, scorer=Levenshtein.normalized_similarity, dtype=np.float32)
+        for at, feature in enumerate((equal, alike, edits)):
+            values = np.where((n_one == 0) | (n_other == 0), np.nan, feature)
+            out[:, self._plain_places + at] = values.reshape(len(self._strings), -1).T
+
+    def _compare_numbers(self, x: Float64, y: Float64, out: Float32) -> None:
+        """Numbers, dates, flags and places, (n, c) of each side, NaN where missing."""
+        larger, smaller = np.maximum(abs(x), abs(y)), np.minimum(abs(x), abs(y))
+        ratio = np.divide(smaller, larger, out=np.ones_like(x), where=larger != 0)
+        ratio = np.where((x < 0) == (y < 0), ratio, -ratio)
+        with np.errstate(over="ignore"):
+            # Beyond float32 a difference is as good as any other that large.
+            difference = np.minimum(abs(x - y), 3e38)
+        absent = np.isnan(difference)
+        measures = {"equal": x == y, "ratio": ratio}
+        for place, at, column in zip(self._numeric_places, self._numeric, self._columns, strict=False):
+            for feature, name in enumerate(_NUMERIC[self.schema.fields[at].type]):
+                if name == "kilometres":
+                    values = _kilometres(x[:, column : column + 2], y[:, column : column + 2])
+                else:
+                    values = measures.get(name, difference)[:, column]
+                out[:, place + feature] = np.where(absent[:, column], np.nan, values)
 
     def learn_patterns(self, left: Bool, right: Bool) -> None:
         """Take from training pairs what their sides lack often; of the pairs (n, d)."""
@@ -294,22 +337,21 @@ class Comparators:
         chars = np.frombuffer("".join(texts).encode("utf-32-le", "replace"), dtype=np.int32)
         room = chars.size + 1
         squeezed, token_starts = np.empty(room, dtype=np.int32), np.empty(room, dtype=np.int64)
-        hashes, masks = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.uint64)
-        flags = np.empty(room, dtype=np.uint8)
+        hashes, flags = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.uint8)
         squeezed_starts, row_tokens = np.empty_like(starts), np.empty_like(starts)
         n_tokens = tokens.tokenise(
-            chars, starts, squeezed, squeezed_starts, token_starts, hashes, masks, flags, row_tokens
+            chars, starts, squeezed, squeezed_starts, token_starts, hashes, flags, row_tokens
         )
         parts: list[NDArray[Any]] = [
             squeezed[: int(squeezed_starts[-1])], token_starts[: n_tokens + 1],
-            hashes[:n_tokens], masks[:n_tokens], flags[:n_tokens],
+            hashes[:n_tokens], flags[:n_tokens],
         ]  # fmt: skip
         if len(records) > _PAIR:
             # Room that no token took is given back: galleries keep these arrays.
             parts = [part.copy() for part in parts]
-        squeezed, token_starts, hashes, masks, flags = parts
+        squeezed, token_starts, hashes, flags = parts
         return Cells(
-            chars, starts, squeezed, squeezed_starts, token_starts, hashes, masks, flags,
+            chars, starts, squeezed, squeezed_starts, token_starts, hashes, flags,
             np.empty(0, dtype=np.float32), row_tokens,
         )  # fmt: skip
 
@@ -330,10 +372,32 @@ class Comparators:
         comparators.describe(stored.text)
         return comparators
 
-    @property
-    def n_texts(self) -> int:
-        """Fields that are compared as strings, all of them joined included."""
-        return int(self._modes.size)
+
+def _chars(cells: Cells, number: int) -> NDArray[np.int32]:
+    """The characters of a cell."""
+    return cells.chars[cells.starts[number] : cells.starts[number + 1]]
+
+
+def _beginnings(cells: Cells, numbers: Int64) -> tuple[list[str], Int64]:
+    """The first `MAX_CHARS` characters of some cells, and how many each has in all."""
+    starts, lengths = cells.starts[numbers], cells.starts[numbers + 1] - cells.starts[numbers]
+    ends = starts + np.minimum(lengths, MAX_CHARS)
+    texts: dict[tuple[int, int], str] = {}
+    for start, end in set(zip(starts.tolist(), ends.tolist(), strict=True)):
+        texts[start, end] = str(cells.chars[start:end].data, "utf-32-le")
+    return [texts[place] for place in zip(starts.tolist(), ends.tolist(), strict=True)], lengths
+
+
+def _kilometres(one: Float64, other: Float64) -> Float64:
+    """Great-circle distances (haversine) of places in degrees, (n, 2) each."""
+    # Sides in a fixed order, so that rounding is the same either way round.
+    swapped = (one[:, 0] > other[:, 0]) | ((one[:, 0] == other[:, 0]) & (one[:, 1] > other[:, 1]))
+    (low, west), (high, east) = (
+        np.radians(np.where(swapped[:, None], *sides)).T for sides in ((other, one), (one, other))
+    )
+    up, across = np.sin((high - low) / 2), np.sin((east - west) / 2)
+    chord = np.sqrt(up * up + np.cos(low) * np.cos(high) * across * across)
+    return np.asarray(2 * _EARTH_KM * np.arcsin(np.minimum(1.0, chord)))
 
 
 def _spare(n_tokens: int = tokens.MAX_TOKENS) -> Cells:
@@ -346,7 +410,6 @@ def _spare(n_tokens: int = tokens.MAX_TOKENS) -> Cells:
         squeezed_starts=ends.copy(),
         token_starts=np.empty(n_tokens + 1, dtype=np.int64),
         hashes=np.empty(n_tokens, dtype=np.int64),
-        masks=np.empty(n_tokens, dtype=np.uint64),
         flags=np.empty(n_tokens, dtype=np.uint8),
         weights=np.empty(n_tokens, dtype=np.float32),
         row_tokens=ends.copy(),

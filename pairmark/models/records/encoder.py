@@ -21,14 +21,15 @@ from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.state import Array, State, StoredState, check_arrays, checked_model
 from pairmark.models.records.comparators import absent_cells, cell_text
-from pairmark.models.records.kernels import strings
-from pairmark.models.records.kernels.strings import FNV_PRIME, FNV_START
+from pairmark.models.records.kernels.tokens import FNV_PRIME, FNV_START
 from pairmark.models.records.schema import RecordColumn, Records, Schema
 
 MOST_LEVELS = 64
 """Values of a category that get a column each; more are hashed to so many columns."""
 DENSE_GRAMS, SPARSE_GRAMS = 128, 4_096
 """Columns of a text's n-grams, of dense rows and of sparse ones."""
+GRAM_LENGTHS = (3, 4)
+"""Characters of an n-gram; each string is taken with a space on either side."""
 _DAYS_OF_YEAR, _DAYS_OF_WEEK, _THURSDAY = 365.25, 7.0, 4.0
 
 
@@ -208,18 +209,21 @@ class RecordEncoder:
 
     def _gram_counts(self, cells: Any, column: RecordColumn) -> Any:
         """Counts of hashed n-grams, (n, n_grams) CSR."""
-        texts = [cell_text(cell, column) for cell in cells]
-        starts = np.concatenate([[0], np.cumsum([len(text) for text in texts], dtype=np.int64)]).astype(
-            np.int64
-        )
-        chars = np.frombuffer("".join(texts).encode("utf-32-le", "replace"), dtype=np.int32)
-        room = 2 * chars.size + 4 * len(texts) + 1
-        columns, counts = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.float32)
-        ends = np.zeros(len(texts), dtype=np.int64)
-        strings.count_grams(chars, starts, self._n_grams, columns, counts, ends)
-        n_used = int(ends[-1]) if ends.size else 0
-        indptr = np.concatenate([[0], ends])
-        return csr_array((counts[:n_used], columns[:n_used], indptr), shape=(len(texts), self._n_grams))
+        texts = [f" {text} " if text else "" for text in (cell_text(cell, column) for cell in cells)]
+        chars = np.frombuffer("".join(texts).encode("utf-32-le", "replace"), dtype=np.uint32)
+        row = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
+        rows, columns = [], []
+        for length in GRAM_LENGTHS:
+            n = max(chars.size - length + 1, 0)
+            code = np.full(n, FNV_START)
+            for k in range(length):
+                code = (code ^ chars[k : k + n]) * FNV_PRIME
+            within = row[:n] == row[length - 1 : length - 1 + n]
+            rows.append(row[:n][within])
+            columns.append((code[within] >> np.uint64(17)) % np.uint64(self._n_grams))
+        places = np.concatenate(rows), np.concatenate(columns).astype(np.int64)
+        counts = np.ones(places[0].size, dtype=np.float32)
+        return csr_array((counts, places), shape=(len(texts), self._n_grams))
 
     def to_state(self) -> State:
         """Arrays and JSON-able facts."""

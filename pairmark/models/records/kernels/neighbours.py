@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
-from pairmark.models.records.kernels.strings import FNV_PRIME, FNV_START
+from pairmark.models.records.kernels.tokens import FNV_PRIME, FNV_START
 
 
 @kernel

@@ -11,15 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
-from pairmark.models.records.kernels.strings import (
-    FNV_PRIME,
-    FNV_START,
-    MAX_CHARS,
-    jaro_winkler,
-    levenshtein,
-    same_text,
-)
 
+FNV_START, FNV_PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)
+"""Hashes are FNV-1a: from the start, each character is mixed in by exclusive or, then multiplied by the prime."""
 MAX_TOKENS = 256
 """Tokens of a cell that are compared."""
 TOKEN_CHARS = 64
@@ -27,10 +21,6 @@ TOKEN_CHARS = 64
 DIGIT, NUMBER, MODEL = 1, 2, 4
 """Flags of a token: holds a digit; is digits alone; mixes letters and digits, or is five or longer with a digit."""
 INSIDE, ALIKE = 0.95, 0.9
-WHOLE, BOTH, TOKENS = 0, 1, 2
-"""What of a field is compared: the whole string, its tokens, or both."""
-N_PLAIN = 3
-"""Features of a pair of plain strings: exact, Jaro-Winkler, Levenshtein."""
 N_SOFT = 19
 """Features that tokens add; the comparators name them."""
 N_CROSSED = 4
@@ -58,13 +48,13 @@ def _kind(char):
 
 
 @kernel
-def tokenise(chars, starts, squeezed, squeezed_starts, token_starts, hashes, masks, flags, row_tokens):
+def tokenise(chars, starts, squeezed, squeezed_starts, token_starts, hashes, flags, row_tokens):
     """Tokens of the cells ``chars[starts[i]:starts[i + 1]]``.
 
     Parameters
     ----------
     squeezed : as long as ``chars``. token_starts : room for one more than there may be tokens, into ``squeezed``.
-    hashes : int64 of each token (FNV-1a). masks : uint64, a bit for each of its characters modulo 64. flags : uint8.
+    hashes : int64 of each token (FNV-1a). flags : uint8.
     row_tokens : (n + 1,), where each cell's tokens begin.
 
     Returns
@@ -81,7 +71,7 @@ def tokenise(chars, starts, squeezed, squeezed_starts, token_starts, hashes, mas
             if _kind(chars[i]) == 0:
                 i += 1
                 continue
-            code, mask = FNV_START, np.uint64(0)
+            code = FNV_START
             letters, digits, begin = 0, 0, end
             while i < stop and end - begin < TOKEN_CHARS:
                 kind = _kind(chars[i])
@@ -92,9 +82,7 @@ def tokenise(chars, starts, squeezed, squeezed_starts, token_starts, hashes, mas
                         break
                 letters += np.int64(kind == 1)
                 digits += np.int64(kind == 2)
-                char = np.uint64(chars[i])
-                code = (code ^ char) * FNV_PRIME
-                mask |= np.uint64(1) << (char & np.uint64(63))
+                code = (code ^ np.uint64(chars[i])) * FNV_PRIME
                 squeezed[end] = chars[i]
                 end += 1
                 i += 1
@@ -103,11 +91,9 @@ def tokenise(chars, starts, squeezed, squeezed_starts, token_starts, hashes, mas
                 while squeezed[end - 1] == 48:
                     end -= 1
                 end -= np.int64(squeezed[end - 1] == 46)
-                code, mask = FNV_START, np.uint64(0)
+                code = FNV_START
                 for k in range(begin, end):
-                    char = np.uint64(squeezed[k])
-                    code = (code ^ char) * FNV_PRIME
-                    mask |= np.uint64(1) << (char & np.uint64(63))
+                    code = (code ^ np.uint64(squeezed[k])) * FNV_PRIME
             flag = 0
             if digits > 0:
                 flag = DIGIT
@@ -115,7 +101,7 @@ def tokenise(chars, starts, squeezed, squeezed_starts, token_starts, hashes, mas
                     flag |= NUMBER
                 if letters > 0 or end - begin >= 5:
                     flag |= MODEL
-            hashes[n_tokens], masks[n_tokens], flags[n_tokens] = np.int64(code), mask, flag
+            hashes[n_tokens], flags[n_tokens] = np.int64(code), flag
             n_tokens += 1
             token_starts[n_tokens] = end
     row_tokens[starts.shape[0] - 1], squeezed_starts[starts.shape[0] - 1] = n_tokens, end
@@ -145,11 +131,70 @@ def weigh(hashes, row_tokens, n_rows, rarity, out):
 
 
 @kernel
+def _characters(side, first, last, masks):
+    """Of each token without a digit a bit for each of its characters modulo 64; 0 of the others."""
+    for i in range(first, last):
+        masks[i - first] = 0
+        if not side.flags[i] & DIGIT:
+            for at in range(side.token_starts[i], side.token_starts[i + 1]):
+                masks[i - first] |= np.uint64(1) << np.uint64(side.squeezed[at] & 63)
+
+
+@kernel
 def _bits(word):
     word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
     word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
     word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
     return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@kernel
+def jaro_winkler(a, b):
+    """Jaro-Winkler similarity of two tokens with weight .1 for at most four equal first characters (Winkler 1990);
+    wrong below .7, where it is too high."""
+    # Of each character the first free place in reach is taken, from the left: which places that are is the same from
+    # either side, and so is every sum below.
+    n, m, unit = a.shape[0], b.shape[0], np.uint64(1)
+    reach = max(max(n, m) // 2 - 1, 0)
+    bits_a, bits_b = np.uint64(0), np.uint64(0)
+    for i in range(n):
+        for j in range(max(0, i - reach), min(m, i + reach + 1)):
+            if b[j] == a[i] and not (bits_b >> np.uint64(j)) & unit:
+                bits_b |= unit << np.uint64(j)
+                bits_a |= unit << np.uint64(i)
+                break
+    # Matched characters of both in their order: where they differ they are out of order.
+    share, n_swapped, j = 1e-300, 0, 0
+    for i in range(n):
+        if (bits_a >> np.uint64(i)) & unit:
+            while not (bits_b >> np.uint64(j)) & unit:
+                j += 1
+            n_swapped += np.int64(a[i] != b[j])
+            j += 1
+            share += 1.0
+    jaro = (share / n + share / m + (share - n_swapped // 2) / share) / 3.0
+    prefix = 0
+    while prefix < min(4, min(n, m)) and a[prefix] == b[prefix]:
+        prefix += 1
+    return jaro + 0.1 * prefix * (1.0 - jaro)
+
+
+@kernel
+def levenshtein(a, b, row):
+    """Levenshtein similarity of two tokens, one less the distance over the longer length; ``row`` is scratch."""
+    n, m = a.shape[0], b.shape[0]
+    for j in range(m + 1):
+        row[j] = j
+    for i in range(1, n + 1):
+        # One row of the table, overwritten: `before` is the entry up and to the left.
+        before, row[0] = row[0], i
+        for j in range(1, m + 1):
+            here = row[j]
+            best = before + np.int64(a[i - 1] != b[j - 1])
+            best = min(best, here + 1)
+            row[j] = min(best, row[j - 1] + 1)
+            before = here
+    return 1.0 - row[m] / max(n, m)
 
 
 @kernel
@@ -168,65 +213,34 @@ def _inside(token, text):
 
 
 @kernel
-def _match(a, i0, i1, text_a, b, j0, j1, text_b, shares, peq):
-    """How well each token of either cell is matched by the other cell: the first two rows of ``shares``."""
-    shares[0, : i1 - i0] = 0.0
-    shares[1, : j1 - j0] = 0.0
-    shares[2:] = 0.0
+def _match(a, i0, i1, b, j0, j1, text, masks, others, shares):
+    """How well each token of one cell is matched by the other cell, whose squeezed text is ``text``; ``masks`` and
+    ``others`` are of their `_characters`."""
     for i in range(i0, i1):
-        code = a.hashes[i]
+        token, mask, best = a.squeezed[a.token_starts[i] : a.token_starts[i + 1]], masks[i - i0], 0.0
         for j in range(j0, j1):
-            if b.hashes[j] == code:
-                shares[0, i - i0] = 1.0
-                shares[1, j - j0] = 1.0
-    for i in range(i0, i1):
-        token = a.squeezed[a.token_starts[i] : a.token_starts[i + 1]]
-        if shares[0, i - i0] == 0.0 and token.shape[0] >= 3 and _inside(token, text_b):
-            shares[0, i - i0] = INSIDE
-    for j in range(j0, j1):
-        token = b.squeezed[b.token_starts[j] : b.token_starts[j + 1]]
-        if shares[1, j - j0] == 0.0 and token.shape[0] >= 3 and _inside(token, text_a):
-            shares[1, j - j0] = INSIDE
-    for i in range(i0, i1):
-        if a.flags[i] & DIGIT:
-            continue
-        s = a.squeezed[a.token_starts[i] : a.token_starts[i + 1]]
-        n, mask, is_settled = s.shape[0], a.masks[i], shares[0, i - i0] > 0.0
-        for j in range(j0, j1):
-            # Both are settled already, or cannot be alike enough: by their lengths, then by their characters.
-            if b.flags[j] & DIGIT or (is_settled and shares[1, j - j0] > 0.0):
-                continue
-            m = b.token_starts[j + 1] - b.token_starts[j]
-            if 2 * min(n, m) < max(n, m):
-                continue
-            # Characters (modulo 64) that only one side has cannot match: at most `common` do, which bounds
-            # Jaro from above, and a prefix of four bounds Winkler's bonus.
-            common = np.float64(min(n - _bits(mask & ~b.masks[j]), m - _bits(b.masks[j] & ~mask)))
-            jaro = (common / n + common / m + 1.0) / 3.0
-            if jaro + 0.4 * (1.0 - jaro) < ALIKE - 1e-9:
-                continue
-            t = b.squeezed[b.token_starts[j] : b.token_starts[j + 1]]
-            prefix = 0
-            while prefix < 4 and prefix < n and prefix < m and s[prefix] == t[prefix]:
-                prefix += 1
-            if jaro + 0.1 * prefix * (1.0 - jaro) < ALIKE - 1e-9:
-                continue
-            alike = jaro_winkler(s, t, peq)
-            if alike >= ALIKE:
-                shares[2, i - i0] = max(shares[2, i - i0], alike)
-                shares[3, j - j0] = max(shares[3, j - j0], alike)
-    # What was settled by letters stays; the rest is as alike as its best.
-    for i in range(i1 - i0):
-        if shares[0, i] == 0.0:
-            shares[0, i] = shares[2, i]
-    for j in range(j1 - j0):
-        if shares[1, j] == 0.0:
-            shares[1, j] = shares[3, j]
+            if b.hashes[j] == a.hashes[i]:
+                best = 1.0
+                break
+        n = token.shape[0]
+        if best == 0.0 and n >= 3 and _inside(token, text):
+            best = INSIDE
+        if best == 0.0 and mask != 0:
+            for j in range(j0, j1):
+                other, m = others[j - j0], b.token_starts[j + 1] - b.token_starts[j]
+                # Characters that only one side has cannot match: at most `common` do. With four equal first
+                # characters too, tokens are alike only from 3/4 of the mean length on (harmonic).
+                common = min(n - _bits(mask & ~other), m - _bits(other & ~mask))
+                if other != 0 and 2 * common * (n + m) >= 3 * n * m:
+                    alike = jaro_winkler(token, b.squeezed[b.token_starts[j] : b.token_starts[j + 1]])
+                    if alike >= ALIKE:
+                        best = max(best, alike)
+        shares[i - i0] = best
 
 
 @kernel
-def _masses(side, first, last, shares, sums):
-    """Total mass, matched mass, rarest matched and rarest unmatched of one side: ``sums`` (4,)."""
+def _masses(side, first, last, shares):
+    """Total mass, matched mass, rarest matched and rarest unmatched of one side."""
     total, hits, rarest, rarest_lost = 0.0, 0.0, 0.0, 0.0
     for i in range(first, last):
         weight, share = np.float64(side.weights[i]), shares[i - first]
@@ -236,27 +250,25 @@ def _masses(side, first, last, shares, sums):
             rarest = max(rarest, weight)
         if share == 0.0:
             rarest_lost = max(rarest_lost, weight)
-    sums[0], sums[1], sums[2], sums[3] = total, hits, rarest, rarest_lost
+    return total, hits, rarest, rarest_lost
 
 
 @kernel
-def _count(side, first, last, shares, flag, min_share, sums):
-    """Tokens of a kind, and how many are on the other side at least so well; ``sums`` becomes the mass of the
-    others."""
-    count, hits = 0, 0
-    sums[0] = 0.0
+def _count(side, first, last, shares, flag, min_share):
+    """Tokens of a kind, how many are on the other side at least so well, and the mass of the others."""
+    count, hits, lost = 0, 0, 0.0
     for i in range(first, last):
         if (side.flags[i] & flag) == flag:
             count += 1
             if shares[i - first] >= min_share:
                 hits += 1
             else:
-                sums[0] += side.weights[i]
-    return count, hits
+                lost += side.weights[i]
+    return count, hits, lost
 
 
 @kernel
-def _best_model(a, i0, i1, b, j0, j1, peq, row):
+def _best_model(a, i0, i1, b, j0, j1, row):
     """Best Levenshtein similarity of two model tokens; NaN where a side has none."""
     best = -1.0
     for i in range(i0, i1):
@@ -270,9 +282,7 @@ def _best_model(a, i0, i1, b, j0, j1, peq, row):
                 return 1.0
             n, m = s.shape[0], b.token_starts[j + 1] - b.token_starts[j]
             if 1.0 - abs(n - m) / max(n, m) > best:
-                best = max(
-                    best, levenshtein(s, b.squeezed[b.token_starts[j] : b.token_starts[j + 1]], peq, row)
-                )
+                best = max(best, levenshtein(s, b.squeezed[b.token_starts[j] : b.token_starts[j + 1]], row))
     return best if best >= 0.0 else np.nan
 
 
@@ -286,36 +296,41 @@ def _shares(count_a, hits_a, count_b, hits_b, out):
 
 
 @kernel
-def _soft(a, p, b, q, unit, sums, shares, peq, row, out):
-    """The `N_SOFT` features of two cells' tokens."""
+def _soft(a, p, b, q, unit, shares, masks, row, out):
+    """The `N_SOFT` features of two cells' tokens; NaN where either is missing."""
     i0, i1, j0, j1 = a.row_tokens[p], a.row_tokens[p + 1], b.row_tokens[q], b.row_tokens[q + 1]
     if i0 == i1 or j0 == j1:
         out[:] = np.nan
         return
+    _characters(a, i0, i1, masks[0])
+    _characters(b, j0, j1, masks[1])
     text_a = a.squeezed[a.squeezed_starts[p] : a.squeezed_starts[p + 1]]
     text_b = b.squeezed[b.squeezed_starts[q] : b.squeezed_starts[q + 1]]
-    _match(a, i0, i1, text_a, b, j0, j1, text_b, shares, peq)
-    _masses(a, i0, i1, shares[0], sums[0])
-    _masses(b, j0, j1, shares[1], sums[1])
-    share_a = sums[0, 1] / sums[0, 0] if sums[0, 0] > 0 else 1.0
-    share_b = sums[1, 1] / sums[1, 0] if sums[1, 0] > 0 else 1.0
-    lost_a, lost_b = sums[0, 0] - sums[0, 1], sums[1, 0] - sums[1, 1]
+    _match(a, i0, i1, b, j0, j1, text_b, masks[0], masks[1], shares[0])
+    _match(b, j0, j1, a, i0, i1, text_a, masks[1], masks[0], shares[1])
+    total_a, hits_a, rarest_a, rarest_lost_a = _masses(a, i0, i1, shares[0])
+    total_b, hits_b, rarest_b, rarest_lost_b = _masses(b, j0, j1, shares[1])
+    share_a = hits_a / total_a if total_a > 0 else 1.0
+    share_b = hits_b / total_b if total_b > 0 else 1.0
+    lost_a, lost_b = total_a - hits_a, total_b - hits_b
     out[0], out[1] = min(share_a, share_b), max(share_a, share_b)
-    out[2] = max(sums[0, 2], sums[1, 2]) / unit
-    out[3], out[4] = min(sums[0, 3], sums[1, 3]) / unit, max(sums[0, 3], sums[1, 3]) / unit
+    out[2] = max(rarest_a, rarest_b) / unit
+    out[3], out[4] = min(rarest_lost_a, rarest_lost_b) / unit, max(rarest_lost_a, rarest_lost_b) / unit
     out[5], out[6] = min(lost_a, lost_b) / unit, max(lost_a, lost_b) / unit
-    out[7] = max(sums[0, 1], sums[1, 1]) / unit
-    out[8] = (sums[0, 1] + sums[1, 1]) / max(sums[0, 0] + sums[1, 0], 1e-12)
-    count_a, hits_a = _count(a, i0, i1, shares[0], NUMBER, 1.0, sums[0])
-    count_b, hits_b = _count(b, j0, j1, shares[1], NUMBER, 1.0, sums[1])
-    _shares(count_a, hits_a, count_b, hits_b, out[9:11])
-    count_a, hits_a = _count(a, i0, i1, shares[0], MODEL, INSIDE, sums[0])
-    count_b, hits_b = _count(b, j0, j1, shares[1], MODEL, INSIDE, sums[1])
-    _shares(count_a, hits_a, count_b, hits_b, out[11:13])
-    in_both = count_a > 0 and count_b > 0
-    out[13] = _best_model(a, i0, i1, b, j0, j1, peq, row) if in_both else np.nan
-    out[14] = min(sums[0, 0], sums[1, 0]) / unit if in_both else np.nan
-    out[15] = max(sums[0, 0], sums[1, 0]) / unit if count_a + count_b > 0 else np.nan
+    out[7] = max(hits_a, hits_b) / unit
+    out[8] = (hits_a + hits_b) / max(total_a + total_b, 1e-12)
+    numbers_a, numbers_b = (
+        _count(a, i0, i1, shares[0], NUMBER, 1.0),
+        _count(b, j0, j1, shares[1], NUMBER, 1.0),
+    )
+    _shares(numbers_a[0], numbers_a[1], numbers_b[0], numbers_b[1], out[9:11])
+    models_a = _count(a, i0, i1, shares[0], MODEL, INSIDE)
+    models_b = _count(b, j0, j1, shares[1], MODEL, INSIDE)
+    _shares(models_a[0], models_a[1], models_b[0], models_b[1], out[11:13])
+    in_both = models_a[0] > 0 and models_b[0] > 0
+    out[13] = _best_model(a, i0, i1, b, j0, j1, row) if in_both else np.nan
+    out[14] = min(models_a[2], models_b[2]) / unit if in_both else np.nan
+    out[15] = max(models_a[2], models_b[2]) / unit if models_a[0] + models_b[0] > 0 else np.nan
     fewest, larger = min(i1 - i0, j1 - j0), max(i1 - i0, j1 - j0)
     out[16], out[17] = fewest, fewest / larger
     out[18] = 1.0 if a.hashes[i0] == b.hashes[j0] else 0.0
@@ -336,8 +351,7 @@ def _join(side, n, row, lacked, rarity, out):
             for at in range(side.token_starts[i], side.token_starts[i + 1]):
                 out.squeezed[end] = side.squeezed[at]
                 end += 1
-            out.hashes[n_tokens], out.masks[n_tokens] = side.hashes[i], side.masks[i]
-            out.flags[n_tokens] = side.flags[i]
+            out.hashes[n_tokens], out.flags[n_tokens] = side.hashes[i], side.flags[i]
             out.weights[n_tokens] = _weight(side.hashes[i], joined, rarity)
             n_tokens += 1
             out.token_starts[n_tokens] = end
@@ -346,46 +360,31 @@ def _join(side, n, row, lacked, rarity, out):
 
 
 @kernel
-def compare(a, b, n_a, n_b, left, right, modes, rarity, places, crossed, lacked, spare, out):
-    """Features of pairs of rows, field by field; NaN where either cell is missing.
+def compare(a, b, n_a, n_b, left, right, fields, rarity, places, crossed, lacked, spare, out):
+    """Features of the tokens of pairs of rows, field by field; NaN where either cell is missing.
 
     Parameters
     ----------
     a, b : `Cells` of the two sides, field after field, ``n_a`` and ``n_b`` rows each.
     left, right : (n,) int64 rows.
-    modes : (F,) `WHOLE`, `BOTH` or `TOKENS`: what of a field is compared; `TOKENS` is of all fields joined.
+    fields : (F,) which fields' tokens are compared. places : (F,) the first of each one's `N_SOFT` columns in ``out``.
     rarity : `Rarity`; masses are divided by the weight of a token of a single record.
-    lacked : (n, fields) which fields a pair lacks on one side only, or (0, fields): what is joined leaves them out.
+    lacked : (n, d) which fields a pair lacks on one side only, or (0, d): field d, all others joined, leaves them out.
     spare : two `Cells` to join such rows in.
-    places : (F,) int64, the first column of each field's `N_PLAIN`, `N_SOFT` or both in ``out``, float32.
     crossed : two fields that are compared with each other, and the first of their `N_CROSSED` columns; -1: none.
     """
-    peq = np.zeros((256, MAX_CHARS // 64), dtype=np.uint64)
-    row = np.empty(MAX_CHARS + 1, dtype=np.int64)
-    shares, sums = np.empty((4, MAX_TOKENS)), np.empty((2, 4))
+    row = np.empty(TOKEN_CHARS + 1, dtype=np.int64)
+    shares, masks = np.empty((2, MAX_TOKENS)), np.empty((2, MAX_TOKENS), dtype=np.uint64)
     for k in range(left.shape[0]):
-        for field in range(modes.shape[0]):
-            p, q = field * n_a + left[k], field * n_b + right[k]
-            s, t = a.chars[a.starts[p] : a.starts[p + 1]], b.chars[b.starts[q] : b.starts[q + 1]]
-            mode = modes[field]
-            width = (N_PLAIN if mode != TOKENS else 0) + (N_SOFT if mode != WHOLE else 0)
-            own = out[k, places[field] : places[field] + width]
-            if s.shape[0] == 0 or t.shape[0] == 0:
-                own[:] = np.nan
-                continue
-            if mode == TOKENS and lacked.shape[0] > 0 and lacked[k].any():
+        for at in range(fields.shape[0]):
+            field, own = fields[at], out[k, places[at] : places[at] + N_SOFT]
+            p, q, unit = field * n_a + left[k], field * n_b + right[k], rarity.unseen[field]
+            if field == lacked.shape[1] and lacked.shape[0] > 0 and lacked[k].any():
                 _join(a, n_a, left[k], lacked[k], rarity, spare[0])
                 _join(b, n_b, right[k], lacked[k], rarity, spare[1])
-                _soft(spare[0], 0, spare[1], 0, rarity.unseen[field], sums, shares, peq, row, own)
-                continue
-            if mode != WHOLE:
-                _soft(a, p, b, q, rarity.unseen[field], sums, shares, peq, row, own[width - N_SOFT :])
-            if mode == TOKENS:
-                continue
-            if same_text(s, t):
-                own[0], own[1], own[2] = 1.0, 1.0, 1.0
+                _soft(spare[0], 0, spare[1], 0, unit, shares, masks, row, own)
             else:
-                own[0], own[1], own[2] = 0.0, jaro_winkler(s, t, peq), levenshtein(s, t, peq, row)
+                _soft(a, p, b, q, unit, shares, masks, row, own)
     first, second, place = crossed
     if first < 0:
         return
@@ -397,8 +396,8 @@ def compare(a, b, n_a, n_b, left, right, modes, rarity, places, crossed, lacked,
             out[k, place : place + N_CROSSED] = np.nan
             continue
         p, q = left[k], right[k]
-        _soft(a, first * n_a + p, b, second * n_b + q, 1.0, sums, shares, peq, row, ways[0])
-        _soft(a, second * n_a + p, b, first * n_b + q, 1.0, sums, shares, peq, row, ways[1])
+        _soft(a, first * n_a + p, b, second * n_b + q, 1.0, shares, masks, row, ways[0])
+        _soft(a, second * n_a + p, b, first * n_b + q, 1.0, shares, masks, row, ways[1])
         for at in range(2):
             x, y = ways[0, at], ways[1, at]
             if np.isnan(x):
