@@ -293,7 +293,7 @@ def cells(rng: Rng, *, m: int = 300, rate: float = 0.05, missing: float = 0.1) -
         def true_rate(t: float, scores: Any = scores) -> float:
             return 1 - float(np.searchsorted(scores, np.float32(t), side="right")) / scores.size
 
-        own = whole.without_columns(lacking(*places), scorer)[0]
+        own = whole.without_columns(lacking(*places), scorer).whole
         outcome[f"{len(places)} of 5 columns missing"] = failed(true_rate, rate, own)
     # The last choice leaves one column.
     outcome["one threshold"] = failed(true_rate, rate, whole)

@@ -77,11 +77,7 @@ def own_threshold(made: Calibration, model: RecordSimilarity, lacked: Any, rate:
     (sides,) = model.patterns(lacked[None], lacked[None])
     if not made.supports(sides, rate, 0.95):
         return np.inf
-    whole, natural = made.without_columns(sides, model)
-    found = [whole.operating_point(rate).threshold]
-    if natural is not None and natural.answers(rate, 0.95):
-        found.append(natural.operating_point(rate).threshold)
-    return max(found)
+    return max(point.threshold for point in made.without_columns(sides, model).points(rate))
 
 
 def pairs_of(cells: Any, who: Any, seed: int) -> dict[bool, tuple[Any, Any]]:

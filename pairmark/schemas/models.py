@@ -55,6 +55,11 @@ class Evidence(Answer):
         description="by `method`, the cost of its log-likelihood ratios in bits: `cllr`, `cllr_min` after the best "
         "non-decreasing map, `calibration_loss`; shares of pairs with misleading ratios, and the `limits` of all",
     )
+    columns: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description="of records: what leaving columns out costs. `missing` names those that a side lacks; `share`, of "
+        "the calibration pairs that lack just these; `tpr`, at `fpr` by the other columns; null: these say too little",
+    )
     left_out: dict[str, str] = Field(
         default_factory=dict, description="what was not measured, with the reason"
     )

@@ -397,6 +397,9 @@ class ExplanationOut(Answer):
             }
         ],
     )
+    compared: list[str] | None = Field(
+        None, description="of records that lack columns: those that both sides have, which make the score"
+    )
 
 
 class VectorsOut(Answer):

@@ -17,12 +17,23 @@ from tests.serving import RunningServer, serving
 
 RAW = "application/octet-stream"
 
+SMALL = {"n_estimators": 10, "n_forest": 10, "n_pairs": 2_000, "random_state": 0}
+CUSTOMERS = [
+    {
+        "who": f"p{row // 2}",
+        "name": f"name{row // 2}",
+        "town": f"town{row // 2 % 9}",
+        "age": 20.0 + row // 2 % 31,
+    }
+    for row in range(320)
+]
+
 
 @pytest.fixture(scope="module")
 def deployment(
     new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningServer]:
-    """Two models, two galleries, and an admin key, over PostgreSQL."""
+    """Two models of vectors, one of records, two galleries, and an admin key, over PostgreSQL."""
     with serving(tmp_path_factory.mktemp("teams"), new_database("postgresql")) as server:
         rng = np.random.default_rng(0)
         y = np.repeat(np.arange(60), 4)
@@ -34,6 +45,14 @@ def deployment(
             assert server.http.put(f"/galleries/{name}", json={"model": name}).status_code == 201
             items = [{"id": f"i{at}", "subject": f"s{at}", "vector": X[4 * at].tolist()} for at in range(3)]
             assert server.http.put(f"/galleries/{name}/items", json={"items": items}).status_code == 200
+        file = server.home / "customers.csv"
+        file.write_text(
+            "who,name,town,age\n"
+            + "".join(f"{one['who']},{one['name']},{one['town']},{one['age']}\n" for one in CUSTOMERS)
+        )
+        added = server.cli("datasets", "add", "customers", str(file), "--column", "who:identity")
+        assert added.returncode == 0, added.stderr
+        server.train(dataset="customers", model="customers", params=SMALL, promote=True)
         reported = server.cli("keys", "create", "--scope", "admin", "--json")
         assert reported.returncode == 0, reported.stderr
         server.facts.update(X=X, admin=json.loads(reported.stdout)["key"])
@@ -122,6 +141,25 @@ def test_whoever_only_scores_is_not_told_what_a_model_came_from(deployment: Runn
     elsewhere = every("POST", "/calibrations", json=scores).json()["id"]
     assert score.status("GET", f"/calibrations/{elsewhere}") == 200
     assert one.status("GET", f"/calibrations/{elsewhere}") == 404
+
+
+def test_records_that_lack_columns_are_decided_without_their_threshold(deployment: RunningServer) -> None:
+    every = As(deployment, deployment.facts["admin"])
+    ask = As(deployment, made(deployment, "decide:customers")["key"])
+    assert every.status("PUT", "/models/customers/policy", json={"rates": [0.2]}) == 200
+    left, right = ({name: one[name] for name in ("name", "town", "age")} for one in CUSTOMERS[:2])
+    part = {name: right[name] for name in ("name", "town")}
+    url, pairs = "/match?fpr=0.2", {"model": "customers", "left": left, "right": [right, part]}
+    scored = every("POST", url, json=pairs).json()["matches"]
+    assert scored[1]["compared"] == ["name", "town"]
+    decided = ask("POST", url, json=pairs)
+    assert decided.json()["matches"] == [{"match": one["match"]} for one in scored]
+    assert '"threshold"' not in decided.text
+    # What helps to ask again is told.
+    policy = {"rates": [0.2], "missing": "refuse"}
+    assert every.status("PUT", "/models/customers/policy", json=policy) == 200
+    refused = ask("POST", url, json=pairs).json()["matches"][1]
+    assert refused == {"match": False, "reason": "too-little-to-compare", "missing": ["age"]}
 
 
 def test_decisions_without_scores(deployment: RunningServer) -> None:

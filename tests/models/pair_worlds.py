@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from pairmark.models.calibration.inputs import cells_missing
+from pairmark.models.core.scores import SampleSets, scored
 from pairmark.models.pairs.splits import held_out_pairs, listed_units, split_data
 
 
@@ -302,6 +303,17 @@ class CellScorer:
         values = np.where(cells_missing(cells), np.nan, cells).astype(np.float64)
         apart = np.abs(values[left] - values[right])
         return np.nansum(0.2 - apart, axis=1).astype(np.float32)
+
+    def _prepared_subjects(self, sets: SampleSets, how: str) -> SampleSets:
+        return sets
+
+    def _subject_score(self, left: SampleSets, right: SampleSets, how: str) -> NDArray[np.float32]:
+        return scored(self._pair_score, left, right, how)
+
+    def _pair_score(self, left: Any, right: Any) -> NDArray[np.float32]:
+        numbers = np.arange(max(len(left), len(right)))
+        a, b = numbers % len(left), len(left) + numbers % len(right)
+        return self.score_pairs(np.concatenate([left, right]), a, b)
 
     def patterns(self, left: NDArray[np.bool_], right: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return np.repeat((left | right)[:, None], 2, axis=1)

@@ -290,8 +290,8 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "calibration pairs that lack just these columns have a say",
             BOUNDS,
-            r"return made, natural",
-            "return made, None",
+            r"PartialCalibration\(whole, natural,",
+            "PartialCalibration(whole, None,",
         ),
     ),
     "tests/models/test_bounds.py": (

@@ -277,6 +277,37 @@ class TestServing:
         swapped = served.http.post(url, json={**body, "left": [right, part], "right": left}).json()
         assert swapped["matches"] == answer["matches"]
 
+    def test_subjects_are_decided_by_the_columns_that_all_their_samples_have(
+        self, served: RunningServer
+    ) -> None:
+        left, right = record(OTHERS, 0), record(OTHERS, 1)
+        part = {name: value for name, value in left.items() if name not in ("weight", "home")}
+        bare = {name: value for name, value in right.items() if name not in ("weight", "home")}
+        body = {"model": "customers", "left": {"samples": [left, part]}, "right": right}
+        answer = served.http.post("/match?fpr=0.2", json=body).json()
+        (entry,) = answer["matches"]
+        assert entry["match"] == (entry["score"] > entry["threshold"])
+        assert "surname" in entry["compared"]
+        assert "weight" not in entry["compared"]
+        # What one sample lacks plays no part in the others either.
+        same = served.http.post(
+            "/similarity", json={**body, "left": {"samples": [part, part]}, "right": bare}
+        )
+        assert same.json()["scores"] == [entry["score"]]
+        why = served.http.post("/explain", json=body).json()
+        assert why["compared"] == entry["compared"]
+        assert why["score"] == entry["score"]
+
+    def test_the_report_says_what_leaving_columns_out_costs(self, served: RunningServer) -> None:
+        path = "/models/customers/versions/1/report"
+        complete, *costs = served.http.get(path).json()["evidence"]["columns"]
+        assert complete["missing"] == []
+        assert {("surname",), ("weight",)} <= {tuple(cost["missing"]) for cost in costs}
+        assert all(cost["tpr"] is None or 0 <= cost["tpr"] <= 1 for cost in costs)
+        assert all(cost["fpr"] == complete["fpr"] for cost in costs)
+        page = served.http.get(path, headers={"Accept": "text/html"}).text
+        assert "Records that lack columns" in page
+
     def test_too_little_to_compare_names_the_columns_that_would_help(self, served: RunningServer) -> None:
         left, bare = record(OTHERS, 0), {"member": record(OTHERS, 1)["member"]}
         url, body = "/match?fpr=0.2&fnr=0.2", {"model": "customers", "left": left, "right": bare}

@@ -24,7 +24,8 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -324,6 +325,32 @@ FEWEST_TURNED = 20
 """So many positive pairs that score lower than negative ones are no chance."""
 
 
+class PartialCalibration(NamedTuple):
+    """What decides pairs of records that lack columns.
+
+    Attributes
+    ----------
+    whole : of all calibration pairs, scored without these columns.
+    natural : of those that lack just these of themselves; None where there are too few to say anything.
+    share : theirs among all pairs.
+    """
+
+    whole: Calibration
+    natural: Calibration | None
+    share: float
+
+    def points(
+        self, fpr: float, confidence: float = 0.95, method: str = "auto", **options: Any
+    ) -> list[OperatingPoint]:
+        """What either answers, as `Calibration.operating_point`: the stricter threshold decides."""
+        points = [self.whole.operating_point(fpr, confidence, method, **options)]
+        # To refuse takes long.
+        if self.natural is not None and self.natural.answers(fpr, confidence):
+            with suppress(ValueError):
+                points.append(self.natural.operating_point(fpr, confidence, method, **options))
+        return points
+
+
 class Calibration:
     """What held-out scores say about every threshold; built once, then asked for operating points.
 
@@ -439,16 +466,23 @@ class Calibration:
         X: Any,
         pairs: HeldOutPairs,
         *,
+        scorer: Any = None,
         training: Any = None,
         test: HeldOutPairs | None = None,
     ) -> Self:
         """Calibrate on scored pairs of rows of ``X``, and keep what these rows are like, or their records.
 
-        ``training``, ``test`` : as `CheckedRows.of` takes them.
+        Parameters
+        ----------
+        scorer : the fitted model: records are scored without the columns that are likely to be asked for. None: later.
+        training, test : as `CheckedRows.of` takes them.
         """
         calibration = cls.fit(scores, pairs.same, pairs.units, **pairs.origin)
         calibration.with_inputs(CheckedRows.of(X, pairs, training=training, test=test))
-        return calibration.with_records(CalibrationRecords.of(X, pairs))
+        records = CalibrationRecords.of(X, pairs)
+        if records is not None and scorer is not None:
+            records = records.with_patterns(scorer)
+        return calibration.with_records(records)
 
     def to_state(self) -> tuple[Arrays, dict[str, Any]]:
         """Plain arrays and JSON-able facts; `from_state` gives the same answers to the last bit."""
@@ -483,14 +517,14 @@ class Calibration:
         """This calibration, which knows from now on the records of its pairs."""
         if records is not None:
             self._held_out.arrays |= records.arrays()
-            self._held_out.facts["records"] = records.facts
+            self._held_out.facts |= {"records": records.facts, "records_aggregation": records.aggregation}
             self.records = records
         return self
 
     def supports(self, columns: Bool, fpr: float, confidence: float) -> bool:
         """Whether calibration pairs say something of pairs that lack ``columns`` (2, d): each of the others is there in
         a tenth of them, or in pairs of as many people as the rate takes."""
-        if self.records is None or columns.shape[1] != self.records.cells.shape[1]:
+        if self.records is None or columns.shape[1] != self.records.lacked.shape[2]:
             return False
         lacked: Bool = np.any(self.records.lacked, axis=1)
         there = ~lacked[:, ~np.any(columns, axis=0)]
@@ -500,9 +534,8 @@ class Calibration:
             for column in there.T
         )
 
-    def without_columns(self, columns: Bool, scorer: Any) -> tuple[Self, Self | None]:
-        """Calibrations of pairs of records that lack columns: of all pairs, scored without these, and of those that
-        lack just these of themselves, where there are enough to say anything.
+    def without_columns(self, columns: Bool, scorer: Any) -> PartialCalibration:
+        """What decides pairs of records that lack columns.
 
         Parameters
         ----------
@@ -517,13 +550,36 @@ class Calibration:
         assert records is not None
         scores = records.scored_without(columns, scorer)
         facts, own = records.facts, records.lack(columns, scorer)
-        made = self.fit(scores, records.same, records.units, **facts)
+        whole = self.fit(scores, records.same, records.units, **facts)
         natural = None
         # Which of all pairs they are depends on cells that are missing, not on people.
         facts = {**facts, "listing": "drawn"} if self.origin == "all" else facts
         with suppress(ValueError):
             natural = self.fit(scores[own], records.same[own], records.units[own], **facts)
-        return made, natural
+        return PartialCalibration(whole, natural, float(own.mean()))
+
+    def left_out(self, fpr: float, confidence: float, scorer: Any) -> list[dict[str, Any]]:
+        """What leaving columns out costs: the TPR at a rate of pairs that lack nothing, and without the columns that
+        were left out beforehand.
+
+        Returns
+        -------
+        JSON-able dicts: ``lacked`` (column numbers), ``share`` of the pairs that lack just these, and ``tpr``, None
+        where the others say too little.
+        """
+        records = self.records
+        if records is None or not self.answers(fpr, confidence):
+            return []
+        complete = ~records.lacked.any(axis=(1, 2))
+        tpr = self.operating_point(fpr, confidence).tpr
+        costs: list[dict[str, Any]] = [{"lacked": [], "share": float(complete.mean()), "tpr": tpr}]
+        for columns in records.patterns:
+            partial, tpr = self.without_columns(columns, scorer), None
+            with suppress(ValueError):
+                tpr = max(partial.points(fpr, confidence), key=attrgetter("threshold")).tpr
+            lacked = np.flatnonzero(columns.any(axis=0)).tolist()
+            costs.append({"lacked": lacked, "share": partial.share, "tpr": tpr})
+        return costs
 
     def check_protocol(self) -> None:
         """Refuse a protocol that was inferred where the units do not settle it: ids of photos would be samples of

@@ -79,6 +79,10 @@ def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) ->
         "records_right": Array(kind="int64", shape=("pairs",), low=0, optional=True),
         "records_same": Array(kind="bool", shape=("pairs",), optional=True),
         "records_units": Array(kind="int64", shape=("pairs", 2), optional=True),
+        "records_index": Array(kind="int64", shape=("samples",), low=0, optional=True),
+        "records_counts": Array(kind="int64", shape=("subjects",), low=1, optional=True),
+        "records_patterns": Array(kind="bool", shape=("patterns", 2, "columns"), optional=True),
+        "records_scores": Array(kind="float32", shape=("patterns", "pairs"), optional=True),
         "lr_cap_scores": Array(kind="float32", shape=("lr_caps",), optional=True),
         "lr_cap_values": Array(
             kind="float64", shape=("lr_caps",), low=0, order="never-falling", optional=True

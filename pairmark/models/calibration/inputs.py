@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -22,6 +23,8 @@ from scipy.sparse.csgraph import connected_components
 
 from pairmark.models.calibration.kernels.row_statistics import row_statistics, rows_outside
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.base import SCORE_BLOCK
+from pairmark.models.core.scores import SampleSets
 from pairmark.models.pairs.splits import HeldOutPairs, permutation_of
 
 STATISTICS = ("largest distance", "typical distance", "typical size", "norm", "spread")
@@ -266,6 +269,59 @@ def _enough_pairs(pairs: HeldOutPairs) -> Int64:
 
 
 _ENDS = ("left", "right", "same", "units")
+N_FREQUENT = 8
+"""Choices of columns that calibration pairs lack most often, which are scored without these beforehand."""
+
+
+def pattern_codes(lacked: Bool) -> list[bytes]:
+    """A code for what the sides of each pair lack, (n, 2, d), whichever side is left."""
+    return [b"".join(sorted(side.tobytes() for side in pair)) for pair in np.packbits(lacked, axis=2)]
+
+
+def blanked_subjects(left: SampleSets, right: SampleSets) -> tuple[SampleSets, SampleSets]:
+    """Subjects of records, pair by pair, without the columns that any sample of either side lacks.
+
+    Subjects of vectors are returned as they are.
+    """
+    if not (are_records(left.rows) and are_records(right.rows)):
+        return left, right
+    n = max(len(left), len(right))
+    every = np.arange(n)
+    pairs = [side.take(every if len(side) == n else np.zeros_like(every)) for side in (left, right)]
+    lacked = np.logical_or(*(lacked_by_subject(side) for side in pairs))
+    blanked = []
+    for side in pairs:
+        rows = side.rows[side.index]
+        rows[np.repeat(lacked, side.counts, axis=0)] = None
+        blanked.append(SampleSets.of_rows(rows, side.counts))
+    return blanked[0], blanked[1]
+
+
+def lacked_by_subject(subjects: SampleSets) -> Bool:
+    """(n, d) columns that any sample of a subject lacks."""
+    missing = cells_missing(subjects.rows)[subjects.index]
+    lacked: Bool = np.logical_or.reduceat(missing, subjects.ends - subjects.counts, axis=0)
+    return lacked
+
+
+def score_subject_pairs(
+    estimator: Any, subjects: SampleSets, left: Int64, right: Int64, aggregation: str
+) -> Float32:
+    """Scores of pairs of subjects by their numbers, (n,) float32."""
+    numbers = np.unique(subjects.index)
+    place = np.searchsorted(numbers, subjects.index)
+    # Only the rows that were drawn are read, and prepared once for all pairs.
+    prepared = estimator._prepared_subjects(
+        SampleSets(rows=subjects.rows[numbers], index=place, counts=subjects.counts), aggregation
+    )
+    scores = np.empty(left.size, dtype=np.float32)
+    for start in range(0, left.size, SCORE_BLOCK):
+        part = slice(start, start + SCORE_BLOCK)
+        sides = prepared.take(left[part]), prepared.take(right[part])
+        if isinstance(prepared, SampleSets):
+            sides = blanked_subjects(*sides)
+        scores[part] = estimator._subject_score(*sides, aggregation)
+    return scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,27 +330,47 @@ class CalibrationRecords:
 
     Attributes
     ----------
-    cells : (n, d) the records; None is a missing cell.
-    left, right, same, units, facts : as `HeldOutPairs` has them, rows being numbers of ``cells``.
+    subjects : the records of those who are compared; None is a missing cell.
+    left, right, same, units, facts : as `HeldOutPairs` has them, rows being numbers of ``subjects``.
+    aggregation : how subjects of several samples are compared; None: each has one.
+    patterns : (p, 2, d) columns that were left out beforehand. scores : (p, n_pairs) what came of it.
     """
 
-    cells: Any = field(repr=False)
+    subjects: SampleSets = field(repr=False)
     left: Int64 = field(repr=False)
     right: Int64 = field(repr=False)
     same: Bool = field(repr=False)
     units: Int64 = field(repr=False)
     facts: dict[str, Any]
+    aggregation: str | None = None
+    patterns: Bool = field(repr=False, default_factory=lambda: np.empty((0, 2, 0), dtype=np.bool_))
+    scores: Float32 = field(repr=False, default_factory=lambda: np.empty((0, 0), dtype=np.float32))
 
     @classmethod
-    def of(cls, X: Any, pairs: HeldOutPairs) -> Self | None:
-        """About `MOST_PAIRS` of the pairs, and their rows; None for rows without cells that can be missing."""
-        if not are_records(X):
+    def of(cls, X: Any, pairs: HeldOutPairs, aggregation: str | None = None) -> Self | None:
+        """About `MOST_PAIRS` of the pairs, and their rows; None for rows without cells that can be missing.
+
+        Parameters
+        ----------
+        X : rows that pairs number; with ``aggregation`` subjects of several samples, `SampleSets`.
+        """
+        sets = X if isinstance(X, SampleSets) else SampleSets.of_rows(X)
+        if not are_records(sets.rows):
             return None
         kept = _enough_pairs(pairs)
-        rows, ends = np.unique([pairs.left[kept], pairs.right[kept]], return_inverse=True)
+        numbers, ends = np.unique([pairs.left[kept], pairs.right[kept]], return_inverse=True)
         left, right = ends.reshape(2, -1)
-        same, units = pairs.same[kept], pairs.units[kept]
-        return cls(cells=X[rows], left=left, right=right, same=same, units=units, facts=pairs.origin)
+        drawn = sets.take(numbers)
+        rows, index = np.unique(drawn.index, return_inverse=True)
+        return cls(
+            subjects=SampleSets(rows=sets.rows[rows], index=index, counts=drawn.counts),
+            left=left,
+            right=right,
+            same=pairs.same[kept],
+            units=pairs.units[kept],
+            facts=pairs.origin,
+            aggregation=aggregation,
+        )
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> Self | None:
@@ -308,23 +384,53 @@ class CalibrationRecords:
                 raise ValueError(f"records_cells: row {at} has {len(row)} cells; expected {cells.shape[1]}")
             for place, cell in enumerate(row):
                 cells[at, place] = tuple(cell) if isinstance(cell, list) else cell
-        ends = {name: np.array(arrays[f"records_{name}"]) for name in _ENDS}
-        if max(ends["left"].max(), ends["right"].max()) >= len(cells):
+        stored = {
+            name: np.array(arrays[f"records_{name}"])
+            for name in (*_ENDS, "index", "counts", "patterns", "scores")
+            if f"records_{name}" in arrays
+        }
+        subjects = SampleSets.of_rows(cells)
+        if "counts" in stored:
+            subjects = SampleSets(rows=cells, index=stored.pop("index"), counts=stored.pop("counts"))
+            if subjects.counts.sum() != subjects.index.size or subjects.index.max() >= len(cells):
+                raise ValueError(f"records_index and records_counts do not fit {len(cells)} records_cells")
+        if max(stored["left"].max(), stored["right"].max()) >= len(subjects):
             raise ValueError(
-                f"records_left and records_right name rows beyond the {len(cells)} of records_cells"
+                f"records_left and records_right name rows beyond the {len(subjects)} of records_cells"
             )
-        return cls(cells=cells, **ends, facts=dict(facts["records"]))
+        origin = dict(facts["records"])
+        return cls(subjects=subjects, facts=origin, aggregation=facts.get("records_aggregation"), **stored)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As they are kept with a calibration."""
-        cells = np.frombuffer(json.dumps(self.cells.tolist()).encode(), dtype=np.uint8)
-        return {"records_cells": cells, **{f"records_{name}": getattr(self, name) for name in _ENDS}}
+        cells = np.frombuffer(json.dumps(self.subjects.rows.tolist()).encode(), dtype=np.uint8)
+        parts = {name: getattr(self, name) for name in _ENDS}
+        if self.aggregation is not None:
+            parts |= {"index": self.subjects.index, "counts": self.subjects.counts}
+        if len(self.patterns):
+            parts |= {"patterns": self.patterns, "scores": self.scores}
+        return {"records_cells": cells, **{f"records_{name}": part for name, part in parts.items()}}
+
+    def with_patterns(self, scorer: Any) -> Self:
+        """These, with scores without each column, and without those that the pairs lack most often."""
+        each = np.eye(self.lacked.shape[2], dtype=np.bool_)
+        natural = scorer.patterns(self.lacked[:, 0], self.lacked[:, 1])
+        codes = pattern_codes(natural)
+        frequent = [codes.index(code) for code, _ in Counter(codes).most_common(N_FREQUENT)]
+        chosen = np.concatenate([scorer.patterns(each, np.zeros_like(each)), natural[frequent]])
+        distinct = {
+            code: lacked for code, lacked in zip(pattern_codes(chosen), chosen, strict=True) if lacked.any()
+        }
+        patterns = np.stack(list(distinct.values()))
+        scores = np.stack([self.scored_without(lacked, scorer) for lacked in patterns])
+        return replace(self, patterns=patterns, scores=scores)
 
     @cached_property
     def lacked(self) -> Bool:
-        """(n_pairs, 2, d) columns that each side of each pair lacks."""
-        missing = cells_missing(self.cells)
-        return np.stack([missing[self.left], missing[self.right]], axis=1)
+        """(n_pairs, 2, d) columns that each side of each pair lacks; of several samples, that any of both lacks."""
+        missing = lacked_by_subject(self.subjects)
+        lacked = np.stack([missing[self.left], missing[self.right]], axis=1)
+        return lacked if self.aggregation is None else np.repeat(lacked.any(axis=1, keepdims=True), 2, axis=1)
 
     def lack(self, columns: Bool, scorer: Any) -> Bool:
         """(n_pairs,) which pairs a scorer compares just without these columns, (2, d), in either order of the sides."""
@@ -334,11 +440,21 @@ class CalibrationRecords:
 
     def scored_without(self, columns: Bool, scorer: Any) -> Float32:
         """(n_pairs,) scores with these columns, (2, d), blanked on either side."""
-        cells, n = np.concatenate([self.cells, self.cells]), len(self.cells)
+        known = pattern_codes(self.patterns)
+        (code,) = pattern_codes(columns[None])
+        if code in known:
+            return self.scores[known.index(code)]
+        cells, n = np.concatenate([self.subjects.rows, self.subjects.rows]), len(self.subjects.rows)
         for side, start in zip(columns, (0, n), strict=True):
             cells[start : start + n, side] = None
-        scores: Float32 = scorer.score_pairs(cells, self.left, self.right + n)
-        return scores
+        index, counts = self.subjects.index, self.subjects.counts
+        if self.aggregation is None:
+            scores: Float32 = scorer.score_pairs(cells, self.left, self.right + n)
+            return scores
+        both = SampleSets(
+            rows=cells, index=np.concatenate([index, index + n]), counts=np.concatenate([counts, counts])
+        )
+        return score_subject_pairs(scorer, both, self.left, self.right + len(counts), self.aggregation)
 
 
 OUTER = 0.2

@@ -486,6 +486,11 @@ def _contents(report: ReportOut) -> list[tuple[str, str]]:
         ("promise", "The promise", bool(report.promises)),
         ("errors", "Error rates", report.roc is not None),
         ("leaderboard", "Against simple alternatives", bool(report.leaderboard and report.leaderboard.items)),
+        (
+            "columns",
+            "Records that lack columns",
+            report.evidence is not None and bool(report.evidence.columns),
+        ),
         ("evidence", "Likelihood ratios", with_evidence),
         ("limits", "Limits", True),
     ]

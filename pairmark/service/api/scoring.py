@@ -213,7 +213,14 @@ async def explain(call: Call) -> Response:
 
     def work() -> bytes:
         score, explanation = version.explain(pairs, call.query.aggregation)
-        return to_json({"model": version.public, "score": score, "explanation": plain(explanation)})
+        answer = {"model": version.public, "score": score, "explanation": plain(explanation)}
+        lacked = version.lacked(pairs)
+        if lacked is not None:
+            (absent,) = lacked.any(axis=1).tolist()
+            answer["compared"] = [
+                name for name, lacks in zip(version.columns, absent, strict=True) if not lacks
+            ]
+        return to_json(answer)
 
     answer = await call.work.run(math.inf, work)
     _EXPLAINED.inc()

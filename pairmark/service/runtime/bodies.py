@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from scipy.sparse import csr_array
 
-from pairmark.models.calibration.inputs import are_records, cells_missing
-from pairmark.models.core.arrays import Bool, Float32
+from pairmark.models.core.arrays import Float32
 from pairmark.models.records.schema import RESERVED, RecordError, Schema, is_plain, schema_of_model
 from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE, FAST, FLOAT32_MAX
 from pairmark.schemas.scoring import AskingBody, PairsFields
@@ -120,18 +119,6 @@ class VectorPairs:
             row = rows[place if len(rows) > 1 else 0]
             sides[name] = row if isinstance(row, dict) else [float(number) for number in row]
         return sides
-
-    def missing(self) -> tuple[Bool, Bool] | None:
-        """(n, d) columns that the sides of pairs of records, or any sample of them, lack; None where none is."""
-        if self.rows is None or not all(are_records(side) for side in self.rows):
-            return None
-        left, right = (cells_missing(side) for side in self.rows)
-        if self.counts is not None:
-            left, right = (
-                np.logical_or.reduceat(side, np.cumsum(counts) - counts, axis=0)
-                for side, counts in zip((left, right), self.counts, strict=True)
-            )
-        return (left, right) if left.any() or right.any() else None
 
     def sample_class(self) -> tuple[int, int] | None:
         """Numbers of samples of the two subjects of every pair, the larger first; None for plain vectors."""

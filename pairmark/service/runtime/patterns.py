@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.calibration.inputs import pattern_codes
 from pairmark.models.core.arrays import Bool, Float32
 from pairmark.service.caches import BoundedCache
 from pairmark.service.errors import RateLimited
@@ -29,8 +30,8 @@ MINUTE_S = 60.0
 MORE_COLUMNS = "these columns would help."
 COMPLETE_ONLY = "the model's policy (missing) refuses records that lack a column."
 NOT_KEPT = (
-    "the calibration has no records to compare without them, as those of subjects of several samples and of earlier "
-    "versions have none; calibrate the version again, or send complete records."
+    "the calibration has no records to compare without them, as those of earlier versions have none; calibrate the "
+    "version again, or send complete records."
 )
 ALL_TAKEN = (
     f"{MOST_PATTERNS} choices of columns were worked out for this calibration, as many as are kept: send complete "
@@ -123,8 +124,7 @@ class Patterns:
         assert request is not None
         found: dict[bytes, Thresholds] = {}
         why = COMPLETE_ONLY if request.complete_only else MORE_COLUMNS
-        # Which side is which plays no part.
-        patterns = [b"".join(sorted(side.tobytes() for side in pair)) for pair in np.packbits(lacked, axis=2)]
+        patterns = pattern_codes(lacked)
         for at, pattern in enumerate(patterns):
             if pattern in found:
                 continue

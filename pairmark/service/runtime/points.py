@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import to_json, to_jsonable_python
 
-from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.calibration import Calibration, PartialCalibration
 from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.calibration.operating_point import (
     InsufficientCalibrationData,
-    OperatingPoint,
     without_guarantee,
 )
 from pairmark.models.core.arrays import Bool, Float32
@@ -132,9 +131,7 @@ class OperatingPoints:
         """The calibration of an id (blocking)."""
         self._points: BoundedCache[PointRequest, ServedPoint] = BoundedCache(MOST_POINTS)
         self._thresholds: BoundedCache[tuple[PointRequest, bytes], Thresholds] = BoundedCache(MOST_POINTS)
-        self._patterns: BoundedCache[tuple[str, bytes], tuple[Calibration, Calibration | None]] = (
-            BoundedCache(MOST_CALIBRATIONS)
-        )
+        self._patterns: BoundedCache[tuple[str, bytes], PartialCalibration] = BoundedCache(MOST_CALIBRATIONS)
 
     def cached(self, request: PointRequest) -> ServedPoint | None:
         """The point, when it was computed before."""
@@ -148,7 +145,7 @@ class OperatingPoints:
         calibration = entry.calibration
         class_facts = {} if entry.subjects is None else entry.subjects.facts
         try:
-            point = _asked(calibration, request, entry.number)
+            point = calibration.operating_point(**_asked(request, entry.number))
         except InsufficientCalibrationData as error:
             smallest, needed = (
                 error.smallest_fpr.get("finite-sample"),
@@ -210,29 +207,20 @@ class OperatingPoints:
         calibration, key = entry.calibration, (request.calibration_id, pattern)
         found: Thresholds = UNSUPPORTED
         if calibration.supports(columns, request.fpr, request.confidence):
-            made = self._patterns.get(key)
             with suppress(ValueError):
-                made = made or calibration.without_columns(columns, estimator)
-                points = [_asked(made[0], request, entry.number)]
-                if made[1] is not None and made[1].answers(request.fpr, request.confidence):
-                    with suppress(ValueError):
-                        points.append(_asked(made[1], request, entry.number))
+                partial = self._patterns.get(key) or calibration.without_columns(columns, estimator)
+                points = partial.points(**_asked(request, entry.number))
                 found = (
                     max(np.float32(point.threshold) for point in points),
                     min(np.float32(point.fnr_threshold or 0) for point in points),
                 )
-                self._patterns.put(key, made)
+                self._patterns.put(key, partial)
         self._thresholds.put((request, pattern), found)
         return found
 
 
-def _asked(calibration: Calibration, request: PointRequest, number: int | None) -> OperatingPoint:
-    return calibration.operating_point(
-        request.fpr,
-        request.confidence,
-        request.method,
-        allow_asymptotic=request.allow_asymptotic,
-        simultaneous=request.simultaneous,
-        candidate=number if request.simultaneous and request.method != "bootstrap" else None,
-        fnr=request.fnr,
-    )
+def _asked(request: PointRequest, number: int | None) -> dict[str, Any]:
+    """What `Calibration.operating_point` takes; ``number`` : the calibration's in the ledger."""
+    names = ("fpr", "confidence", "method", "allow_asymptotic", "simultaneous", "fnr")
+    candidate = number if request.simultaneous and request.method != "bootstrap" else None
+    return {"candidate": candidate, **{name: getattr(request, name) for name in names}}

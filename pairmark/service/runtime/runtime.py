@@ -131,10 +131,10 @@ class Runtime:
         self, version: LoadedVersion | None, point: ServedPoint, pairs: VectorPairs | None, client: str
     ) -> ComparedPairs | None:
         """The thresholds of pairs of records that lack columns; None where none does."""
-        missing = None if pairs is None else pairs.missing()
-        if missing is None or version is None:
+        lacked = None if pairs is None or version is None else version.lacked(pairs)
+        if lacked is None or version is None:
             return None
-        asked = version.estimator, client, point, version.estimator.patterns(*missing)
+        asked = version.estimator, client, point, lacked
         known = self.patterns.find(*asked, may_work=False)
         return known or await self.batch_place.run(lambda: self.patterns.found(*asked))
 

@@ -15,7 +15,8 @@ from prometheus_client import Counter, Gauge
 from pydantic_core import to_json
 from scipy.sparse import csr_array, issparse
 
-from pairmark.models.core.arrays import Float32
+from pairmark.models.calibration.inputs import are_records, blanked_subjects, cells_missing, lacked_by_subject
+from pairmark.models.core.arrays import Bool, Float32
 from pairmark.models.core.scores import SampleSets
 from pairmark.models.records.schema import is_plain, schema_of_model
 from pairmark.service.caches import BoundedCache
@@ -123,10 +124,23 @@ class LoadedVersion:
                 SampleSets.of_rows(rows, counts)
                 for rows, counts in zip((left, right), pairs.counts, strict=True)
             )
-            return self.score_subjects(a, b, self.aggregation(aggregation))
+            return self.score_subjects(*blanked_subjects(a, b), self.aggregation(aggregation))
         if aggregation != "auto":
             self.aggregation(aggregation)
         return self.score(left, right)
+
+    def lacked(self, pairs: VectorPairs) -> Bool | None:
+        """(n, 2, d) columns without which both sides of scored pairs of records were compared, of subjects those that
+        any sample of either lacks; None where nothing is lacking."""
+        if pairs.rows is None or not all(are_records(side) for side in pairs.rows):
+            return None
+        left, right = (cells_missing(side) for side in pairs.rows)
+        if pairs.counts is not None:
+            sides = zip(pairs.rows, pairs.counts, strict=True)
+            left, right = (lacked_by_subject(SampleSets.of_rows(side, counts)) for side, counts in sides)
+            left = right = left | right
+        lacked: Bool | None = self.estimator.patterns(left, right) if left.any() or right.any() else None
+        return lacked
 
     def _scores_as_sent(self, side: SideRows) -> bool:
         return self._takes_vectors and isinstance(side, np.ndarray) and side.shape[1] == self.n_features
@@ -156,6 +170,8 @@ class LoadedVersion:
         if pairs.counts is None:
             return score, explain(left, right, feature_names=self.feature_names)
         how = self.aggregation(aggregation)
+        sets = (SampleSets.of_rows(side, np.array([len(side)])) for side in (left, right))
+        left, right = (subject.rows for subject in blanked_subjects(*sets))
         grid = self.estimator.score_against(left, right)
         # Of all pairs of samples the one whose score is nearest to that of the subjects stands for them.
         i, j = np.unravel_index(int(np.argmin(np.abs(grid - np.float32(score)))), grid.shape)

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from sqlalchemy.exc import IntegrityError
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.core.arrays import Float32, Int64
+from pairmark.models.calibration.inputs import MOST_PAIRS, CalibrationRecords, score_subject_pairs
+from pairmark.models.core.arrays import Int64
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
-from pairmark.models.core.base import SCORE_BLOCK
 from pairmark.models.core.inputs import label_of, like_labels, refuse_placeholders
 from pairmark.models.core.scores import SampleSets
 from pairmark.models.core.spec import LearnerSpec
@@ -123,7 +123,7 @@ class Calibrations:
             listing=listing,
         )
         with refusals(REFUSED):
-            calibration = Calibration.of_pairs(scores, X, pairs)
+            calibration = Calibration.of_pairs(scores, X, pairs, scorer=self._versions.load(row, name))
         return self.register(
             calibration,
             name=f"{data.name}:{data.version}",
@@ -516,11 +516,13 @@ class SubjectCalibrations:
         X = rows_for(estimator, spec_of(version.kind), data, self._versions.settings.max_dense_bytes)
         sets = SampleSets(rows=X, index=rows[pairs.index], counts=pairs.counts)
         scores = score_subject_pairs(estimator, sets, pairs.left, pairs.right, subjects.aggregation)
+        drawn = HeldOutPairs(
+            left=pairs.left, right=pairs.right, same=pairs.same, units=pairs.units, protocol="open-set"
+        )
         with refusals(REFUSED):
-            calibration = Calibration.fit(
-                scores, pairs.same, pairs.units, protocol="open-set", listing="drawn"
-            )
-        calibration = calibration.with_inputs(self._calibrations.load(parent.id)[0].checked_rows)
+            calibration = Calibration.fit(scores, drawn.same, drawn.units, **drawn.origin)
+        calibration.with_inputs(self._calibrations.load(parent.id)[0].checked_rows)
+        calibration.with_records(CalibrationRecords.of(sets, drawn, subjects.aggregation))
         facts: dict[str, Any] = {
             **{key: parent.summary[key] for key in ("dataset",) if key in parent.summary},
             **subjects.facts,
@@ -599,7 +601,9 @@ def _draw_pairs(data: LabelledData, rows: NDArray[np.int64], subjects: SubjectCl
             y,
             subjects.k,
             subjects.p,
-            n_pairs=max(1_000, min(MAX_PAIRS, MAX_SAMPLE_PAIRS // cells)),
+            n_pairs=max(
+                1_000, min(MAX_PAIRS if data.schema is None else MOST_PAIRS, MAX_SAMPLE_PAIRS // cells)
+            ),
             units=units,
         )
     except TooFewSamples as error:
@@ -826,25 +830,6 @@ def taken_by(spec: LearnerSpec, X: Any, max_dense_bytes: int) -> Any:
             field="dataset",
         )
     return np.asarray(X.toarray(), dtype=np.float32)
-
-
-def score_subject_pairs(
-    estimator: Any, subjects: SampleSets, left: NDArray[np.int64], right: NDArray[np.int64], aggregation: str
-) -> Float32:
-    """Scores of pairs of subjects by their numbers, (n,) float32."""
-    numbers = np.unique(subjects.index)
-    place = np.searchsorted(numbers, subjects.index)
-    # Only the rows that were drawn are read, and prepared once for all pairs.
-    prepared = estimator._prepared_subjects(
-        SampleSets(rows=subjects.rows[numbers], index=place, counts=subjects.counts), aggregation
-    )
-    scores = np.empty(left.size, dtype=np.float32)
-    for start in range(0, left.size, SCORE_BLOCK):
-        part = slice(start, start + SCORE_BLOCK)
-        scores[part] = estimator._subject_score(
-            prepared.take(left[part]), prepared.take(right[part]), aggregation
-        )
-    return scores
 
 
 def rows_for(estimator: Any, spec: LearnerSpec, data: LabelledData, max_dense_bytes: int) -> Any:

@@ -19,6 +19,7 @@ from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
 from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.promises import askable
 from pairmark.models.core.arrays import Int64
 from pairmark.models.core.inputs import checked_pairs
 from pairmark.models.core.progress import listening
@@ -35,6 +36,7 @@ from pairmark.models.evaluation.comparison import (
     resolved_rates,
 )
 from pairmark.models.evaluation.pairs import (
+    FPR_TARGETS,
     EvaluationReport,
     likelihood_report,
     pair_report,
@@ -725,7 +727,12 @@ def calibrate(job: ScoredJob) -> CalibratedJob:
         return CalibratedJob(**vars(job), calibration=None)
     with refusals("the held-out calibration pairs cannot be used"):
         calibration = Calibration.of_pairs(
-            scores, job.X, pairs, training=job.parts.learned, test=job.parts.test
+            scores,
+            job.X,
+            pairs,
+            scorer=job.estimator,
+            training=job.parts.learned,
+            test=job.parts.test,
         )
     return CalibratedJob(**vars(job), calibration=calibration)
 
@@ -768,12 +775,41 @@ def _evidence(job: CalibratedJob) -> Evidence:
     elif not pairs.same.any():
         left_out["likelihood_ratios"] = "the test part holds no same pair"
     else:
-        methods = ("pav", "logistic", *(["own"] if job.spec.log_lr else []))
+        methods = ("pav", *(["own"] if job.spec.log_lr else []))
         likelihoods = [
             likelihood_report(ratios, scores, pairs.same, pairs.units, method) for method in methods
         ]
-    found = {"likelihood_ratios": likelihoods, "left_out": left_out}
+    found = {
+        "likelihood_ratios": likelihoods,
+        "columns": _costs_of_columns(job),
+        "left_out": left_out,
+    }
     return Evidence(**to_jsonable_python(found, fallback=lambda value: value.tolist()))
+
+
+def _costs_of_columns(job: CalibratedJob) -> list[dict[str, Any]]:
+    """What leaving columns of records out costs, at the smallest rate of the report that is supported, else at the
+    smallest of all."""
+    calibration, schema = job.calibration, job.data.schema
+    if calibration is None or schema is None or calibration.records is None:
+        return []
+    supported = (rate for rate in sorted(FPR_TARGETS) if calibration.answers(rate, CONFIDENCE))
+    smallest = calibration.smallest_fpr(CONFIDENCE)["finite-sample"]
+    rate = next(supported, None if smallest is None else askable(smallest))
+    names = [column.name for column in job.estimator.schema_.fields]
+    return (
+        []
+        if rate is None
+        else [
+            {
+                "missing": [names[at] for at in cost["lacked"]],
+                "fpr": rate,
+                "share": cost["share"],
+                "tpr": cost["tpr"],
+            }
+            for cost in calibration.left_out(rate, CONFIDENCE, job.estimator)
+        ]
+    )
 
 
 def _curve(job: ScoredJob, scores: NDArray[np.float32]) -> EvaluationReport:

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.inputs import MOST_PAIRS, CalibrationRecords
+from pairmark.models.calibration.inputs import (
+    MOST_PAIRS,
+    CalibrationRecords,
+    blanked_subjects,
+    score_subject_pairs,
+)
+from pairmark.models.core.scores import SampleSets
+from pairmark.models.pairs.sampling import subject_pairs
 from pairmark.models.pairs.splits import HeldOutPairs, held_out_pairs
 from tests.models.pair_worlds import COLUMNS, CellScorer, lacking, record_people, stranger_scores
 
@@ -30,7 +37,7 @@ def test_each_choice_of_columns_keeps_the_rate() -> None:
         for seed in range(n):
             calibration = calibrated(150, seed)
             assert calibration.supports(columns, rate, 0.95)
-            whole, _ = calibration.without_columns(columns, CellScorer())
+            whole = calibration.without_columns(columns, CellScorer()).whole
             one.append((strangers > calibration.operating_point(rate).threshold).mean() > rate)
             own.append((strangers > whole.operating_point(rate).threshold).mean() > rate)
         assert sum(own) <= 6, "at most one in twenty, and chance"
@@ -39,11 +46,11 @@ def test_each_choice_of_columns_keeps_the_rate() -> None:
 
 def test_pairs_that_lack_just_these_columns_have_a_say() -> None:
     calibration = calibrated(400, 1, n_pairs=20_000, missing=0.05)
-    whole, natural = calibration.without_columns(lacking(0), CellScorer())
+    whole, natural, share = calibration.without_columns(lacking(0), CellScorer())
+    assert 0 < share < 0.2
     assert natural is not None
     assert natural.summary()["n_negative_pairs"] < whole.summary()["n_negative_pairs"]
-    _, nobody = calibration.without_columns(lacking(0, 1, 2, 3), CellScorer())
-    assert nobody is None
+    assert calibration.without_columns(lacking(0, 1, 2, 3), CellScorer()).natural is None
 
 
 def test_what_says_nothing_is_not_decided() -> None:
@@ -63,8 +70,56 @@ def test_some_pairs_of_all_people_are_kept_and_count_as_fully() -> None:
     assert records is not None
     assert len(records.same) < 2 * MOST_PAIRS
     assert np.unique(records.units).size == 600
-    whole, _ = calibration.without_columns(lacking(0), CellScorer())
+    whole = calibration.without_columns(lacking(0), CellScorer()).whole
     assert whole.smallest_fpr()["finite-sample"] == calibration.smallest_fpr()["finite-sample"]
+
+
+def test_subjects_are_decided_by_the_columns_that_all_their_samples_have() -> None:
+    columns, scorer, rate = lacking(0, 1, 2, 3), CellScorer(), 0.05
+    cells, who = record_people(200, np.random.default_rng(2), samples=3, missing=0.05)
+    drawn = subject_pairs(who, 2, 1, n_pairs=6_000)
+    subjects = SampleSets(rows=cells, index=drawn.index, counts=drawn.counts)
+    scores = score_subject_pairs(scorer, subjects, drawn.left, drawn.right, "mean")
+    pairs = HeldOutPairs(
+        left=drawn.left, right=drawn.right, same=drawn.same, units=drawn.units, protocol="open-set"
+    )
+    calibration = Calibration.fit(scores, pairs.same, pairs.units, **pairs.origin)
+    calibration.with_records(CalibrationRecords.of(subjects, pairs, "mean"))
+    stored = Calibration.from_state(*calibration.to_state())
+    own = stored.without_columns(columns, scorer).whole.operating_point(rate).threshold
+    new, _ = record_people(4_000, np.random.default_rng(3), samples=3)
+    left, right = new.reshape(4_000, 3, COLUMNS)[:, :2].copy(), new[2::3]
+    # One sample of the two lacks them.
+    left[:, 0, columns[0]] = None
+    sides = (
+        SampleSets.of_rows(left.reshape(8_000, COLUMNS), np.full(4_000, 2)),
+        SampleSets.of_rows(np.roll(right, 1, axis=0)),
+    )
+    strangers = scorer._subject_score(*blanked_subjects(*sides), "mean")
+    assert (strangers > calibration.operating_point(rate).threshold).mean() > 2 * rate
+    assert 0 < (strangers > own).mean() <= rate
+
+
+def test_likely_choices_of_columns_are_scored_beforehand_and_say_what_they_cost() -> None:
+    cells, who = record_people(300, np.random.default_rng(4), missing=0.02)
+    cells[:150, 1] = None
+    pairs = held_out_pairs(who, protocol="open-set", n_pairs=5_000, random_state=0)
+    scorer = CellScorer()
+    scores = scorer.score_pairs(cells, pairs.left, pairs.right)
+    calibration = Calibration.of_pairs(scores, cells, pairs, scorer=scorer)
+    complete, *costs = Calibration.from_state(*calibration.to_state()).left_out(0.05, 0.95, Unasked())
+    assert complete["lacked"] == []
+    assert complete["tpr"] > 0.9
+    assert {(column,) for column in range(COLUMNS)} <= {tuple(cost["lacked"]) for cost in costs}
+    assert max(cost["share"] for cost in costs if cost["lacked"] == [1]) > 0.3
+    plain = Calibration.of_pairs(scores, cells, pairs).without_columns(lacking(1), scorer)
+    tpr = min(plain.points(0.05), key=lambda point: -point.threshold).tpr
+    assert next(cost["tpr"] for cost in costs if cost["lacked"] == [1]) == tpr
+
+
+class Unasked(CellScorer):
+    def score_pairs(self, cells: Any, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        raise AssertionError("these scores are kept")
 
 
 def test_records_come_back_as_they_were_and_damaged_ones_are_refused() -> None:
@@ -78,7 +133,7 @@ def test_records_come_back_as_they_were_and_damaged_ones_are_refused() -> None:
     arrays, facts = made.with_records(CalibrationRecords.of(cells, pairs)).to_state()
     back = Calibration.from_state(arrays, facts).records
     assert back is not None
-    assert back.cells.tolist() == cells.tolist()
+    assert back.subjects.rows.tolist() == cells.tolist()
     assert back.lacked[3].tolist() == [[True, False], [False, True]]
     for name, wrong in (
         ("records_left", left + 9),

@@ -54,10 +54,12 @@ async function rows() {
 }
 
 function decided(answer) {
-  const { score, match } = answer.matches[0];
+  const { score, match, threshold, compared, missing } = answer.matches[0];
   const point = answer.operating_point;
+  if (missing) return [el("p", { class: "promise" }, el("span", { class: "tag different" }, "no match"), " too little to compare"), el("p", { class: "quiet" }, `Not compared: ${missing.join(", ")}. Any of these columns may help.`)];
   return [
-    el("p", { class: "promise" }, el("span", { class: `tag ${match ? "match" : "different"}` }, match ? "match" : "different"), " score ", el("strong", {}, number(score)), `, threshold ${number(point.threshold)}`),
+    el("p", { class: "promise" }, el("span", { class: `tag ${match ? "match" : "different"}` }, match ? "match" : "different"), " score ", el("strong", {}, number(score)), `, threshold ${number(threshold ?? point.threshold)}`),
+    ...(compared ? [el("p", {}, `Compared by ${compared.join(", ")}, which both sides have, at the threshold for these columns.`)] : []),
     el("p", { class: "quiet" }, `${point.meaning} (${point.method ? `${point.method}, ` : ""}${count(point.n_units)} ${point.protocol === "open-set" ? "people" : "samples"})`),
   ];
 }
