@@ -45,6 +45,12 @@ _NUMERIC = {
     "boolean": ("equal",),
     "place": ("kilometres",),
 }
+_FALLING = frozenset({
+    "rarest token in one, lower", "rarest token in one, higher", "unmatched mass, lower", "unmatched mass, higher",
+    "unmatched model tokens, lower", "unmatched model tokens, higher", "difference", "days between", "kilometres",
+})  # fmt: skip
+_FREE = frozenset({"missing", "fewest tokens"})
+"""Features that are smaller the more alike two cells are; and those that do not say how alike they are."""
 JOINED = "all fields"
 MAX_CHARS, JARO_CHARS = 256, 64
 """Characters of a string that Levenshtein looks at, and Jaro-Winkler."""
@@ -182,6 +188,18 @@ class Comparators:
     @property
     def names(self) -> list[str]:
         return [f"{field}: {feature}" for field, feature in self.features]
+
+    @property
+    def directions(self) -> Float64:
+        """(m,) 1 for features that are larger the more alike two cells are, -1 for those that are smaller; 0 for
+        those of long texts and of all fields joined, where likeness may be chance."""
+        bound = {column.name for column in self.schema.fields if column.type != "text"}
+        return np.array(
+            [
+                0.0 if field not in bound or feature in _FREE else -1.0 if feature in _FALLING else 1.0
+                for field, feature in self.features
+            ]
+        )
 
     def fit(self, records: Records) -> Comparators:
         """Learn how rare tokens are, and which two fields are the longest texts."""

@@ -142,7 +142,8 @@ class RecordSimilarity(RecordScorer):
             features.append(self._comparators.compare(records, ends[0], records, ends[1]))
         order = np.concatenate([np.arange(left.size), again])
         data = np.concatenate(features), same[order], weight[order]
-        self.trees_, self.context_ = fit_trees(*data, self._settings, random), None
+        self.trees_ = fit_trees(*data, self._settings, random, directions=self._comparators.directions)
+        self.context_ = None
 
     @property
     def _settings(self) -> TreeSettings:
@@ -218,14 +219,19 @@ class RecordSimilarity(RecordScorer):
         random = self._random()
         folds = random.permutation(prepared.n)[left] % N_FOLDS
         rivals = find_rivals(self._comparators, prepared, n_left)
-        features = self._comparators.compare(prepared, left, prepared, right)
+        features, directions = (
+            self._comparators.compare(prepared, left, prepared, right),
+            self._comparators.directions,
+        )
         context = np.empty((left.size, N_CONTEXT), dtype=np.float32)
         if not rivals.left.size or any(np.unique(same[folds != fold]).size < 2 for fold in range(N_FOLDS)):
             return
         if min(same.sum(), (~same).sum()) < N_FOLDS:
             return
         fold_trees = [
-            fit_trees(features[others], same[others], weight[others], self._settings, random)
+            fit_trees(
+                features[others], same[others], weight[others], self._settings, random, directions=directions
+            )
             for others in (folds != fold for fold in range(N_FOLDS))
         ]
         rival_scores = np.empty((N_FOLDS, rivals.left.size))
@@ -238,7 +244,10 @@ class RecordSimilarity(RecordScorer):
             own = folds == fold
             index = RivalIndex.of(rivals, rival_scores[fold], prepared.n)
             context[own] = index.context(left[own], right[own], logits(trees.score(features[own])))
-        trees = fit_trees(np.hstack([features, context]), same, weight, self._settings, random)
+        directions = np.concatenate([directions, np.zeros(N_CONTEXT)])
+        trees = fit_trees(
+            np.hstack([features, context]), same, weight, self._settings, random, directions=directions
+        )
         self.context_ = RivalTrees(*trees)
 
     def explain(self, left: Any, right: Any, feature_names: Any = None) -> dict[str, Any]:

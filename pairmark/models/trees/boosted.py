@@ -117,6 +117,7 @@ def fit_trees(
     settings: TreeSettings,
     random: np.random.Generator,
     margin: Float64 | None = None,
+    directions: Float64 | None = None,
 ) -> BoostedTrees:
     """Grow trees.
 
@@ -124,6 +125,8 @@ def fit_trees(
     ----------
     features : (n, m) float32, NaN where missing. same : (n,). weight : (n,) of mean about 1.
     margin : (n,) what boosting begins with, row by row; None: the odds of all.
+    directions : (m,) 1 for features that may only raise a score as they rise, -1 for those that may only lower it, else
+        0; None: no feature is bound.
     """
     n, m = features.shape
     borders = _borders(features, random)
@@ -134,7 +137,7 @@ def fit_trees(
     target = same.astype(np.float64)
     base = float(np.average(target, weights=weight))
     bias = float(np.log(base / (1 - base))) if 0 < base < 1 else (10.0 if base else -10.0)
-    forest = _GrowingForest(codes, borders, random)
+    forest = _GrowingForest(codes, borders, np.zeros(m) if directions is None else directions, random)
     n_trees = settings.n_boosted + settings.n_forest
     margin = np.full(n, bias) if margin is None else margin.copy()
     n_tried = min(m, max(4, round(settings.tried_share * m)))
@@ -161,8 +164,10 @@ def fit_trees(
 class _GrowingForest:
     """Trees as they come."""
 
-    def __init__(self, codes: NDArray[np.uint8], borders: Float32, random: np.random.Generator) -> None:
-        self._codes, self._borders, self._random = codes, borders, random
+    def __init__(
+        self, codes: NDArray[np.uint8], borders: Float32, directions: Float64, random: np.random.Generator
+    ) -> None:
+        self._codes, self._borders, self._directions, self._random = codes, borders, directions, random
         self._trees: list[tuple[NDArray[np.generic], ...]] = []
 
     def add(
@@ -176,7 +181,7 @@ class _GrowingForest:
             np.zeros(room, dtype=np.int64), np.empty(room),
         )  # fmt: skip
         state = self._random.integers(1, 2**63, 1).astype(np.uint64)
-        limits = depth, min_weight, ridge, n_tried, random_border
+        limits = depth, min_weight, ridge, n_tried, random_border, self._directions
         n = kernels.grow(self._codes, g, h, rows.copy(), *limits, columns, state, *nodes)
         tree = tuple(array[:n] for array in nodes)
         self._trees.append(tree)

@@ -26,7 +26,7 @@ def _below(state, n):
 
 
 @kernel
-def _best_border(cells, all_g, all_h, min_weight, ridge, random_border, state):
+def _best_border(cells, all_g, all_h, min_weight, ridge, random_border, direction, state):
     """Gain, border and the side of missing values of the best split of a feature: ``cells`` (BINS, 2) of sums."""
     missing_g, missing_h = cells[MISSING, 0], cells[MISSING, 1]
     first, last = 0, MISSING - 1
@@ -35,7 +35,7 @@ def _best_border(cells, all_g, all_h, min_weight, ridge, random_border, state):
     while last > first and cells[last, 1] == 0.0:
         last -= 1
     whole = all_g * all_g / (all_h + ridge)
-    best, border, missing_low = 1e-9, -1, 1
+    best, border, missing_low, middle = 1e-9, -1, 1, 0.0
     # Empty bins at either end are no borders. A random border is one bin between them; sums still run from
     # the first.
     start, stop = first, last
@@ -53,16 +53,19 @@ def _best_border(cells, all_g, all_h, min_weight, ridge, random_border, state):
             h = low_h + (missing_h if side == 1 else 0.0)
             if h < min_weight or all_h - h < min_weight:
                 continue
+            if direction * (g / (h + ridge) - (all_g - g) / (all_h - h + ridge)) < 0.0:
+                continue
             gain = g * g / (h + ridge) + (all_g - g) * (all_g - g) / (all_h - h + ridge) - whole
             if gain > best:
                 best, border, missing_low = gain, b, side
+                middle = -0.5 * (g / (h + ridge) + (all_g - g) / (all_h - h + ridge))
     # All that there is against all that is missing.
     if missing_h >= min_weight and all_h - missing_h >= min_weight:
         g, h = all_g - missing_g, all_h - missing_h
         gain = g * g / (h + ridge) + missing_g * missing_g / (missing_h + ridge) - whole
         if gain > best:
             best, border, missing_low = gain, MISSING - 1, 0
-    return best, border, missing_low
+    return best, border, missing_low, middle
 
 
 @kernel
@@ -76,6 +79,7 @@ def grow(
     ridge,
     n_tried,
     random_border,
+    directions,
     columns,
     state,
     features,
@@ -90,11 +94,15 @@ def grow(
     ----------
     codes : (n, m) uint8. g, h : (n,) float64. rows : (k,) int64 rows of the tree, put in another order.
     depth : most splits on a way. min_weight : least sum of ``h`` of a child.
+    directions : (m,) float64, 1 where values may not fall as the feature rises, -1 where they may not rise, else 0: the
+        two sides of such a split, and all nodes below, stay on their side of the middle between the two.
     n_tried : features tried in each node, drawn from ``columns`` (int64, put in another order).
     features, bins, low_missing : (room,) become the splits, feature -1 at leaves. children : (room,) the low child; the
         high one follows it. values : (room,) float64 ``-G / (H + ridge)`` of every node.
     """
     todo = np.empty((2 * depth + 4, 4), dtype=np.int64)
+    limits = np.empty((2 * depth + 4, 2))
+    limits[0, 0], limits[0, 1] = -np.inf, np.inf
     cells = np.empty((n_tried, BINS, 2))
     todo[0, 0], todo[0, 1], todo[0, 2], todo[0, 3] = 0, 0, rows.shape[0], 0
     n_todo, n_nodes = 1, 1
@@ -105,7 +113,8 @@ def grow(
         for k in range(start, stop):
             all_g += g[rows[k]]
             all_h += h[rows[k]]
-        values[node], features[node] = -all_g / (all_h + ridge), -1
+        lowest, highest = limits[n_todo, 0], limits[n_todo, 1]
+        values[node], features[node] = min(max(-all_g / (all_h + ridge), lowest), highest), -1
         if level >= depth or all_h < 2 * min_weight or n_nodes + 2 > features.shape[0]:
             continue
         # A partial shuffle: the first `n_tried` columns are a uniform draw.
@@ -121,11 +130,13 @@ def grow(
                 cell = cells[at, own[columns[at]]]
                 cell[0] += its_g
                 cell[1] += its_h
-        best, feature, border, missing_low = 1e-9, -1, 0, 1
+        best, feature, border, missing_low, middle = 1e-9, -1, 0, 1, 0.0
         for at in range(n_tried):
-            gain, where, side = _best_border(cells[at], all_g, all_h, min_weight, ridge, random_border, state)
+            gain, where, side, between = _best_border(
+                cells[at], all_g, all_h, min_weight, ridge, random_border, directions[columns[at]], state
+            )
             if where >= 0 and gain > best:
-                best, feature, border, missing_low = gain, columns[at], where, side
+                best, feature, border, missing_low, middle = gain, columns[at], where, side, between
         if feature < 0:
             continue
         first, last = start, stop - 1
@@ -138,11 +149,16 @@ def grow(
                 rows[first], rows[last] = rows[last], rows[first]
                 last -= 1
         features[node], bins[node], low_missing[node], children[node] = feature, border, missing_low, n_nodes
+        direction = directions[feature] if border < MISSING - 1 else 0.0
         for side in range(2):
             at = n_todo + side
             todo[at, 0] = n_nodes + side
             todo[at, 1], todo[at, 2] = (start, first) if side == 0 else (first, stop)
             todo[at, 3] = level + 1
+            limits[at, 0], limits[at, 1] = lowest, highest
+            if direction != 0.0:
+                # The side that may not be lower begins at the middle, where the other ends.
+                limits[at, 0 if (direction > 0.0) == (side == 1) else 1] = min(max(middle, lowest), highest)
         n_todo += 2
         n_nodes += 2
     return n_nodes

@@ -54,6 +54,18 @@ class TestLearning:
         n = len(WHO)
         assert unlabelled.prior_ * n * (n - 1) / 2 == pytest.approx(120, rel=0.1)
 
+    def test_an_equal_cell_never_lowers_a_score(self, trees: RecordSimilarity) -> None:
+        records = rows(OTHERS)
+        for name in ("member", "weight", "home"):
+            pairs = [(left, right) for left, right in zip(records, records[3:], strict=False)
+                     if name in left and name in right and left[name] != right[name]]  # fmt: skip
+            apart = trees.pair_score([left for left, _ in pairs], [right for _, right in pairs])
+            equal = trees.pair_score(
+                [left for left, _ in pairs], [{**right, name: left[name]} for left, right in pairs]
+            )
+            assert len(pairs) > 20
+            assert (equal >= apart).all(), name
+
     def test_the_seed_decides_the_model(self, trees: RecordSimilarity) -> None:
         again = RecordSimilarity(n_estimators=40, n_forest=20, **SMALL).fit(TABLE, WHO)
         assert (

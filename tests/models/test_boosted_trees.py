@@ -1,0 +1,40 @@
+"""Boosted trees and randomised forests on features."""
+
+import numpy as np
+import pytest
+
+from pairmark.models.trees.boosted import TreeSettings, fit_trees
+
+
+@pytest.mark.parametrize("kind", [(40, 0), (0, 40)])
+def test_a_feature_with_a_direction_never_moves_a_score_against_it(kind: tuple[int, int]) -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(800, 3)).astype(np.float32)
+    X[random.random(X.shape) < 0.1] = np.nan
+    # What they truly say turns around, so that trees which are not bound follow it.
+    same = np.sin(2 * np.nan_to_num(X)).sum(axis=1) + 0.3 * random.normal(size=800) > 0
+    rows = np.repeat(random.normal(size=(50, 3)).astype(np.float32), 40, axis=0)
+    rows[::7, 1] = np.nan
+    steps = np.tile(np.linspace(-3, 3, 40, dtype=np.float32), 50)
+
+    def turns(feature: int, directions: np.ndarray | None) -> float:
+        """The largest fall of a score while a feature rises."""
+        trees = fit_trees(
+            X,
+            same,
+            np.ones(800),
+            TreeSettings(*kind, 0.1, 5),
+            np.random.default_rng(1),
+            directions=directions,
+        )
+        asked = rows.copy()
+        asked[:, 2 - feature] = np.repeat(asked[::40, 2 - feature], 40)
+        asked[:, 1] = np.repeat(asked[::40, 1], 40)
+        asked[:, feature] = steps
+        return float(-np.diff(trees.score(asked).reshape(50, 40), axis=1).min())
+
+    directions = np.array([1.0, 0.0, -1.0])
+    assert turns(0, None) > 0.05
+    assert turns(0, directions) <= 0
+    assert turns(2, -directions) <= 0
+    assert turns(2, directions) > 0.05
