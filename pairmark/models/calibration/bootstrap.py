@@ -16,8 +16,6 @@ counts the most matched unit twice more: resampling cannot show units that are r
 it the bound failed up to 22 % of the time at 95 % where few units make most of the false positives, with it once up
 to 9 %, twice 6 % (Student-t effects with 3 degrees of freedom).
 
-The simultaneous bound has one q for all admitted t: the same order statistic of min over t of T*(t).
-
 The bound is asymptotic, and admitted at t only with enough to resample: see `ENOUGH_PAIRS`, `ENOUGH_UNITS`.
 """
 
@@ -57,14 +55,11 @@ class BootstrapTable:
     thresholds : (G,) float32, descending.
     upper : (len(CONFIDENCES), G) float64, not decreasing along the grid (the largest bound from the top on).
     admitted : (G,) bool.
-    simultaneous : (len(CONFIDENCES), G) float64, bounds that hold at all admitted thresholds at once; None in tables
-        stored before there were any.
     """
 
     thresholds: Float32 = field(repr=False)
     upper: Float64 = field(repr=False)
     admitted: Bool = field(repr=False)
-    simultaneous: Float64 | None = field(default=None, repr=False)
 
     def smallest(self, confidence: float) -> float | None:
         """The smallest rate that is answered at this confidence; None where none is."""
@@ -128,25 +123,16 @@ def bootstrap_table(
     # A replicate without a single false positive has no spread of its own: it counts as infinitely far below.
     infinities = np.where(stars < centre, -np.inf, np.inf)
     scaled = np.divide(stars - centre, np.sqrt(star_variances), out=infinities, where=star_variances > 0)
-    # One critical value for all thresholds: of each replicate only its worst threshold counts.
-    lowest = np.sort(scaled[admitted].min(axis=0))
     scaled.sort(axis=1)
     upper = np.empty((len(CONFIDENCES), stops.size))
-    simultaneous = np.empty_like(upper)
     for row, confidence in enumerate(CONFIDENCES):
         # round: 1 - 0.9 is a hair below 0.1, which must not cost a whole order statistic.
         rank = max(0, int(np.floor(round((n_replicates + 1) * (1 - confidence), 6))) - 1)
         deviation = np.sqrt(variance)
         upper[row] = np.clip(rate - scaled[:, rank] * deviation + TWICE_MORE * largest_share, rate, 1.0)
-        critical = lowest[rank]
-        simultaneous[row] = (
-            np.where(deviation > 0, rate - critical * deviation, rate) + TWICE_MORE * largest_share
-        )
     # The rate rises as the threshold falls and the bound as the confidence rises, so neither may come out lower.
     upper = np.maximum.accumulate(np.maximum.accumulate(upper, axis=1), axis=0)
-    # At each threshold by itself a bound is never looser than at all of them at once.
-    simultaneous = np.maximum(np.clip(simultaneous, 0.0, 1.0), upper)
-    return BootstrapTable(thresholds=thresholds, upper=upper, admitted=admitted, simultaneous=simultaneous)
+    return BootstrapTable(thresholds=thresholds, upper=upper, admitted=admitted)
 
 
 def empty_table() -> BootstrapTable:
@@ -155,7 +141,6 @@ def empty_table() -> BootstrapTable:
         thresholds=np.empty(0, dtype=np.float32),
         upper=np.empty((len(CONFIDENCES), 0)),
         admitted=np.empty(0, np.bool_),
-        simultaneous=np.empty((len(CONFIDENCES), 0)),
     )
 
 

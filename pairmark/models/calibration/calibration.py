@@ -33,7 +33,6 @@ from numpy.typing import ArrayLike, NDArray
 from pairmark.models.calibration.bootstrap import (
     CONFIDENCES,
     N_REPLICATES,
-    BootstrapTable,
     confidence_row,
     n_above,
 )
@@ -76,13 +75,11 @@ class FprBand:
     thresholds : (k,) float32, descending.
     fpr : (k,) float64, ascending; the first is the floor, above the last threshold's rate nothing is claimed.
     confidence : that all steps hold together.
-    method : ``finite-sample`` or ``bootstrap`` (asymptotic).
     """
 
     thresholds: Float32 = field(repr=False)
     fpr: Float64 = field(repr=False)
     confidence: float
-    method: Literal["finite-sample", "bootstrap"]
 
     @property
     def smallest_fpr(self) -> float:
@@ -117,29 +114,10 @@ def finite_sample_band(finite: FiniteSample, thresholds: Float32, confidence: fl
         choice = finite.choose(rate, 1 - (1 - confidence) / 2 ** (k + 1))
         if choice is not None:
             steps.append((np.float32(thresholds[choice[0]]), rate))
-    return _steps(steps, confidence, "finite-sample")
+    return _steps(steps, confidence)
 
 
-def bootstrap_band(table: BootstrapTable, confidence: float) -> FprBand | None:
-    """The asymptotic band; None where the bootstrap is not admitted or not kept for that confidence."""
-    row = confidence_row(confidence)
-    if row is None or table.simultaneous is None or not table.admitted.any():
-        return None
-    steps: list[tuple[np.float32, float]] = []
-    bounds = table.simultaneous[row]
-    for at in np.flatnonzero(table.admitted & (bounds < 1)):
-        # The next power of a tenth of a decade above the bound.
-        level = math.floor(-math.log10(bounds[at]) * STEPS_PER_DECADE)
-        if level > 0:
-            steps.append((np.float32(table.thresholds[at]), 10 ** (-level / STEPS_PER_DECADE)))
-    return _steps(steps, confidence, "bootstrap")
-
-
-def _steps(
-    candidates: list[tuple[np.float32, float]],
-    confidence: float,
-    method: Literal["finite-sample", "bootstrap"],
-) -> FprBand | None:
+def _steps(candidates: list[tuple[np.float32, float]], confidence: float) -> FprBand | None:
     """For each rate its lowest threshold, and only rates that reach lower than every smaller one."""
     lowest: dict[float, np.float32] = {}
     for threshold, rate in candidates:
@@ -155,7 +133,6 @@ def _steps(
         thresholds=np.array([threshold for threshold, _ in steps], dtype=np.float32),
         fpr=np.array([rate for _, rate in steps]),
         confidence=confidence,
-        method=method,
     )
 
 
@@ -221,17 +198,17 @@ def refusal(
 
 
 def joint_refusal(
-    band: FprBand | None, method: str, fpr: float, confidence: float, candidate: int | None
+    band: FprBand | None, fpr: float, confidence: float, candidate: int | None
 ) -> InsufficientCalibrationData:
     """The error of a rate that no band answers."""
     floor = None if band is None else band.smallest_fpr
     return InsufficientCalibrationData(
         f"no rate of {fpr:g} at confidence {confidence:g} holds together with all others"
         + ("" if candidate is None else f" and for {candidate} versions calibrated on the same data")
-        + f": {method} reaches "
+        + ": finite-sample reaches "
         + ("none" if floor is None else f"{askable(floor):g}")
         + ". Ask for a higher rate, or without simultaneous",
-        smallest_fpr={method: floor},
+        smallest_fpr={"finite-sample": floor},
         required_units={},
     )
 
@@ -368,7 +345,7 @@ class Calibration:
         self._origin = held_out.origin if origin is None else origin
         self._finite = held_out.finite
         self._thresholds = held_out.thresholds
-        self._bands: dict[tuple[bool, float], FprBand | None] = {}
+        self._bands: dict[float, FprBand | None] = {}
         self.likelihood_ratios = held_out.likelihood_ratios
         self.inputs = RowRanges.from_arrays(held_out.arrays)
         self.records = CalibrationRecords.from_arrays(held_out.arrays, held_out.facts)
@@ -717,29 +694,13 @@ class Calibration:
             "bands": "pointwise",
         }
 
-    def fpr_band(self, confidence: float = 0.95, method: str = "auto") -> FprBand | None:
-        """A step-wise upper bound of the false positive rate that holds at every threshold at once.
-
-        Parameters
-        ----------
-        method : ``finite-sample``, which ``auto`` means too, or ``bootstrap`` (asymptotic; confidence 0.90, 0.95 or
-            0.99).
-
-        Returns
-        -------
-        The band, or None where the data support none.
-        """
+    def fpr_band(self, confidence: float = 0.95) -> FprBand | None:
+        """A step-wise finite-sample upper bound of the false positive rate that holds at every threshold at once; None
+        where the data support none."""
         confidence = checked_rate(confidence, "confidence")
-        if method not in ("auto", "finite-sample", "bootstrap"):
-            raise ValueError(f"method is {method!r}; expected 'auto', 'finite-sample' or 'bootstrap'")
-        key = (method == "bootstrap", confidence)
-        if key not in self._bands:
-            self._bands[key] = (
-                bootstrap_band(self._held_out.bootstrap(), confidence)
-                if method == "bootstrap"
-                else finite_sample_band(self._finite, self._thresholds, confidence)
-            )
-        return self._bands[key]
+        if confidence not in self._bands:
+            self._bands[confidence] = finite_sample_band(self._finite, self._thresholds, confidence)
+        return self._bands[confidence]
 
     def summary(self) -> dict[str, Any]:
         """JSON-able facts: sizes, protocol, and the smallest rate by confidence and method."""
@@ -753,23 +714,15 @@ class Calibration:
     def _simultaneous(
         self, fpr: float, confidence: float, method: str, candidate: int | None
     ) -> OperatingPoint:
-        if method == "estimate":
-            raise ValueError(
-                "simultaneous goes with a promise; expected method 'finite-sample' or 'bootstrap'"
-            )
-        band_method: Method = "bootstrap" if method == "bootstrap" else "finite-sample"
-        if candidate is not None and band_method == "bootstrap":
-            raise ValueError(
-                "the bootstrap is not kept at the confidence that several versions at once take; expected method "
-                "'finite-sample'"
-            )
+        if method not in ("auto", "finite-sample"):
+            raise ValueError(f"simultaneous goes with method 'finite-sample' (or 'auto'), not {method!r}")
         share = 1.0 if candidate is None else candidate_share(candidate)
-        band = self.fpr_band(1 - share * (1 - confidence), band_method)
+        band = self.fpr_band(1 - share * (1 - confidence))
         step = -1 if band is None else int(np.searchsorted(band.fpr, fpr, side="right")) - 1
         if band is None or step < 0:
-            raise joint_refusal(band, band_method, fpr, confidence, candidate)
+            raise joint_refusal(band, fpr, confidence, candidate)
         threshold = np.float32(band.thresholds[step])
-        point = self._point(threshold, float(band.fpr[step]), fpr, confidence, band_method)
+        point = self._point(threshold, float(band.fpr[step]), fpr, confidence, "finite-sample")
         return replace(point, simultaneous=True, candidate=candidate)
 
     def _two_sided(
@@ -820,7 +773,7 @@ class Calibration:
         rates = np.minimum(1.0, self._held_out.arrays["above"] / self._finite.different_share)
         threshold = suggested_threshold(self._thresholds, rates, fpr)
         # The threshold depends on the scores, so only a bound that holds at all thresholds at once holds there.
-        band = self.fpr_band(confidence, "finite-sample")
+        band = self.fpr_band(confidence)
         bound = 1.0 if band is None else band.bound(threshold)
         return self._point(threshold, bound, fpr, confidence, "estimate")
 

@@ -58,9 +58,6 @@ def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) ->
         "bootstrap_thresholds": Array(kind="float32", shape=("stops",)),
         "bootstrap_upper": Array(kind="float64", shape=(n_confidences, "stops"), low=0, infinite=True),
         "bootstrap_admitted": Array(kind="bool", shape=("stops",)),
-        "bootstrap_simultaneous": Array(
-            kind="float64", shape=(n_confidences, "stops"), low=0, infinite=True, optional=True
-        ),
         "graph_different": Array(kind="int32", shape=("edges", 2), low=0, optional=True),
         "graph_same": Array(kind="int32", shape=("mates", 2), low=0, optional=True),
         "graph_cell": Array(kind="int32", shape=("cells",), low=0, optional=True),
@@ -215,8 +212,6 @@ class HeldOutScores:
             "bootstrap_upper": table.upper,
             "bootstrap_admitted": table.admitted,
         }
-        if table.simultaneous is not None:
-            arrays["bootstrap_simultaneous"] = table.simultaneous
         return arrays, dict(self.facts)
 
     @classmethod
@@ -227,7 +222,6 @@ class HeldOutScores:
                 thresholds=arrays["bootstrap_thresholds"],
                 upper=arrays["bootstrap_upper"],
                 admitted=arrays["bootstrap_admitted"],
-                simultaneous=arrays.get("bootstrap_simultaneous"),
             )
             # The arrays of later versions are kept as they are.
             facts = {**_as_of_today(arrays, meta), "state_version": STATE_VERSION}

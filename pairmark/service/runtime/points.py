@@ -222,5 +222,5 @@ class OperatingPoints:
 def _asked(request: PointRequest, number: int | None) -> dict[str, Any]:
     """What `Calibration.operating_point` takes; ``number`` : the calibration's in the ledger."""
     names = ("fpr", "confidence", "method", "allow_asymptotic", "simultaneous", "fnr")
-    candidate = number if request.simultaneous and request.method != "bootstrap" else None
+    candidate = number if request.simultaneous else None
     return {"candidate": candidate, **{name: getattr(request, name) for name in names}}
