@@ -18,7 +18,7 @@ from scipy.stats import norm
 
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.identification import GalleryCalibration
-from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios, bayes_threshold
+from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.pairs.splits import held_out_pairs
 from tests.models.pair_worlds import CellScorer, lacking, record_people, stranger_scores
@@ -159,11 +159,14 @@ def evidence(rng: Rng, *, m: int, share: float = 0.005, prior: float = 0.001) ->
         return float(norm.sf((t - 4) / math.sqrt(2))) / wolves_rate(share, math.sqrt(1.5))(t)
 
     top = float(np.nextafter(made.pav_scores[-1], np.float32(-np.inf)))
-    cut = made.threshold(bayes_threshold(prior, 1.0))
+    odds = math.log((1 - prior) / prior)
+    # Scores above the last step that is worth no more match.
+    paying = made.pav_scores[made.pav_values > odds]
+    cut = float(np.nextafter(paying[0], np.float32(-np.inf))) if paying.size else math.inf
     return {
         "pav": math.exp(made.pav_values[-1]) > 1.3 * true_ratio(top),
         # Matching pays where the ratio of what is above the threshold exceeds the odds against.
-        "decisions": math.isfinite(cut) and true_ratio(cut) < (1 - prior) / prior,
+        "decisions": math.isfinite(cut) and true_ratio(cut) < math.exp(odds),
     }
 
 

@@ -1,9 +1,7 @@
 """Scores as likelihood ratios: how much more likely a score is for same than for different pairs.
 
-``log LR`` is natural. Two maps are fitted on the calibration pairs, both rising with the score:
+``log LR`` is natural. There are two maps, both rising with the score:
 
-``logistic``
-    log LR = slope x score + intercept, by logistic regression at prior odds 1 (Brümmer & du Preez 2006, section 5).
 ``pav``
     The pool-adjacent-violators map, the rising one that fits the calibration pairs best; steps.
 ``own``
@@ -28,25 +26,20 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
 
 from pairmark.models.core.arrays import Float32, Float64
-from pairmark.models.core.progress import one_blas_thread
 from pairmark.models.core.state import refuse, require
 from pairmark.models.pairs.samples import PairSample, Side, pair_sample
 
-LrMethod = Literal["logistic", "pav", "own"]
+LrMethod = Literal["pav", "own"]
 
-METHODS = ("logistic", "pav", "own")
+METHODS = ("pav", "own")
 DEFAULT_METHOD: LrMethod = "pav"
-"""It loses no more on people never seen than the line does, by and large."""
-_STEPS = 100
-_PULL = 1e-4
 UNSEEN = 1.8
 """1 is the rule of succession; with it, people who match everybody and were not drawn made ratios of 300 simulated
 people more than 1.3 times too large in 24 % of calibrations, with 1.3 in 11 %, with this in 5 %. Larger numbers cost
 Cllr where people are few."""
-_FACTS = ("slope", "intercept", "low", "high")
+_FACTS = ("low", "high")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +50,6 @@ class LikelihoodRatios:
 
     Attributes
     ----------
-    slope, intercept : of the logistic map.
     pav_scores, pav_values : (k,) where each step of the PAV map begins, ascending, and its log LR.
     cap_scores, cap_values : (c,) scores above which the log LR may be at most the value, both ascending; at most 0 up
         to the first.
@@ -74,8 +66,6 @@ class LikelihoodRatios:
     array([False,  True])
     """
 
-    slope: float
-    intercept: float
     pav_scores: Float32 = field(repr=False)
     pav_values: Float64 = field(repr=False)
     cap_scores: Float32 = field(repr=False)
@@ -85,7 +75,7 @@ class LikelihoodRatios:
 
     @classmethod
     def fit(cls, scores: ArrayLike, same: ArrayLike, units: ArrayLike | None = None) -> Self:
-        """Fit both maps on scored held-out pairs.
+        """Fit the map on scored held-out pairs.
 
         Parameters
         ----------
@@ -101,10 +91,7 @@ class LikelihoodRatios:
 
     @classmethod
     def of_sample(cls, sample: PairSample) -> Self:
-        """Fit both maps on pairs of both kinds that were checked before."""
-        # On several threads sums of many products end in other digits, and wait for each other on a busy machine.
-        with one_blas_thread():
-            slope, intercept = _logistic(sample.same, sample.different)
+        """Fit the map on pairs of both kinds that were checked before."""
         begins, values = _pav(sample.same, sample.different)
         cap_scores, cap_values = _caps(sample)
         low, high = -math.log(sample.same.n_blocks + 1), float(cap_values[-1])
@@ -115,8 +102,6 @@ class LikelihoodRatios:
         log_ratios = np.maximum(np.minimum(raw, _cap_at(starts, cap_scores, cap_values)), low)
         rises = np.concatenate([[True], log_ratios[1:] > log_ratios[:-1]])
         return cls(
-            slope=slope,
-            intercept=intercept,
             pav_scores=starts[rises],
             pav_values=log_ratios[rises],
             cap_scores=cap_scores,
@@ -131,7 +116,7 @@ class LikelihoodRatios:
         Parameters
         ----------
         scores : (n,) finite; taken as float32.
-        method : ``logistic``, ``pav`` or ``own``.
+        method : ``pav`` or ``own``.
         """
         if method not in METHODS:
             raise ValueError(f"method is {method!r}; expected one of {', '.join(METHODS)}")
@@ -140,27 +125,8 @@ class LikelihoodRatios:
         if method == "pav":
             at = np.searchsorted(self.pav_scores, values, side="right") - 1
             return np.asarray(self.pav_values[np.maximum(at, 0)], dtype=np.float64)
-        exact = values.astype(np.float64)
-        raw = exact if method == "own" else self.slope * exact + self.intercept
-        return np.maximum(np.minimum(raw, _cap_at(values, self.cap_scores, self.cap_values)), self.low)
-
-    def threshold(self, log_lr: float, method: str = DEFAULT_METHOD) -> float:
-        """The score whose log LR is that: a float64, infinite where no score has so much (or so little)."""
-        if log_lr >= self.high:
-            return math.inf
-        if log_lr < self.low:
-            return -math.inf
-        if method == "pav":
-            # Above the last step that is worth no more; each score from the next step's first on is worth more.
-            at = int(np.searchsorted(self.pav_values, log_lr, side="right"))
-            if at == self.pav_scores.size:
-                return math.inf
-            return -math.inf if at == 0 else float(np.nextafter(self.pav_scores[at], np.float32(-np.inf)))
-        # Scores have to be past the first cap that allows more, too.
-        lowest = -math.inf if log_lr < 0 else float(self.cap_scores[np.argmax(self.cap_values > log_lr)])
-        if method == "own":
-            return max(log_lr, lowest)
-        return max((log_lr - self.intercept) / self.slope, lowest) if self.slope > 0 else math.inf
+        own = values.astype(np.float64)
+        return np.maximum(np.minimum(own, _cap_at(values, self.cap_scores, self.cap_values)), self.low)
 
     def to_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Arrays and JSON-able facts; `from_state` gives the same answers to the last bit."""
@@ -184,9 +150,9 @@ class LikelihoodRatios:
         if not isinstance(facts, Mapping) or any(
             not isinstance(facts.get(name), float) or not math.isfinite(facts[name]) for name in _FACTS
         ):
-            raise refuse("likelihood_ratios", None, f"holds {facts!r}"[:200], "four finite numbers")
-        if facts["slope"] < 0 or not facts["low"] < 0 <= facts["high"]:
-            raise refuse("likelihood_ratios", None, "falls, or has no room", "slope >= 0 and low < 0 <= high")
+            raise refuse("likelihood_ratios", None, f"holds {facts!r}"[:200], "two finite numbers")
+        if not facts["low"] < 0 <= facts["high"]:
+            raise refuse("likelihood_ratios", None, "has no room", "low < 0 <= high")
         begins, values = arrays["lr_scores"], arrays["lr_values"]
         if not begins.size:
             raise refuse("lr_scores", None, "has no rows", "one or more")
@@ -208,21 +174,6 @@ class LikelihoodRatios:
             cap_scores=np.asarray(arrays.get("lr_cap_scores", np.array([-np.inf], np.float32))),
             cap_values=np.asarray(arrays.get("lr_cap_values", np.array([number["high"]]))),
         )
-
-
-def bayes_threshold(prior: float, cost_ratio: float) -> float:
-    """The log LR above which calling a pair the same costs less on average.
-
-    Parameters
-    ----------
-    prior : chance that a pair is the same before its score is seen, between 0 and 1.
-    cost_ratio : what a false match costs, in units of a false non-match; positive.
-    """
-    if not 0 < prior < 1:
-        raise ValueError(f"prior is {prior}; expected a number strictly between 0 and 1")
-    if not 0 < cost_ratio < math.inf:
-        raise ValueError(f"cost_ratio is {cost_ratio}; expected a positive number")
-    return math.log(cost_ratio) + math.log1p(-prior) - math.log(prior)
 
 
 def pool_adjacent(weight_same: Float64, weight_different: Float64) -> Float64:
@@ -248,40 +199,6 @@ def by_score(same: Side, different: Side) -> tuple[Float32, Float64, Float64]:
     same_weight: Any = np.bincount(code[:n], same.weight / same.weight.sum(), distinct.size)
     different_weight: Any = np.bincount(code[n:], different.weight / different.weight.sum(), distinct.size)
     return distinct, same_weight, different_weight
-
-
-def _logistic(same: Side, different: Side) -> tuple[float, float]:
-    """Slope and intercept that minimise Cllr; a slight pull on the slope keeps separated scores finite."""
-    scores = np.concatenate([same.scores, different.scores]).astype(np.float64)
-    weight = np.concatenate([same.weight / same.weight.sum(), different.weight / different.weight.sum()]) / 2
-    target = np.repeat([1.0, 0.0], [len(same), len(different)])
-    centre = float(weight @ scores)
-    scale = math.sqrt(max(float(weight @ (scores - centre) ** 2), np.finfo(np.float64).tiny))
-    z = (scores - centre) / scale
-
-    def loss(a: float, b: float) -> float:
-        line = a * z + b
-        return float(weight @ (np.logaddexp(0.0, line) - target * line)) + _PULL * a * a / 2
-
-    a, b, value = 0.0, 0.0, loss(0.0, 0.0)
-    for _ in range(_STEPS):
-        # A Newton step, halved until the loss no longer rises.
-        p = expit(a * z + b)
-        pull, curve = weight * (p - target), weight * p * (1 - p) + 1e-15
-        gradient = np.array([pull @ z + _PULL * a, pull.sum()])
-        hessian = np.array([[curve @ (z * z) + _PULL, curve @ z], [curve @ z, curve.sum()]])
-        step = np.linalg.solve(hessian + 1e-12 * np.eye(2), gradient)
-        size = 1.0
-        while size > 1e-8 and loss(a - size * step[0], b - size * step[1]) > value:
-            size /= 2
-        a, b = float(a - size * step[0]), float(b - size * step[1])
-        before, value = value, loss(a, b)
-        if abs(before - value) < 1e-13:
-            break
-    if a <= 0:
-        # Scores that fall where pairs are the same are no evidence: the best rising line is flat.
-        return 0.0, 0.0
-    return a / scale, b - a * centre / scale
 
 
 def _pav(same: Side, different: Side) -> tuple[Float32, Float64]:
