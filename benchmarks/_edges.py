@@ -231,14 +231,6 @@ def families(rng: Rng, *, rate: float = 0.05, probes: int = 300) -> Outcome:
     return found
 
 
-def groups(rng: Rng, *, m: int = 120, share: float = 0.02) -> Outcome:
-    """The bound of a group at a threshold that other people gave, as reports state it."""
-    units, scores, _ = wolves(rng, m, share)
-    threshold = float(np.quantile(wolves(rng, m, share)[1], 0.97))
-    made = Calibration.fit(scores, np.zeros(len(units)), units)
-    return {"bound of a group": wolves_rate(share, 1.0)(threshold) > made.rate_bound(threshold)}
-
-
 def adaptive(rng: Rng, *, m: int = 240) -> Outcome:
     """Rates are asked from small to large until the TPR is enough; the answer that was stopped at is used."""
     y = np.repeat(np.arange(m), 2)
@@ -364,7 +356,6 @@ EDGES = (
     Edge(name="informative numbers of samples", asked=0.05, draw=informative),
     Edge(name="twins under two labels", asked=0.05, draw=twins),
     Edge(name="a gallery that grows by families", asked=0.05, draw=families, outside=("as calibrated",)),
-    Edge(name="a group at a threshold from elsewhere", asked="its bound", draw=groups),
     Edge(name="rates asked until one is liked", asked="25 rates", draw=adaptive, outside=("pointwise",)),
     Edge(name="a sample of a fixed population", asked=0.03, draw=population),
     Edge(name="records that lack columns", asked=0.05, draw=cells, outside=("one threshold",)),

@@ -147,18 +147,3 @@ def test_the_best_of_several_versions_keeps_a_simultaneous_promise() -> None:
             broken[name] += norm.sf(threshold) > fpr
     assert broken["pointwise"] > broken["simultaneous"] + 5
     assert broken["simultaneous"] <= most_failures(rounds, 0.9)
-
-
-def test_the_bound_at_a_fixed_threshold_holds_and_says_something() -> None:
-    world, n, broken, bounds = Crowd(m=160, kind="wolves"), 20, 0, []
-    for seed in range(n):
-        drawn = world.draw(np.random.default_rng([7, seed]))
-        # A threshold that other people gave.
-        threshold = float(np.quantile(world.draw(np.random.default_rng(seed)).scores, 0.97))
-        made = Calibration.fit(drawn.scores, drawn.same, drawn.units)
-        bounds.append(made.rate_bound(threshold, 0.9))
-        broken += world.true_rate(threshold) > bounds[-1]
-        assert made.rate_bound(float(drawn.scores.min()) - 1, 0.9) == 1.0
-        assert made.rate_bound(np.inf, 0.9) <= bounds[-1]
-    assert broken <= most_failures(n, 0.9)
-    assert np.median(bounds) < 0.25

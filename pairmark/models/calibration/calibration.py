@@ -665,11 +665,6 @@ class Calibration:
         """Method -> smallest rate that is answered; None where no rate is."""
         return smallest_rates(self._held_out, checked_rate(confidence, "confidence"))
 
-    def rate_bound(self, threshold: float | np.float32, confidence: float = 0.95) -> float:
-        """Upper bound of the rate at a threshold fixed without a look at these pairs; see `FiniteSample.bound_at`."""
-        confidence = checked_rate(confidence, "confidence")
-        return self._finite.bound_at(n_above(self._thresholds, np.float32(threshold)), confidence)
-
     def curve(self, confidence: float = 0.95, max_points: int = 500) -> dict[str, Any]:
         """Rates and bounds by threshold, for people: at most ``max_points`` thresholds, dense at low rates.
 

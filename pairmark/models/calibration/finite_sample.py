@@ -559,8 +559,6 @@ class Blocks:
 
 STEPS_PER_DECADE = 10
 """Rates that bounds of many thresholds step through."""
-_MOST_STEPS = 60
-"""Rates that a bound at a fixed threshold is looked for among: down to one in a million."""
 _HAIR = 1e-9
 
 
@@ -637,23 +635,6 @@ class FiniteSample:
             # rate does.
             tail = self.n * log_tail(float(self.above[at]) + fpr * (1 - self.different_share), fpr)
         return tail <= math.log1p(-confidence)
-
-    def bound_at(self, at: int, confidence: float) -> float:
-        """Upper bound of the rate at a threshold ``at`` fixed without a look at these pairs, by the rule that answers.
-
-        The least of the rates 10^(-k / 10) such that it and all larger ones are rejected at the threshold; 1 where none
-        is. If the true rate is p, the bound is below p only where the largest of these rates that p reaches was
-        rejected, which has probability at most 1 - confidence.
-        """
-        bound = 1.0
-        for step in range(1, _MOST_STEPS):
-            rate = 10 ** (-step / STEPS_PER_DECADE)
-            choice = self.choose(rate, confidence)
-            # Not rejected at this threshold: the next higher rate, which was, is the bound.
-            if choice is None or choice[0] < at:
-                break
-            bound = rate
-        return bound
 
     def answers(self, fpr: float, confidence: float) -> bool:
         """Whether ``fpr`` is answered at all."""
