@@ -442,14 +442,16 @@ class CalibrationRecords:
         """(n_pairs,) scores with these columns, (2, d), blanked on either side."""
         known = pattern_codes(self.patterns)
         (code,) = pattern_codes(columns[None])
+        scores: Float32
         if code in known:
-            return self.scores[known.index(code)]
+            scores = self.scores[known.index(code)]
+            return scores
         cells, n = np.concatenate([self.subjects.rows, self.subjects.rows]), len(self.subjects.rows)
         for side, start in zip(columns, (0, n), strict=True):
             cells[start : start + n, side] = None
         index, counts = self.subjects.index, self.subjects.counts
         if self.aggregation is None:
-            scores: Float32 = scorer.score_pairs(cells, self.left, self.right + n)
+            scores = scorer.score_pairs(cells, self.left, self.right + n)
             return scores
         both = SampleSets(
             rows=cells, index=np.concatenate([index, index + n]), counts=np.concatenate([counts, counts])

@@ -216,7 +216,7 @@ async def explain(call: Call) -> Response:
         answer = {"model": version.public, "score": score, "explanation": plain(explanation)}
         lacked = version.lacked(pairs)
         if lacked is not None:
-            (absent,) = lacked.any(axis=1).tolist()
+            absent = lacked[0].any(axis=0).tolist()
             answer["compared"] = [
                 name for name, lacks in zip(version.columns, absent, strict=True) if not lacks
             ]
