@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -67,29 +67,12 @@ class Levels:
         return of["equal"] == 1, is_close
 
 
-def patterns(levels: NDArray[np.int8]) -> NDArray[np.int64]:
-    """One integer a pair for its levels, base 4: up to 31 fields; more share numbers with nobody but by chance."""
-    code = np.zeros(levels.shape[0], dtype=np.uint64)
-    for field in range(levels.shape[1]):
-        code = code * np.uint64(4) + levels[:, field].astype(np.uint64)
-        if field % 31 == 30:
-            code *= np.uint64(0x9E3779B97F4A7C15)
-    return code.view(np.int64)
-
-
-def count_patterns(parts: Iterable[NDArray[np.int8]]) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-    """Distinct patterns of levels over several blocks of pairs, and how many pairs have each."""
-    all_levels: list[NDArray[np.int8]] = []
-    all_counts: list[NDArray[np.int64]] = []
-    for levels in parts:
-        _, first, counts = np.unique(patterns(levels), return_index=True, return_counts=True)
-        all_levels.append(levels[first])
-        all_counts.append(counts.astype(np.int64))
-    if not all_levels:
-        return np.empty((0, 0), dtype=np.int8), np.empty(0, dtype=np.int64)
-    levels, counts = np.concatenate(all_levels), np.concatenate(all_counts)
-    _, first, number = np.unique(patterns(levels), return_index=True, return_inverse=True)
-    return levels[first], np.bincount(number, weights=counts).astype(np.int64)
+def count_patterns(levels: NDArray[np.int8]) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+    """Distinct rows of levels, and how many pairs have each."""
+    # Of up to 27 fields one number each; with more, rows share one by chance only.
+    powers = np.cumprod(np.full(levels.shape[1], 5, dtype=np.uint64))
+    _, first, counts = np.unique(levels.astype(np.uint64) @ powers, return_index=True, return_counts=True)
+    return levels[first], counts
 
 
 _BLOCK = 65_536
@@ -189,7 +172,7 @@ class FellegiSunter(RecordScorer):
         prepared = self._comparators.fit(cells[first]).prepare(cells[first])
         self.u_ = self._random_shares(prepared)
         same_left, same_right = number[: len(left)][same], number[len(left) :][same]
-        levels = np.concatenate(list(self._levels_of(prepared, same_left, same_right)))
+        levels = self._levels_of(prepared, same_left, same_right)
         pairs = first.size * (first.size - 1) / 2
         self.prior_ = float(min(0.5, same.sum() / max(pairs, 1.0)))
         self._keep(self._comparisons(), _shares(levels, weight[same] / weight.mean()))
@@ -253,11 +236,14 @@ class FellegiSunter(RecordScorer):
         left = random.integers(0, n, self.n_pairs)
         return left, (left + random.integers(1, n, self.n_pairs)) % n
 
-    def _levels_of(self, prepared: Prepared, left: Int64, right: Int64) -> Iterator[NDArray[np.int8]]:
+    def _levels_of(self, prepared: Prepared, left: Int64, right: Int64) -> NDArray[np.int8]:
         levels = Levels(self._comparators)
-        for start in range(0, left.size, _BLOCK):
-            part = slice(start, start + _BLOCK)
-            yield levels.of(self._comparators.compare(prepared, left[part], prepared, right[part]))
+        return np.concatenate(
+            [
+                levels.of(self._comparators.compare(prepared, left[part], prepared, right[part]))
+                for part in (slice(start, start + _BLOCK) for start in range(0, left.size, _BLOCK))
+            ]
+        )
 
 
 def _shares(levels: NDArray[np.int8], weight: NDArray[Any]) -> Float64:
