@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from pairmark.service.audit import Actor, acting
@@ -28,8 +27,8 @@ _NICENESS = 10
 logger = logging.getLogger("pairmark.training")
 
 
-def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Settings], Any]) -> int:
-    """Run one attempt at the job whose claim ``runner`` works on; returns the exit status."""
+def main(arguments: list[str]) -> int:
+    """Run one attempt at a job; returns the exit status."""
     job_id, attempt, parent = arguments[0], int(arguments[1]), int(arguments[2])
     die_with_parent(parent)
     # A service on the same machine goes first.
@@ -42,7 +41,7 @@ def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Setting
     queue = JobQueue(db, settings)
     try:
         claim = queue.claim_of(job_id, attempt)
-        work = runner(claim, db, open_blobs(settings), settings)
+        work = runner_of(claim, db, open_blobs(settings), settings)
         limit = memory_limit(settings)
         with acting(Actor(name=f"job {claim.job_id}", trace_id=claim.trace_id)):
             error = attempt_error(claim, work, limit)
@@ -92,4 +91,4 @@ def runner_of(claim: Claim, db: Database, blobs: Blobs, settings: Settings) -> A
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], runner_of))
+    sys.exit(main(sys.argv[1:]))

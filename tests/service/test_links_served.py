@@ -406,7 +406,7 @@ def add(deployment: Any, name: str, columns: Rows, folder: Path) -> None:
 
 DYING = """
 import os, signal, sys
-from pairmark.service.attempt import main, runner_of
+from pairmark.service.attempt import main
 from pairmark.service.links import jobs
 
 last = sys.argv.pop()
@@ -420,7 +420,7 @@ class Dying(jobs.Progress):
 jobs.Progress = Dying
 if last == "committing":
     jobs.JobQueue.finish = lambda *args, **facts: os.kill(os.getpid(), signal.SIGKILL)
-sys.exit(main(sys.argv[1:], runner_of))
+sys.exit(main(sys.argv[1:]))
 """
 
 
