@@ -3,7 +3,8 @@
 Worlds with a known rate are drawn again and again, calibrated, and asked for operating points by every method, with
 the naive empirical quantile beside them. Searches of galleries of 100, 1,000 and 10,000 likewise (FPIR), beside the
 formula 1 - (1 - FMR)^N, and of one that has grown by a tenth. Then intervals: how often they miss the truth.
-Worlds with false names are measured too, though nothing is promised there (``kind`` is ``outside``).
+Worlds with false names are measured too, though nothing is promised there (``kind`` is ``outside``). Last, links of a
+link job are judged one at a time until the bound on false ones is low enough.
 
 ``full`` takes about three quarters of an hour of one core: 400 to 1,000 calibrations of a world. ``error`` in the rows
 is the standard error of a failure rate as large as is allowed: .007 at 1,000, .009 at 600, .011 at 400. Both presets go
@@ -22,7 +23,7 @@ import joblib
 import numpy as np
 from scipy.stats import binom, norm
 
-from benchmarks import _edges, _intervals, gallery_calibration
+from benchmarks import _edges, _intervals, _judged_links, gallery_calibration
 from benchmarks.common import Claim, Parts, Preset, Result
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.identification import GalleryCalibration
@@ -197,7 +198,7 @@ SCENARIOS = (
         kind="outside",
     ),
 )
-CODE = tuple(f"pairmark/models/{room}" for room in ("calibration", "pairs", "evaluation"))
+CODE = tuple(f"pairmark/models/{room}" for room in ("calibration", "pairs", "evaluation", "reviews"))
 BLOCK = 20
 """Draws that are kept together."""
 Key = tuple[float, float, str]
@@ -211,7 +212,9 @@ def run(preset: Preset) -> Result:
     if preset == "full":
         rows, used = made("full", parts)
     parts.forget()
-    return Result(rows=[*rows, *used], claims=[*claims(rows), *goals(rows, used), *covered(rows)])
+    return Result(
+        rows=[*rows, *used], claims=[*claims(rows), *goals(rows, used), *covered(rows), *bounded(rows)]
+    )
 
 
 def made(preset: Preset, parts: Parts) -> tuple[list[Row], list[Row]]:
@@ -231,6 +234,8 @@ def made(preset: Preset, parts: Parts) -> tuple[list[Row], list[Row]]:
     rows += parts.get(f"choosing {n}", partial(choosing, n))
     for world in _intervals.WORLDS:
         rows += intervals(world, 400 if full else 100, parts)
+    for name in _judged_links.WORLDS:
+        rows += false_links(name, 400 if full else 40, parts)
     return rows, power(40 if full else 10, parts)
 
 
@@ -685,4 +690,46 @@ def covered(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
             measured=1 - worst["failed"],
             holds=max(excess) <= 0,
         )
+    ]
+
+
+def false_links(world: str, n: int, parts: Parts) -> list[Row]:
+    """How often the bound on false links is ever below the truth, where one more is false than was asked about, and
+    where few are: then ``judged`` says how many judgements it took."""
+    n_links, asked = _judged_links.N_LINKS, _judged_links.AT_MOST
+    rows = []
+    for share in (asked, _judged_links.EASY):
+        wrong = int(share * n_links) + (share == asked)
+        runs = [
+            run
+            for start in range(0, n, BLOCK)
+            for run in parts.get(
+                f"links {world} {wrong} {start} {min(n, start + BLOCK)}",
+                partial(_judged, world, wrong, range(start, min(n, start + BLOCK))),
+            )
+        ]
+        failed = sum(below for below, _ in runs) / n
+        row = line("links", f"{wrong} of {n_links:,} links false, {world}", asked, "review", n, failed)
+        rows.append(row | {"judged": sum(judged for _, judged in runs) / n})
+    print(f"links, {world}: {n} reviews done", flush=True)
+    return rows
+
+
+def _judged(world: str, wrong: int, seeds: range) -> list[tuple[bool, int]]:
+    return [_judged_links.judged(world, wrong, seed) for seed in seeds]
+
+
+def bounded(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
+    """What bounds on false links are worth, and cost."""
+    mine = [row for row in rows if row["kind"] == "links"]
+    # Every second one is of a world where few are false.
+    most = max(row["judged"] for row in mine[1::2])
+    return [
+        _worst("bounds on false links at every look", mine),
+        Claim(
+            what="judgements on average that bound false links by 2 %, where .5 % are",
+            goal="at most 360",
+            measured=most,
+            holds=most <= 360,
+        ),
     ]
