@@ -9,6 +9,8 @@ from pydantic import Field, model_validator
 from pairmark.schemas.base import Answer, Moment, Page, Request
 from pairmark.schemas.jobs import JobState
 
+CANDIDATES_PER_RECORD = 50
+
 
 class LinksRequest(Request):
     """What to link."""
@@ -34,6 +36,13 @@ class LinksRequest(Request):
         description="columns that candidates have in common, a rule each; without it, rules are proposed from the "
         "data. `blocking.rules` reads them back",
         examples=[[["phone"], ["last", "born"]]],
+    )
+    candidates_per_record: int = Field(
+        CANDIDATES_PER_RECORD,
+        ge=1,
+        le=1_000,
+        description="candidates for each record, at most: a rule that would make more is left out, and "
+        "`blocking.left_out` says so",
     )
     fpr: float | None = Field(
         None,
@@ -79,7 +88,12 @@ class LinkBlocking(Answer):
         examples=[[["phone"], ["last", "born"]]],
     )
     left_out: list[list[str]] = Field(
-        description="rules that would have made more candidates than the budget", examples=[[]]
+        description="rules that would have made more candidates than `at_most`", examples=[[]]
+    )
+    at_most: int = Field(
+        CANDIDATES_PER_RECORD,
+        description="candidates for each record that rules may make together",
+        examples=[50],
     )
     candidates_per_record: float = Field(description="candidates for each record", examples=[2.8])
     recall: float | None = Field(

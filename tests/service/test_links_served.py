@@ -18,7 +18,7 @@ from pairmark.client import Client, JobFailed, NotFound
 from pairmark.client import InvalidInput as RefusedInput
 from pairmark.models.records.linking import mixture
 from pairmark.schemas.datasets import DatasetRequest
-from pairmark.schemas.links import LinksRequest
+from pairmark.schemas.links import LinkPage, LinksRequest
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.errors import UnknownLinks
 from pairmark.service.links.links import Links
@@ -144,6 +144,10 @@ def test_rules_are_given_and_read_back_and_recall_is_measured_where_there_are_la
     assert few["rules"] == [["phone"], ["last", "born"]]
     assert few["recall"] < full["recall"]
     assert few["candidates_per_record"] < full["candidates_per_record"]
+    assert (full["at_most"], full["left_out"]) == (50, [])
+    scarce = client.link("labelled", candidates_per_record=1)["blocking"]
+    assert scarce["candidates_per_record"] <= scarce["at_most"] == 1
+    assert scarce["left_out"]
     with pytest.raises(RefusedInput, match="'age' is not compared; expected some of first"):
         client.link("people", rules=[["age"]])
 
@@ -376,7 +380,7 @@ def test_a_tenant_sees_its_own_links_alone(deployment: Any, tmp_path: Path) -> N
     assert links.page(10, None, other).items == []
     for ask in (
         lambda: links.get(job.id, other),
-        lambda: links.links(job.id, 10, None, other),
+        lambda: links.listed(LinkPage, job.id, 10, None, other),
         lambda: links.explain(job.id, "a", "b", other),
         lambda: links.erase(job.id, "a", other),
         lambda: links.delete(job.id, other),
@@ -441,7 +445,7 @@ def test_a_worker_killed_at_any_stage_leaves_one_result(deployment: Any, tmp_pat
     one, other = (links.get(job_id, EVERY_NAME) for job_id in (whole, killed))
     assert other.state == "succeeded"
     assert one.links == other.links > 200
-    pages = [links.links(job_id, 500, None, EVERY_NAME).items for job_id in (whole, killed)]
+    pages = [links.listed(LinkPage, job_id, 500, None, EVERY_NAME).items for job_id in (whole, killed)]
     assert pages[0] == pages[1]
     reviews = Reviews(deployment.db).page(10, None, EVERY_NAME).items
     assert {review.id for review in reviews} == {one.review, other.review}

@@ -90,8 +90,8 @@ def list_links_found(
 ) -> LinkPage | Response:
     """Pairs of records that are linked, in the order of the left table's rows."""
     names = names_of(http).resources("train")
-    return _file(accept, services.links.folder(link_id, names) / LINKS, workspace) or services.links.links(
-        link_id, query.limit, query.cursor, names
+    return _file(accept, services.links.folder(link_id, names) / LINKS, workspace) or services.links.listed(
+        LinkPage, link_id, query.limit, query.cursor, names
     )
 
 
@@ -118,7 +118,7 @@ def list_entities(
     names = names_of(http).resources("train")
     return _file(
         accept, services.links.folder(link_id, names) / ENTITIES, workspace
-    ) or services.links.entities(link_id, query.limit, query.cursor, names)
+    ) or services.links.listed(EntityPage, link_id, query.limit, query.cursor, names)
 
 
 @router.post("/links/{link_id}/entities", summary="Merge or split entities")
@@ -132,7 +132,8 @@ def edit_entities(http: Request, services: InServices, link_id: LinksId, request
 @needs("train")
 def list_changes(http: Request, services: InServices, link_id: LinksId, query: Paging) -> ChangePage:
     """What joined, merged and split since the job that this one went on from, by entity."""
-    return services.links.changes(link_id, query.limit, query.cursor, names_of(http).resources("train"))
+    names = names_of(http).resources("train")
+    return services.links.listed(ChangePage, link_id, query.limit, query.cursor, names)
 
 
 @router.post("/links/{link_id}/erase", summary="Erase a record")

@@ -63,6 +63,7 @@ class Linker:
                 fpr=request.fpr,
                 rules=request.rules,
                 one_to_one=request.one_to_one,
+                candidates_per_record=request.candidates_per_record,
                 cut=threshold,
                 confidence=request.confidence,
                 labels=_labels(tables),

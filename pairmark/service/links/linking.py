@@ -14,7 +14,7 @@ from scipy.special import betaincinv
 
 from pairmark.models.records.linking.engine import Linking
 from pairmark.models.records.linking.mixture import NeedsJudgements
-from pairmark.schemas.links import FalseLinks, LinkBlocking, LinkSummary
+from pairmark.schemas.links import CANDIDATES_PER_RECORD, FalseLinks, LinkBlocking, LinkSummary
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.errors import InvalidInput
 from pairmark.service.links import kept
@@ -41,6 +41,7 @@ class Asked:
     fpr: float | None = None
     rules: Sequence[Sequence[str]] | None = None
     one_to_one: bool = False
+    candidates_per_record: int = CANDIDATES_PER_RECORD
     cut: float | None = None
     confidence: float = 0.95
     labels: NDArray[np.int64] | None = None
@@ -102,6 +103,7 @@ def linked(
             tables.n_left,
             rules=asked.rules,
             one_to_one=asked.one_to_one,
+            budget=asked.candidates_per_record,
             previous=previous,
             **({} if learned is None else _scoring(learned, connection, tables, asked.cut)),
         )
@@ -153,6 +155,7 @@ def summary_of(of: Linked, asked: Asked) -> LinkSummary:
         blocking=LinkBlocking(
             rules=[list(rule) for rule in linking.rules],
             left_out=[list(rule) for rule in linking.left_out],
+            at_most=asked.candidates_per_record,
             candidates_per_record=round(linking.n_candidates / tables.n_rows, 2),
             recall=None if recall is None else round(recall, 4),
             recall_interval=interval,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
 from pairmark.models.records.schema import COMPARED
 from pairmark.models.registry import spec_of
+from pairmark.schemas.base import Answer, Page
 from pairmark.schemas.jobs import JobOut
 from pairmark.schemas.links import (
     ChangePage,
@@ -44,10 +45,15 @@ from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import DatasetRow, LinkRow, ModelVersion
 
 _LEARNER = "fellegi-sunter"
-_ENTITIES = (
-    "SELECT entity, list(record ORDER BY side, place) FROM kept GROUP BY entity ORDER BY min(place) "
-    "LIMIT ? OFFSET ?"
-)
+_IN_ORDER = "SELECT * EXCLUDE place FROM kept ORDER BY place"
+_ENTITIES = "SELECT entity, list(record ORDER BY side, place) FROM kept GROUP BY entity ORDER BY min(place)"
+_LISTS: dict[type[Page[Any]], tuple[str, type[Answer], str]] = {
+    LinkPage: (kept.LINKS, LinkOut, _IN_ORDER),
+    EntityPage: (kept.ENTITIES, EntityOut, _ENTITIES),
+    ChangePage: (kept.CHANGES, EntityChange, _IN_ORDER),
+}
+
+P = TypeVar("P", bound=Page[Any])
 
 
 class Links:
@@ -130,42 +136,17 @@ class Links:
                 lambda row: _out(session, row),
             )
 
-    def links(self, link_id: str, limit: int, cursor: str | None, names: VisibleNames) -> LinkPage:
-        """Links, in the order of the left table's rows."""
+    def listed(self, kind: type[P], link_id: str, limit: int, cursor: str | None, names: VisibleNames) -> P:
+        """A page of links or changes in their order, or of entities in that of their first records."""
+        file, item, sql = _LISTS[kind]
         start = start_of(limit, cursor, int) or 0
-        sql = "SELECT * EXCLUDE place FROM kept ORDER BY place LIMIT ? OFFSET ?"
-        rows = kept.read_rows(self.folder(link_id, names) / kept.LINKS, sql, limit + 1, start)
+        rows = kept.read_rows(self.folder(link_id, names) / file, f"{sql} LIMIT ? OFFSET ?", limit + 1, start)
         return page_of(
-            LinkPage,
+            kind,
             rows,
             limit,
-            lambda row: (start + limit,),
-            lambda row: LinkOut(**dict(zip(LinkOut.model_fields, row, strict=True))),
-        )
-
-    def entities(self, link_id: str, limit: int, cursor: str | None, names: VisibleNames) -> EntityPage:
-        """Entities, in the order of their first records."""
-        start = start_of(limit, cursor, int) or 0
-        rows = kept.read_rows(self.folder(link_id, names) / kept.ENTITIES, _ENTITIES, limit + 1, start)
-        return page_of(
-            EntityPage,
-            rows,
-            limit,
-            lambda row: (start + limit,),
-            lambda row: EntityOut(id=row[0], records=row[1]),
-        )
-
-    def changes(self, link_id: str, limit: int, cursor: str | None, names: VisibleNames) -> ChangePage:
-        """What became of entities since the job that this one goes on from, by entity."""
-        start = start_of(limit, cursor, int) or 0
-        sql = "SELECT * EXCLUDE place FROM kept ORDER BY place LIMIT ? OFFSET ?"
-        rows = kept.read_rows(self.folder(link_id, names) / kept.CHANGES, sql, limit + 1, start)
-        return page_of(
-            ChangePage,
-            rows,
-            limit,
-            lambda row: (start + limit,),
-            lambda row: EntityChange(**dict(zip(EntityChange.model_fields, row, strict=True))),
+            lambda _: (start + limit,),
+            lambda row: item(**dict(zip(item.model_fields, row, strict=True))),
         )
 
     def explain(self, link_id: str, left: str, right: str, names: VisibleNames) -> LinkExplained:

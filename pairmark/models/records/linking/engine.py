@@ -31,8 +31,6 @@ _MOST_CONJOINED = 12
 _CAP, _CONJOINED_CAP, _GIVEN_CAP = 6, 12, 100
 """Rows that may share a value, values of two columns, or those of a rule that was given, before they make no candidates
 any more."""
-BUDGET = 50
-"""Candidates for each row, at most; rules that would make more are left out."""
 _RANDOM_PAIRS = 100_000
 _LEAST_CHANCE = 0.5
 CONTRADICTION = -float(np.log(1e5))
@@ -61,6 +59,7 @@ class Linking:
     n_rows : of both tables. n_left : of the left one; None where there is one table.
     rules : names of columns that candidates have in common; None: they are proposed from the data.
     one_to_one : a record is linked to one other at most.
+    budget : candidates for each row, at most; rules that would make more are left out.
     previous : the columns that an earlier job compared, and its model (None: it had a scorer). The connection then
         holds ``known(row)``, rows that it compared with each other, and ``carried(a, b, score)``, their links.
         It may hold ``together(a, b)`` and ``apart(a, b)``, what a person said of rows.
@@ -76,11 +75,13 @@ class Linking:
         *,
         rules: Sequence[Sequence[str]] | None = None,
         one_to_one: bool = False,
+        budget: int,
         previous: tuple[Sequence[LinkField], Mixture | None] | None = None,
         scorer: Scorer | None = None,
         cut: float = _LEAST_CHANCE,
     ) -> None:
         self._con, self._given, self._one_to_one = connection, rules, one_to_one
+        self.budget = budget
         self._previous, self._scorer, self.cut = previous, scorer, cut
         self.n_rows, self.n_left = n_rows, n_left
         self.source_fields = list(fields)
@@ -193,7 +194,7 @@ class Linking:
         given = None if self._given is None else [self._places_of(rule) for rule in self._given]
         if self._given is not None and given is not None:
             self.left_out += [tuple(rule) for rule, at in zip(self._given, given, strict=True) if not at]
-        room = int(BUDGET * max(self.n_rows, 1))
+        room = self.budget * self.n_rows
         for rule in dict.fromkeys([*rules, *filter(None, given or ())]):
             keys = self._keys(rule)
             self.equal[rule] = self._count(keys)
