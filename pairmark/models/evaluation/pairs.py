@@ -28,6 +28,8 @@ FPR_TARGETS = (0.001, 0.01, 0.1)
 MAX_POINTS = 1_000
 N_REPLICATES = 500
 _BLOCK = 16
+_RESOLVED = 3.0
+"""Different pairs above the threshold, at least, that a rate takes."""
 _NO_RECORD = np.empty(0, dtype=np.int64)
 CURVE_NAMES = ("fpr", "tpr", "thresholds")
 BAND_NAMES = ("fpr_low", "fpr_high", "tpr_low", "tpr_high")
@@ -41,8 +43,8 @@ class EvaluationReport:
     ----------
     metrics : JSON-able. ``auc``, ``eer``, and by rate ``tpr_at_fpr`` and ``fnmr_at_fmr`` (its complement, in
         ISO 19795-1 words), each ``{"value", "interval": [low, high]}``; sizes, protocol, confidence and how
-        intervals were made. A rate of 0.001 that fewer than 1,000 different pairs resolve is given all the
-        same, with ``"resolved": false``.
+        intervals were made. At a rate below 3 divided by the number of different pairs, of which these show
+        nothing, value and interval are None, with ``"resolved": false``.
     fpr, tpr, thresholds : (n,) the ROC, at most about 1,000 points, every step kept at the low end.
     bands : ``fpr_low, fpr_high, tpr_low, tpr_high``, each (n,): intervals at each threshold by itself.
     confidence : of intervals and bands.
@@ -196,7 +198,7 @@ def _metrics(
     point: Float64, figures: Float64, targets: Float64, sample: PairSample, confidence: float
 ) -> dict[str, Any]:
     """AUC, EER and TPR by rate, each with its interval from the figures of the draws, and sizes."""
-    entries = []
+    entries: list[dict[str, Any]] = []
     for value, column, lower, upper in zip(
         point, figures.T, *np.quantile(figures, _levels(confidence), axis=0), strict=True
     ):
@@ -206,12 +208,16 @@ def _metrics(
     unit = "identities" if sample.protocol == "open-set" else "samples"
     if sample.rows_independent:
         unit = "rows"
-    tpr_at, fnmr_at = {}, {}
+    tpr_at: dict[str, dict[str, Any]] = {}
+    fnmr_at: dict[str, dict[str, Any]] = {}
     for target, entry in zip(targets, entries[2:], strict=True):
-        details: dict[str, Any] = {**entry, "resolved": bool(n_different * target >= 1)}
-        tpr_at[f"{target:g}"] = details
-        low, high = details["interval"]
-        fnmr_at[f"{target:g}"] = {**details, "value": 1 - details["value"], "interval": [1 - high, 1 - low]}
+        rate = f"{target:g}"
+        if n_different * target < _RESOLVED:
+            tpr_at[rate] = fnmr_at[rate] = {"value": None, "interval": None, "resolved": False}
+            continue
+        low, high = entry["interval"]
+        tpr_at[rate] = {**entry, "resolved": True}
+        fnmr_at[rate] = {"value": 1 - entry["value"], "interval": [1 - high, 1 - low], "resolved": True}
     return {
         "auc": entries[0],
         "eer": entries[1],
