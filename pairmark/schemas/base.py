@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, KeysView
 from datetime import UTC, datetime
-from typing import Annotated, Any, Generic, Self, TypeVar, cast, get_args, get_origin, overload
+from typing import Annotated, Any, Generic, Self, TypeVar, cast, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -122,14 +122,8 @@ class Page(BaseModel, Generic[T]):
     )
 
 
-@overload
-def iso(seconds: float) -> str: ...
-@overload
-def iso(seconds: None) -> None: ...
-def iso(seconds: float | None) -> str | None:
+def iso(seconds: float) -> str:
     """Seconds since the epoch as ISO 8601 in UTC, to the millisecond."""
-    if seconds is None:
-        return None
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

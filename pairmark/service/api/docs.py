@@ -135,20 +135,18 @@ async def show_problem(
     page = PAGES.get(slug)
     if page is None:
         raise UnknownAddress(f"there is no problem called {slug[:100]!r}; GET /problems lists them")
-    parts = escape(page.fix).split("`")
-    fix = "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
     return html_page(
         page.error.title,
         f'<p class="crumbs"><a href="/problems">Problems</a> / {slug}</p>'
         f'<div class="head"><div><h1>{escape(page.error.title)}</h1><p>Status {page.status}</p></div></div>'
-        f'<div class="card"><div class="title"><h2>How to fix it</h2></div><p>{fix}</p></div>',
+        f'<div class="card"><div class="title"><h2>How to fix it</h2></div><p>{with_code(page.fix)}</p></div>',
     )
 
 
 PAGE_POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 
-def html_page(title: str, body: str, *, status: int = 200) -> HTMLResponse:
+def html_page(title: str, body: str) -> HTMLResponse:
     """A page beside the console, without scripts; ``body`` is HTML."""
     return HTMLResponse(
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
@@ -157,5 +155,4 @@ def html_page(title: str, body: str, *, status: int = 200) -> HTMLResponse:
         '<link rel="stylesheet" href="/static/console.css"></head><body><main class="alone"><a class="brand" href="/">'
         f'<img src="/static/icon.svg" alt="" width="24" height="24"> Pairmark</a>{body}</main></body></html>',
         headers={"content-security-policy": PAGE_POLICY},
-        status_code=status,
     )

@@ -229,10 +229,8 @@ def answer(listener: socket.socket, workers: int) -> None:
 logger = logging.getLogger("pairmark.worker")
 WORKER = (sys.executable, "-P", "-m", "pairmark.service.cli", "worker", "--until-stdin-closes")
 POLL_S = 0.1
-FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 30.0
-STEADY_S = 60.0
-"""After so long a run, the next restart comes at once again."""
+PAUSE_S = 2.0
+"""Before a worker that ended is started again."""
 WORKER_GRACE_S = 30.0
 
 
@@ -256,9 +254,7 @@ def worker_beside(enabled: bool) -> Iterator[None]:
 def _keep_worker(stop: threading.Event) -> None:
     from pairmark.service.processes import isolated_environment
 
-    pause = 0.0
-    while not stop.wait(pause):
-        start = time.monotonic()
+    while not stop.is_set():
         # The pipe closes when this process ends, however it ends.
         with subprocess.Popen(WORKER, stdin=subprocess.PIPE, env=isolated_environment()) as worker:
             while worker.poll() is None and not stop.wait(POLL_S):
@@ -270,11 +266,8 @@ def _keep_worker(stop: threading.Event) -> None:
                 except subprocess.TimeoutExpired:
                     worker.kill()
                 return
-        ran_steadily = time.monotonic() - start >= STEADY_S
-        pause = FIRST_PAUSE_S if ran_steadily else min(max(2 * pause, FIRST_PAUSE_S), LONGEST_PAUSE_S)
-        logger.error(
-            "the worker ended and is started again", extra={"status": worker.returncode, "in_s": pause}
-        )
+        logger.error("the worker ended and is started again", extra={"status": worker.returncode})
+        stop.wait(PAUSE_S)
 
 
 GENERATE = "generate"

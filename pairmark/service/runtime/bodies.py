@@ -324,7 +324,7 @@ _sparse, _subject = msgspec.json.Decoder(SparseRow), msgspec.json.Decoder(Subjec
 
 _LEAD = re.compile(rb"\s*(\{|\[\s*[\[{]?)?")
 _ROW_END, _NUMBER_END = re.compile(rb"\]\s*,"), re.compile(rb",")
-_QUOTE = re.compile(rb'\\.|"', re.DOTALL)
+_QUOTE, _TEXT_END = re.compile(rb'\\.|"', re.DOTALL), re.compile(rb'(?:[^"\\]++|\\.)*+"', re.DOTALL)
 NO_NUMBER = re.compile(rb"(?<![\w\"])-?(?:NaN|Infinity)")
 _TOLD = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<at>.*)`)?$", re.DOTALL)
 _MISMATCH = re.compile(r"Expected `(?P<expected>.*)`, got `(?P<got>\w+)`")
@@ -676,9 +676,13 @@ def _pieces(text: bytes, end: re.Pattern[bytes], kept: int) -> Iterator[bytes]:
         return
     start, stop = text.index(b"[") + 1, text.rindex(b"]")
     while stop - start > 2 * PIECE:
-        cut = end.search(text, start + PIECE, stop)
-        while cut is not None and _in_text(text[start : cut.start()]):
-            cut = end.search(text, cut.end(), stop)
+        cut, seen = end.search(text, start + PIECE, stop), start
+        while cut is not None and _in_text(text[seen : cut.start()]):
+            # Behind the text, so that one full of ends is read once and not once for each.
+            closing = _TEXT_END.match(text, cut.start(), stop)
+            assert closing is not None, "the JSON is whole"
+            seen = closing.end()
+            cut = end.search(text, seen, stop)
         if cut is None:
             break
         yield b"[%b]" % text[start : cut.start() + kept]

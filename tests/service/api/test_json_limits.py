@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import re
+import time
 from collections.abc import AsyncIterator
 
 import httpx
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairmark.schemas.base import SparseVector
+from pairmark.schemas.base import RefPair, SparseVector
 from pairmark.schemas.models import ScoresOptions, ScoresRequest
 from pairmark.service.api.models import SCORES_LISTS
 from pairmark.service.api.routers import guarded_routes
@@ -27,6 +28,7 @@ from pairmark.service.runtime.bodies import (
     SparseRow,
     check_structure,
     list_of,
+    list_of_pairs,
     parse_features,
     parse_lists,
     parse_pairs,
@@ -161,3 +163,21 @@ def test_a_wrong_number_far_into_a_long_side_is_named() -> None:
 
 def test_the_decoder_and_the_document_know_the_same_sparse_vector() -> None:
     assert set(SparseVector.model_fields) == set(SparseRow.__struct_fields__)
+
+
+def test_a_text_full_of_ends_is_passed_at_once() -> None:
+    """It was read once for each end in it: 2 MiB took hours."""
+    text = b'],\\"' * 600_000
+    start = time.process_time()
+    for parse in (parse_pairs, lambda body: list_of_pairs(RefPair)(body[8:-11], "refs")):
+        with pytest.raises(InvalidInput):
+            parse(b'{"left":[["%b","a"]],"right":1}' % text)
+    assert time.process_time() - start < 10.0
+
+
+def test_names_that_look_like_ends_are_read_as_they_are() -> None:
+    names = ['],["', 'a"],["', "\\", '\\"],', "], [", "plain"]
+    pairs = [[names[at % 6], names[at % 5]] for at in range(40_000)]
+    text = json.dumps(pairs).encode()
+    assert len(text) > 4 * PIECE
+    assert list_of_pairs(RefPair)(text, "refs") == pairs
