@@ -81,16 +81,6 @@ class BootstrapTable:
         last = int(candidates[-1])
         return np.float32(self.thresholds[last]), float(self.upper[row, last])
 
-    def bounds_at(self, thresholds: Float32, confidence: float) -> list[float | None]:
-        """The bound of each threshold, that of the next one in the table below it; None where there is none."""
-        row = confidence_row(confidence)
-        bounds: list[float | None] = []
-        for threshold in thresholds:
-            at = n_above(self.thresholds, threshold)
-            has_bound = row is not None and at < self.thresholds.size and bool(self.admitted[at])
-            bounds.append(float(self.upper[row, at]) if has_bound and row is not None else None)
-        return bounds
-
 
 def confidence_row(confidence: float) -> int | None:
     """Row of a confidence in the tables, None when there is none."""

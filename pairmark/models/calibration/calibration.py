@@ -671,7 +671,7 @@ class Calibration:
         Returns
         -------
         JSON-able dict of lists: ``thresholds`` (descending), ``fpr``, ``tpr`` (None without same pairs),
-        ``fpr_upper_bound`` by method (None where it is not available), and the ``confidence`` of each bound
+        ``fpr_upper_bound`` of ``finite-sample`` (None where it says nothing), and the ``confidence`` of each bound
         by itself (they are pointwise).
         """
         confidence = checked_rate(confidence, "confidence")
@@ -683,7 +683,6 @@ class Calibration:
             "tpr": [self._held_out.share_above(t) for t in self._thresholds[picks]] if has_same else None,
             "fpr_upper_bound": {
                 "finite-sample": [self._finite.upper(int(k), confidence) for k in picks],
-                "bootstrap": self._held_out.bootstrap().bounds_at(self._thresholds[picks], confidence),
             },
             "confidence": confidence,
             "bands": "pointwise",
