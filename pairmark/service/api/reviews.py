@@ -122,7 +122,7 @@ async def create_review(call: Call) -> Response:
     population, whatever the model, the people and the dependence among pairs, and at every look: stop when it is low
     enough. It is about these decisions, as reviewers judge them, and about no others.
 
-    A list made elsewhere can be a CSV or Parquet file in a form, in place of `source`.
+    A list made elsewhere, of at most 200,000 pairs, can be a CSV or Parquet file in a form, in place of `source`.
     """
     call.media(JSON, FORM)
     reviews = call.services.reviews
