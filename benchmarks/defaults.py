@@ -405,7 +405,7 @@ def _contestants(name: str, split: Split, size: Size, seed: int) -> dict[str, Ca
     found |= {
         "pairmark whitened cosine": ours(MetricSimilarity(whiten=True)),
         "pairmark plda": ours(Plda(random_state=seed, **reported)),
-        "pairmark plda + trees": ours(Plda(random_state=seed, residual_rounds="auto", **reported)),
+        "pairmark plda + trees": ours(Plda(random_state=seed, residual_rounds=100, **reported)),
     }
     if size.forests or name in SMALL:
         found["pairmark forest"] = ours(SimilarityForest(random_state=seed))

@@ -176,7 +176,7 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
     Candidate(
         name="residual forest",
         kind="plda",
-        params=lambda data: {"residual_rounds": "auto"},
+        params=lambda data: {"residual_rounds": 100},
         cost=lambda data: _plda_cost(data) + 1.0 + 0.02 * min(data.d, data.raced, 256),
         takes=_dense,
     ),
@@ -263,12 +263,12 @@ class IdentityTask:
         return fold.rates(estimator.score_against(rows, rows), at)
 
     def tuned(self, candidate: Candidate, estimator: Any) -> TunedParams | None:
-        """See `RaceTask`. Candidates of one kind share what they found of settings."""
+        """See `RaceTask`. Candidates of one kind share what they found of settings; trees are judged fold by fold."""
         if candidate.kind != "plda":
             return None
         choice = estimator.choose(self.X, self.codes, self.folds, self._setting_rates)
         assert choice.rates is not None
-        return TunedParams(choice.setting.as_params(), choice.rates)
+        return TunedParams(choice.setting.as_params(), None if estimator.residual_rounds else choice.rates)
 
 
 @dataclass(frozen=True, kw_only=True)

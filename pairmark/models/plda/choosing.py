@@ -176,7 +176,6 @@ class Setting(NamedTuple):
     shape: Shape
     shrink_within: float
     shrink_between: float
-    residual_rounds: int = 0
 
     def as_params(self) -> dict[str, Any]:
         """For people, JSON-able."""
@@ -184,7 +183,6 @@ class Setting(NamedTuple):
             **self.shape._asdict(),
             "shrink_within": self.shrink_within,
             "shrink_between": self.shrink_between,
-            "residual_rounds": self.residual_rounds,
         }
 
 
@@ -197,7 +195,6 @@ class SettingGrid:
     n_components: tuple[int, ...]
     within: tuple[float, ...]
     between: tuple[float, ...]
-    rounds: tuple[int, ...] = (0,)
 
     @property
     def open(self) -> bool:
@@ -268,61 +265,10 @@ class Chooser:
 
     def choose(self) -> Choice:
         """The best setting."""
-        choice = self._choose()
+        choice = self._choose_model()
         if choice.rates is None:
             return choice
         return replace(choice, validated=shown_rates(choice.rates, self._folds, self._at))
-
-    def _choose(self) -> Choice:
-        choice = self._choose_model()
-        rounds_grid = self._grid.rounds
-        if not self._folds or len(rounds_grid) == 1:
-            rounds = rounds_grid[0] if len(rounds_grid) == 1 else 0
-            # What has been judged so far is the ratio without trees.
-            rates = None if rounds else choice.rates
-            return replace(choice, setting=choice.setting._replace(residual_rounds=rounds), rates=rates)
-        report(0.85, "choosing trees over the ratio")
-        assert choice.rates is not None
-        rates_by_rounds = self._judge_rounds(
-            choice.setting, tuple(rounds for rounds in rounds_grid if rounds)
-        )
-        if 0 in rounds_grid:
-            rates_by_rounds[0] = self._rates[choice.setting]
-        means = {rounds: fold_means(rates) for rounds, rates in sorted(rates_by_rounds.items())}
-        best = max(means, key=lambda rounds: float(means[rounds].mean()))
-        if 0 in rates_by_rounds and best:
-            # Trees stay where they help beyond one standard error of the mean difference, fold by fold.
-            lead = means[best] - means[0]
-            if lead.mean() <= lead.std(ddof=min(1, lead.size - 1)) / np.sqrt(lead.size):
-                best = 0
-        rates = choice.rates
-        if best:
-            # Trees were tried over the one setting that all folds chose: less what that choice had of its folds.
-            gained = self._rates[choice.setting] - choice.rates
-            trees = np.stack([rates_by_rounds[rounds] for rounds in sorted(rates_by_rounds)])
-            rates = np.clip(nested_rates(trees, self._folds) - gained, 0.0, 1.0)
-        return replace(choice, setting=choice.setting._replace(residual_rounds=best), rates=rates)
-
-    def _judge_rounds(self, setting: Setting, candidates: tuple[int, ...]) -> dict[int, Float64]:
-        """Rates on every fold with so many trees."""
-        self._turn(setting.shape.marginals)
-        rates = {rounds: np.empty((len(self._folds), len(self._at))) for rounds in candidates}
-        for number, fold in enumerate(self._folds):
-            report(0.85 + 0.1 * number / len(self._folds), "choosing trees over the ratio")
-            rows = self._rows[number % len(self._rows)][:, : setting.shape.n_components]
-            model_rows = shaped(rows, setting.shape)
-            codes = np.unique(self._codes[fold.train], return_inverse=True)[1]
-            shrinkages = (setting.shrink_within, setting.shrink_between)
-            trees = fit_residual(
-                model_rows[fold.train], rows[fold.train], codes, shrinkages, max(candidates), self._random
-            )
-            model = shrunk_model(moments(model_rows[fold.train], codes), *shrinkages)
-            base = _square(model, model_rows[fold.test], False)
-            for rounds, correction in zip(
-                sorted(candidates), trees.square(rows[fold.test], sorted(candidates)), strict=True
-            ):
-                rates[rounds][number] = fold.rates(base + correction, self._at)
-        return rates
 
     def _choose_model(self) -> Choice:
         grid = self._grid
@@ -407,9 +353,9 @@ class Chooser:
 
 
 def fitted_model(
-    X: Float32, codes: Int64, choice: Choice, random: np.random.Generator
+    X: Float32, codes: Int64, choice: Choice, rounds: int, random: np.random.Generator
 ) -> tuple[Preparation, TwoCovariance, Residual | None]:
-    """The model of all rows with a setting that was chosen, how it prepares them, and trees over it."""
+    """The model of all rows with a setting that was chosen, how it prepares them, and ``rounds`` trees over it."""
     setting, preparation = choice.setting, choice.preparation
     rows = preparation.comparable(X)
     if choice.rotates:
@@ -418,9 +364,9 @@ def fitted_model(
     model_rows = shaped(rows, setting.shape)
     shrinkages = (setting.shrink_within, setting.shrink_between)
     model, trees = shrunk_model(moments(model_rows, codes), *shrinkages), None
-    if setting.residual_rounds:
+    if rounds:
         report(0.95, "growing trees over the ratio")
-        trees = fit_residual(model_rows, rows, codes, shrinkages, setting.residual_rounds, random)
+        trees = fit_residual(model_rows, rows, codes, shrinkages, rounds, random)
     return preparation, model, trees
 
 

@@ -66,7 +66,7 @@ from pairmark.models.plda.choosing import (
     fitted_model,
     row_map,
 )
-from pairmark.models.plda.residual import ROUNDS, Residual
+from pairmark.models.plda.residual import Residual
 
 _Rate = Annotated[list[float], Field(min_length=2, max_length=2)]
 
@@ -194,7 +194,7 @@ class Plda(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     settings_ : dict, what was chosen.
     validated_tpr_ : dict, false positive rate to mean TPR on held-out folds, each with the setting that the other folds
         choose. Rates that folds of so few identities cannot show are left out; empty where the data was too small to
-        hold any out, and where no setting was left to choose.
+        hold any out, where no setting was left to choose, and with trees, which are not judged.
     psi_ : (q,) variances between identities of the latent coordinates, falling; within identities they are 1.
 
     Examples
@@ -254,10 +254,12 @@ class Plda(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             Field(description="how far the covariance between identities is shrunk to a ball: 0 to 1"),
         ] = "auto",
         residual_rounds: Annotated[
-            Literal["auto"] | Annotated[int, Field(ge=0, le=1_000)],
+            int,
             Field(
-                description="boosted trees that correct the log-likelihood ratio by differences of features; auto: "
-                "none, 25, 50, 100 or 200, whichever validates best"
+                ge=0,
+                le=1_000,
+                description="boosted trees that correct the log-likelihood ratio by differences of features; 100 suit "
+                "most data",
             ),
         ] = 0,
         scoring: Annotated[
@@ -332,9 +334,10 @@ class Plda(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         """Fit checked rows with a setting that was chosen before."""
         self.n_features_in_ = X.shape[1]
         random = np.random.default_rng(_seed(self.random_state))
-        preparation, model, trees = fitted_model(X, codes, choice, random)
+        preparation, model, trees = fitted_model(X, codes, choice, self.residual_rounds, random)
         self.settings_ = choice.setting.as_params()
-        self.validated_tpr_ = choice.validated
+        # What has been judged is the ratio without trees.
+        self.validated_tpr_ = {} if self.residual_rounds else choice.validated
         rows = row_map(
             preparation, choice.setting.shape, model.centre, model.axes, keeps_rows=trees is not None
         )
@@ -365,7 +368,6 @@ class Plda(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             n_components=candidates_of(self.n_components, WIDTHS),
             within=candidates_of(self.shrink_within, WITHIN),
             between=candidates_of(self.shrink_between, BETWEEN),
-            rounds=candidates_of(self.residual_rounds, (0, *ROUNDS)),
         )
 
     def _restored(self) -> None:

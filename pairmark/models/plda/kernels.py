@@ -83,8 +83,8 @@ NODES, LEAVES = 2**DEPTH - 1, 2**DEPTH
 
 
 @kernel
-def corrections(a, at_a, b, at_b, features, thresholds, values, bound, marks, out):
-    """Each pair's sum of leaves of the first ``marks`` trees, held within ``bound``: ``out`` (n_marks, n).
+def corrections(a, at_a, b, at_b, features, thresholds, values, bound, out):
+    """Each pair's sum of leaves, held within ``bound``, into ``out`` (n,).
 
     Trees are of one depth, every node in its place: node k's children are 2 k + 1 and 2 k + 2. They see absolute
     differences, which do not care for sides.
@@ -94,7 +94,7 @@ def corrections(a, at_a, b, at_b, features, thresholds, values, bound, marks, ou
     a, b : rows, float32. at_a, at_b : (n,) the rows of each pair.
     features : (T, NODES) int32. thresholds : (T, NODES) float32. values : (T, LEAVES).
     """
-    n, m = out.shape[1], a.shape[1]
+    n, m = out.size, a.shape[1]
     differences = np.zeros((LANES, m), dtype=np.float32)
     node = np.empty(LANES, dtype=np.int64)
     total = np.empty(LANES)
@@ -106,19 +106,14 @@ def corrections(a, at_a, b, at_b, features, thresholds, values, bound, marks, ou
             for f in range(m):
                 differences[lane, f] = abs(left[f] - right[f])
         total[:] = 0.0
-        t = 0
-        for at in range(marks.shape[0]):
-            while t < marks[at]:
-                node[:] = 0
-                for _ in range(DEPTH):
-                    # All lanes, also those beyond the last pair, whose sums nobody reads: a fixed number unrolls.
-                    for lane in range(LANES):
-                        k = node[lane]
-                        node[lane] = (
-                            2 * k + 1 + np.int64(differences[lane, features[t, k]] > thresholds[t, k])
-                        )
+        for t in range(values.shape[0]):
+            node[:] = 0
+            for _ in range(DEPTH):
+                # All lanes, also those beyond the last pair, whose sums nobody reads: a fixed number unrolls.
                 for lane in range(LANES):
-                    total[lane] += values[t, node[lane] - NODES]
-                t += 1
-            for lane in range(width):
-                out[at, first + lane] = min(max(total[lane], -bound), bound)
+                    k = node[lane]
+                    node[lane] = 2 * k + 1 + np.int64(differences[lane, features[t, k]] > thresholds[t, k])
+            for lane in range(LANES):
+                total[lane] += values[t, node[lane] - NODES]
+        for lane in range(width):
+            out[first + lane] = min(max(total[lane], -bound), bound)

@@ -21,8 +21,6 @@ from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.plda import kernels
 from pairmark.models.trees.boosted import TreeSettings, fit_trees
 
-ROUNDS = (25, 50, 100, 200)
-"""Numbers of trees that are tried, beside none."""
 _FOLDS = 5
 _PAIRS = 40_000
 _RATE, _LEAST_HESSIAN, _RIDGE = 0.05, 20.0, 10.0
@@ -44,26 +42,13 @@ class Residual(NamedTuple):
     values: Annotated[Float64, Array(shape=("trees", kernels.LEAVES))]
     bound: Annotated[float, Fact(name="residual_bound"), Field(ge=0.0)]
 
-    def square(self, rows: Float32, marks: list[int]) -> Float64:
-        """What as many trees as each mark says add to pairs of rows: (n_marks, n, n), above the diagonal."""
-        n = rows.shape[0]
-        out = np.zeros((len(marks), n, n))
-        left, right = np.triu_indices(n, 1)
-        rows = np.ascontiguousarray(rows)
-        out[:, left, right] = self._sums(rows, left, rows, right, marks)
-        return out
-
     def corrections(self, a: Float32, b: Float32) -> Float64:
         """What trees add to pairs of rows, (n,); one side may have a single row."""
         at = np.arange(max(a.shape[0], b.shape[0]))
-        sums: Float64 = self._sums(a, at * (a.shape[0] > 1), b, at * (b.shape[0] > 1), [len(self.values)])[0]
-        return sums
-
-    def _sums(self, a: Float32, at_a: Int64, b: Float32, at_b: Int64, marks: list[int]) -> Float64:
-        out = np.empty((len(marks), at_a.size))
+        out: Float64 = np.empty(at.size)
         kernels.corrections(
-            a, at_a, b, at_b, self.features, self.thresholds, self.values, self.bound,
-            np.array(marks, dtype=np.int64), out,
+            a, at * (a.shape[0] > 1), b, at * (b.shape[0] > 1),
+            self.features, self.thresholds, self.values, self.bound, out,
         )  # fmt: skip
         return out
 

@@ -12,4 +12,5 @@ PLDA = LearnerSpec(
     estimator=Plda,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
     log_lr=True,
+    renamed={("residual_rounds", "auto"): 100},
 )

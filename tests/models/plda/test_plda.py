@@ -87,7 +87,7 @@ def test_new_people_are_told_apart_better_than_by_distances() -> None:
     fitted = Plda().fit(X, Y)
     assert (tpr(fitted, A, y) > tpr(MetricSimilarity("cosine", whiten=True).fit(X, Y), A, y)).all()
     assert set(fitted.settings_) == {
-        "marginals", "length_norm", "n_components", "shrink_within", "shrink_between", "residual_rounds",
+        "marginals", "length_norm", "n_components", "shrink_within", "shrink_between",
     }  # fmt: skip
     assert fitted.validated_tpr_[0.1] == pytest.approx(tpr(fitted, A, y)[0], abs=0.1)
 
@@ -173,7 +173,7 @@ def bent(n: int, each: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 @cache
 def with_and_without_trees() -> tuple[Plda, Plda]:
     X, y = bent(60, 12, 1)
-    model = Plda(residual_rounds="auto", marginals="raw", length_norm=False).fit(X, y)
+    model = Plda(residual_rounds=100, marginals="raw", length_norm=False).fit(X, y)
     return model, Plda(**{**model.get_params(), **model.settings_, "residual_rounds": 0}).fit(X, y)
 
 
@@ -188,9 +188,8 @@ class TestResidual:
     def base(self) -> Plda:
         return with_and_without_trees()[1]
 
-    def test_trees_find_what_the_ratio_leaves_and_are_chosen_for_it(self) -> None:
+    def test_trees_find_what_the_ratio_leaves(self) -> None:
         A, y = bent(60, 12, 2)
-        assert self.model.settings_["residual_rounds"] > 0
         assert (tpr(self.model, A, y) > tpr(self.base, A, y) + 0.03).all()
 
     def test_they_add_no_more_than_their_bound(self) -> None:
