@@ -146,27 +146,22 @@ def links_to_graph(graph: Graph, attached: Attachment) -> Bool:
 
 
 def _graph(n: int, left: Any, right: Any, lengths: Any, n_neighbours: int, *, by_features: bool) -> Graph:
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import dijkstra
+    from scipy.sparse.csgraph import csgraph_from_dense, dijkstra
 
     unit = float(lengths.mean()) if lengths.size else 1.0
     unit = unit if unit > 0 else 1.0
-    low, high = np.minimum(left, right), np.maximum(left, right)
-    order = np.lexsort((lengths, high, low))
-    low, high, lengths = low[order], high[order], np.maximum(lengths[order], _SHORTEST * unit)
     # An edge named twice is as long as its shorter mention.
-    first = np.ones(low.size, dtype=np.bool_)
-    first[1:] = (low[1:] != low[:-1]) | (high[1:] != high[:-1])
-    low, high, lengths = low[first], high[first], lengths[first]
-    matrix = csr_array((lengths, (low, high)), shape=(n, n))
-    paths = dijkstra(matrix, directed=False)
+    table = np.full((n, n), np.inf)
+    ends = np.minimum(left, right), np.maximum(left, right)
+    np.minimum.at(table, ends, np.maximum(lengths, _SHORTEST * unit))
+    links = np.isfinite(table) | np.isfinite(table.T)
+    longest_edge = float(table[np.isfinite(table)].max(initial=0.0))
+    paths = dijkstra(csgraph_from_dense(table, null_value=np.inf), directed=False)
     # Both directions of a path are summed in their own order: the shorter one, so that both ends agree.
     paths = np.minimum(paths, paths.T)
     reached = np.isfinite(paths)
-    longest = float(paths[reached].max(initial=0.0)) + float(lengths.max(initial=0.0))
+    longest = float(paths[reached].max(initial=0.0)) + longest_edge
     farthest = 2.0 * longest or 1.0
-    links = np.zeros((n, n), dtype=np.bool_)
-    links[low, high] = links[high, low] = True
     return Graph(
         paths=np.where(reached, paths, farthest).astype(np.float32),
         links=links,

@@ -254,10 +254,6 @@ def _each(fit: Any, jobs: list[Any], n_jobs: int | None, stage: str) -> list[Any
 def _probability(model: Any, X: Float32) -> Float64:
     if hasattr(model, "predict_proba"):
         return np.asarray(model.predict_proba(X)[:, list(model.classes_).index(1)], dtype=np.float64)
-    if hasattr(model, "decision_function"):
-        return np.asarray(
-            0.5 * (1.0 + np.tanh(0.5 * np.asarray(model.decision_function(X), dtype=np.float64)))
-        )
     return np.asarray(model.predict(X), dtype=np.float64)
 
 

@@ -277,16 +277,13 @@ class Chooser:
             for way in grid.marginals
             for unit in grid.length_norm
         ]
-        shrinkages_open = len(grid.within) > 1 or len(grid.between) > 1
-        if not self._folds or (len(shapes) * len(grid.n_components) == 1 and not shrinkages_open):
-            first = Setting(
+        if not self._folds:
+            setting = Setting(
                 shapes[0],
                 grid.within[0] if len(grid.within) == 1 else _UNJUDGED_WITHIN,
                 grid.between[0] if len(grid.between) == 1 else _UNJUDGED_BETWEEN,
             )
-            if self._folds:
-                self._judge_grid(first.shape, (first.shrink_within,), (first.shrink_between,))
-            return self._choice_of(first)
+            return self._choice_of(setting)
         within = _FIRST_WITHIN if len(grid.within) > 1 else grid.within
         between = _FIRST_BETWEEN if len(grid.between) > 1 else grid.between
         for number, shape in enumerate(dict.fromkeys(shapes)):
