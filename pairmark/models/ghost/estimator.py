@@ -57,6 +57,7 @@ from pairmark.models.ghost.space import (
     nearest_graph,
     scales_of,
 )
+from pairmark.models.pairs.splits import some_pairs
 
 
 def _score(distance: Float64) -> Float32:
@@ -352,20 +353,15 @@ class Ghost(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, Base
         self._learn(rows, codes, identities, None)
 
     def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
-        a, b, flags = left, right, same
-        seed = self._seed()
-        numbers = np.flatnonzero(weight > 0)
-        if numbers.size > MAX_PAIRS:
-            numbers = np.sort(np.random.default_rng(seed).choice(numbers, MAX_PAIRS, replace=False))
-        a, b, flags, weight = a[numbers], b[numbers], flags[numbers], weight[numbers]
-        for flag in (flags, ~flags):
-            if self.balanced and flag.any():
-                weight[flag] *= flags.size / (2.0 * weight[flag].sum())
-        rows = np.unique(np.vstack([a, b]), axis=0)
-        self._space = self._new_space(rows, None, keep=False)
+        numbers = some_pairs(same, weight, MAX_PAIRS, np.random.default_rng(self._seed()))
+        left, right, same, weight = left[numbers], right[numbers], same[numbers], weight[numbers]
+        for kind in (same, ~same):
+            if self.balanced and kind.any():
+                weight[kind] *= same.size / (2.0 * weight[kind].sum())
+        self._space = self._new_space(np.unique(np.vstack([left, right]), axis=0), None, keep=False)
         meta_features = self._space.meta_features
-        A, B = self._space.points(a), self._space.points(b)
-        n_features = a.shape[1] if meta_features.features else 0
+        A, B = self._space.points(left), self._space.points(right)
+        n_features = left.shape[1] if meta_features.features else 0
         values = [self._space.pair_values(name, A, B) for name in meta_features.pairs]
         pair_scales = np.array([column.mean() for column in values])
         n_rest = len(meta_features.names) - len(meta_features.pairs)
@@ -380,7 +376,7 @@ class Ghost(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, Base
         if not np.isfinite(table).all():
             raise ValueError("left, right: differences are too large for float32: scale the features down")
         weights, curve = learn_from_pairs(
-            table, n_features, flags, weight, balanced=self.balanced, max_iter=self.max_iter, tau=self.tau
+            table, n_features, same, weight, balanced=self.balanced, max_iter=self.max_iter, tau=self.tau
         )
         weights.meta_features = np.concatenate([weights.meta_features, np.zeros(n_rest)])
         self._set_weights(weights, np.concatenate([pair_scales, np.zeros(n_rest)]), curve, 1.0)

@@ -40,9 +40,8 @@ def noisy(n: int = 60, informative: int = 2, noise: int = 10, seed: int = 0) -> 
     return A.astype(np.float32), classes
 
 
-def space_of(names: list[str], rows: np.ndarray = X, **more: object) -> Space:
-    chosen = choose(names, order=2, graph=bool(more), cluster_metric=False)
-    return Space(chosen, scales_of(rows), rows, **more)
+def space_of(names: list[str], rows: np.ndarray = X) -> Space:
+    return Space(choose(names, order=2, graph=False, cluster_metric=False), scales_of(rows), rows)
 
 
 @pytest.mark.parametrize("name", sorted(PAIRS))
@@ -62,8 +61,8 @@ def test_distances_are_scipys(name: str) -> None:
         known = PAIRS[name]
         boolean = known.rows == "binary"
         rows = [np.asarray(getattr(side, known.rows), dtype=bool if boolean else float) for side in (A, B)]  # type: ignore[assignment]
-        more = {"p": 3.0} if name == "minkowski" else {}
-        expected = scipy_distance.cdist(*rows, name, **more)
+        power = {"p": 3.0} if name == "minkowski" else {}
+        expected = scipy_distance.cdist(*rows, name, **power)
     np.testing.assert_allclose(got, expected, atol=1e-6)
     pairs = space.pair_values(name, space.points(X[:4]), space.points(X[100:104]))
     assert pairs.tolist() == np.diag(got[:4]).tolist()
@@ -250,8 +249,8 @@ class TestClasses:
         assert model.score(X[1::2], y[1::2]) > 0.85
 
     def test_higher_orders_and_cluster_metrics_classify(self) -> None:
-        for more in ({"order": 3}, {"cluster_metric": True}):
-            model = Ghost(graph="knn", random_state=0, **more).fit(X[::2], y[::2])
+        for params in ({"order": 3}, {"cluster_metric": True}):
+            model = Ghost(graph="knn", random_state=0, **params).fit(X[::2], y[::2])
             assert model.score(X[1::2], y[1::2]) > 0.85
             one = np.vstack([model.class_distances(row[None]) for row in X[1:8:2]])
             np.testing.assert_allclose(one, model.class_distances(X[1:8:2]), rtol=1e-6)

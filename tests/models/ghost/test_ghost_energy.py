@@ -13,7 +13,7 @@ from pairmark.models.ghost.learning import GhostWeights, TrainingSet, error_of
 def training_set(rng, n, n_clusters=2, *, balanced=True, n_others=1):
     codes = np.sort(np.concatenate([np.arange(n_clusters), rng.integers(0, n_clusters, n - n_clusters)]))
     others = rng.uniform(0.0, 1.5, (n_others, n, n)).astype(np.float32)
-    made = TrainingSet(
+    training = TrainingSet(
         columns=rng.standard_normal((3, n)).astype(np.float32),
         matrices=others,
         codes=codes.astype(np.int64),
@@ -22,8 +22,8 @@ def training_set(rng, n, n_clusters=2, *, balanced=True, n_others=1):
     )
     # Away from the start: any multipliers that add up to 0 over the slaves of an exemplar.
     points = rng.standard_normal((n, n))
-    made.points, made.clusters = points, -points.sum(axis=0)
-    return made
+    training.points, training.clusters = points, -points.sum(axis=0)
+    return training
 
 
 def random_weights(rng, n_others=1):
@@ -57,42 +57,42 @@ def assignments(n):
 @pytest.mark.parametrize("balanced", [True, False])
 def test_energies_are_those_of_equations_10_to_12(balanced: bool) -> None:
     rng = np.random.default_rng(3)
-    made, weights = training_set(rng, 5, balanced=balanced), random_weights(rng)
-    seen = made.distances(weights)
-    costs = made.costs(seen, weights)
+    training, weights = training_set(rng, 5, balanced=balanced), random_weights(rng)
+    seen = training.distances(weights)
+    costs = training.costs(seen, weights)
     expected = np.einsum(
-        "i,ipq->pq", weights.features, np.abs(made.columns[:, :, None] - made.columns[:, None])
+        "i,ipq->pq", weights.features, np.abs(training.columns[:, :, None] - training.columns[:, None])
     )
-    np.testing.assert_allclose(seen, expected + weights.meta_features[0] * made.matrices[0], rtol=1e-5)
+    np.testing.assert_allclose(seen, expected + weights.meta_features[0] * training.matrices[0], rtol=1e-5)
     for exemplars in ([0], [4], [0, 4], [1, 2, 3], [0, 1, 2, 3, 4]):
         opened = np.isin(np.arange(5), exemplars)
         best = np.inf
         for chosen, there in assignments(5):
             if (there == opened).all():
-                paid = seen[np.arange(5), chosen].sum() + opened.sum() * weights.exemplar * made.exemplar
-                best = min(best, paid - delta(made.codes, chosen, opened, made.error))
-        assert made.solve(costs).dual <= best + 1e-6
-    truth = made.true_exemplars(seen)
-    assert delta(made.codes, truth, np.isin(np.arange(5), truth), made.error) == 0
-    paid = seen[np.arange(5), truth].sum() + 2 * weights.exemplar * made.exemplar
-    assert made.true_energy(seen, truth, weights) == pytest.approx(paid, rel=1e-5)
+                paid = seen[np.arange(5), chosen].sum() + opened.sum() * weights.exemplar * training.exemplar
+                best = min(best, paid - delta(training.codes, chosen, opened, training.error))
+        assert training.solve(costs).dual <= best + 1e-6
+    truth = training.true_exemplars(seen)
+    assert delta(training.codes, truth, np.isin(np.arange(5), truth), training.error) == 0
+    paid = seen[np.arange(5), truth].sum() + 2 * weights.exemplar * training.exemplar
+    assert training.true_energy(seen, truth, weights) == pytest.approx(paid, rel=1e-5)
     for c in range(2):
-        there = np.flatnonzero(made.codes == c)
+        there = np.flatnonzero(training.codes == c)
         assert truth[there[0]] == there[seen[np.ix_(there, there)].sum(axis=0).argmin()]
 
 
 def test_subgradients_equal_finite_differences() -> None:
     rng = np.random.default_rng(8)
     for _ in range(5):
-        made, weights = training_set(rng, 6, n_others=2), random_weights(rng, 2)
-        truth = made.true_exemplars(made.distances(weights))
+        training, weights = training_set(rng, 6, n_others=2), random_weights(rng, 2)
+        truth = training.true_exemplars(training.distances(weights))
 
-        def loss(some: GhostWeights, made: TrainingSet = made, truth: np.ndarray = truth) -> float:
-            seen = made.distances(some)
-            return made.true_energy(seen, truth, some) - made.solve(made.costs(seen, some)).dual
+        def loss(some: GhostWeights, training: TrainingSet = training, truth: np.ndarray = truth) -> float:
+            seen = training.distances(some)
+            return training.true_energy(seen, truth, some) - training.solve(training.costs(seen, some)).dual
 
-        solution = made.solve(made.costs(made.distances(weights), weights))
-        features, others, price = made.gradient(truth, solution)
+        solution = training.solve(training.costs(training.distances(weights), weights))
+        features, others, price = training.gradient(truth, solution)
         flat = np.concatenate([features, others, [price]])
         step = 1e-3
         for at in range(flat.size):
@@ -106,5 +106,5 @@ def test_subgradients_equal_finite_differences() -> None:
             assert (ends[0] - ends[1]) / (2 * step) == pytest.approx(flat[at], abs=5e-3)
         # In the multipliers: raising lambda of one slave alone raises the dual by what that slave holds.
         before = solution.dual
-        made.points[2, 4] += step
-        assert made.solve(made.costs(made.distances(weights), weights)).dual >= before - 1e-9
+        training.points[2, 4] += step
+        assert training.solve(training.costs(training.distances(weights), weights)).dual >= before - 1e-9
