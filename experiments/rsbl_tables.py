@@ -204,7 +204,7 @@ def _stages(data: ClassSet, train: np.ndarray, test: np.ndarray, final: str, sel
 
 def _searched(data: ClassSet, train: np.ndarray, test: np.ndarray) -> list[float]:
     model = GridSearchCV(
-        RSBL(random_state=0), {"beta": [0.01, 0.03, 0.1, 0.3, "median"], "depth": [1, 2, 3]}, cv=3
+        RSBL(random_state=0), {"beta": [0.01, 0.03, 0.1, 0.3, "median"], "depth": [1, 3]}, cv=3
     )
     with threadpool_limits(1):
         return [model.fit(data.X[train], data.y[train]).score(data.X[test], data.y[test])]
