@@ -534,8 +534,8 @@ class Service(Calls):
         **options: Any,
     ) -> LinksOut:
         """Find the duplicates of a dataset of records, or link two, and say what was found; options: ``false_links``,
-        ``confidence``, ``model``, ``fpr``, ``rules``, ``candidates_per_record``, ``one_to_one``,
-        ``previous``.
+        ``confidence``, ``model``, ``fpr``, ``rules``, ``candidates_per_record``, ``missed_links``,
+        ``one_to_one``, ``previous``.
 
         Parameters
         ----------

@@ -59,8 +59,15 @@ class LinksRequest(Request):
         "its bound is below. Without `model`, links are also kept to this share by the fitted model's own estimate; "
         "by default a link is a pair that is likelier a match than not, and the review asks about 0.02",
     )
+    missed_links: float | None = Field(
+        None,
+        ge=1e-6,
+        le=0.9,
+        description="the share of the true links among candidates that may be missed: the job opens a second review, "
+        "of links and of candidates that are none, drawn more often near the cut",
+    )
     confidence: float = Field(
-        0.95, ge=0.5, le=0.9999, description="the confidence with which the bound on false links holds"
+        0.95, ge=0.5, le=0.9999, description="the confidence with which the bounds hold"
     )
     one_to_one: bool = Field(
         False, description="a record is linked to one other at most; of several links the surest is kept"
@@ -77,6 +84,10 @@ class LinksRequest(Request):
     def _one_rate(self) -> Self:
         if self.fpr is not None and self.false_links is not None:
             raise ValueError("expected fpr or false_links, not both")
+        if self.missed_links is not None and self.previous is not None:
+            raise ValueError(
+                "expected missed_links or previous, not both: only what is new is compared again"
+            )
         return self
 
 
@@ -134,6 +145,18 @@ class FalseLinks(Answer):
     )
 
 
+class MissedLinks(Answer):
+    """How many of the true links among candidates are missed; those that are no candidates are not counted."""
+
+    bound: float | None = Field(
+        description="with the confidence, at most this share is missed, at every look; null: nothing is judged",
+        examples=[0.04],
+    )
+    judged: int = Field(description="judgements that count", examples=[420])
+    enough: bool = Field(description="whether the bound is as low as was asked for")
+    review: str = Field(description="the review whose judgements bound it", examples=["5d41402abc4b2a76b971"])
+
+
 class LinkPoint(Answer):
     """Where the cut is."""
 
@@ -184,6 +207,7 @@ class LinksOut(Answer):
     )
     blocking: LinkBlocking | None = Field(None, description="how candidates were found")
     false_links: FalseLinks | None = Field(None, description="how many of the links are false")
+    missed_links: MissedLinks | None = Field(None, description="with `missed_links`, how many are missed")
     review: str | None = Field(
         None,
         description="the review whose judgements bound the share of false links",

@@ -188,6 +188,39 @@ def test_judgements_bound_the_share_of_false_links(
         rows_of(client, made)
 
 
+def test_judgements_of_candidates_bound_the_share_of_missed_links(
+    client: Client, columns: Rows, identity: dict[str, int]
+) -> None:
+    upload(client, "missing", columns)
+    made = client.link("missing", missed_links=0.1)
+    asked_of = made["missed_links"]
+    assert (asked_of["bound"], asked_of["judged"], asked_of["enough"]) == (None, 0, False)
+    review = client.review(asked_of["review"])
+    assert review["question"] == "missed-matches"
+    assert review["population"] >= made["candidates"] > made["links"]
+    judged = 0
+    while not client.review(asked_of["review"])["enough"]:
+        items = client.pairs_to_judge(asked_of["review"], n=20)
+        client.judge(
+            asked_of["review"],
+            [
+                {"item": item["item"], "same": identity[item["refs"][0]] == identity[item["refs"][1]]}
+                for item in items
+            ],
+        )
+        judged += len(items)
+        assert judged < 800
+    now = asked(client, "GET", f"/links/{made['id']}")["missed_links"]
+    assert now["enough"]
+    assert now["bound"] <= 0.1
+    assert now["judged"] == judged
+    with pytest.raises(RefusedInput, match="missed_links or previous"):
+        client.link("missing", missed_links=0.1, previous=made["id"])
+    client.request("DELETE", f"/links/{made['id']}")
+    with pytest.raises(NotFound):
+        client.review(asked_of["review"])
+
+
 def test_where_matches_cannot_be_told_from_strangers_a_review_asks_about_pairs(
     client: Client, found: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pairmark.models.core.progress import listening
 from pairmark.models.records.tables import declaration
 from pairmark.schemas.links import LinksRequest
-from pairmark.schemas.reviews import ReviewRequest, ReviewSource
+from pairmark.schemas.reviews import Question, ReviewRequest, ReviewSource
 from pairmark.service.blobs import Blobs, hold
 from pairmark.service.datasets.data import LabelledData, row_name
 from pairmark.service.datasets.ingest import Datasets
@@ -23,12 +23,15 @@ from pairmark.service.jobs.queue import Claim, JobQueue, Progress
 from pairmark.service.links import kept, repository
 from pairmark.service.links.learned import Learned
 from pairmark.service.links.linking import Asked, Linked, linked, summary_of
-from pairmark.service.reviews.reviews import Item, Stratum, match_strata, open_review
+from pairmark.service.reviews.reviews import Item, Stratum, open_review, strata_by_margin
 from pairmark.service.settings import Settings
+from pairmark.service.tables import DecisionCode
 
 _STAGES = {"loading": (0.0, 0.1), "linking": (0.1, 0.9), "storing": (0.9, 1.0)}
 _ID = "__id__"
 _ROWS = 4_096
+_KEPT = "SELECT a, b, score FROM links WHERE kept ORDER BY a, b"
+_BELOW = "SELECT a, b, score FROM candidates ANTI JOIN (FROM links WHERE kept) USING (a, b) ORDER BY a, b"
 _AT_MOST = 0.02
 """The share of false links that the review is to exclude where none was asked for."""
 
@@ -84,13 +87,20 @@ class Linker:
             if found.doubts is not None:
                 raise self._to_judge(claim, request, found)
             kept.keep(found.connection, out, found.linking, asked.previous)
-            strata = _strata(found, "SELECT a, b, score FROM links WHERE kept ORDER BY a, b")
+            strata = _strata(found, _KEPT)
+            missed = _strata(found, _KEPT, split=False) if request.missed_links is not None else []
+            if missed:
+                missed += _strata(found, _BELOW, DecisionCode.DIFFERENT)
             summary = summary_of(found, asked)
             key = self._blobs.put_folder(out)
             with self._db.write() as session:
                 hold(session, self._blobs, key)
                 review = self._reviewed(session, claim, request, strata)
                 kept_facts = summary.model_dump(mode="json") | {"review": review}
+                if missed:
+                    kept_facts["missed_review"] = self._reviewed(
+                        session, claim, request, missed, "missed-matches"
+                    )
                 if request.fpr is not None:
                     kept_facts["operating_point"] = {"fpr": request.fpr, "threshold": found.linking.cut}
                 facts = {"summary": kept_facts, "blob": key}
@@ -107,15 +117,22 @@ class Linker:
         return self._blobs.folder(found[0].blob)
 
     def _reviewed(
-        self, session: Any, claim: Claim, request: LinksRequest, strata: list[Stratum]
+        self,
+        session: Any,
+        claim: Claim,
+        request: LinksRequest,
+        strata: list[Stratum],
+        question: Question = "false-matches",
     ) -> str | None:
         """Open the review of a job; None where there is nothing to judge."""
         if not sum(stratum.size for stratum in strata):
             return None
+        is_missed = question == "missed-matches"
         asking = ReviewRequest(
-            name=f"links of {claim.dataset}",
+            name=f"{'missed ' if is_missed else ''}links of {claim.dataset}",
             source=ReviewSource(refs=[]),
-            at_most=request.false_links or _AT_MOST,
+            question=question,
+            at_most=(request.missed_links if is_missed else request.false_links) or _AT_MOST,
             confidence=request.confidence,
         )
         source = {"links": claim.job_id}
@@ -142,18 +159,20 @@ class Linker:
         )
 
 
-def _strata(found: Linked, sql: str) -> list[Stratum]:
+def _strata(
+    found: Linked, sql: str, kind: DecisionCode = DecisionCode.MATCH, *, split: bool = True
+) -> list[Stratum]:
     """Pairs to judge, with both records as they stand."""
     connection = found.connection
     connection.execute(f"CREATE OR REPLACE TABLE pairs_to_judge AS {sql}")
-    scores = [row[0] for row in connection.execute("SELECT score FROM pairs_to_judge").fetchall()]
+    scores = connection.execute("SELECT score FROM pairs_to_judge").fetchnumpy()["score"]
     names = [field.name for field in found.tables.fields]
     cells = [", ".join(f"{side}.c{at}" for at in range(len(names))) for side in "xy"]
 
     def items(places: list[int]) -> list[Item]:
         connection.register("given", {"place": np.array(places), "turn": np.arange(len(places))})
         rows = connection.execute(
-            f"SELECT i.id, j.id, score, {', '.join(cells)} FROM given "
+            f"SELECT i.id, j.id, CASE WHEN isfinite(score) THEN score END, {', '.join(cells)} FROM given "
             "JOIN (SELECT *, row_number() OVER () - 1 AS place FROM pairs_to_judge) p "
             "USING (place) JOIN ids i ON i.row = a JOIN ids j ON j.row = b "
             "JOIN source x ON x.row = a JOIN source y ON y.row = b ORDER BY turn"
@@ -164,7 +183,7 @@ def _strata(found: Linked, sql: str) -> list[Stratum]:
                 "left_ref": left,
                 "right_ref": right,
                 "score": score,
-                "decision": 1,
+                "decision": int(kind),
                 "sides": {
                     "left": dict(zip(names, sides[: len(names)], strict=True)),
                     "right": dict(zip(names, sides[len(names) :], strict=True)),
@@ -173,7 +192,8 @@ def _strata(found: Linked, sql: str) -> list[Stratum]:
             for left, right, score, *sides in rows
         ]
 
-    return match_strata(scores, items) if scores else []
+    margins = scores if kind == DecisionCode.MATCH else -scores
+    return strata_by_margin(kind, margins, items, split=split)
 
 
 def _labels(tables: list[LabelledData]) -> NDArray[np.int64] | None:

@@ -45,6 +45,7 @@ from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import DatasetRow, LinkRow, ModelVersion
 
 _LEARNER = "fellegi-sunter"
+_REVIEWS = ("review", "missed_review")
 _IN_ORDER = "SELECT * EXCLUDE place FROM kept ORDER BY place"
 _ENTITIES = "SELECT entity, list(record ORDER BY side, place) FROM kept GROUP BY entity ORDER BY min(place)"
 _LISTS: dict[type[Page[Any]], tuple[str, type[Answer], str]] = {
@@ -242,10 +243,10 @@ class Links:
             row.blob, row.summary = key, {**(row.summary or {}), **counts}
             now, tenant = self._db.now(session), tenant_of(row.name)
             record(session, now, action, f"links:{row.id}", after=facts | counts, tenant=tenant)
-            review = row.summary.get("review")
             n = 0
-            if erased is not None and review is not None:
-                n = reviews.erase_of_review(session, review, erased)
+            if erased is not None:
+                asked = [row.summary.get(which) for which in _REVIEWS]
+                n = sum(reviews.erase_of_review(session, review, erased) for review in filter(None, asked))
         if old != key:
             delete_unused(self._db, self._blobs, [old])
         return n
@@ -259,9 +260,9 @@ class Links:
             record(
                 session, self._db.now(session), "links.delete", f"links:{row.id}", tenant=tenant_of(row.name)
             )
-            review = repository.review_of(session, row)
-            if review is not None:
-                reviews.delete_review(session, review.id)
+            for review in [repository.review_of(session, row, which) for which in _REVIEWS]:
+                if review is not None:
+                    reviews.delete_review(session, review.id)
             repository.remove(session, link_id)
             blob = row.blob
         if blob is not None:
@@ -345,6 +346,11 @@ def _out(session: Session, found: tuple[LinkRow, str]) -> LinksOut:
         known = {name: progress[name] for name in ("judged", "enough", "expected_more")}
         known["bound"] = progress["bound"] if progress["judged"] else None
         summary = summary | {"false_links": summary["false_links"] | known}
+    missed = repository.review_of(session, row, "missed_review")
+    if missed is not None:
+        known = {name: missed.progress[name] for name in ("bound", "judged", "enough")}
+        known["bound"] = known["bound"] if known["judged"] else None
+        summary = summary | {"missed_links": known | {"review": missed.id}}
     summary = summary | {"review": None if review is None else review.id}
     return LinksOut.model_validate(
         facts | {"id": row.id, "state": state, "created_at": row.created_at} | summary

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from random import SystemRandom
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from prometheus_client import Counter
 from sqlalchemy.orm import Session
 
@@ -258,10 +260,14 @@ def _listed_strata(source: ReviewSource, kind: DecisionCode, *, split: bool) -> 
     return [Stratum(kind, len(group), [item(index) for index in _sample(group)]) for group in groups]
 
 
-def match_strata(scores: Sequence[float], items: Callable[[list[int]], list[Item]]) -> list[Stratum]:
-    """The strata of matches by their scores; ``items``: those of places among them."""
-    groups = _near_and_far(range(len(scores)), scores)
-    return [Stratum(DecisionCode.MATCH, len(group), items(_sample(group))) for group in groups]
+def strata_by_margin(
+    kind: DecisionCode, margins: NDArray[Any], items: Callable[[list[int]], list[Item]], *, split: bool = True
+) -> list[Stratum]:
+    """The strata of decisions of one kind by their distances from the cut; ``items``: those of places among them."""
+    order = np.argsort(margins, kind="stable")
+    near = math.ceil(order.size / NEAR) if split and order.size >= 2 * NEAR else order.size
+    groups = [group for group in (order[:near], order[near:]) if group.size]
+    return [Stratum(kind, group.size, items(group[_sample(range(group.size))].tolist())) for group in groups]
 
 
 def _kept_strata(

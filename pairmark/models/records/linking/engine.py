@@ -50,7 +50,7 @@ Scorer = Callable[[Int64, Int64], Float64]
 
 
 class Linking:
-    """The stages of a job.
+    """The stages of a job; ``candidates(a, b, score, columns)`` has what was compared.
 
     Parameters
     ----------
@@ -369,36 +369,31 @@ class Linking:
         return float(alike or 0) / max(float(of or 0), 1e-9) * equal * self.n_pairs
 
     def _score_by_patterns(self) -> None:
-        """Table ``scored`` of pairs that are likelier a match than not, by what their columns agree in."""
+        """View ``candidates`` of all pairs, with the chance of a match by what their columns agree in."""
         codes, counts = self._patterns("SELECT code FROM compared")
         levels = self._levels(codes)
         try:
             self.model = self._previous[1] if self._previous is not None else self._fitted(levels, counts)
         except NeedsJudgements as error:
-            self._give("code_scores", code=codes, score=chances(error.model.log_odds(levels)))
+            self._score_codes(codes, error.model.log_odds(levels))
             self._con.execute(
-                "CREATE TABLE doubtful AS SELECT a, b, score FROM compared JOIN code_scores USING (code) "
+                "CREATE TABLE doubtful AS SELECT a, b, score FROM candidates "
                 f"ORDER BY score DESC, a, b LIMIT {self.n_rows}"
             )
             raise
         assert self.model is not None
-        scores = chances(self.model.log_odds(levels))
-        likely = scores >= _LEAST_CHANCE
-        self._give("code_scores", code=codes[likely], score=scores[likely])
+        self._score_codes(codes, self.model.log_odds(levels))
+
+    def _score_codes(self, codes: NDArray[np.int64], log_odds: Float64) -> None:
+        self._give("code_scores", code=codes, score=chances(log_odds))
         self._con.execute(
-            "CREATE TABLE scored AS SELECT a, b, score, columns FROM compared JOIN code_scores USING (code)"
+            "CREATE TEMP VIEW candidates AS SELECT a, b, score, columns FROM compared JOIN code_scores USING (code)"
         )
 
     def _score_each(self, scorer: Scorer) -> None:
         found = self._con.execute("SELECT a, b, columns FROM compared ORDER BY a, b").fetchnumpy()
         a, b = (np.asarray(found[side], dtype=np.int64) for side in ("a", "b"))
-        scores = scorer(a, b)
-        linked = scores > self.cut
-        columns = np.ma.filled(found["columns"], 0)
-        self._give("given_scores", a=a[linked], b=b[linked], score=scores[linked], columns=columns[linked])
-        self._con.execute(
-            "CREATE TABLE scored AS SELECT a, b, score, nullif(columns, 0) AS columns FROM given_scores"
-        )
+        self._give("candidates", a=a, b=b, score=scorer(a, b), columns=np.ma.filled(found["columns"], 0))
 
     def _fitted(self, levels: NDArray[np.int64], counts: Float64) -> Mixture:
         random_codes, random_counts = self._random_patterns()
@@ -420,6 +415,10 @@ class Linking:
         con = self._con
         for table, more in (("carried", ", score DOUBLE"), ("together", ""), ("apart", "")):
             con.execute(f"CREATE TABLE IF NOT EXISTS {table} (a INTEGER, b INTEGER{more})")
+        con.execute(
+            "CREATE TABLE scored AS SELECT a, b, score, nullif(columns, 0) AS columns FROM candidates WHERE score > ?",
+            [self.cut],
+        )
         con.execute("INSERT INTO scored SELECT a, b, score, NULL FROM carried")
         limit = false_links if fpr is None else fpr
         if limit is not None and self._scorer is None:
