@@ -16,7 +16,7 @@ _njit: Any = numba.njit
 kernel = _njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 """Decorates a kernel, or a function that kernels call; division by zero is as in NumPy."""
 inner_kernel = _njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, no_cpython_wrapper=True)
-"""As `kernel`, for functions that only kernels of the same file call: without an entry from Python, which can take as
+"""As `kernel`, for functions that only kernels call: without an entry from Python, which can take as
 long to compile as the function, and kept within the kernels that call it."""
 inlined_kernel = _njit(nogil=True, error_model="numpy", inline="always")
 """As `inner_kernel`, for one that holds no inner loop and is called once: what it calls is optimized once less."""

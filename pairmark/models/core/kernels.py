@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from pairmark.models.core.compiled import estimating_kernel, kernel
+from pairmark.models.core.compiled import estimating_kernel, inner_kernel, kernel
 
 _ROWS, _OUTPUTS = 8, 256
 LIMIT = np.float32(1e6)
@@ -117,7 +117,7 @@ def unit_lengths(values, length):
                 row[j] = np.float32(np.float64(row[j]) * factor)
 
 
-@kernel
+@inner_kernel
 def dot(a, b):
     """Inner product of two rows padded with zeros to a multiple of eight, in eight lanes in float64."""
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
@@ -222,7 +222,7 @@ def longest(rows, start, stop):
     return np.sqrt(greatest)
 
 
-@kernel
+@inner_kernel
 def next_random(state):
     """Splitmix64: advances ``state[0]`` and returns 64 random bits."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)

@@ -19,7 +19,7 @@ import math
 
 import numpy as np
 
-from pairmark.models.core.compiled import kernel
+from pairmark.models.core.compiled import inner_kernel, kernel
 
 
 @kernel
@@ -95,7 +95,7 @@ def mass_of_rows(rows, starts, codes, owners, kinds, weight, mass, sums):
         _add_to_sums(codes[starts[row] : starts[row + 1]], owners, weight[row], mass[kind], sums[kind])
 
 
-@kernel
+@inner_kernel
 def _add_to_sums(codes, owners, change, mass, sums):
     """Add a row's weight, or a change of it, to the sums that it is in."""
     for code in codes:
@@ -121,7 +121,7 @@ def reweigh(rows, alpha, starts, codes, owners, kinds, scores, weight, mass, sum
         _add_to_sums(codes[starts[row] : starts[row + 1]], owners, change, mass[kind], sums[kind])
 
 
-@kernel
+@inner_kernel
 def _gain(criterion, a, b, favour, upper_only, square):
     """What a ranker gains, |r| or for the exact Z the g with Z = 1 - g^2; -1 where that is of no interest.
 
@@ -147,7 +147,7 @@ def _gain(criterion, a, b, favour, upper_only, square):
     return gain * (1.0 + 1e-9) if r * favour > 0.0 else gain
 
 
-@kernel
+@inner_kernel
 def _best_of_bins(criterion, mass, begin, end, all_lower, all_upper, totals, favour, upper_only, floor):
     """The best ranker of a feature with bins: its gain, the first bin of the upper part, and 0 (fires above) or 1
     (below); ``floor`` where none gains more."""
@@ -205,7 +205,7 @@ def scan(criterion, mass, sums, totals, offsets, favour, upper_only, gains, feat
                 floor = gains[last] if criterion == BY_R else gains[last] * gains[last]
 
 
-@kernel
+@inner_kernel
 def _insert(gain, feature, at_bin, side, gains, features, ats, sides):
     """Put a feature where its gain belongs, and drop the last; of equal gains the first that was met stays in front."""
     place = gains.shape[0] - 1
@@ -323,7 +323,7 @@ def inner(left, right, at_left, at_right, out):
         out[pair] = total
 
 
-@kernel
+@inner_kernel
 def _output(first, second, sizes, flat, inputs, outputs):
     """What the network makes of one ordered pair, from its first layer's two halves.
 

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from pairmark.models.core.compiled import kernel
+from pairmark.models.core.compiled import inner_kernel, kernel
 from pairmark.models.core.kernels import next_random
 
 BINS = 128
@@ -20,12 +20,12 @@ MISSING = BINS - 1
 """Bin of missing values; others are in the bins below."""
 
 
-@kernel
+@inner_kernel
 def _below(state, n):
     return np.int64((next_random(state) >> np.uint64(33)) % np.uint64(n))
 
 
-@kernel
+@inner_kernel
 def _best_border(cells, all_g, all_h, min_weight, ridge, random_border, direction, state):
     """Gain, border and the side of missing values of the best split of a feature: ``cells`` (BINS, 2) of sums."""
     missing_g, missing_h = cells[MISSING, 0], cells[MISSING, 1]
@@ -178,7 +178,7 @@ def add_leaves(codes, features, bins, low_missing, children, values, rate, margi
         values[k] *= rate
 
 
-@kernel
+@inner_kernel
 def _leaf(row, root, features, thresholds, low_missing, children):
     k = root
     while features[k] >= 0:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairmark.models.core.compiled import kernel
+from pairmark.models.core.compiled import inner_kernel, kernel
 from pairmark.models.similarity.kernels.layout import MAX_MIN
 
 BLOCK, _PLACES = 512, 1 << 17
@@ -33,7 +33,7 @@ _SIGN = np.uint64(32)
 _TO_FEATURE = np.uint64(2 * CHILD_BITS)
 
 
-@kernel
+@inner_kernel
 def fill_pair_row(a, b, pair_map, row):
     """The raw features of one pair of rows (d,): both halves of its pair map, into the first 2 d of ``row``."""
     d = a.shape[0]
@@ -49,7 +49,7 @@ def fill_pair_row(a, b, pair_map, row):
             row[d + f] = a[f] + b[f]
 
 
-@kernel
+@inner_kernel
 def _place(value, low, scale, top):
     """The step that a value falls in, up to ``top``; it never falls as the value rises, whatever is rounded."""
     steps = (value - low) * scale
@@ -73,7 +73,7 @@ def pack(features, thresholds, low_children, high_children, lows, scales, featur
         )
 
 
-@kernel
+@inner_kernel
 def _fill_places(places, left, right, step_left, step_right, start, n, pair_map, lows, scales, top):
     """Places of all features of ``n`` pairs from pair ``start`` on."""
     d = np.uint64(left.shape[1])
@@ -91,7 +91,7 @@ def _fill_places(places, left, right, step_left, step_right, start, n, pair_map,
                 row[d + f] = _place(a[f] + b[f], lows[d + f], scales[d + f], top)
 
 
-@kernel
+@inner_kernel
 def _is_above(f, threshold, a, b, pair_map):
     """Where a pair goes whose place is the threshold's: whether its feature, the float, is above."""
     d = a.shape[0]
@@ -104,7 +104,7 @@ def _is_above(f, threshold, a, b, pair_map):
     return value > threshold
 
 
-@kernel
+@inner_kernel
 def _walk(
     nodes,
     thresholds,
@@ -152,7 +152,7 @@ def _walk(
         n_active = n_left
 
 
-@kernel
+@inner_kernel
 def _walk_trees(nodes, thresholds, feature_bits, node_starts, row, a, b, pair_map, at, active):
     """Take one pair to its leaf in every tree; ``at`` (n_trees,) ends as `_walk` leaves it."""
     to_place = np.uint64(2 * CHILD_BITS + feature_bits)
@@ -214,7 +214,8 @@ def score_pairs(
             places, left, right, step_left, step_right, first, n, pair_map, lows, scales, np.float32(top)
         )
         # Trees are added in their order, so that a sum has the same bits in any batch.
-        out[first : first + n] = 0.0
+        for p in range(first, first + n):
+            out[p] = 0.0
         if one_block:
             for p in range(n):
                 a, b = left[(first + p) * step_left], right[(first + p) * step_right]

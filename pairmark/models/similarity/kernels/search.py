@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairmark.models.core.compiled import kernel
+from pairmark.models.core.compiled import inner_kernel, kernel
 from pairmark.models.similarity.kernels.layout import DIFF_SUM, MAX_MIN
 from pairmark.models.similarity.kernels.scoring import fill_pair_row
 
@@ -76,7 +76,7 @@ def greatest(low, high, values, out):
         out[node] = max(out[low[node]], out[high[node]])
 
 
-@kernel
+@inner_kernel
 def _pair_value(x, q, half, pair_map):
     """One of a pair's two features of a column, as scoring computes it."""
     if pair_map == MAX_MIN:
@@ -196,7 +196,7 @@ def cut_of(node_numbers, children, in_cut, firsts, expanded):
     return n
 
 
-@kernel
+@inner_kernel
 def _range_of(lowest, highest, threshold, out):
     """Which codes may go low, and which must: a code stands for the values from ``lowest`` to ``highest``."""
     out[:] = 0
@@ -211,7 +211,7 @@ def _range_of(lowest, highest, threshold, out):
             out[_MUST] += 1
 
 
-@kernel
+@inner_kernel
 def _fill_values_of_codes(low, high, q, half, pair_map, lowest, highest):
     """Between which values the pair feature of a query's value ``q`` with each code lies."""
     for c in range(_CODES):
@@ -223,7 +223,7 @@ def _fill_values_of_codes(low, high, q, half, pair_map, lowest, highest):
         highest[c] = max(at_low, at_high)
 
 
-@kernel
+@inner_kernel
 def _bytes_over(value, lowest, unit):
     """A value in units above the lowest, rounded up."""
     over = np.int64(np.ceil((value - lowest) / unit))
@@ -372,14 +372,14 @@ def compile_cut(
 # only AVX-512 has for bytes. Without one every instruction set gets 16, 32 or 64 codes an instruction.
 
 
-@kernel
+@inner_kernel
 def _mask(code, first, size_less_one):
     """255 where a code lies in a range on the ring of codes, else 0; ``size_less_one`` is how many codes
     the range has, less one."""
     return np.uint8(0 - np.int64(np.uint8(code - first) <= size_less_one))
 
 
-@kernel
+@inner_kernel
 def _step(
     columns, f, first_start, first_more, second_start, second_more, slots, first_value, second_value, to
 ):
@@ -393,7 +393,7 @@ def _step(
         slots[to, i] = max(a, b)
 
 
-@kernel
+@inner_kernel
 def _step_half(
     columns, f, first_start, first_more, second_start, second_more, slots, first_value, second_value, to
 ):
@@ -405,7 +405,7 @@ def _step_half(
         slots[to, i] = max(a, b)
 
 
-@kernel
+@inner_kernel
 def _step_sure(columns, f, first, size_less_one, slots, inside, outside, to):
     """Where a range of codes gives a constant that no other branch exceeds, one test is enough."""
     for i in range(BLOCK):
@@ -413,14 +413,14 @@ def _step_sure(columns, f, first, size_less_one, slots, inside, outside, to):
         slots[to, i] = np.uint8(value ^ ((inside ^ value) & _mask(columns[f, i], first, size_less_one)))
 
 
-@kernel
+@inner_kernel
 def _step_last(columns, f, first, size_less_one, slots, inside, outside, to):
     """As `_step_sure`, with a constant outside as well."""
     for i in range(BLOCK):
         slots[to, i] = np.uint8(outside ^ ((inside ^ outside) & _mask(columns[f, i], first, size_less_one)))
 
 
-@kernel
+@inner_kernel
 def _evaluate_block(steps, ends, columns, slots, sums):
     """`evaluate` for one block."""
     sums[:] = 0
