@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 from scipy.sparse import csr_array, vstack
 from sklearn.base import BaseEstimator
@@ -21,7 +21,7 @@ from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.search import LENGTHS, GalleryIndex, Rows, SearchForm, lengths, numbered, sealed
 from pairmark.models.core.spec import Seed, document_parameters
 from pairmark.models.core.state import Array, DeclaredState, Fact, StoredState, refuse
-from pairmark.models.rankboost import embedding, kernels
+from pairmark.models.rankboost import kernels
 from pairmark.models.rankboost.rows import KnownColumns, parts, places_of, sparse_rows
 
 MOST_ROWS, MOST_PAIRS = 1_024, 32_768
@@ -191,7 +191,7 @@ def train(
     return curve
 
 
-def _some(n: int, most: int, rng: np.random.Generator) -> Int64:
+def _drawn(n: int, most: int, rng: np.random.Generator) -> Int64:
     return np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
 
 
@@ -201,11 +201,6 @@ def _layers(file: StoredState) -> range:
 
 def _has_both_sides(file: StoredState) -> bool:
     return not file.params["psd"]
-
-
-_BLOCK: Final = 16_384
-_COMPONENTS: Final = 100
-"""Dimensions of the embedding without ``psd``, as in the paper."""
 
 
 @document_parameters
@@ -242,14 +237,9 @@ class AlignedKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin,
     weights_: Annotated[list[Float64], Array(name="weight_{0}", shape=("size {0}", "size {1}"), each=_layers)]
     biases_: Annotated[list[Float64], Array(name="bias_{0}", shape=("size {1}",), each=_layers)]
     second_: Annotated[Float64 | None, Array(shape=("columns", "size 1"), when=_has_both_sides)]
-    _pivots_left: Annotated[Float64 | None, Array(shape=("pivots", "size 1"), when=_has_both_sides)]
-    _pivots_right: Annotated[Float64 | None, Array(shape=("pivots", "size 1"), when=_has_both_sides)]
-    projection_: Annotated[
-        Float64 | None, Array(shape=("pivots", "components"), when=_has_both_sides, optional=True)
-    ]
     loss_curve_: Annotated[list[float], Fact()]
     _layers: Annotated[int, Fact(), Field(ge=1, le=5)]
-    _gone = frozenset({"learning_rate"})
+    _gone = frozenset({"learning_rate", "pivots_left", "pivots_right", "projection"})
 
     _accepts_sparse = True
 
@@ -293,72 +283,31 @@ class AlignedKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin,
 
     # ------------------------------------------------------------ learning
 
-    def fit(self, X: ArrayLike, y: ArrayLike, unlabelled: ArrayLike | None = None) -> Self:
-        """Learn from rows and their classes.
+    def _learn_identities(self, rows: csr_array, codes: Int64, identities: NDArray[Any]) -> None:
+        scaled, rng = self._scaled(rows), np.random.default_rng(self.random_state)
 
-        Parameters
-        ----------
-        X : (n, d) finite numbers, dense or sparse.
-        y : (n,) classes or identities.
-        unlabelled : (m, d) rows to draw pivots from, without ``psd``; X when None.
+        def batch() -> Batch:
+            part = _drawn(codes.size, MOST_ROWS, rng)
+            return batch_of_rows(scaled[part], codes[part], identities.size > 2, rng)
 
-        Raises
-        ------
-        ValueError
-            On anything else, and on parameters out of bounds.
-        """
-        rows, codes, labels = self._checked_identities(X, y)
-        pool = self._pool(unlabelled, rows)
-        scaled = self._scaled(rows)
+        self._train(scaled, batch, rng)
+
+    def _learn_pairs(self, left: csr_array, right: csr_array, same: Bool, weight: Float64) -> None:
+        n = same.size
+        scaled = self._scaled(csr_array(vstack([left, right], format="csr")))
         rng = np.random.default_rng(self.random_state)
 
         def batch() -> Batch:
-            part = _some(codes.size, MOST_ROWS, rng)
-            return batch_of_rows(scaled[part], codes[part], labels.size > 2, rng)
+            part = _drawn(n, MOST_PAIRS, rng)
+            return batch_of_pairs(scaled[np.concatenate([part, n + part])], same[part], weight[part])
 
-        return self._train(scaled, batch, pool, rng)
+        self._train(scaled, batch, rng)
 
-    def fit_pairs(
-        self,
-        left: ArrayLike,
-        right: ArrayLike,
-        same: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        unlabelled: ArrayLike | None = None,
-    ) -> Self:
-        """Learn from explicit pairs: the target of a pair is 1 or -1, its weight as given.
-
-        Parameters
-        ----------
-        left, right : (n, d) finite numbers, dense or sparse.
-        same : (n,) 0 or 1; both must occur.
-        sample_weight : (n,) numbers >= 0.
-        unlabelled : as in `fit`.
-
-        Raises
-        ------
-        ValueError
-            As `fit`.
-        """
-        a, b, flags, weight = self._checked_pairs(left, right, same, sample_weight)
-        points = csr_array(vstack([a, b], format="csr"))
-        n, pool = flags.size, self._pool(unlabelled, points)
-        scaled = self._scaled(points)
-        rng = np.random.default_rng(self.random_state)
-
-        def batch() -> Batch:
-            part = _some(n, MOST_PAIRS, rng)
-            return batch_of_pairs(scaled[np.concatenate([part, n + part])], flags[part], weight[part])
-
-        return self._train(scaled, batch, pool, rng)
-
-    def _train(
-        self, scaled: csr_array, batch: Callable[[], Batch], pool: Any, rng: np.random.Generator
-    ) -> Self:
+    def _train(self, scaled: csr_array, batch: Callable[[], Batch], rng: np.random.Generator) -> None:
         net = Network.random(scaled, self.hidden, self.psd, rng)
         self.loss_curve_ = train(
             net, batch, self.loss, float(self.learning_rate), self.n_iter,
-            lambda share: progress.report(0.9 * share, "training the network"),
+            lambda share: progress.report(share, "training the network"),
         )  # fmt: skip
         # The scale of columns goes into the weights that read them.
         self.weights_ = [net.weights[0] / self._scale[:, None], *net.weights[1:]]
@@ -366,7 +315,7 @@ class AlignedKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin,
         self.second_ = None if net.second is None else net.second / self._scale[:, None]
         self._layers = len(self.weights_)
         del self._scale
-        return self._finish(pool, rng)
+        self._restored()
 
     def _scaled(self, rows: csr_array) -> csr_array:
         """Rows of the columns that hold anything, each divided by its greatest absolute value."""
@@ -382,18 +331,6 @@ class AlignedKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin,
         narrow.data /= self._scale[narrow.indices]
         return narrow
 
-    def _finish(self, pool: Any, rng: np.random.Generator) -> Self:
-        self._restored()
-        self._pivots_left = self._pivots_right = self.projection_ = None
-        if not self.psd:
-            progress.report(0.95, "drawing pivots")
-            n = embedding.number_of_pivots(None, pool.shape[0])
-            at = embedding.candidate_rows("random", n, pool.shape[0], rng)
-            self._pivots_left, self._pivots_right = self._halves(self._pool_rows(pool, at))
-            if n > _COMPONENTS:
-                self.projection_ = np.ascontiguousarray(embedding.binary_projection(n, _COMPONENTS, rng))
-        return self
-
     def _restored(self) -> None:
         flat = [self.biases_[0]]
         for weight, bias in zip(self.weights_[1:], self.biases_[1:], strict=True):
@@ -408,29 +345,24 @@ class AlignedKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin,
 
         Returns
         -------
-        (n, k) float32: with ``psd`` phi(x), scaled so that inner products are the kernel; without, the kernel with each
-        pivot (equation 3), projected at random to 100 numbers where there are more pivots than that.
+        (n, k) float32: phi(x), scaled so that inner products are the kernel.
+
+        Raises
+        ------
+        ValueError
+            Without ``psd``: such a kernel is no inner product.
         """
         check_is_fitted(self)
-        rows = self._validated(X, "X")
-        if self.psd:
-            return self._phi(rows)
-        pivots: Any = (self._pivots_left, self._pivots_right)
-        n_pivots = pivots[0].shape[0]
-        blocks = []
-        for start in range(0, rows.shape[0], _BLOCK):
-            halves = self._halves(rows[start : start + _BLOCK])
-            n = halves[0].shape[0]
-            K = np.empty(n * n_pivots)
-            places = np.repeat(np.arange(n), n_pivots), np.tile(np.arange(n_pivots), n)
-            kernels.symmetrised(*halves, *pivots, *places, self._sizes_of_layers, self._flat, K)
-            K = K.reshape(n, n_pivots)
-            if self.projection_ is not None:
-                out = np.empty((n, self.projection_.shape[1]))
-                kernels.product(K, self.projection_, out)
-                K = out
-            blocks.append(K.astype(np.float32))
-        return np.concatenate(blocks)
+        if not self.psd:
+            raise ValueError(
+                "a kernel with psd=False embeds no rows: fit one with psd=True, or use pair_score"
+            )
+        return self._phi(self._validated(X, "X"))
+
+    @property
+    def unavailable_(self) -> frozenset[str]:
+        """Capabilities that the kernel lacks."""
+        return frozenset() if self.psd else frozenset({"embed"})
 
     def _phi(self, rows: Any) -> Float32:
         activations = self._first(rows, self.weights_[0])
@@ -519,8 +451,3 @@ class AlignedKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin,
         if not sizes[0]:
             raise refuse("columns", None, "has no rows", "one or more")
         return {f"size {at}": size for at, size in enumerate(sizes)}
-
-    @classmethod
-    def _relate(cls, file: StoredState) -> None:
-        if file.sizes.get("pivots", 1) < 1:
-            raise refuse("pivots_left", None, "has no rows", "one or more")

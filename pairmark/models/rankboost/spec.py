@@ -22,8 +22,8 @@ ALIGNED = LearnerSpec(
     estimator=AlignedKernel,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
     accepts_sparse=True,
+    # Pivots, of models of before.
     keeps_rows=True,
-    takes_unlabelled=True,
     retired=dict.fromkeys(("batch_size", "n_folds", "n_pivots", "n_components"), ...),
     renamed={("learning_rate", "auto"): 0.01},
 )
