@@ -42,7 +42,6 @@ from pairmark.models.core.search import (
 )
 from pairmark.models.core.spec import RandomState, check_params, document_parameters
 from pairmark.models.core.state import Array, DeclaredState, Fact, StateRecord, StoredState, refuse
-from pairmark.models.core.two_covariance import pair_terms
 from pairmark.models.evaluation.validation import (
     Fold,
     judged_rates,
@@ -67,6 +66,7 @@ from pairmark.models.plda.choosing import (
     row_map,
 )
 from pairmark.models.plda.residual import Residual
+from pairmark.models.plda.two_covariance import pair_terms
 
 _Rate = Annotated[list[float], Field(min_length=2, max_length=2)]
 

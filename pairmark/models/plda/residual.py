@@ -16,9 +16,9 @@ from pydantic import Field
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.state import Array, Fact
-from pairmark.models.core.two_covariance import moments, pair_terms, shrunk_model
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.plda import kernels
+from pairmark.models.plda.two_covariance import moments, pair_terms, shrunk_model
 from pairmark.models.trees.boosted import TreeSettings, fit_trees
 
 _FOLDS = 5
