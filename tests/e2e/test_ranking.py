@@ -152,3 +152,34 @@ def test_client(ranker: tuple[RunningServer, np.ndarray]) -> None:
         with pytest.raises(Refused) as refusal:
             client.rank_labels({"A1": 1.0})
         assert refusal.value.facts["missing"] == ["A2", "A3", "A4"]
+
+
+def test_rankings_of_people_with_categories_and_missing_cells(digits_deployment: RunningServer) -> None:
+    """The table names where people live; the request does by JSON and by query."""
+    likes = {"north": "a>b>c", "south": "c>b>a", "": "b>a>c"}
+    rng = np.random.default_rng(0)
+    lines = ["age,region,ranking"]
+    for region in rng.choice(list(likes), 240):
+        age = "" if region and rng.random() < 0.1 else str(rng.integers(18, 80))
+        lines.append(f"{age},{region},{likes[region]}")
+    http = digits_deployment.http
+    file = io.BytesIO("\n".join(lines).encode())
+    added = http.post(
+        "/datasets", data={"name": "regions", "ranking": "ranking"}, files={"file": ("regions.csv", file)}
+    )
+    assert added.status_code == 201, added.text
+    job = digits_deployment.train(
+        learner="label-ranking-forest",
+        dataset="regions",
+        model="regions",
+        params={"n_estimators": 10, "random_state": 0},
+        promote=False,
+    )
+    assert job["state"] == "succeeded", job
+    rows = [{"region": "north", "age": 30}, {"region": "south", "age": None}, {"age": 44}]
+    sent = http.post("/rank-labels", json={"model": "regions:1", "features": rows})
+    assert [one["labels"] for one in sent.json()["rankings"]] == [list("abc"), list("cba"), list("bac")]
+    asked = get(digits_deployment, model="regions:1", **{"x.region": "north", "x.age": "30"})
+    assert asked.json()["rankings"] == sent.json()["rankings"][:1]
+    refused = get(digits_deployment, model="regions:1", **{"x.region": "north", "x.age": "old"})
+    assert (refused.status_code, refused.json()["field"]) == (422, "x.age")

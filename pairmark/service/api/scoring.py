@@ -64,7 +64,7 @@ from pairmark.service.runtime.ranking import (
     Points,
     classes_json,
     parse_points,
-    points_by_text,
+    point_of_query,
     rank,
 )
 from pairmark.service.runtime.versions import LoadedVersion, embedded
@@ -531,8 +531,8 @@ async def rank_point(call: Call) -> Response:
     """Rank a model's labels for one point.
 
     Labels are listed best first, `positions` are 0-based, and a higher score is better. Unknown or missing features are
-    refused with 422 and `expected_features`. Instead of `features`, you can give each feature by its name:
-    `?x.NAME=5.1`.
+    refused with 422 and `expected_features`. Instead of `features`, you can give each feature by its name,
+    `?x.NAME=5.1`, and each column of a model of records.
     """
     call.media(JSON)
     query: RankQuery = call.query
@@ -540,8 +540,8 @@ async def rank_point(call: Call) -> Response:
     for name in extra:
         if not name.startswith("x."):
             raise InvalidInput(f"{name[:100]!r} is not a query parameter here", field=name[:100])
-    rows = points_by_text(query.features, {name.removeprefix("x."): text for name, text in extra.items()})
-    return await _ranked(call, Points(query.model, rows, True, query.top))
+    by_name = {name.removeprefix("x."): text for name, text in extra.items()}
+    return await _ranked(call, point_of_query(query.model, query.features, by_name, query.top))
 
 
 @ranking.post("/rank-labels", summary="Rank labels", response_model=RankingsOut)

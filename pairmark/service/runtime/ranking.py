@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from pairmark.models.core.arrays import Float32
+from pairmark.models.records.schema import schema_of_model
 from pairmark.schemas.base import FLOAT32_MAX
 from pairmark.schemas.scoring import RankFields
 from pairmark.service.errors import InvalidInput, TooLarge
@@ -33,12 +34,18 @@ _EXPECTED = 'a list of numbers, a list of such lists, or features by name such a
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Points as they were sent, and what is asked of them. ``single``: sent as one object, not in a list."""
+    """Points as they were sent, and what is asked of them.
+
+    Attributes
+    ----------
+    single : sent as one object, not in a list. as_text : values by name are texts of a query still.
+    """
 
     model: str | None
     rows: Float32 | list[Mapping[str, Any]]
     single: bool
     top: int | None = None
+    as_text: bool = False
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -63,13 +70,15 @@ def _check_named(row: Mapping[str, Any], at: str) -> None:
             raise_beyond(field)
 
 
-def points_by_text(features: str | None, by_name: Mapping[str, str]) -> Float32 | list[Mapping[str, Any]]:
+def point_of_query(
+    model: str | None, features: str | None, by_name: Mapping[str, str], top: int | None
+) -> Points:
     """One point as a query gives it.
 
     Parameters
     ----------
     features : ``5.1,3.5``, numbers in the model's order.
-    by_name : the number of each feature by its name.
+    by_name : the value of each feature, or of each column of records, by its name.
     """
     if features is not None and by_name:
         raise InvalidInput(
@@ -82,9 +91,10 @@ def points_by_text(features: str | None, by_name: Mapping[str, str]) -> Float32 
             field="features",
         )
     if features is None:
-        return [{name: _number(text, f"x.{name[:100]}") for name, text in by_name.items()}]
+        # Which of them are numbers, the model says.
+        return Points(model, [by_name], True, top, as_text=True)
     numbers = [_number(part, f"features[{at}]") for at, part in enumerate(features.split(","))]
-    return np.array([numbers], dtype=np.float32)
+    return Points(model, np.array([numbers], dtype=np.float32), True, top)
 
 
 def _number(text: str, field: str) -> float:
@@ -139,6 +149,14 @@ def _name_list(names: Sequence[str]) -> str:
 
 def rank(version: LoadedVersion, label_names: Sequence[str], points: Points) -> bytes:
     """The answer to a request, as JSON."""
+    if points.as_text:
+        schema = schema_of_model(version.estimator)
+        texts = set() if schema is None else {each.name for each in schema.fields if each.type != "number"}
+        row = {
+            name: text if name in texts else _number(text, f"x.{name[:100]}")
+            for name, text in points.rows[0].items()
+        }
+        points = replace(points, rows=[row])
     if version.columns:
         rows = points.rows
         side: SideRows = rows if isinstance(rows, np.ndarray) else RecordRows(rows, single=points.single)
