@@ -87,7 +87,7 @@ def test_how_many_pairs_are_independent_is_what_the_graph_says() -> None:
     starred = Calibration.fit(rng.random(9), np.zeros(9), star)
     # All nine share a person: one pair is all that can be matched, and it reaches 1 - 0.05.
     assert starred.smallest_fpr() == {"finite-sample": pytest.approx(0.95), "bootstrap": None}
-    with pytest.raises(InsufficientCalibrationData, match=r"finite-sample supports rates of 0\.95 and above"):
+    with pytest.raises(InsufficientCalibrationData, match=r"finite-sample answers rates of 0\.95 and above"):
         starred.operating_point(0.9)
 
 
