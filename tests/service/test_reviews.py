@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from pairmark.schemas.models import Policy, ReviewPolicy
 from pairmark.schemas.reviews import ElsewhereRequest, Outcome, ReviewOut, ReviewRequest
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, UnknownReview
+from pairmark.service.reviews import reviews as reviews_module
 from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.reviews.reviews import Reviews
@@ -149,6 +151,22 @@ def test_a_review_of_what_is_kept(reviews: Reviews, database: Database, model_id
     assert "of 400 matches are false" in done.statement
     assert reviews.statements_of_version("faces", 1) == [done.statement]
     assert not reviews.next(made.id, "ada", 1).items, "it is enough: nobody need judge more"
+
+
+def test_a_large_population_keeps_a_bounded_sample(
+    reviews: Reviews, database: Database, model_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(database, model_id, 400, sides=True)
+    monkeypatch.setattr(reviews_module, "MOST_SAMPLED", 200)
+    monkeypatch.setattr(reviews_module, "MAX_SIDES_BYTES", 1_000)
+    made = reviews.create(asked())
+    assert made.population == 400
+    done = judge_all(reviews, made.id)
+    with database.read() as session:
+        items = list(session.scalars(select(ReviewItem).where(ReviewItem.review_id == made.id)))
+    assert sum(len(json.dumps(one.sides, separators=(",", ":"))) for one in items) <= 1_000
+    assert done.exhausted
+    assert 10 < done.judged == len(items) < 40
 
 
 def test_hours_with_too_many_are_thinned_evenly(reviews: Reviews, database: Database, model_id: str) -> None:

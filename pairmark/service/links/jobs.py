@@ -23,7 +23,7 @@ from pairmark.service.jobs.queue import Claim, JobQueue, Progress
 from pairmark.service.links import kept, repository
 from pairmark.service.links.learned import Learned
 from pairmark.service.links.linking import Asked, Linked, linked, summary_of
-from pairmark.service.reviews.reviews import Item, Stratum, open_review, strata_by_margin
+from pairmark.service.reviews.reviews import Item, Stratum, open_review, strata_of_kind
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DecisionCode
 
@@ -193,7 +193,7 @@ def _strata(
         ]
 
     margins = scores if kind == DecisionCode.MATCH else -scores
-    return strata_by_margin(kind, margins, items, split=split)
+    return strata_of_kind(kind, margins.size, margins, items, split=split) if margins.size else []
 
 
 def _labels(tables: list[LabelledData]) -> NDArray[np.int64] | None:

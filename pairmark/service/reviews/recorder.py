@@ -1,12 +1,9 @@
 """Keeps a random sample of served decisions, and counts all of them.
 
-Each decision is kept with the chance of its hour, and draws a key that is uniform below that chance. The chance depends
-on how many decisions the hour has, and on nothing else: beyond the policy's number it is halved, and what has a larger
-key is deleted. So what is kept is at any time a uniform sample of what is counted. Both are committed together; what a
+Each decision draws a key between 0 and 1, and is kept if that is below the chance of its hour. The chance depends on
+how many decisions the hour has, and on nothing else: beyond the policy's number it is halved, and what has a larger key
+is deleted. So what is kept is at any time a uniform sample of what is counted. Both are committed together; what a
 killed process had not written yet is in neither.
-
-Between two kept decisions a process only counts down: the number of decisions that are not kept before the next one is
-drawn at once, from the geometric distribution (Vitter 1984; Li 1994, for reservoirs).
 """
 
 from __future__ import annotations
@@ -14,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 from prometheus_client import Counter
 
 from pairmark.schemas.models import ReviewPolicy
@@ -78,16 +75,15 @@ class Hour:
 
 
 class DecisionStream:
-    """Of one model in one process: counts decisions down to the next one that is kept."""
+    """Decisions of one model in one process."""
 
     def __init__(self, model_id: str, policy: ReviewPolicy) -> None:
-        # From the system's entropy: cheap, and no caller knows the state.
-        self._uniform = random.Random(random.SystemRandom().getrandbits(256)).random
+        # From the system's entropy: no caller knows the state.
+        self.keys = np.random.default_rng().random
         self.policy = policy
         self.ends = 0.0
         self.ended: list[Hour] = []
         self.hour = Hour(model_id, 0, policy, policy.share, 0)
-        self.skip = 0
 
     def roll_hour(self, now: float, policy: ReviewPolicy) -> None:
         """Begin an hour, or go on under a changed policy.
@@ -106,16 +102,11 @@ class DecisionStream:
             self.ended.append(old)
         self.policy, self.ends = policy, (number + 1) * HOUR_S
         self.hour = Hour(old.model_id, number, policy, chance, old.decided if same else 0)
-        self.draw()
 
     def lower_chance(self, chance: float) -> None:
         """Lower the hour's chance, and drop what it does not keep."""
         self.hour.chance = chance
         self.hour.rows[:] = [row for row in self.hour.rows if row.key < chance]
-        self.draw()
-
-    def key(self) -> float:
-        return self.hour.chance * self._uniform()
 
     def take_hours(self) -> list[Hour]:
         """What is to be written, and is then no more here."""
@@ -125,11 +116,6 @@ class DecisionStream:
             return ended
         self.hour = Hour(hour.model_id, hour.number, hour.policy, hour.chance, hour.decided)
         return [*ended, hour]
-
-    def draw(self) -> None:
-        """Draw how many decisions come before the next one that is kept; it has no memory, so at any time."""
-        chance = self.hour.chance
-        self.skip = 0 if chance >= 1.0 else int(math.log(1.0 - self._uniform()) / math.log1p(-chance))
 
 
 class DecisionRecorder:
@@ -162,8 +148,7 @@ class DecisionRecorder:
         decisions : gives what was decided, (n,) of 0, 1 and 2 in that order; called if one of them is kept.
         pairs : of which the two sides are kept, if the policy says so.
         """
-        different, matched, doubtful = counts
-        n = different + matched + doubtful
+        n = sum(counts)
         now = time.time()
         stream = self._streams.get(deciding.model_id)
         if stream is None:
@@ -172,28 +157,20 @@ class DecisionRecorder:
             stream.roll_hour(now, policy)
         hour = stream.hour
         hour.decided += n
-        total = hour.counts.get(deciding)
-        if total is None:
-            hour.counts[deciding] = [different, matched, doubtful]
-        else:
-            total[0] += different
-            total[1] += matched
-            total[2] += doubtful
+        earlier = hour.counts.get(deciding, [0] * len(counts))
+        hour.counts[deciding] = [total + more for total, more in zip(earlier, counts, strict=True)]
         if hour.decided * hour.chance > policy.per_hour:
             stream.lower_chance(lowered(hour.chance, hour.decided, policy.per_hour))
-        stream.skip -= n
-        if stream.skip >= 0:
-            return
-        codes = decisions()
-        while stream.skip < 0:
-            row_index = stream.skip + n
+        keys = stream.keys(n)
+        sampled = np.flatnonzero(keys < hour.chance).tolist()
+        codes = decisions() if sampled else ()
+        for row_index in sampled:
             left, right = (None, None) if refs is None else refs[row_index]
             subject = None if subjects is None else subjects[row_index]
             sides = (pairs, row_index) if policy.sides and pairs is not None else None
             decided = int(codes[row_index]), float(scores[row_index]), threshold
-            hour.rows.append(KeptRow(deciding, now, stream.key(), *decided, left, right, subject, sides))
-            stream.draw()
-            stream.skip += row_index + 1 - n
+            key = float(keys[row_index])
+            hour.rows.append(KeptRow(deciding, now, key, *decided, left, right, subject, sides))
 
     async def flush(self, *, closing: bool = False) -> None:
         """Write what there is. While the database is away, it is lost, in sample and count alike."""

@@ -156,11 +156,7 @@ def kept_decisions(
 
 
 def decisions(session: Session, ids: Sequence[int]) -> dict[int, KeptDecision]:
-    by_id: dict[int, KeptDecision] = {}
-    for start in range(0, len(ids), 500):
-        rows = session.scalars(select(KeptDecision).where(KeptDecision.id.in_(ids[start : start + 500])))
-        by_id.update((row.id, row) for row in rows)
-    return by_id
+    return {row.id: row for row in session.scalars(select(KeptDecision).where(KeptDecision.id.in_(ids)))}
 
 
 # ---------------------------------------------------------------- reviews

@@ -8,14 +8,16 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import SystemRandom
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import Counter
+from pydantic_core import to_json
 from sqlalchemy.orm import Session
 
 from pairmark.models.reviews.evidence import (
@@ -170,6 +172,10 @@ def next_stratum(review: ReviewRow, draws: Sequence[Draw]) -> int | None:
 
 MOST_DRAWN: Final = 5_000
 """Most pairs of a stratum that a review may hand out; the population may have any size."""
+MOST_SAMPLED: Final = 100_000
+"""Kept decisions of a kind, about, that these are drawn from."""
+MAX_SIDES_BYTES: Final = 16 * 2**20
+"""Of the sides that a stratum keeps, as JSON: what is drawn later is left out, which is as random."""
 NEAR: Final = 10
 """One in so many decisions, those nearest the threshold, are a stratum of their own."""
 KINDS: Final[dict[Question, tuple[DecisionCode, ...]]] = {
@@ -208,9 +214,13 @@ def strata_of(session: Session, request: ReviewRequest, model_id: str | None) ->
         window = window_of(source, model_id)
         counts, chance = repository.decision_counts(session, window)
         for kind in kinds:
-            sampled = repository.kept_decisions(session, window, kind, chance)
             size = counts.get(kind, 0)
-            strata += _kept_strata(session, sampled, kind, size, split=_splits(request.question, kind))
+            sampled = repository.kept_decisions(
+                session, window, kind, min(chance, MOST_SAMPLED / max(size, 1))
+            )
+            margins = [abs(row.score - row.threshold) for row in sampled]
+            items = partial(_kept_items, session, [row.id for row in sampled])
+            strata += strata_of_kind(kind, size, margins, items, split=_splits(request.question, kind))
     if not sum(stratum.size for stratum in strata):
         if source.refs is not None:
             relation = "matched" if request.question == "false-matches" else "is asked about"
@@ -240,59 +250,64 @@ def _splits(question: Question, kind: DecisionCode) -> bool:
     return question == "false-matches" or kind == DecisionCode.DIFFERENT
 
 
-def _listed_strata(source: ReviewSource, kind: DecisionCode, *, split: bool) -> list[Stratum]:
-    assert source.refs is not None
-    matches = source.matches or [True] * len(source.refs)
-    indices = [index for index, match in enumerate(matches) if match == (kind == DecisionCode.MATCH)]
-    scores = source.scores
-    groups = [indices]
-    if scores is not None and split:
-        # Doubtful matches score low, and doubtful others high.
-        groups = _near_and_far(
-            indices, [scores[index] if kind == DecisionCode.MATCH else -scores[index] for index in indices]
-        )
-
-    def item(index: int) -> Item:
-        left, right = source.refs[index]  # type: ignore[index]
-        score = None if scores is None else scores[index]
-        return {"left_ref": left, "right_ref": right, "score": score, "decision": kind}
-
-    return [Stratum(kind, len(group), [item(index) for index in _sample(group)]) for group in groups]
-
-
-def strata_by_margin(
-    kind: DecisionCode, margins: NDArray[Any], items: Callable[[list[int]], list[Item]], *, split: bool = True
+def strata_of_kind(
+    decision: DecisionCode,
+    size: int,
+    margins: Sequence[float] | NDArray[Any],
+    items: Callable[[list[int]], Iterable[Item]],
+    *,
+    split: bool = True,
 ) -> list[Stratum]:
-    """The strata of decisions of one kind by their distances from the cut; ``items``: those of places among them."""
-    order = np.argsort(margins, kind="stable")
-    near = math.ceil(order.size / NEAR) if split and order.size >= 2 * NEAR else order.size
-    groups = [group for group in (order[:near], order[near:]) if group.size]
-    return [Stratum(kind, group.size, items(group[_sample(range(group.size))].tolist())) for group in groups]
+    """The strata of the decisions of one kind, of which a uniform sample (or all) is at hand.
 
-
-def _kept_strata(
-    session: Session, sampled: Sequence[Any], kind: DecisionCode, size: int, *, split: bool
-) -> list[Stratum]:
-    groups = [[row.id for row in sampled]]
-    if split and len(sampled) == size:
-        groups = _near_and_far(groups[0], [abs(row.score - row.threshold) for row in sampled])
+    Parameters
+    ----------
+    size : how many decisions there are. margins : how far those at hand are from the threshold.
+    items : those of places among ``margins``. split : whether the nearest are a stratum, where all are at hand.
+    """
+    order = np.argsort(np.asarray(margins), kind="stable")
+    near = math.ceil(order.size / NEAR) if split and size == order.size >= 2 * NEAR else 0
     strata = []
-    for group in groups:
-        ids = _sample(group)
-        rows = repository.decisions(session, ids)
-        items = [{name: getattr(rows[id], name) for name in ("decision", *_BLANK)} for id in ids]
-        strata.append(Stratum(kind, size if len(groups) == 1 else len(group), items))
+    for group in [order[:near], order[near:]] if near else [order]:
+        drawn = _RANDOM.sample(range(group.size), min(group.size, MOST_DRAWN))
+        stored = _within_bounds(items(group[drawn].tolist()))
+        strata.append(Stratum(decision, group.size if near else size, stored))
     return strata
 
 
-def _near_and_far(indices: Sequence[int], margins: Sequence[float]) -> list[list[int]]:
-    order = [index for _, index in sorted(zip(margins, indices, strict=True))]
-    near = math.ceil(len(order) / NEAR)
-    return [order] if len(order) < 2 * NEAR else [order[:near], order[near:]]
+def _within_bounds(items: Iterable[Item]) -> list[Item]:
+    n_bytes, first_items = 0, []
+    for item in items:
+        n_bytes += len(to_json(item.get("sides")))
+        if first_items and n_bytes > MAX_SIDES_BYTES:
+            break
+        first_items.append(item)
+    return first_items
 
 
-def _sample(group: Sequence[int]) -> list[int]:
-    return _RANDOM.sample(group, min(len(group), MOST_DRAWN))
+def _listed_strata(source: ReviewSource, kind: DecisionCode, *, split: bool) -> list[Stratum]:
+    assert source.refs is not None
+    refs, scores = source.refs, source.scores
+    matches = source.matches or [True] * len(refs)
+    indices = [index for index, match in enumerate(matches) if match == (kind == DecisionCode.MATCH)]
+    # Doubtful matches score low, and doubtful others high.
+    sign = 1.0 if kind == DecisionCode.MATCH else -1.0
+    margins = [0.0 if scores is None else sign * scores[index] for index in indices]
+
+    def items(places: list[int]) -> Iterator[Item]:
+        for index in (indices[place] for place in places):
+            left, right = refs[index]
+            score = None if scores is None else scores[index]
+            yield {"left_ref": left, "right_ref": right, "score": score, "decision": kind}
+
+    return strata_of_kind(kind, len(indices), margins, items, split=split and scores is not None)
+
+
+def _kept_items(session: Session, ids: Sequence[int], places: list[int]) -> Iterator[Item]:
+    for start in range(0, len(places), 100):
+        wanted = [ids[place] for place in places[start : start + 100]]
+        rows = repository.decisions(session, wanted)
+        yield from ({name: getattr(rows[id], name) for name in ("decision", *_BLANK)} for id in wanted)
 
 
 def item_rows(review_id: str, strata: Sequence[Stratum]) -> list[dict[str, Any]]:
