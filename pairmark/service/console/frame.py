@@ -5,7 +5,6 @@ not offer, is simply absent from them."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import MutableMapping
@@ -118,10 +117,6 @@ class Api:
         """The entries of a list; none where the API refused."""
         items: list[dict[str, Any]] = ((await self.get(path, **query)).body or {"items": []})["items"]
         return items
-
-    async def each(self, *paths: str) -> list[ApiAnswer]:
-        """Several requests at once, answers in order."""
-        return list(await asyncio.gather(*(self.get(path) for path in paths)))
 
 
 HEADERS = {

@@ -53,31 +53,8 @@ async def overview(request: Request) -> HTMLResponse:
         (model, alias) for model in models for alias in model["aliases"] if alias["alias"] == "production"
     ]
     serving.sort(key=lambda pair: pair[1]["updated_at"], reverse=True)
-    versions = [
-        answer.data
-        for answer in await api.each(
-            *(f"/models/{model['name']}/versions/{alias['version']}" for model, alias in serving[:SHOWN])
-        )
-        if answer.ok
-    ]
-    promised = await asyncio.gather(*(promise(api, version) for version in versions))
-    inputs = await api.each(
-        *(f"/models/{entry['model']}/versions/{entry['version']}/inputs" for entry in versions)
-    )
-    boards = await api.each(
-        *(f"/models/{entry['model']}/versions/{entry['version']}/leaderboard" for entry in versions)
-    )
-    rows = [
-        {
-            "version": version,
-            "promise": promise_of_version,
-            "inputs": inputs_answer.body,
-            "leaderboard": board.body,
-        }
-        for version, promise_of_version, inputs_answer, board in zip(
-            versions, promised, inputs, boards, strict=True
-        )
-    ]
+    found = await asyncio.gather(*(_serving(api, model, alias) for model, alias in serving[:SHOWN]))
+    rows = [row for row in found if row is not None]
     return page(
         request,
         "overview.html",
@@ -91,6 +68,23 @@ async def overview(request: Request) -> HTMLResponse:
         workers=(ready.body or {}).get("workers"),
         attention=_attention(rows, models, recent, ready.data, trains=may(request, "train")),
     )
+
+
+async def _serving(api: Api, model: dict[str, Any], alias: dict[str, Any]) -> dict[str, Any] | None:
+    """What the first page shows of a version in production; None where it cannot be read."""
+    base = f"/models/{model['name']}/versions/{alias['version']}"
+    version = (await api.get(base)).body
+    if version is None:
+        return None
+    promise_of_version, inputs, board = await asyncio.gather(
+        promise(api, version), api.get(f"{base}/inputs"), api.get(f"{base}/leaderboard")
+    )
+    return {
+        "version": version,
+        "promise": promise_of_version,
+        "inputs": inputs.body,
+        "leaderboard": board.body,
+    }
 
 
 def _attention(
@@ -212,12 +206,6 @@ class FindQuery(CursorQuery):
     contains: str | None = Field(None, max_length=100)
 
 
-class HardestQuery(QueryModel):
-    """How the hardest pairs are shown."""
-
-    labels: bool = Field(False, description="with whose rows they are, which the audit log notes")
-
-
 @router.get("/console/models")
 @needs("any")
 async def models_page(request: Request, query: Annotated[FindQuery, Query()]) -> HTMLResponse:
@@ -235,18 +223,16 @@ async def models_page(request: Request, query: Annotated[FindQuery, Query()]) ->
 
 @router.get("/console/models/{name:name}")
 @needs("any")
-async def model_page(request: Request, name: str, query: Annotated[HardestQuery, Query()]) -> HTMLResponse:
+async def model_page(request: Request, name: str) -> HTMLResponse:
     """The version that serves, else the newest."""
     model = await Api(request).need(f"/models/{name}")
-    return await _version_page(request, model, _production(model) or model["latest_version"], query)
+    return await _version_page(request, model, _production(model) or model["latest_version"])
 
 
 @router.get("/console/models/{name:name}/{version}")
 @needs("any")
-async def version_page(
-    request: Request, name: str, version: int, query: Annotated[HardestQuery, Query()]
-) -> HTMLResponse:
-    return await _version_page(request, await Api(request).need(f"/models/{name}"), version, query)
+async def version_page(request: Request, name: str, version: int) -> HTMLResponse:
+    return await _version_page(request, await Api(request).need(f"/models/{name}"), version)
 
 
 def _production(model: dict[str, Any]) -> int | None:
@@ -254,24 +240,7 @@ def _production(model: dict[str, Any]) -> int | None:
     return next((alias["version"] for alias in model["aliases"] if alias["alias"] == "production"), None)
 
 
-async def _labels(api: Api, *found: dict[str, Any] | None) -> dict[int, str]:
-    """Row -> label of the pairs that were found; empty where the caller may not read rows."""
-    numbers = {
-        pair[side]
-        for kind in found
-        for pair in (kind or {"items": []})["items"]
-        for side in ("left", "right")
-    }
-    dataset = next((kind["dataset"] for kind in found if kind and kind["items"]), None)
-    if dataset is None:
-        return {}
-    rows = await api.items(f"/datasets/{dataset}/rows", rows=",".join(map(str, sorted(numbers))))
-    return {row["row"]: row["label"] for row in rows if row["label"] is not None}
-
-
-async def _version_page(
-    request: Request, model: dict[str, Any], number: int, query: HardestQuery
-) -> HTMLResponse:
+async def _version_page(request: Request, model: dict[str, Any], number: int) -> HTMLResponse:
     api, name = Api(request), model["name"]
     base = f"/models/{name}/versions/{number}"
     version = await api.need(base)
@@ -297,7 +266,6 @@ async def _version_page(
         leaderboard=leaderboard.body,
         misses=misses.body,
         alarms=alarms.body,
-        labels=await _labels(api, misses.body, alarms.body) if query.labels else None,
         metrics=_metrics(version["metrics"]),
         base_url=str(request.base_url).rstrip("/"),
     )

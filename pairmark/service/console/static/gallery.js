@@ -94,7 +94,6 @@ function receipt(erased) {
     ["Index files", `${erased.index_blocks} removed with them`],
     ["Database", `${erased.database}: ${erased.database_complete ? "its files no longer hold the bytes" : "its files still hold the bytes"}`],
     ["Still to come", erased.pending.join("; ") || "nothing"],
-    ["Models that kept rows", erased.models_with_training_rows.map((one) => `${one.name}:${one.version}`).join(", ") || "none"],
   ];
   $("#receipt").replaceChildren(el("p", { class: "note good" }, `Receipt for ${erased.subject ?? erased.id}`), el("dl", { class: "facts" }, facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])));
   $("#receipt").scrollIntoView({ block: "nearest" });
