@@ -28,20 +28,8 @@ def lock_blobs(session: Session, *, exclusive: bool) -> None:
         session.execute(select(lock(_LOCK)))
 
 
-def named_blobs(session: Session, keys: Iterable[str]) -> set[str]:
-    """Those of ``keys`` that some row names."""
-    ordered = sorted(set(keys))
-    names: set[str] = set()
-    for start in range(0, len(ordered), 500):
-        chunk = ordered[start : start + 500]
-        for column in _NAMED:
-            names.update(
-                key for key in session.scalars(select(column).where(column.in_(chunk))) if key is not None
-            )
-    return names
-
-
 def all_named_blobs(session: Session) -> set[str]:
+    """Every key that some row names."""
     return {key for column in _NAMED for key in session.scalars(select(column)) if key}
 
 
@@ -66,7 +54,7 @@ def delete_unused(db: Database, blobs: Blobs, keys: Iterable[str]) -> list[str]:
         return []
     with db.write() as session:
         lock_blobs(session, exclusive=True)
-        unused = sorted(candidates - named_blobs(session, candidates))
+        unused = sorted(candidates - all_named_blobs(session))
         for key in unused:
             blobs.delete(key)
     return unused

@@ -220,17 +220,12 @@ def restore(
         raise typer.Exit(1)
 
 
-def doctor(
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Skip the checksums of stored files and the loading of versions."),
-    ] = False,
-) -> None:
+def doctor() -> None:
     """Check the database, foreign keys, stored files and the versions in use. Exit code 1: a check failed."""
     from pairmark.service.operations.doctor import as_json, examine
 
     with _open_stores() as (config, database, blobs):
-        findings = examine(database, blobs, config, quick=quick)
+        findings = examine(database, blobs, config)
     described = as_json(findings)
     rows = [[finding.status, finding.check, finding.detail, finding.advice] for finding in findings]
     output.show(

@@ -32,9 +32,9 @@ class Finding:
     advice: str = ""
 
 
-def examine(db: Database, blobs: Blobs, settings: Settings, *, quick: bool = False) -> list[Finding]:
-    """Run every check, each on its own, so that one that fails hides no other; ``quick`` leaves out hashing every
-    artefact and loading versions. At least one finding for each, in their order."""
+def examine(db: Database, blobs: Blobs, settings: Settings) -> list[Finding]:
+    """Run every check, each on its own, so that one that fails hides no other. At least one finding for each, in their
+    order."""
     findings = _run(
         "schema", f"revision {migrations.HEAD}", _schema_problems(db), "follow this and run it again"
     )
@@ -42,16 +42,14 @@ def examine(db: Database, blobs: Blobs, settings: Settings, *, quick: bool = Fal
         return findings
     findings += _run("database", "its own integrity check finds nothing", _damaged_rows(db), _RESTORE)
     advice = f"{_RESTORE} and copy the folder from there, or delete the dataset or version"
-    found = "every one is present" if quick else "every one is present, with the right checksum"
-    findings += _run("artefacts", found, _damaged_files(db, blobs, quick), advice)
-    if not quick:
-        advice = "train it again from its dataset, or move its aliases to another version"
-        problems = (f"{ref}: {reason}" for ref, reason in unloadable(db, blobs, settings))
-        findings += _run("versions", "every one in use loads", problems, advice)
-    return findings
+    whole = "every one is present, with the right checksum"
+    findings += _run("artefacts", whole, _damaged_files(db, blobs), advice)
+    advice = "train it again from its dataset, or move its aliases to another version"
+    problems = (f"{ref}: {reason}" for ref, reason in unloadable(db, blobs, settings))
+    return findings + _run("versions", "every one in use loads", problems, advice)
 
 
-def _run(check: str, found: str, problems: Iterator[str], advice: str) -> list[Finding]:
+def _run(check: str, whole: str, problems: Iterator[str], advice: str) -> list[Finding]:
     try:
         details = list(problems)
     except PairmarkError as error:
@@ -59,7 +57,7 @@ def _run(check: str, found: str, problems: Iterator[str], advice: str) -> list[F
     except SQLAlchemyError as error:
         details = [" ".join(str(error).split())[:500]]
     failures = [Finding(check, "failure", detail, advice) for detail in details]
-    return failures or [Finding(check, "ok", found)]
+    return failures or [Finding(check, "ok", whole)]
 
 
 def _schema_problems(db: Database) -> Iterator[str]:
@@ -79,15 +77,12 @@ def _damaged_rows(db: Database) -> Iterator[str]:
                 pass
 
 
-def _damaged_files(db: Database, blobs: Blobs, quick: bool) -> Iterator[str]:
+def _damaged_files(db: Database, blobs: Blobs) -> Iterator[str]:
     with db.read() as session:
         keys = sorted(all_named_blobs(session))
     for key in keys:
         try:
-            if not quick:
-                blobs.folder(key)
-            elif not blobs.exists(key):
-                yield f"blob {key[:12]} is missing from storage"
+            blobs.folder(key)
         except PairmarkError as error:
             yield error.detail
 
