@@ -217,7 +217,7 @@ class Service(Calls):
         return cast("NDArray[np.float32]", array(answer["vectors"], "float32"))
 
     async def search(self, /, gallery: str, queries: Vectors, *, k: int = 10, **options: Any) -> SearchOut:
-        """Search by vectors or records; options: ``filter``, ``group_by``, ``aggregation``, ``fpir``, ``fpr``, ``fnr``,
+        """Search by vectors or records; options: ``filter``, ``group_by``, ``aggregation``, ``fpir``, ``fpr``,
         ``confidence``, ``refs``.
 
         Returns

@@ -182,11 +182,6 @@ class Receipt(Answer):
         description="whether the database's files no longer contain the data", examples=[True]
     )
     pending: list[str] = Field(description="what is still to be done, and when it happens")
-    models_with_training_rows: list[ModelOfGallery] = Field(
-        description="versions whose artefacts contain rows of their training data: train them again without the "
-        "person",
-        examples=[[]],
-    )
     erased_at: str = Field(description="when it was erased", examples=["2026-01-31T12:00:24.500Z"])
 
 
@@ -216,11 +211,6 @@ class SearchRequestFields(Body):
     )
     fpr: Rate | None = Field(
         None, description="return only matches, at this false positive rate of each comparison"
-    )
-    fnr: Rate | None = Field(
-        None,
-        description="with `fpr`: also limit the false negative rate of each comparison. Items between the two "
-        "thresholds are returned for review. `confidence` is the confidence that both limits hold",
     )
     confidence: Rate = Field(0.95, description="the confidence with which the bound holds")
     refs: list[Ref] | None = Field(None, description=f"with a rate: your name of each query, {REFS_TEXT}")
@@ -252,7 +242,6 @@ class SearchHit(Answer):
         description="whether the score is above the threshold; null: no rate was requested",
         examples=[True],
     )
-    decision: Literal["match", "review"] | None = Field(None, description="with `fnr`")
 
 
 class CandidatesOut(Answer):

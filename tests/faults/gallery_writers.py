@@ -24,7 +24,7 @@ from pairmark.service.galleries import live_gallery as live_module  # noqa: E402
 from pairmark.service.galleries.galleries import Galleries  # noqa: E402
 from pairmark.service.galleries.rows import RowErrors  # noqa: E402
 from pairmark.service.settings import Settings  # noqa: E402
-from tests.service.galleries.gallery_cases import NOTHING, add_model, rows, served  # noqa: E402
+from tests.service.galleries.gallery_cases import add_model, rows, served  # noqa: E402
 
 WIDTH = 8
 TURN = 1_000_000
@@ -48,7 +48,7 @@ def write(url: str, settings: Settings, estimator: MetricSimilarity, turn: int, 
         if number % 2 == 0 and size == 1:
             # Announced before, since nobody knows of an erasure that was killed whether it was done.
             os.write(reported, f"?{number}\n".encode())
-            galleries.erase("g", NOTHING, id=f"i{number}")
+            galleries.erase("g", id=f"i{number}")
             os.write(reported, f"-{number}\n".encode())
         if number % 7 == 0:
             state = galleries.state("g")

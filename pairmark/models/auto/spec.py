@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pairmark.models.auto.estimator import SimilarityAuto
-from pairmark.models.auto.race import RACING
 from pairmark.models.core.spec import LearnerSpec
 
 AUTO = LearnerSpec(
@@ -13,5 +12,4 @@ AUTO = LearnerSpec(
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
     accepts_sparse=True,
     distributes=True,
-    keeps_rows=any(spec.keeps_rows for spec in RACING.values()),
 )

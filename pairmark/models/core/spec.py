@@ -147,8 +147,6 @@ class LearnerSpec:
     needs : what a training dataset must bring.
     accepts_sparse : whether CSR input is taken as it is.
     distributes : whether parallel parts of a fit may run in processes of other machines, through joblib.
-    keeps_rows : whether an artefact holds rows of its training data (references, pivots, exemplars), which an erasure
-        cannot reach: its receipt names such versions.
     takes_unlabelled : whether ``fit`` and ``fit_pairs`` take ``unlabelled=`` rows.
     log_lr : whether its score is a natural log likelihood ratio by itself.
     learns : parameters -> whether anything is learned from the training part. A plain metric learns nothing, so all
@@ -166,7 +164,6 @@ class LearnerSpec:
     needs: Literal["identities", "rankings"] = "identities"
     accepts_sparse: bool = False
     distributes: bool = False
-    keeps_rows: bool = False
     takes_unlabelled: bool = False
     takes_records: bool = False
     log_lr: bool = False

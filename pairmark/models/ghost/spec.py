@@ -10,5 +10,4 @@ GHOST = LearnerSpec(
     title="GHOST: a sparse weighting of distances, graph paths and larger sets; selects features and classifies",
     estimator=Ghost,
     capabilities=frozenset({"similarity", "match", "search", "embed", "classify"}),
-    keeps_rows=True,
 )

@@ -12,7 +12,6 @@ KERNEL = LearnerSpec(
     estimator=RankBoostKernel,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
     accepts_sparse=True,
-    keeps_rows=True,
     takes_unlabelled=True,
     retired={"ranking": "classes", "preference": None, "coordinates": "rankers"},
 )
@@ -22,8 +21,6 @@ ALIGNED = LearnerSpec(
     estimator=AlignedKernel,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
     accepts_sparse=True,
-    # Pivots, of models of before.
-    keeps_rows=True,
     retired=dict.fromkeys(("batch_size", "n_folds", "n_pivots", "n_components"), ...),
     renamed={("learning_rate", "auto"): 0.01},
 )

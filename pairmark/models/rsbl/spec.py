@@ -10,7 +10,6 @@ RSBL_SPEC = LearnerSpec(
     title="Recursive similarity features (RSBL): classifies, embeds and compares; for small, hard sets",
     estimator=RSBL,
     capabilities=frozenset({"similarity", "match", "search", "embed", "classify"}),
-    keeps_rows=True,
     retired={
         "similarity": "cosine",
         "patience": ...,

@@ -160,7 +160,7 @@ async def upsert_items(call: Call, gallery: Name) -> Response:
         )
         return Response(out.model_dump_json(), media_type=JSON)
     async with services.galleries.import_place() as place:
-        with services.galleries.workspace() as folder:
+        with services.blobs.workspace() as folder:
             upload, scratch = folder / "upload", folder / "scratch"
             scratch.mkdir()
             with upload.open("wb") as stream:
@@ -199,17 +199,15 @@ def get_item(services: InServices, gallery: Name, id: ItemId) -> ItemOut:
 @needs("gallery", of_items=True)
 async def delete_item(services: InServices, gallery: Name, id: ItemId) -> Receipt:
     """Erase an item from the database, the index and all files. The receipt lists what is left to do."""
-    catalogue = await services.runtime.catalogue.refreshed()
-    return await asyncio.to_thread(services.galleries.erase, gallery, catalogue, id=checked_id(id))
+    return await asyncio.to_thread(services.galleries.erase, gallery, id=checked_id(id))
 
 
 @router.delete("/galleries/{gallery:name}/subjects/{subject:path}")
 @needs("gallery", of_items=True)
 async def delete_subject(services: InServices, gallery: Name, subject: Subject) -> Receipt:
     """Erase all items of a subject, and its probes in calibrations. If it has no items, the receipt states 0."""
-    catalogue = await services.runtime.catalogue.refreshed()
     whose = checked_id(subject, "subject")
-    return await asyncio.to_thread(services.galleries.erase, gallery, catalogue, subject=whose)
+    return await asyncio.to_thread(services.galleries.erase, gallery, subject=whose)
 
 
 @router.post(
@@ -222,10 +220,7 @@ async def erase(services: InServices, gallery: Name, request: ErasureRequest) ->
     The body may name ids and subjects that are refused today and were stored by an earlier version. The receipt is that
     of the `DELETE` routes.
     """
-    catalogue = await services.runtime.catalogue.refreshed()
-    return await asyncio.to_thread(
-        services.galleries.erase, gallery, catalogue, id=request.id, subject=request.subject
-    )
+    return await asyncio.to_thread(services.galleries.erase, gallery, id=request.id, subject=request.subject)
 
 
 @router.post("/galleries/{gallery:name}/calibrations", status_code=201)
@@ -275,9 +270,8 @@ async def search(call: Call, gallery: Name) -> Response:
 
     Scores are those of `/similarity`, best first; ties are ordered by id. With `fpir` or `fpr`, only matches are
     returned, and an empty list means "unknown". `fpir` is the rate of the whole search, by the gallery's calibration.
-    `fpr` is the rate of each comparison: in a large gallery many people match, and the answer contains a warning. With
-    `fpr` and `fnr`, items for review are returned too, and each item has a `decision`. A search sees every write and
-    deletion that was acknowledged before it.
+    `fpr` is the rate of each comparison: in a large gallery many people match, and the answer contains a warning. A
+    search sees every write and deletion that was acknowledged before it.
     """
     services, name = call.services, gallery
     call.media(JSON)
@@ -291,12 +285,10 @@ async def search(call: Call, gallery: Name) -> Response:
         while True:
             point = None
             if version is not None and not call.shows_scores(version):
-                call.check_listed(
-                    version, body.fpr, body.fpir, body.fnr, confidence=body.confidence == CONFIDENCE
-                )
+                call.check_listed(version, body.fpr, body.fpir, confidence=body.confidence == CONFIDENCE)
             if version is not None and body.fpr is not None:
                 point = await services.runtime.operating_point(
-                    version, body.fpr, body.confidence, "auto", None, fnr=body.fnr
+                    version, body.fpr, body.confidence, "auto", None
                 )
             ranges = await services.runtime.row_ranges(version, None)
 

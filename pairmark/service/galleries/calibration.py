@@ -54,16 +54,14 @@ from pairmark.service.tables import GalleryCalibrationRow
 PROBES_AT_A_TIME = 64
 MAX_TEMPLATES = 10_000
 """Most items of one subject that a probe, or a verification, is compared with."""
-MAX_KEPT_BYTES = 64 * 2**20
+MAX_PROBE_BYTES = 64 * 2**20
 """Of all probes of a calibration."""
-MOST_POINTS = 4_096
-"""Thresholds that one process remembers."""
-KEPT_CALIBRATIONS = 16
+CACHED_CALIBRATIONS = 16
 """Calibrations whose probes one process holds."""
 
 
 @dataclass(frozen=True)
-class KeptProbes:
+class ScoredProbes:
     """Probes and what they score in a gallery at ``seq``.
 
     Attributes
@@ -83,7 +81,7 @@ class KeptProbes:
     aggregation: str | None = None
 
     @classmethod
-    def unsearched(cls, subjects: list[str], vectors: Matrix, aggregation: str | None) -> KeptProbes:
+    def unsearched(cls, subjects: list[str], vectors: Matrix, aggregation: str | None) -> ScoredProbes:
         """Probes that were never compared with anything."""
         records = np.zeros(len(subjects), dtype=RECORD)
         records["best"], records["at"] = -np.inf, -1
@@ -92,7 +90,7 @@ class KeptProbes:
     @classmethod
     def of_row(
         cls, row: GalleryCalibrationRow, form: ItemForm, stored: list[tuple[str, bytes]]
-    ) -> KeptProbes:
+    ) -> ScoredProbes:
         """The probes that a calibration keeps: subjects and bodies, by place."""
         vectors, sound = form.rows([body for _, body in stored])
         records = np.frombuffer(row.kept or b"", dtype=RECORD)
@@ -109,8 +107,8 @@ class KeptProbes:
 
 
 def updated(
-    galleries: Galleries, state: GalleryState, version: LoadedVersion, probes: KeptProbes, view: GalleryView
-) -> KeptProbes:
+    galleries: Galleries, state: GalleryState, version: LoadedVersion, probes: ScoredProbes, view: GalleryView
+) -> ScoredProbes:
     """Probes with the scores that they have in a view of the gallery (blocking)."""
     records = probes.records.copy()
     _score_enrolled(galleries, state, version, probes, records)
@@ -130,7 +128,7 @@ def _score_enrolled(
     galleries: Galleries,
     state: GalleryState,
     version: LoadedVersion,
-    probes: KeptProbes,
+    probes: ScoredProbes,
     records: NDArray[np.void],
 ) -> None:
     """Score probes with the items of their own subjects, those whose items changed."""
@@ -150,7 +148,7 @@ def _score_enrolled(
             records["own"][at] = -np.inf if items is None else _own(version, probes, probe, items.vectors)
 
 
-def _own(version: LoadedVersion, probes: KeptProbes, probe: Matrix, items: Matrix) -> float:
+def _own(version: LoadedVersion, probes: ScoredProbes, probe: Matrix, items: Matrix) -> float:
     if probes.aggregation is None:
         return float(version.score(probe, items).max())
     enrolled = SampleSets.of_rows(items, np.array([len(items)]))
@@ -160,7 +158,7 @@ def _own(version: LoadedVersion, probes: KeptProbes, probe: Matrix, items: Matri
 def _search_items(
     galleries: Galleries,
     state: GalleryState,
-    probes: KeptProbes,
+    probes: ScoredProbes,
     records: NDArray[np.void],
     strangers: NDArray[np.bool_],
     view: GalleryView,
@@ -208,11 +206,8 @@ class Thresholds:
 
     def __init__(self, galleries: Galleries) -> None:
         self._galleries = galleries
-        self._probes: BoundedCache[str, KeptProbes] = BoundedCache(KEPT_CALIBRATIONS)
-        self._updating: BoundedCache[str, threading.Lock] = BoundedCache(KEPT_CALIBRATIONS)
-        self._points: BoundedCache[tuple[str, int, int, float, float], IdentificationPoint] = BoundedCache(
-            MOST_POINTS
-        )
+        self._probes: BoundedCache[str, ScoredProbes] = BoundedCache(CACHED_CALIBRATIONS)
+        self._updating: BoundedCache[str, threading.Lock] = BoundedCache(CACHED_CALIBRATIONS)
 
     def at(
         self,
@@ -241,10 +236,7 @@ class Thresholds:
                 field="fpir",
             )
         probes, view = self._at_one_moment(state, version, head, deadline)
-        point = self._points.get_or_make(
-            (probes.id, probes.revision, probes.seq, fpir, confidence),
-            lambda: _point_of(probes, state, fpir, confidence),
-        )
+        point = _point_of(probes, state, fpir, confidence)
         facts = {**plain(point.as_dict()), "calibration_id": head.id, "sequence": probes.seq}
         if aggregation is not None:
             facts["aggregation"] = aggregation
@@ -252,7 +244,7 @@ class Thresholds:
 
     def _at_one_moment(
         self, state: GalleryState, version: LoadedVersion, head: CalibrationHead, deadline: float | None
-    ) -> tuple[KeptProbes, GalleryView]:
+    ) -> tuple[ScoredProbes, GalleryView]:
         live = self._galleries.views.live(state, version.estimator)
         form = form_of(version.estimator, state.dimension)
         view = live.view(state.seq)
@@ -270,7 +262,7 @@ class Thresholds:
                 )
         return probes, view
 
-    def _newest(self, head: CalibrationHead, form: ItemForm) -> KeptProbes:
+    def _newest(self, head: CalibrationHead, form: ItemForm) -> ScoredProbes:
         """The newest known scores of a calibration, of this process or of the database."""
         probes = self._probes.get(head.id)
         if probes is None or probes.revision != head.revision:
@@ -278,7 +270,7 @@ class Thresholds:
                 row = session.get(GalleryCalibrationRow, head.id)
                 if row is None or row.kept is None:
                     raise Conflict("the calibration was replaced just now: ask again", calibration_id=head.id)
-                probes = KeptProbes.of_row(row, form, repository.probes_of(session, head.id))
+                probes = ScoredProbes.of_row(row, form, repository.probes_of(session, head.id))
             self._probes.put(head.id, probes)
         return probes
 
@@ -319,7 +311,9 @@ class Thresholds:
                         repository.store_scores(row, probes.records, probes.seq, probes.size)
 
 
-def _point_of(probes: KeptProbes, state: GalleryState, fpir: float, confidence: float) -> IdentificationPoint:
+def _point_of(
+    probes: ScoredProbes, state: GalleryState, fpir: float, confidence: float
+) -> IdentificationPoint:
     """The operating point, or `UnsupportedRate`."""
     if not np.any(probes.records["own_items"] == 0):
         raise Conflict(
@@ -416,14 +410,14 @@ class Identification:
         places = sorted(first.values())
         drawn, drawn_subjects = rows[places], [subjects[at] for at in places]
         bodies = form.bodies(drawn)
-        if sum(map(len, bodies)) > MAX_KEPT_BYTES:
+        if sum(map(len, bodies)) > MAX_PROBE_BYTES:
             raise TooLarge(
-                f"the probes take more than {MAX_KEPT_BYTES >> 20} MiB; send fewer people",
-                limit=MAX_KEPT_BYTES,
+                f"the probes take more than {MAX_PROBE_BYTES >> 20} MiB; send fewer people",
+                limit=MAX_PROBE_BYTES,
             )
         vectors = form.model_rows(drawn) if isinstance(form, RecordForm) else drawn
         view = self._galleries.views.live(state, version.estimator).view(state.seq)
-        unsearched = KeptProbes.unsearched(drawn_subjects, vectors, aggregation)
+        unsearched = ScoredProbes.unsearched(drawn_subjects, vectors, aggregation)
         probes = updated(self._galleries, state, version, unsearched, view)
         if probes.records["own_items"].all():
             raise InvalidInput(

@@ -5,8 +5,8 @@ there. Dask sees to the rest: segments of a worker that is lost are made again b
 processes ask for are the same task.
 
 A worker has the service's own settings in its environment (``PAIRMARK_DATABASE_URL``, ``PAIRMARK_ARTEFACTS``,
-``PAIRMARK_HOME``), so that nothing secret and no vectors of the gallery travel with a task. It maps a segment's files
-where it sees them and else makes the segment from the rows.
+``PAIRMARK_HOME``), so that nothing secret and no vectors of the gallery travel with a task: it makes the segment from
+the rows in the database.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float32
-from pairmark.models.core.artefact import ArtefactError
 from pairmark.service.blobs import open_blobs
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import InvalidInput, SearchTooLong, UnknownGallery
@@ -39,7 +37,6 @@ from pairmark.service.galleries.segments import (
     Segment,
     best_of_segments,
     make_segment,
-    open_segment,
 )
 from pairmark.service.processes import connected
 from pairmark.service.settings import Settings
@@ -63,13 +60,12 @@ _loading = threading.Lock()
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
     """What a worker makes a segment from: the rows of a gallery written in (low, high], as they were at ``as_of`` or
-    later. ``folder`` : where the service has the segment."""
+    later."""
 
     state: GalleryState
     low: int
     high: int
     as_of: int
-    folder: str
 
     @property
     def key(self) -> str:
@@ -96,33 +92,28 @@ class WorkerSegment:
     estimator: Any
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return open_or_make, (self.recipe,)
+        return worker_segment, (self.recipe,)
 
 
 @cache
-def _connections() -> tuple[Settings, Database, ModelStore]:
+def _connections() -> tuple[Database, ModelStore]:
     """What one worker process keeps open."""
     settings = Settings()
     database = open_database(settings)
-    return settings, database, ModelStore(database, open_blobs(settings), settings)
+    return database, ModelStore(database, open_blobs(settings), settings)
 
 
 @lru_cache(maxsize=ESTIMATORS)
 def _estimator(model_id: str, model: str, version: int) -> Any:
-    return _connections()[2].load(model, version)
+    return _connections()[1].load(model, version)
 
 
-def open_or_make(recipe: Recipe) -> WorkerSegment:
-    """Open a segment where its files are seen, else make it from the rows."""
-    settings, database, _ = _connections()
+def worker_segment(recipe: Recipe) -> WorkerSegment:
+    """Make a segment from the rows in the database."""
+    database, _ = _connections()
     wanted = recipe.state
     with _loading:
         estimator = _estimator(wanted.model_id, wanted.model, wanted.version)
-    versions = settings.home / "galleries" / wanted.key / f"{wanted.model_id}-{wanted.version}"
-    try:
-        return WorkerSegment(recipe, open_segment(versions / Path(recipe.folder).name, estimator), estimator)
-    except (ArtefactError, OSError, ValueError, KeyError):
-        pass
     with database.read(one_moment=True) as session:
         state = repository.state_by_id(session, wanted.id)
         # Another database may have a gallery of that number.
@@ -216,13 +207,7 @@ class ClusterSearch:
         """The best rows of each query, and the parts that they are the best of."""
         client = self._connected()
         recipes = [
-            Recipe(
-                state=state,
-                low=part.segment.low,
-                high=part.segment.high,
-                as_of=part.segment.as_of,
-                folder=str(part.segment.folder),
-            )
+            Recipe(state=state, low=part.segment.low, high=part.segment.high, as_of=part.segment.as_of)
             for part in parts
         ]
         tasks = self._segments(client, recipes)
@@ -264,7 +249,7 @@ class ClusterSearch:
             for recipe in recipes:
                 task = self._tasks.get(recipe.key)
                 if task is None or task.status in ("error", "cancelled", "lost"):
-                    self._tasks[recipe.key] = client.submit(open_or_make, recipe, key=recipe.key)
+                    self._tasks[recipe.key] = client.submit(worker_segment, recipe, key=recipe.key)
             return [self._tasks[recipe.key] for recipe in recipes]
 
     def settle(self, prefix: str, current: Collection[str] = ()) -> None:

@@ -6,9 +6,8 @@ import json
 import logging
 import os
 import secrets
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any, TypeVar
 
 from sqlalchemy.exc import IntegrityError
 
-from pairmark.models.registry import spec_of
 from pairmark.schemas.base import iso
 from pairmark.schemas.galleries import (
     GalleryOut,
@@ -38,7 +36,6 @@ from pairmark.service.errors import (
     UnknownGallery,
     UnknownItem,
     UnknownModel,
-    storage_errors,
 )
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.live_gallery import MEMTABLE_ROWS, SEGMENT_ROWS, OpenGalleries
@@ -57,12 +54,10 @@ from pairmark.service.galleries.rows import (
     subject_spellings,
 )
 from pairmark.service.galleries.segments import GalleryDisk
-from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, same_tenant
+from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.places import Places
-from pairmark.service.processes import is_alive
 from pairmark.service.reviews.repository import erase_of_gallery
-from pairmark.service.runtime.catalogue import CatalogueView
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository as store_repository
@@ -294,9 +289,7 @@ class Galleries:
 
     # ------------------------------------------------------------ erasing
 
-    def erase(
-        self, name: str, catalogue: CatalogueView, *, id: str | None = None, subject: str | None = None
-    ) -> Receipt:
+    def erase(self, name: str, *, id: str | None = None, subject: str | None = None) -> Receipt:
         """Remove an item, or all of a subject's, from rows, index and files; returns what was removed. A subject
         without items gives a receipt of none: what is asked for holds. Ids and subjects that are refused today may be
         stored since before, so any text is looked for."""
@@ -347,19 +340,14 @@ class Galleries:
             database="sqlite" if self.database.is_sqlite else "postgresql",
             database_complete=complete,
             pending=pending,
-            models_with_training_rows=keeping_rows(catalogue, name),
             erased_at=iso(now),
         )
 
     # ------------------------------------------------------------ upkeep
 
     def sweep(self) -> None:
-        """Remove what deleted galleries, earlier versions and killed imports left behind (blocking)."""
+        """Remove what deleted galleries and earlier versions left behind (blocking)."""
         sweep(self.database, self.views.home)
-
-    def workspace(self) -> AbstractContextManager[Path]:
-        """A folder for one import; `sweep` removes those of killed processes."""
-        return workspace(self.views.home)
 
 
 def _form(version: LoadedVersion) -> ItemForm:
@@ -397,7 +385,7 @@ def _existing(name: str, find: Callable[[str], T | None]) -> T:
     return row
 
 
-def gallery_out(state: GalleryState, **more: Any) -> GalleryOut:
+def gallery_out(state: GalleryState, **facts: Any) -> GalleryOut:
     """A gallery's row as JSON shows it."""
     columns = state.columns
     return GalleryOut(
@@ -410,7 +398,7 @@ def gallery_out(state: GalleryState, **more: Any) -> GalleryOut:
         fields=sorted(state.fields),
         created_at=iso(state.created_at),
         updated_at=iso(state.updated_at),
-        **more,
+        **facts,
     )
 
 
@@ -435,7 +423,7 @@ ERASED_AT_A_TIME = 20_000
 
 
 def sweep(db: Database, home: Path) -> None:
-    """Remove what deleted galleries, earlier versions and killed imports left behind (blocking)."""
+    """Remove what deleted galleries and earlier versions left behind (blocking)."""
     # Before the rows: a gallery has a row before it has a folder, so a folder without a row is nobody's.
     folders = list(home.iterdir()) if home.exists() else []
     with db.read() as session:
@@ -447,12 +435,7 @@ def sweep(db: Database, home: Path) -> None:
         db.truncate_log()
     removed = 0
     for folder in folders:
-        if folder.name.startswith("import-"):
-            pid = folder.name.split("-")[1]
-            if not (pid.isdecimal() and is_alive(int(pid))):
-                shutil.rmtree(folder, ignore_errors=True)
-                removed += 1
-        elif folder.name in states:
+        if folder.name in states:
             state = states[folder.name]
             removed += GalleryDisk(folder, f"{state.model_id}-{state.version}").keep_only()
         else:
@@ -470,18 +453,6 @@ def remove_rows(db: Database, gallery_id: int) -> None:
         with db.write() as session:
             if not repository.remove_orphans(session, gallery_id, ERASED_AT_A_TIME):
                 return
-
-
-@contextmanager
-def workspace(home: Path) -> Iterator[Path]:
-    """A folder for one import; `sweep` removes those of killed processes."""
-    folder = home / f"import-{os.getpid()}-{secrets.token_hex(8)}"
-    try:
-        with storage_errors("writing temporary files"):
-            folder.mkdir(parents=True, mode=0o700)
-            yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def database_duties(
@@ -517,20 +488,3 @@ def database_duties(
             "the database's log is in use by a long reader, or its disk is full; it is emptied by the next erasure"
         )
     return complete, pending
-
-
-def keeping_rows(catalogue: CatalogueView, gallery: str) -> list[ModelOfGallery]:
-    """The versions, of the gallery's tenant, whose artefacts hold rows of their training data."""
-    return [
-        ModelOfGallery(name=entry.name, version=entry.version, kind=entry.kind)
-        for model in catalogue.models.values()
-        for entry in model.versions.values()
-        if _keeps_rows(entry.kind) and entry.name in same_tenant(gallery)
-    ]
-
-
-def _keeps_rows(kind: str) -> bool:
-    try:
-        return spec_of(kind).keeps_rows
-    except KeyError:
-        return False

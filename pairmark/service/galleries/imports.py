@@ -6,7 +6,6 @@ why. What is wrong with the body as a whole (a damaged file, a matrix of another
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -355,7 +354,7 @@ def confined_batches(
     with reading(task, limits) as reader:
         while "batch" in (message := reader.answer()):
             _note(errors, message)
-            rows = _read_batch(scratch, message["batch"], form)
+            rows = _read_batch(_batch_file(scratch, message["batch"]), form)
             # The next one is read while this one is stored.
             reader.tell({})
             yield rows
@@ -380,21 +379,28 @@ def send_batches(
         kind, Path(path), folder, form_of_task(form), errors, ImportOptions.model_validate(options), limits
     )
     for number, rows in enumerate(batches):
-        texts: dict[str, Any] = {
-            "ids": rows.ids,
-            "subjects": rows.subjects,
-            "metadata": rows.metadata,
-            "places": rows.places,
-        }
-        if isinstance(rows.form, RecordForm):
-            texts["records"] = list(rows.form.schema.values(rows.vectors))
-        else:
-            np.save(_vectors(folder, number), rows.vectors, allow_pickle=False)
-        _texts_path(folder, number).write_text(json.dumps(texts))
+        is_table = isinstance(rows.form, RecordForm)
+        items = rows.form.bodies(rows.vectors) if is_table else [rows.vectors.tobytes()]
+        batch = _Batch(rows.ids, rows.subjects, rows.metadata, rows.places, items)
+        _batch_file(folder, number).write_bytes(msgspec.msgpack.encode(batch))
         send({"batch": number, **_taken(errors)})
         if not stream.readline():
             break
     return _taken(errors)
+
+
+class _Batch(msgspec.Struct):
+    """Rows as the process that reads a file hands them over; ``items`` : JSON of each record, or all vectors."""
+
+    ids: list[str]
+    subjects: list[str | None]
+    metadata: list[str | None]
+    places: list[int]
+    items: list[bytes]
+
+
+def _batch_file(folder: Path, number: int) -> Path:
+    return folder / f"batch{number}"
 
 
 def _taken(errors: RowErrors) -> dict[str, Any]:
@@ -404,24 +410,22 @@ def _taken(errors: RowErrors) -> dict[str, Any]:
     return news
 
 
-def _read_batch(folder: Path, number: int, form: ItemForm) -> Rows:
-    vectors, texts = _vectors(folder, number), _texts_path(folder, number)
-    facts = json.loads(texts.read_text())
+def _read_batch(file: Path, form: ItemForm) -> Rows:
+    batch = msgspec.msgpack.decode(file.read_bytes(), type=_Batch)
+    file.unlink()
+    vectors: Matrix
     if isinstance(form, RecordForm):
-        rows = Rows(vectors=form.read_json(facts.pop("records"))[0], form=form, **facts)
+        vectors, _ = form.stored_cells(batch.items)
     else:
-        rows = Rows(vectors=np.load(vectors, allow_pickle=False), form=form, **facts)
-        vectors.unlink()
-    texts.unlink()
-    return rows
-
-
-def _vectors(folder: Path, number: int) -> Path:
-    return folder / f"batch{number}.npy"
-
-
-def _texts_path(folder: Path, number: int) -> Path:
-    return folder / f"batch{number}.json"
+        vectors = np.frombuffer(batch.items[0], dtype=np.float32).reshape(-1, form.width)
+    return Rows(
+        ids=batch.ids,
+        subjects=batch.subjects,
+        metadata=batch.metadata,
+        places=batch.places,
+        vectors=vectors,
+        form=form,
+    )
 
 
 def _note(errors: RowErrors, message: Mapping[str, Any]) -> None:

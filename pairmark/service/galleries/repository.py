@@ -187,7 +187,7 @@ READ_ROWS = 16_384
 """Rows read from the database at a time."""
 ROWS_A_STATEMENT = 128
 """Rows that one statement writes on SQLite."""
-KEPT_REMOVALS = 1_000_000
+LISTED_REMOVALS = 1_000_000
 """Removals that a worker may be behind; one that is further behind reads the gallery anew."""
 
 _COLUMNS = "gallery_id, id, subject, vector, metadata, seq"
@@ -297,8 +297,8 @@ def erase(session: Session, state: GalleryState, ids: Sequence[str], now: float)
 
 def prune_removals(session: Session, state: GalleryState) -> None:
     """Forget removals that only a worker far behind would ask for; the gallery must be locked."""
-    oldest = state.seq - KEPT_REMOVALS
-    if oldest <= state.floor + KEPT_REMOVALS // 10:
+    oldest = state.seq - LISTED_REMOVALS
+    if oldest <= state.floor + LISTED_REMOVALS // 10:
         return
     table = GalleryRemoval
     old = and_(table.gallery_id == state.id, table.seq <= oldest)

@@ -116,9 +116,13 @@ class RecordForm:
         ]
 
     def rows(self, bodies: Sequence[Any]) -> tuple[Matrix, Bool]:
-        cells, problems = self.read_json([_parsed(body) for body in bodies])
+        cells, problems = self.stored_cells(bodies)
         sound = np.array([problem is None for problem in problems], dtype=np.bool_)
         return self.model_rows(cells if sound.all() else cells[sound]), sound
+
+    def stored_cells(self, bodies: Sequence[Any]) -> tuple[Records, list[str | None]]:
+        """Stored records, and what is wrong with each."""
+        return self.read_json([_parsed(body) for body in bodies])
 
     def model_rows(self, cells: Records) -> Matrix:
         if self._encoder is None:

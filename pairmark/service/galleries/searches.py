@@ -77,8 +77,6 @@ def parse_search(body: bytes, settings: Settings) -> SearchRequest:
     parsed, texts = split_vectors(SearchRequestFields, body, {"queries": EXPECTED})
     if parsed.fpir is not None and parsed.fpr is not None:
         raise InvalidInput("fpir and fpr exclude one another; expected one of them", field="fpr")
-    if parsed.fnr is not None and parsed.fpr is None:
-        raise InvalidInput("fnr is of one comparison, as fpr is; expected fpr with it", field="fnr")
     if parsed.aggregation is not None:
         _check_whole_subjects(parsed)
     queries = read_rows(texts["queries"], "queries")
@@ -198,7 +196,7 @@ class Searches:
             )
         if decision is not None:
             point = decision.public
-            above = decision.threshold if decision.lower is None else decision.lower
+            above = decision.threshold
             assert body.fpr is not None
             warning = (
                 f"fpr is of one comparison: a search of {view.n_items} items with a person who is not enrolled is "
@@ -243,7 +241,8 @@ class Searches:
         flags = unlike.tolist()
         if flags:
             hits = [[] if flag else row for row, flag in zip(hits, flags, strict=True)]
-        codes = [None if point is None else _decided(row, decision) for row in hits]
+        # What no threshold lets through is not found at all, so all of them match.
+        codes = [None if point is None else [DecisionCode.MATCH] * len(row) for row in hits]
         told = [] if point is None or moved is None else [moved]
         if by_pattern is not None and decision is not None and missing is not None:
             by_subject = body.group_by is not None
@@ -253,10 +252,7 @@ class Searches:
             ]
             hits = [[hit for hit, _ in row] for row in decided]
             codes = [[code for _, code in row] for row in decided]
-        three_way = decision is not None and decision.lower is not None
-        results = [
-            _reported(*row, scores=scores, three_way=three_way) for row in zip(hits, codes, strict=True)
-        ]
+        results = [_reported(*row, scores=scores) for row in zip(hits, codes, strict=True)]
         if decisions is not None and above is not None:
             threshold = float(above if decision is None else decision.threshold)
             decisions += [
@@ -419,15 +415,6 @@ def model_rows(rows: SideRows, name: str, version: LoadedVersion) -> Matrix:
     return model_input if model_input.dtype == object else np.ascontiguousarray(model_input, dtype=np.float32)
 
 
-def _decided(hits: Sequence[ItemHit | SubjectHit], decision: ServedPoint | None) -> list[int]:
-    """Where hits of a search at a rate are decided: a `DecisionCode` of each. What no threshold lets through is not
-    found at all, so all of them match, unless some are for review."""
-    if decision is None or decision.lower is None:
-        return [DecisionCode.MATCH] * len(hits)
-    codes: list[int] = decision.decided(np.array([hit.score for hit in hits], dtype=np.float32)).tolist()
-    return codes
-
-
 def _by_pattern(
     hits: Sequence[Any],
     missing: NDArray[np.bool_],
@@ -455,7 +442,7 @@ def _by_pattern(
 
 
 def _reported(
-    hits: Sequence[ItemHit | SubjectHit], codes: list[int] | None, *, scores: bool, three_way: bool
+    hits: Sequence[ItemHit | SubjectHit], codes: list[int] | None, *, scores: bool
 ) -> list[dict[str, Any]]:
     """Hits as JSON shows them; ``codes`` : None where nothing was decided."""
     entries = []
@@ -467,7 +454,5 @@ def _reported(
             entry["score"] = hit.score
         if codes is not None:
             entry["match"] = codes[at] == DecisionCode.MATCH
-        if codes is not None and three_way:
-            entry["decision"] = DECISIONS[codes[at]]
         entries.append(entry)
     return entries

@@ -8,12 +8,11 @@ import numpy as np
 
 from pairmark.service.db import Database
 from pairmark.service.galleries.rows import Rows, VectorForm
-from pairmark.service.runtime.catalogue import CatalogueView, VersionEntry
+from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.tables import ModelRow, ModelVersion
 
 WIDTH = 4
-NOTHING = CatalogueView(revision=0, models={}, keys={}, locked=False)
 
 
 def served(estimator: Any, version: int = 1, kind: str = "metric") -> LoadedVersion:

@@ -25,7 +25,7 @@ from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from tests.service.conftest import Deployment, people
-from tests.service.galleries.gallery_cases import NOTHING, rows
+from tests.service.galleries.gallery_cases import rows
 from tests.serving import ROOT, free_port
 
 pytestmark = pytest.mark.nightly
@@ -181,7 +181,7 @@ def test_a_cluster_finds_what_this_machine_finds(
 
     # Replaced and erased rows are gone from the workers' answers too, before and after blocks are made anew.
     best = hits[0][0]
-    galleries.erase("spread", NOTHING, subject=best.subject)
+    galleries.erase("spread", subject=best.subject)
     again = {"i0001": (np.zeros(WIDTH, np.float32), None, None)}
     galleries.write("spread", [rows(again)], RowErrors(), None)
     assert best.id not in {hit.id for some in both(galleries, "spread", version, queries) for hit in some}
@@ -213,7 +213,7 @@ def test_what_was_erased_leaves_the_workers_memory(
 
         before = held()
         assert before
-        galleries.erase("forgotten", NOTHING, id=hit.id)
+        galleries.erase("forgotten", id=hit.id)
         galleries.views.keep_up()
         deadline = time.monotonic() + 30
         while held() >= before and time.monotonic() < deadline:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.live_gallery import LiveGallery
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.settings import Settings
-from tests.service.galleries.gallery_cases import NOTHING, WIDTH, add_model, rows, served
+from tests.service.galleries.gallery_cases import WIDTH, add_model, rows, served
 
 pytestmark = pytest.mark.each_database
 
@@ -74,7 +73,7 @@ def test_nothing_of_an_erased_subject_is_left(
     needles = [b"id-of-anna", b"subject-anna", b"METADATA-OF-ANNA", secret.tobytes(), secret_old.tobytes()]
     assert holds(settings.home, *needles)
 
-    receipt = galleries.erase("g", NOTHING, subject="subject-anna")
+    receipt = galleries.erase("g", subject="subject-anna")
     assert receipt.items == 1
     assert receipt.index_blocks == (1 if in_tail else 2)
     assert holds(settings.home, *needles) == []
@@ -120,7 +119,7 @@ def test_an_erasure_cut_short_is_completed_when_it_is_asked_for_again(
             type(galleries.views.disk(state)), "drop_holders", lambda *_: (_ for _ in ()).throw(Killed)
         )
         with pytest.raises(Killed):
-            galleries.erase("g", NOTHING, id="n007")
+            galleries.erase("g", id="n007")
     assert holds(settings.home / "galleries", b"n007")
     # Whoever opens the gallery next sees the erasure in the database and drops the files.
     fresh = LiveGallery(galleries.database, galleries.views.disk(state), state, estimator)
@@ -129,9 +128,7 @@ def test_an_erasure_cut_short_is_completed_when_it_is_asked_for_again(
     assert not holds(settings.home / "galleries", b"n007")
 
 
-def test_what_deleted_galleries_and_killed_imports_leave_is_swept(
-    galleries: Galleries, settings: Settings
-) -> None:
+def test_what_deleted_galleries_leave_is_swept(galleries: Galleries, settings: Settings) -> None:
     rng = np.random.default_rng(2)
     estimator = MetricSimilarity().fit(rng.normal(size=(40, WIDTH)), np.repeat(np.arange(8), 5))
     galleries.put("g", served(estimator))
@@ -142,13 +139,7 @@ def test_what_deleted_galleries_and_killed_imports_leave_is_swept(
     assert holds(settings.home, b"n003")
     with galleries.database.write() as session:
         session.execute(text("DELETE FROM galleries"))
-    dead = settings.home / "galleries" / "import-999999999-ab"
-    mine = settings.home / "galleries" / f"import-{os.getpid()}-ab"
-    for folder in (dead, mine):
-        folder.mkdir(parents=True)
     galleries.sweep()
-    assert not dead.exists()
-    assert mine.exists()
     assert not holds(settings.home, b"n003")
     with galleries.database.read() as session:
         assert session.scalar(text("SELECT count(*) FROM gallery_items")) == 0

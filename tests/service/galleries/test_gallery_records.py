@@ -29,7 +29,7 @@ from pairmark.service.runtime.patterns import ComparedPairs
 from pairmark.service.runtime.points import ServedPoint
 from pairmark.service.settings import Settings
 from tests.models.records.people import people
-from tests.service.galleries.gallery_cases import NOTHING, add_model, served
+from tests.service.galleries.gallery_cases import add_model, served
 
 TYPES = {
     "given": "name", "surname": "name", "address": "text", "born": "date:YYYY-MM-DD", "code": "text",
@@ -115,9 +115,9 @@ def test_candidates_follow_writes_and_erasures_and_another_process_sees_the_same
     galleries.write("g", json_batches(body, form_of(model, 8), errors), errors, None)
     hits = {hit["id"]: hit["score"] for hit in search(galleries, model, settings, probe)["results"][0]}
     assert hits["r160"] == max(hits.values())
-    galleries.erase("g", NOTHING, id="r161")
+    galleries.erase("g", id="r161")
     assert search(galleries, model, settings, probe)["results"][0][0]["id"] == "r160"
-    galleries.erase("g", NOTHING, subject="s80")
+    galleries.erase("g", subject="s80")
     other = Galleries(database, settings)
     for process in (galleries, other):
         hits = search(process, model, settings, probe)["results"][0]
@@ -265,7 +265,7 @@ def test_fpir_is_calibrated_on_candidates_and_verification_compares_the_subject(
         enrol(galleries, model, range(200, 210))
     for probe in probes[:5]:
         assert search(galleries, model, settings, probe, fpir=0.1)["results"] == [[]]
-    galleries.erase("g", NOTHING, subject="new 3")
+    galleries.erase("g", subject="new 3")
     searches = Searches(galleries, Thresholds(galleries), settings)
     items = searches.enrolled(galleries.state("g"), version, "s20")
     probe_row = model._validated([records_of(model)[41]], "probe")

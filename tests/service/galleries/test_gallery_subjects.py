@@ -15,7 +15,7 @@ from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.live_gallery import LiveGallery
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.settings import Settings
-from tests.service.galleries.gallery_cases import NOTHING, WIDTH, add_model, rows, served
+from tests.service.galleries.gallery_cases import WIDTH, add_model, rows, served
 
 RANDOM = np.random.default_rng(0)
 X = (RANDOM.normal(size=(40, 1, WIDTH)) + 0.5 * RANDOM.normal(size=(40, 5, WIDTH))).reshape(-1, WIDTH)
@@ -79,11 +79,11 @@ def test_every_interleaving_gives_what_scoring_everybody_gives(galleries: Galler
             truth.update(new)
         elif step == "erase" and truth:
             name = str(random.choice(sorted(truth)))
-            galleries.erase("g", NOTHING, id=name)
+            galleries.erase("g", id=name)
             del truth[name]
         elif step == "subject":
             whose = str(random.choice(["a", "b"]))
-            galleries.erase("g", NOTHING, subject=whose)
+            galleries.erase("g", subject=whose)
             truth = {name: item for name, item in truth.items() if item[1] != whose}
         elif step == "compact":
             while live.compact():
@@ -113,5 +113,5 @@ def test_erasing_a_sample_takes_its_part_out_of_the_subject(galleries: Galleries
         return hit.items, hit.score
 
     assert score() == (4, float(estimator.subject_score([query], [X[:4].astype(np.float32)])[0]))
-    galleries.erase("g", NOTHING, id="i2")
+    galleries.erase("g", id="i2")
     assert score() == (3, float(estimator.subject_score([query], [X[[0, 1, 3]].astype(np.float32)])[0]))

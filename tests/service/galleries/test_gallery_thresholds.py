@@ -18,12 +18,12 @@ from pairmark.service.db import Database
 from pairmark.service.errors import Conflict
 from pairmark.service.galleries import live_gallery as live_module
 from pairmark.service.galleries import repository
-from pairmark.service.galleries.calibration import Identification, KeptProbes, Thresholds
+from pairmark.service.galleries.calibration import Identification, ScoredProbes, Thresholds
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.rows import RowErrors, VectorForm
 from pairmark.service.settings import Settings
 from pairmark.service.tables import GalleryCalibrationRow, GalleryProbe
-from tests.service.galleries.gallery_cases import NOTHING, WIDTH, add_model, rows, served
+from tests.service.galleries.gallery_cases import WIDTH, add_model, rows, served
 
 PEOPLE = [f"p{number}" for number in range(20)]
 PROBES = [f"p{number}" for number in range(12, 20)] + [f"q{number}" for number in range(60)]
@@ -129,12 +129,12 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
                 upsert(argument)
             elif what == "item":
                 if f"id-{argument}" in truth and len(truth) > 1:
-                    galleries.erase(name, NOTHING, id=f"id-{argument}")
+                    galleries.erase(name, id=f"id-{argument}")
                     del truth[f"id-{argument}"]
             elif what == "subject":
                 gone = [id for id, item in truth.items() if item[1] == argument]
                 if len(gone) < len(truth):
-                    receipt = galleries.erase(name, NOTHING, subject=argument)
+                    receipt = galleries.erase(name, subject=argument)
                     assert receipt.probes == (1 if argument in left else 0)
                     left.pop(argument, None)
                     for id in gone:
@@ -207,11 +207,11 @@ def test_an_erased_subject_is_in_no_probe(
     thresholds = Thresholds(galleries)
     thresholds.at(galleries.state("g"), model, 0.2, 0.95)
     subject, vector = PROBES[5], probes[5].astype("<f4").tobytes()
-    receipt = galleries.erase("g", NOTHING, subject=subject)
+    receipt = galleries.erase("g", subject=subject)
     assert (receipt.items, receipt.probes) == (0, 1)
     with galleries.database.read() as session:
         row = session.get_one(GalleryCalibrationRow, made.id)
-        kept = KeptProbes.of_row(row, VectorForm(WIDTH), repository.probes_of(session, made.id))
+        kept = ScoredProbes.of_row(row, VectorForm(WIDTH), repository.probes_of(session, made.id))
         assert subject not in kept.subjects
         assert len(kept.records) == 59
     if galleries.database.is_sqlite:

@@ -21,7 +21,7 @@ from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.live_gallery import LiveGallery
 from pairmark.service.galleries.rows import RowErrors, parse_filter
 from pairmark.service.settings import Settings
-from tests.service.galleries.gallery_cases import NOTHING, WIDTH, add_model, rows, served
+from tests.service.galleries.gallery_cases import WIDTH, add_model, rows, served
 
 pytestmark = pytest.mark.each_database
 
@@ -97,7 +97,7 @@ def test_every_interleaving_gives_what_brute_force_gives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Who is further behind than removals are kept must read everything anew.
-    monkeypatch.setattr(repository, "KEPT_REMOVALS", kept_removals)
+    monkeypatch.setattr(repository, "LISTED_REMOVALS", kept_removals)
     estimator = estimators[kind]
     count = 0
 
@@ -129,10 +129,10 @@ def test_every_interleaving_gives_what_brute_force_gives(
                 truth.update(new)
             elif what == "erase":
                 if argument in truth:
-                    galleries.erase(name, NOTHING, id=argument)
+                    galleries.erase(name, id=argument)
                     del truth[argument]
             elif what == "subject":
-                receipt = galleries.erase(name, NOTHING, subject=argument)
+                receipt = galleries.erase(name, subject=argument)
                 mine = [one for one, item in truth.items() if item[1] == argument]
                 assert receipt.items == len(mine)
                 for one in mine:
