@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy.exc import IntegrityError
@@ -347,7 +346,28 @@ class Galleries:
 
     def sweep(self) -> None:
         """Remove what deleted galleries and earlier versions left behind (blocking)."""
-        sweep(self.database, self.views.home)
+        # Before the rows: a gallery has a row before it has a folder, so a folder without a row is nobody's.
+        home, database = self.views.home, self.database
+        folders = list(home.iterdir()) if home.exists() else []
+        with database.read() as session:
+            orphan_ids = repository.orphans(session)
+            states = {state.key: state for state in repository.page(session, limit=None)}
+        for number in orphan_ids:
+            remove_rows(database, number)
+        if orphan_ids:
+            database.truncate_log()
+        removed = 0
+        for folder in folders:
+            if folder.name in states:
+                state = states[folder.name]
+                removed += GalleryDisk(folder, f"{state.model_id}-{state.version}").keep_only()
+            else:
+                GalleryDisk(folder).drop()
+                removed += 1
+        if orphan_ids or removed:
+            with database.write() as session:
+                facts = {"galleries": len(orphan_ids), "folders": removed}
+                recovered(session, database.now(session), "galleries", "gallery", **facts)
 
 
 def _form(version: LoadedVersion) -> ItemForm:
@@ -420,31 +440,6 @@ def item_out(row: GalleryItem, columns: Sequence[Any] | None, *, vector: bool) -
 
 
 ERASED_AT_A_TIME = 20_000
-
-
-def sweep(db: Database, home: Path) -> None:
-    """Remove what deleted galleries and earlier versions left behind (blocking)."""
-    # Before the rows: a gallery has a row before it has a folder, so a folder without a row is nobody's.
-    folders = list(home.iterdir()) if home.exists() else []
-    with db.read() as session:
-        orphan_ids = repository.orphans(session)
-        states = {state.key: state for state in repository.page(session, limit=None)}
-    for number in orphan_ids:
-        remove_rows(db, number)
-    if orphan_ids:
-        db.truncate_log()
-    removed = 0
-    for folder in folders:
-        if folder.name in states:
-            state = states[folder.name]
-            removed += GalleryDisk(folder, f"{state.model_id}-{state.version}").keep_only()
-        else:
-            GalleryDisk(folder).drop()
-            removed += 1
-    if orphan_ids or removed:
-        with db.write() as session:
-            facts = {"galleries": len(orphan_ids), "folders": removed}
-            recovered(session, db.now(session), "galleries", "gallery", **facts)
 
 
 def remove_rows(db: Database, gallery_id: int) -> None:

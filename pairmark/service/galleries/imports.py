@@ -353,12 +353,12 @@ def confined_batches(
     }
     with reading(task, limits) as reader:
         while "batch" in (message := reader.answer()):
-            _note(errors, message)
             rows = _read_batch(_batch_file(scratch, message["batch"]), form)
             # The next one is read while this one is stored.
             reader.tell({})
             yield rows
-        _note(errors, message["result"])
+        errors.count += message["result"]["count"]
+        errors.items += message["result"]["items"][: max(0, ERRORS_SHOWN - len(errors.items))]
 
 
 def send_batches(
@@ -383,10 +383,10 @@ def send_batches(
         items = rows.form.bodies(rows.vectors) if is_table else [rows.vectors.tobytes()]
         batch = _Batch(rows.ids, rows.subjects, rows.metadata, rows.places, items)
         _batch_file(folder, number).write_bytes(msgspec.msgpack.encode(batch))
-        send({"batch": number, **_taken(errors)})
+        send({"batch": number})
         if not stream.readline():
             break
-    return _taken(errors)
+    return {"count": errors.count, "items": errors.items}
 
 
 class _Batch(msgspec.Struct):
@@ -401,13 +401,6 @@ class _Batch(msgspec.Struct):
 
 def _batch_file(folder: Path, number: int) -> Path:
     return folder / f"batch{number}"
-
-
-def _taken(errors: RowErrors) -> dict[str, Any]:
-    """What was noted since this was asked last."""
-    news = {"errors": errors.items, "n_errors": errors.count}
-    errors.items, errors.count = [], 0
-    return news
 
 
 def _read_batch(file: Path, form: ItemForm) -> Rows:
@@ -426,8 +419,3 @@ def _read_batch(file: Path, form: ItemForm) -> Rows:
         vectors=vectors,
         form=form,
     )
-
-
-def _note(errors: RowErrors, message: Mapping[str, Any]) -> None:
-    errors.count += message["n_errors"]
-    errors.items += message["errors"][: max(0, ERRORS_SHOWN - len(errors.items))]

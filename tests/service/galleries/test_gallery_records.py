@@ -22,7 +22,7 @@ from pairmark.service.galleries import live_gallery as live_module
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.calibration import Identification, Thresholds
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.imports import _note, _read_batch, json_batches, send_batches
+from pairmark.service.galleries.imports import _batch_file, _read_batch, json_batches, send_batches
 from pairmark.service.galleries.rows import RecordForm, RowErrors, form_of
 from pairmark.service.galleries.searches import Searches, parse_search
 from pairmark.service.runtime.patterns import ComparedPairs
@@ -179,8 +179,7 @@ def test_files_hold_columns_of_the_model_and_name_what_does_not_fit(tmp_path: Pa
         errors, batches = RowErrors(), []
 
         def take(message: Any) -> None:
-            _note(errors, message)
-            batches.append(_read_batch(scratch, message["batch"], form))
+            batches.append(_read_batch(_batch_file(scratch, message["batch"]), form))
 
         last = send_batches(
             io.StringIO("\n" * 9),
@@ -192,7 +191,7 @@ def test_files_hold_columns_of_the_model_and_name_what_does_not_fit(tmp_path: Pa
             form=form.task(),
             options=options,
         )
-        _note(errors, last)
+        errors.count, errors.items = last["count"], last["items"]
         return batches, errors
 
     batches, errors = read("\n".join(lines), subject="who")
