@@ -242,7 +242,9 @@ class Searches:
         if flags:
             hits = [[] if flag else row for row, flag in zip(hits, flags, strict=True)]
         # What no threshold lets through is not found at all, so all of them match.
-        codes = [None if point is None else [DecisionCode.MATCH] * len(row) for row in hits]
+        codes: list[list[int] | None] = [
+            None if point is None else [DecisionCode.MATCH] * len(row) for row in hits
+        ]
         told = [] if point is None or moved is None else [moved]
         if by_pattern is not None and decision is not None and missing is not None:
             by_subject = body.group_by is not None

@@ -276,7 +276,8 @@ def strata_of_kind(
 
 
 def _within_bounds(items: Iterable[Item]) -> list[Item]:
-    n_bytes, first_items = 0, []
+    n_bytes = 0
+    first_items: list[Item] = []
     for item in items:
         n_bytes += len(to_json(item.get("sides")))
         if first_items and n_bytes > MAX_SIDES_BYTES:
