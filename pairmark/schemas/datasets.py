@@ -37,6 +37,10 @@ DateFormat = Literal[
     "DD.MM.YYYY",
     "DD-MM-YYYY",
     "MM-DD-YYYY",
+    "DD-Mon-YYYY",
+    "DD-Mon-YY",
+    "DD/MM/YY",
+    "MM/DD/YY",
 ]
 MAX_LISTED_LABELS = 100
 MAX_LISTED_FEATURES = 1_000

@@ -21,6 +21,10 @@ DateFormat = Literal[
     "DD.MM.YYYY",
     "DD-MM-YYYY",
     "MM-DD-YYYY",
+    "DD-Mon-YYYY",
+    "DD-Mon-YY",
+    "DD/MM/YY",
+    "MM/DD/YY",
 ]
 DATE_FORMATS: tuple[DateFormat, ...] = get_args(DateFormat)
 MAX_CELL = 32_768
@@ -35,14 +39,49 @@ _TIME = re.compile(r"(.{10})[T ](\d{2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?(?:Z|[+-]\
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_CENTURY_TURNS = 69
+"""Two-digit years from here on are of the 1900s, others of the 2000s, as POSIX has it."""
+_BEFORE = "[$€£¥]|usd|eur|gbp"
+_AFTER = "[%$€£¥]|usd|eur|gbp|kg|mg|g|lbs?|oz|km|cm|mm|mi|m|ft|in|ml|l|tb|gb|mb|ghz|mhz|kw|w|v|mah|hrs?|h|min|sec|s"
+_MEASURED = re.compile(
+    rf"(?P<before>{_BEFORE})?\s*(?P<amount>[+-]?(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?)\s*(?P<after>{_AFTER})?",
+    re.IGNORECASE,
+)
+_CLOCK = re.compile(r"(?:(\d{1,3}):)?(\d{1,3}):([0-5]\d)")
+CLOCK, THOUSANDS = "m:ss", ","
+
+
+def measured_of(cell: str) -> tuple[float, str] | None:
+    """A number and the unit beside it, such as ``8.10 %`` or ``$ 1.29``; None for anything else.
+
+    Of ``1,000`` the unit is `THOUSANDS`; ``6:30`` and ``1:06:30`` are seconds, or minutes, of `CLOCK`.
+    """
+    text = cell.strip()
+    if clock := _CLOCK.fullmatch(text):
+        hours, minutes, seconds = (float(part or 0) for part in clock.groups())
+        return 3600 * hours + 60 * minutes + seconds, CLOCK
+    parts = _MEASURED.fullmatch(text)
+    if not parts or (parts["before"] and parts["after"]):
+        return None
+    unit = parts["before"] or parts["after"] or (THOUSANDS if "," in parts["amount"] else "")
+    return (float(parts["amount"].replace(",", "")), unit.lower()) if unit else None
+
+
+def is_unit(text: str) -> bool:
+    """Whether `measured_of` may find it beside a number."""
+    return text in (CLOCK, THOUSANDS) or measured_of(f"1 {text}") is not None
+
+
 def _date_pattern(form: str) -> re.Pattern[str]:
-    parts = {"YYYY": r"(?P<y>\d{4})", "MM": r"(?P<m>\d{1,2})", "DD": r"(?P<d>\d{1,2})"}
+    parts = {"YYYY": r"(?P<y>\d{4})", "YY": r"(?P<y>\d{2})", "MM": r"(?P<m>\d{1,2})", "DD": r"(?P<d>\d{1,2})",
+             "Mon": rf"(?P<m>{'|'.join(_MONTHS)})"}  # fmt: skip
     if form == "YYYYMMDD":
         parts |= {"MM": r"(?P<m>\d{2})", "DD": r"(?P<d>\d{2})"}
     pattern = re.escape(form)
     for part, expression in parts.items():
         pattern = pattern.replace(part, expression)
-    return re.compile(pattern)
+    return re.compile(pattern, re.IGNORECASE)
 
 
 _DATES = {form: _date_pattern(form) for form in DATE_FORMATS}
@@ -70,7 +109,11 @@ def date_of(cell: str, form: DateFormat) -> float | None:
     if not parts:
         return None
     try:
-        day = datetime.date(int(parts["y"]), int(parts["m"]), int(parts["d"]))
+        year, name = int(parts["y"]), parts["m"].lower()
+        if len(parts["y"]) == 2:
+            year += 1900 if year >= _CENTURY_TURNS else 2000
+        month = _MONTHS.index(name) + 1 if name in _MONTHS else int(name)
+        day = datetime.date(year, month, int(parts["d"]))
     except ValueError:
         return None
     return day.toordinal() - _EPOCH + share
@@ -94,13 +137,13 @@ def text_of(cell: str) -> str:
 
 
 def canonical(
-    value: Any, kind: str, form: DateFormat | None = None, *, strict: bool = False, verbatim: bool = False
+    value: Any, kind: str, form: str | None = None, *, strict: bool = False, verbatim: bool = False
 ) -> Any:
     """A cell as models read it; None for a missing one.
 
     Parameters
     ----------
-    value : a string, or a typed value.
+    value : a string, or a typed value. form : of a date its format, of a number its unit.
     strict : whether the value is JSON: a number is then no string.
     verbatim : whether a placeholder, such as ``N/A``, is a value where the type takes it.
 
@@ -137,6 +180,9 @@ EXPECTED = {
 
 def _number(value: Any, form: Any, strict: bool) -> float | None:
     if isinstance(value, str):
+        measured = measured_of(value) if form else None
+        if measured is not None and measured[1] in (form, THOUSANDS):
+            return measured[0]
         return None if strict else number_of(value)
     if isinstance(value, bool):
         return None

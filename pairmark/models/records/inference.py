@@ -15,9 +15,12 @@ from pairmark.models.records.cells import (
     DATE_FORMATS,
     FALSE,
     MAX_CELL,
+    THOUSANDS,
     TRUE,
     DateFormat,
     date_of,
+    is_unit,
+    measured_of,
     number_of,
     place_of,
 )
@@ -250,7 +253,9 @@ def parts_of(request: str) -> tuple[Any, str, bool]:
 def _overridden(cells: _Cells, request: str) -> tuple[RecordColumn, str]:
     kind, form, verbatim = parts_of(request)
     problem: dict[str, Any] = {"row": None, "column": cells.name}
-    if kind not in get_args(FieldType) or (form and kind != "date"):
+    if kind not in get_args(FieldType) or (
+        form and kind != "date" and not (kind == "number" and is_unit(form))
+    ):
         raise RecordError(
             [
                 problem
@@ -259,8 +264,11 @@ def _overridden(cells: _Cells, request: str) -> tuple[RecordColumn, str]:
                 }
             ]
         )
+    measured = _measured(cells) if kind == "number" and not form else None
+    if measured is not None:
+        return measured[0].model_copy(update={"verbatim": verbatim}), "as given"
     if kind != "date":
-        return RecordColumn(name=cells.name, type=kind, verbatim=verbatim), "as given"
+        return RecordColumn(name=cells.name, type=kind, verbatim=verbatim, unit=form or None), "as given"
     if form:
         if form not in DATE_FORMATS:
             raise RecordError(
@@ -298,7 +306,7 @@ def _inferred(cells: _Cells, has_id: bool) -> tuple[RecordColumn, str]:
         return RecordColumn(name=name, type="id"), "it numbers the rows"
     if not has_id and cells.unique and cells.n >= _NUMBERED and _are_row_labels(distinct):
         return RecordColumn(name=name, type="id"), "a number behind the same letters, of its own in every row"
-    for infer_one in (_boolean, _date, _number, _decimal_comma, _place):
+    for infer_one in (_boolean, _date, _measured, _number, _decimal_comma, _place):
         choice = infer_one(cells)
         if choice is not None:
             return choice
@@ -321,6 +329,20 @@ def _boolean(cells: _Cells) -> tuple[RecordColumn, str] | None:
     if words <= TRUE | FALSE and words & TRUE and words & FALSE:
         return RecordColumn(name=cells.name, type="boolean"), "two values, yes and no"
     return None
+
+
+def _measured(cells: _Cells) -> tuple[RecordColumn, str] | None:
+    measured = {cell: measured_of(cell) for cell in cells.first if number_of(cell) is None}
+    units = {None if each is None else each[1] for each in measured.values()}
+    [unit, *further] = sorted(units - {THOUSANDS}, key=str) or [THOUSANDS]
+    if not measured or unit is None or further:
+        return None
+    cell = next(iter(measured))
+    cells.warnings.append(
+        f"{len(measured)} of {len(cells.first)} distinct cells are numbers with {_cut(unit)!r}: row "
+        f"{cells.first[cell]}: {_cut(cell)!r}. They are read as numbers; give the column as text if they are none"
+    )
+    return RecordColumn(name=cells.name, type="number", unit=unit), f"numbers with {unit!r}"
 
 
 def _number(cells: _Cells) -> tuple[RecordColumn, str] | None:
@@ -410,6 +432,10 @@ def _plausible_date(cell: str, form: DateFormat) -> bool:
 
 
 def _warn_of_order(cells: _Cells, form: DateFormat) -> None:
+    if not re.search("YYYY", form):
+        cells.warnings.append(
+            "years have two digits: 69 to 99 are read as 1969 to 1999, others as 2000 to 2068"
+        )
     swapped: Any = form.replace("DD", "?").replace("MM", "DD").replace("?", "MM")
     if swapped in DATE_FORMATS and all(date_of(cell, swapped) is not None for cell in cells.first):
         cells.warnings.append(

@@ -58,6 +58,7 @@ class RecordColumn(BaseModel):
 
     Attributes
     ----------
+    unit : what stands beside its numbers, see `cells.measured_of`; cells without one are numbers too.
     verbatim : whether cells such as ``N/A`` are values, as of somebody called Null.
     """
 
@@ -67,6 +68,7 @@ class RecordColumn(BaseModel):
     type: FieldType
     format: DateFormat | None = None
     verbatim: bool = False
+    unit: str | None = Field(None, max_length=8)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -82,7 +84,7 @@ class RecordColumn(BaseModel):
 
     def cell(self, value: Any, *, strict: bool = False) -> Any:
         """A cell as models read it, see `cells.canonical`."""
-        return canonical(value, self.type, self.format, strict=strict, verbatim=self.verbatim)
+        return canonical(value, self.type, self.format or self.unit, strict=strict, verbatim=self.verbatim)
 
 
 class Schema(BaseModel):

@@ -65,7 +65,8 @@ def declared(columns: Mapping[str, str]) -> Schema:
     columns_ = []
     for name, request in columns.items():
         kind, form, verbatim = parts_of(request)
-        columns_.append(RecordColumn(name=name, type=kind, format=form or None, verbatim=verbatim))
+        detail: dict[str, Any] = {"unit" if kind == "number" else "format": form or None}
+        columns_.append(RecordColumn(name=name, type=kind, verbatim=verbatim, **detail))
     return Schema(columns=tuple(columns_))
 
 
@@ -73,7 +74,7 @@ def declaration(schema: Schema) -> dict[str, str]:
     """Types of a schema's columns, as `declared` reads them."""
     return {
         column.name: ":".join(
-            filter(None, (column.type, column.format, VERBATIM if column.verbatim else None))
+            filter(None, (column.type, column.format or column.unit, VERBATIM if column.verbatim else None))
         )
         for column in schema.columns
     }

@@ -40,7 +40,8 @@ _NOTHING = (
     "no column is left to compare: every one is an id, empty, or has one value in all rows, so nothing tells records "
     "apart"
 )
-_DATE_PARTS = {"YYYY": "%Y", "MM": "%m", "DD": "%d"}
+_DATE_PARTS = {"YYYY": "%Y", "YY": "%y", "MM": "%m", "DD": "%d", "Mon": "%b"}
+_MEASURED = "^[^0-9]*([0-9,]+([.][0-9]+)?)[^0-9]*$"
 
 
 @dataclass
@@ -312,7 +313,11 @@ def key_of(name: str) -> str:
 
 
 def _cell(column: RecordColumn, cell: str) -> str:
-    """SQL of a cell as text; a date is written as YYYY-MM-DD, whichever way its table writes it."""
+    """SQL of a cell as text; a date is written as YYYY-MM-DD, whichever way its table writes it, and a number
+    without its unit."""
+    if column.unit is not None:
+        number = f"regexp_extract({cell}, '{_MEASURED}', 1)"
+        return f"coalesce(nullif(replace({number}, ',', ''), ''), {cell})"
     if column.type != "date" or column.format is None:
         return cell
     form: str = column.format

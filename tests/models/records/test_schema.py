@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pairmark.models.records.inference import infer
 from pairmark.models.records.schema import RecordColumn, RecordError, Schema
+from pairmark.models.records.tables import declaration, declared
 from tests.models.records.people import people
 
 
@@ -116,6 +117,7 @@ class TestInference:
         table = {"a": ["1", "2"], "b": ["x y", "z"]}
         assert types(table, a="category", b="ignore") == {"a": "category", "b": "ignore"}
         for wrong, said in (({"c": "text"}, "'c'.*not in the table"), ({"a": "float"}, "'float'.*expected one of"),
+                            ({"a": "number:stone"}, "'number:stone'.*expected one of"),
                             ({"a": "date:D.M"}, "date format"), ({"a": "ignore", "b": "id"}, "no column")):  # fmt: skip
             with pytest.raises(RecordError, match=said):
                 infer(table, wrong)
@@ -143,8 +145,8 @@ class TestInference:
         assert "'Null' 1, 'Na' 1: cells that often stand for no value are kept" in rare.notes[0].warnings[0]
         common = {"surname": [*surnames, *["Null"] * 4]}
         assert infer(common).notes[0].missing == 4
-        for declared in ("name", "name:verbatim"):
-            schema = infer(common, {"surname": declared}).schema
+        for request in ("name", "name:verbatim"):
+            schema = infer(common, {"surname": request}).schema
             assert schema.read(common)[-1, 0] == "Null"
             assert schema.records([{"surname": "Null"}])[0, 0] == "Null"
         # A type that takes no such word still reads it as missing.
@@ -235,3 +237,49 @@ class TestRecords:
 
     def test_a_schema_is_the_same_after_json(self) -> None:
         assert Schema.model_validate_json(self.schema.model_dump_json()) == self.schema
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        (["8.10 %", "5%", "12"], [8.1, 5.0, 12.0]),
+        (["$ 1.29", "$0.99", "$1,204.50"], [1.29, 0.99, 1204.5]),
+        (["5 kg", "7.5 KG", "1,000 kg"], [5.0, 7.5, 1000.0]),
+        (["1,000", "250", "12,345,678"], [1000.0, 250.0, 12345678.0]),
+        (["6:30", "0:45", "1:06:30"], [390.0, 45.0, 3990.0]),
+    ],
+)
+def test_numbers_of_one_unit_are_numbers_and_the_row_is_named(cells: list[str], numbers: list[float]) -> None:
+    found = infer({"value": cells})
+    assert found.schema.columns[0].type == "number"
+    assert f"row 1: {cells[0]!r}" in found.notes[0].warnings[0]
+    assert found.schema.read({"value": cells})[:, 0].tolist() == numbers
+    # Requests are read as files are.
+    assert (
+        found.schema.records([{"value": cell} for cell in cells[:2] if not cell.isdigit()])[0, 0]
+        == numbers[0]
+    )
+    again = declared(declaration(found.schema))
+    assert again == found.schema
+    with pytest.raises(RecordError, match="expected a number"):
+        found.schema.records([{"value": "5 miles"}])
+
+
+def test_numbers_of_two_units_stay_text() -> None:
+    assert types({"weight": ["5 kg", "500 g", "2 kg"]}) == {"weight": "text"}
+    assert types({"model": ["x100", "x200", "d3400"]}) == {"model": "text"}
+
+
+@pytest.mark.parametrize(
+    ("cells", "days"),
+    [
+        (["18-May-15", "01-jan-70", "31-Dec-68"], ["2015-05-18", "1970-01-01", "2068-12-31"]),
+        (["18-May-2015", "1-Jan-1970"], ["2015-05-18", "1970-01-01"]),
+        (["31/01/99", "02/03/04"], ["1999-01-31", "2004-03-02"]),
+    ],
+)
+def test_months_by_name_and_two_digit_years_are_dates(cells: list[str], days: list[str]) -> None:
+    found = infer({"day": cells})
+    values = [record["day"] for record in found.schema.values(found.schema.read({"day": cells}))]
+    assert values == days
+    assert ("two digits" in " ".join(found.notes[0].warnings)) == (len(cells[0]) < 11)
