@@ -285,6 +285,9 @@ def test_a_learned_model_scores_candidates_and_fpr_takes_its_threshold(
     ):
         with pytest.raises((RefusedInput, NotFound), match=said):
             client.link("to-link", **wrong)
+    client.train("fellegi-sunter", "marked", "unlabeled", promote=True)
+    notes = {fpr: client.link("to-link", model="unlabeled", fpr=fpr)["notes"] for fpr in (None, 0.1)}
+    assert [any("labels are needed" in note for note in of) for of in notes.values()] == [True, False]
     upload(client, "narrow", {name: columns[name] for name in ("id", "first", "last", "born")})
     with pytest.raises(RefusedInput, match="compares column 'street' of type"):
         client.link("narrow", model="matcher")

@@ -88,7 +88,8 @@ class FellegiSunter(RecordScorer):
     likelihood ratio, the sum of ``log m / u`` over the fields (Fellegi and Sunter 1969): m is a level's share among
     same pairs, u among pairs drawn at random. `fit` needs no labels: u stays as random pairs have it, and m is found by
     expectation maximization over candidates, the records that share most with each, as a link job does
-    (`pairmark.models.records.linking.mixture`). More agreement never scores less.
+    (`pairmark.models.records.linking.mixture`). More agreement never scores less. Scores rank pairs; ``prior_`` makes a
+    cut of them only where fields say much by themselves, as of people: elsewhere labels are needed for a cut.
 
     Attributes
     ----------

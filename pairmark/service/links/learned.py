@@ -23,7 +23,7 @@ class Learned:
 
     Attributes
     ----------
-    ref : `name:version`. cut : above this score a pair is likelier a match than not.
+    ref : `name:version`. cut : above this score a pair is likelier a match than not. notes : what to know of the cut.
     """
 
     def __init__(self, db: Database, blobs: Blobs, settings: Settings, ref: str) -> None:
@@ -35,6 +35,13 @@ class Learned:
         self._estimator = store.load(row, name)
         prior = getattr(self._estimator, "prior_", None)
         self.cut = 0.5 if prior is None else float(np.log((1 - prior) / prior))
+        self.notes = []
+        if prior is not None:
+            self.notes = [
+                f"the cut of {self.ref} comes from the share of matches among its training records, which seldom fits "
+                "other tables: labels are needed for a cut to rely on. Calibrate the model on labeled pairs and give "
+                "fpr, or judge links (false_links)"
+            ]
         schema: Schema = self._estimator.schema_
         # Tables write dates in one form, whatever the model was trained on.
         self._schema = schema.model_copy(

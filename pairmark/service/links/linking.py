@@ -124,6 +124,8 @@ def linked(
 
 def _scoring(learned: Learned, connection: Any, tables: LinkTables, cut: float | None) -> dict[str, Any]:
     scorer: Callable[..., Any] = learned.scorer(connection, tables)
+    if cut is None:
+        tables.notes += learned.notes
     return {"scorer": scorer, "cut": learned.cut if cut is None else cut}
 
 
