@@ -153,7 +153,8 @@ class RecordScorer(DeclaredState, PairScorerMixin, BaseEstimator):
     def _validated(self, X: Any, name: str) -> Matrix:
         return cells_of(X, self.schema_, name, learner=type(self).__name__)
 
-    def _one_pair(self, left: Any, right: Any) -> tuple[Matrix, Matrix]:
+    def _compared_pair(self, left: Any, right: Any) -> tuple[Any, Any, Float32]:
+        """The cells of two records, and their comparators, (1, m)."""
         sides = []
         for side, name in ((left, "left"), (right, "right")):
             row = side[None, :] if isinstance(side, np.ndarray) and side.ndim == 1 else side
@@ -161,7 +162,9 @@ class RecordScorer(DeclaredState, PairScorerMixin, BaseEstimator):
             if cells.shape[0] != 1:
                 raise ValueError(f"explain takes one pair; {name} has {cells.shape[0]} rows")
             sides.append(cells)
-        return sides[0], sides[1]
+        prepared = self._comparators.prepare(np.concatenate(sides))
+        features = self._comparators.compare(prepared, _FIRST, prepared, _SECOND)
+        return sides[0][0], sides[1][0], features
 
     def patterns(self, left: Bool, right: Bool) -> Bool:
         """(n, 2, d) columns without which both sides of pairs are compared, from what they lack, (n, d) or (1, d)."""

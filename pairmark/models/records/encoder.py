@@ -30,6 +30,12 @@ DENSE_GRAMS, SPARSE_GRAMS = 128, 4_096
 """Columns of a text's n-grams, of dense rows and of sparse ones."""
 GRAM_LENGTHS = (3, 4)
 """Characters of an n-gram; each string is taken with a space on either side."""
+_PARTS = {
+    "number": [""],
+    "boolean": [""],
+    "date": ["", " year's sine", " year's cosine", " week's sine", " week's cosine"],
+    "place": [" x", " y", " z"],
+}
 _DAYS_OF_YEAR, _DAYS_OF_WEEK, _THURSDAY = 365.25, 7.0, 4.0
 
 
@@ -130,14 +136,8 @@ class RecordEncoder:
 
     def _parts(self, column: RecordColumn) -> list[str]:
         """Names of a field's columns; the last one, set where the cell is missing, is there for all."""
-        if column.type == "number":
-            parts = [""]
-        elif column.type == "date":
-            parts = ["", " year's sine", " year's cosine", " week's sine", " week's cosine"]
-        elif column.type == "boolean":
-            parts = [""]
-        elif column.type == "place":
-            parts = [" x", " y", " z"]
+        if column.type in _PARTS:
+            parts = _PARTS[column.type]
         elif column.type == "category":
             levels = self._levels[column.name]
             parts = (

@@ -258,11 +258,8 @@ class RecordSimilarity(RecordScorer):
         JSON-able: ``score``, ``base`` (what every pair begins with) and ``fields``, the largest contributions first,
         each with both cells and what was found comparing them. ``base`` and contributions add up to the score.
         """
-        a, b = self._one_pair(left, right)
-        comparators = self._comparators
-        numbers = np.zeros(1, dtype=np.int64)
-        features = comparators.compare(comparators.prepare(a), numbers, comparators.prepare(b), numbers)
-        return explained(comparators, a[0], b[0], features[0], self.trees_.contributions(features[0]),
+        a, b, features = self._compared_pair(left, right)
+        return explained(self._comparators, a, b, features[0], self.trees_.contributions(features[0]),
                          float(self._scores(features)[0]))  # fmt: skip
 
     def _scores(self, features: Float32) -> Float32:

@@ -193,13 +193,9 @@ class FellegiSunter(RecordScorer):
         JSON-able: ``score`` and ``fields``, the largest contributions first, which add up to it; each with both cells
         and the ``level`` of its agreement.
         """
-        a, b = self._one_pair(left, right)
-        row = np.zeros(1, dtype=np.int64)
-        features = self._comparators.compare(
-            self._comparators.prepare(a), row, self._comparators.prepare(b), row
-        )
+        a, b, features = self._compared_pair(left, right)
         levels = self._levels.of(features)[0]
-        cells = cell_values(self.schema_, a[0], b[0])
+        cells = cell_values(self.schema_, a, b)
         fields: list[dict[str, Any]] = [
             {"field": column.name, "left": cells[0].get(column.name), "right": cells[1].get(column.name),
              "level": _WORDS[levels[at]], "contribution": float(self._weights[at, levels[at]])}

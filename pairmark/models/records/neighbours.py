@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.records import neighbours
 from pairmark.models.records.comparators import Comparators, Prepared
 from pairmark.models.records.kernels import neighbours as kernels
 
@@ -200,7 +199,7 @@ def find_rivals(comparators: Comparators, records: Prepared, n_left: int | None)
     ----------
     n_left : rows of the left table, which come first; None: there is one table.
     """
-    left, right = neighbours.candidate_pairs(comparators, records, n_left)
+    left, right = candidate_pairs(comparators, records, n_left)
     if n_left is not None:
         return Rivals(left, right)
     return Rivals(np.concatenate([left, right]), np.concatenate([right, left]))
