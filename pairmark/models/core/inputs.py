@@ -184,7 +184,9 @@ def checked_matrix(
     except (TypeError, ValueError) as error:
         if "contains NaN" in str(error):
             raise ValueError(f"{name} contains NaN: {_way_out(estimator, reset=reset)}") from error
-        raise ValueError(f"{name}: {error}") from error
+        # Cells that are no numbers are a TypeError, as scikit-learn has it; sparse rows are data like others.
+        kind = TypeError if isinstance(error, TypeError) and not issparse(X) else ValueError
+        raise kind(f"{name}: {error}") from error
     return matrix if scaling is None else scaling.applied(matrix, name)
 
 
