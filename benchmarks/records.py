@@ -123,15 +123,15 @@ def list_splits(preset: Preset) -> Result:
         keep[contradictory_pairs(left, right, same)] = False
         listed, same = listed_units(left[keep], right[keep], same[keep]), same[keep]
         row: dict[str, Any] = {"set": name, "pairs": same.size}
-        for whole in ("units", "blocks"):
+        for by in ("units", "blocks"):
             lost = [
                 split_pairs(
-                    listed.units, same, listed.usable, protocol="open-set", whole=whole, random_state=seed
+                    listed.units, same, listed.usable, protocol="open-set", by=by, random_state=seed
                 ).n_dropped
                 for seed in range(50 if preset == "full" else 10)
             ]
-            row[f"left out by {whole}, %"] = round(100 * float(np.mean(lost)) / same.size, 1)
-            row[f"most by {whole}, %"] = round(100 * max(lost) / same.size, 1)
+            row[f"left out by {by}, %"] = round(100 * float(np.mean(lost)) / same.size, 1)
+            row[f"most by {by}, %"] = round(100 * max(lost) / same.size, 1)
         rows.append(row)
     mean, most = (
         float(np.mean([row["left out by blocks, %"] for row in rows])),

@@ -298,9 +298,9 @@ def test_identities_follow_from_points_in_common() -> None:
     n_pairs=st.integers(40, 300),
     n_rows=st.integers(60, 400),
     seed=st.integers(0, 2**32 - 1),
-    whole=st.sampled_from(["blocks", "components"]),
+    by=st.sampled_from(["blocks", "components"]),
 )
-def test_blocks_of_a_list_keep_people_together(n_pairs: int, n_rows: int, seed: int, whole: Any) -> None:
+def test_blocks_of_a_list_keep_people_together(n_pairs: int, n_rows: int, seed: int, by: Any) -> None:
     rng = np.random.default_rng(seed)
     left = rng.integers(0, n_rows, n_pairs)
     right = (left + rng.integers(1, n_rows, n_pairs)) % n_rows
@@ -309,7 +309,7 @@ def test_blocks_of_a_list_keep_people_together(n_pairs: int, n_rows: int, seed: 
     try:
         listed = listed_units(left, right, same)
         split = split_pairs(
-            listed.units, same, listed.usable, protocol=listed.protocol, whole=whole, random_state=seed
+            listed.units, same, listed.usable, protocol=listed.protocol, by=by, random_state=seed
         )
     except ValueError:
         # Chains join nearly everybody, or same pairs contradict different ones.
@@ -319,7 +319,7 @@ def test_blocks_of_a_list_keep_people_together(n_pairs: int, n_rows: int, seed: 
     assert not parts[0] & parts[2]
     assert not parts[1] & parts[2]
     assert sum(map(len, (split.train, split.calibration, split.test))) + split.n_dropped == n_pairs
-    if whole == "components":
+    if by == "components":
         assert split.n_dropped == np.count_nonzero(~listed.usable)
 
 
@@ -333,11 +333,9 @@ def test_blocks_lose_few_pairs_of_a_list_made_by_a_rule() -> None:
     same[contradictory_pairs(left, right, same)] = True
     listed = listed_units(left, right, same)
     dropped = {}
-    for whole in ("units", "blocks"):
-        split = split_pairs(
-            listed.units, same, listed.usable, protocol="open-set", whole=whole, random_state=0
-        )
-        dropped[whole] = split.n_dropped / 9_000
+    for by in ("units", "blocks"):
+        split = split_pairs(listed.units, same, listed.usable, protocol="open-set", by=by, random_state=0)
+        dropped[by] = split.n_dropped / 9_000
     assert min(part.size for part in (split.train, split.calibration, split.test)) > 900
     assert dropped["blocks"] < 0.15 < 0.4 < dropped["units"]
     sizes = np.bincount(list_blocks(listed.units[listed.usable], int(listed.units.max()) + 1))
@@ -350,7 +348,7 @@ def test_pairs_that_share_nobody_are_split_with_both_kinds_in_each_part(n_pairs:
     for seed in range(50):
         split = split_listed(2 * np.arange(n_pairs), 2 * np.arange(n_pairs) + 1, same, random_state=seed)
         whole = split_listed(
-            2 * np.arange(n_pairs), 2 * np.arange(n_pairs) + 1, same, whole="blocks", random_state=seed
+            2 * np.arange(n_pairs), 2 * np.arange(n_pairs) + 1, same, by="blocks", random_state=seed
         )
         assert whole.n_dropped == 0
         for part in (split, whole):

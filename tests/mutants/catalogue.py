@@ -427,8 +427,8 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "a list loses few pairs to its parts",
             "pairmark/models/pairs/splits.py",
-            r'block = list_blocks\(edges, n_units\) if whole == "blocks"',
-            'block = np.arange(n_units) if whole == "blocks"',
+            r'block = list_blocks\(edges, n_units\) if by == "blocks"',
+            'block = np.arange(n_units) if by == "blocks"',
         ),
         (
             "nobody who was trained on calibrates",

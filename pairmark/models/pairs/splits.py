@@ -139,7 +139,7 @@ def _nth_pair(k: Int64, n: Int64) -> tuple[Int64, Int64]:
 
 
 Protocol = Literal["open-set", "closed-set"]
-Wholes = Literal["units", "components", "blocks"]
+SplitBy = Literal["units", "components", "blocks"]
 RandomState = int | np.random.Generator | None
 
 CALIBRATION_FRACTION = 0.25
@@ -288,7 +288,7 @@ def split_pairs(
     *,
     protocol: Protocol,
     name: str = "units",
-    whole: Wholes = "units",
+    by: SplitBy = "units",
     calibration_fraction: float | None = CALIBRATION_FRACTION,
     test_fraction: float = TEST_FRACTION,
     random_state: RandomState = None,
@@ -301,7 +301,7 @@ def split_pairs(
     ----------
     units, usable, protocol, name : as `pairmark.models.pairs.splits.listed_units` gives them.
     same : (n_pairs,) whether the pair is marked same.
-    whole : what is given to a part at random: units, each for itself; connected ``components`` of the list; or its
+    by : what is given to a part at random: units, each for itself; connected ``components`` of the list; or its
         ``blocks`` (`list_blocks`), of whose pairs few cross. Parts of units are simple random samples of the units, as
         a guarantee needs; a list that guarantees nothing loses fewer pairs by its blocks.
     calibration_fraction, test_fraction : as `split_data`.
@@ -317,12 +317,12 @@ def split_pairs(
     strata = np.zeros(n_units, dtype=np.int64)
     if protocol == "open-set":
         strata[units[same, 0]] = 1
-    if whole != "units":
+    if by != "units":
         edges = units[usable]
-        block = list_blocks(edges, n_units) if whole == "blocks" else joined_groups(n_units, *edges.T)[1]
+        block = list_blocks(edges, n_units) if by == "blocks" else joined_groups(n_units, *edges.T)[1]
     # A list whose parts lack a kind of pair would be refused: drawing again conditions on nothing more.
     for _ in range(_REDRAWS):
-        if whole == "units":
+        if by == "units":
             part_of = _parts(strata, calibration_fraction, test_fraction, rng, name)
         else:
             part_of = _parts_of_blocks(block, sizes, rng)[block]

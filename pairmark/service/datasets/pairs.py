@@ -159,7 +159,7 @@ def facts_of_list(pairs: DatasetPairs, folder: Path, warnings: list[str]) -> dic
             pairs.same,
             listed.usable,
             protocol="open-set",
-            whole="units" if origin == "all" else "blocks",
+            by="units" if origin == "all" else "blocks",
             random_state=0,
         )
         if split.n_dropped:

@@ -48,7 +48,7 @@ from pairmark.models.evaluation.rankings import (
 )
 from pairmark.models.pairs.splits import (
     HeldOutPairs,
-    Wholes,
+    SplitBy,
     split_data,
     split_drawn,
     split_pairs,
@@ -410,16 +410,14 @@ def _pair_list(job: LoadedJob) -> Parts:
     if pairs.population is None:
         # Where something is guaranteed about units, they are drawn one by one.
         guarantees = evaluation.listing is not None or units.lists_all(same)
-        whole: Wholes = (
-            "components" if evaluation.listing == "blocks" else "units" if guarantees else "blocks"
-        )
+        by: SplitBy = "components" if evaluation.listing == "blocks" else "units" if guarantees else "blocks"
         parts = split_pairs(
             units.units,
             same,
             units.usable,
             protocol=units.protocol,
             name=units.name,
-            whole=whole,
+            by=by,
             **_fractions(job),
         )
     else:
