@@ -295,14 +295,16 @@ class Comparators:
         equal = (n_one == n_other) & np.fromiter(map(eq, one, other), dtype=np.bool_, count=len(one))
         for pair in np.flatnonzero(equal & (n_one > MAX_CHARS)):
             equal[pair] = np.array_equal(_chars(a.cells, cells[0][pair]), _chars(b.cells, cells[1][pair]))
-        beginnings = [text[:JARO_CHARS] for text in one], [text[:JARO_CHARS] for text in other]
-        alike = cpdist(*beginnings, scorer=JaroWinkler.similarity, dtype=np.float32)
+        alike = cpdist(
+            [text[:JARO_CHARS] for text in one],
+            [text[:JARO_CHARS] for text in other],
+            scorer=JaroWinkler.similarity,
+            dtype=np.float32,
+        )
         edits = cpdist(one, other, scorer=Levenshtein.normalized_similarity, dtype=np.float32)
-        features = np.array([equal, alike, edits], dtype=np.float32)
-        features[:, (n_one == 0) | (n_other == 0)] = np.nan
-        # (3, fields, pairs) to pairs by field and feature: the three of a field stand side by side.
-        places = (self._plain_places[:, None] + np.arange(len(features))).ravel()
-        out[:, places] = features.reshape(len(features), len(self._strings), -1).T.reshape(len(out), -1)
+        for at, feature in enumerate((equal, alike, edits)):
+            values = np.where((n_one == 0) | (n_other == 0), np.nan, feature)
+            out[:, self._plain_places + at] = values.reshape(len(self._strings), -1).T
 
     def _compare_numbers(self, x: Float64, y: Float64, out: Float32) -> None:
         """Numbers, dates, flags and places, (n, c) of each side, NaN where missing."""
@@ -331,11 +333,8 @@ class Comparators:
 
     def blanks(self, left: Bool, right: Bool) -> Bool:
         """Of which pairs (n,) what one side lacks is left out on the other, from what both lack, (n, d)."""
-        codes = _pattern_codes(left, right)
-        if not self.one_sided.size:
-            return np.ones(codes.size, dtype=np.bool_)
-        at = np.minimum(np.searchsorted(self.one_sided, codes), self.one_sided.size - 1)
-        return np.asarray(self.one_sided[at] != codes)
+        blanked: Bool = ~np.isin(_pattern_codes(left, right), self.one_sided)
+        return blanked
 
     @property
     def key_fields(self) -> tuple[list[int], list[int]]:
