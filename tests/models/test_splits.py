@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -346,12 +347,21 @@ def test_blocks_lose_few_pairs_of_a_list_made_by_a_rule() -> None:
 def test_pairs_that_share_nobody_are_split_with_both_kinds_in_each_part(n_pairs: int) -> None:
     same = np.arange(n_pairs) % 2 == 0
     for seed in range(50):
-        split = split_listed(2 * np.arange(n_pairs), 2 * np.arange(n_pairs) + 1, same, random_state=seed)
-        whole = split_listed(
+        split = split_listed(
             2 * np.arange(n_pairs), 2 * np.arange(n_pairs) + 1, same, by="blocks", random_state=seed
         )
-        assert whole.n_dropped == 0
-        for part in (split, whole):
-            assert 0 < same[part.test].sum() < part.test.size
-            assert 0 < same[part.train].sum() < part.train.size
-            assert not same[part.calibration].all()
+        assert split.n_dropped == 0
+        assert 0 < same[split.test].sum() < split.test.size
+        assert 0 < same[split.train].sum() < split.train.size
+        assert not same[split.calibration].all()
+
+
+def test_people_of_a_guarantee_are_drawn_once() -> None:
+    """Another draw until the labels suit would make the calibration part no simple random sample."""
+    pairs = 2 * np.arange(42), 2 * np.arange(42) + 1, np.arange(42) % 2 == 0
+    answered = 0
+    for seed in range(50):
+        with suppress(ValueError):
+            split_listed(*pairs, by="units", random_state=seed)
+            answered += 1
+    assert 0 < answered < 40

@@ -431,6 +431,12 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             'block = np.arange(n_units) if by == "blocks"',
         ),
         (
+            "people of a guarantee are drawn once, whatever their labels",
+            "pairmark/models/pairs/splits.py",
+            r'_REDRAWS if by == "blocks" else 1',
+            "_REDRAWS",
+        ),
+        (
             "nobody who was trained on calibrates",
             PAIRS,
             r"(parts = \[np\.flatnonzero\(part_of == part\) for part in range\(3\)\]\n)",

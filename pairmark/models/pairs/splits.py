@@ -320,8 +320,9 @@ def split_pairs(
     if by != "units":
         edges = units[usable]
         block = list_blocks(edges, n_units) if by == "blocks" else joined_groups(n_units, *edges.T)[1]
-    # A list whose parts lack a kind of pair would be refused: drawing again conditions on nothing more.
-    for _ in range(_REDRAWS):
+    # Parts that lack a kind of pair are drawn again where nothing is guaranteed. Elsewhere the first draw stands: a
+    # calibration part that is chosen among several by its labels is no simple random sample.
+    for _ in range(_REDRAWS if by == "blocks" else 1):
         if by == "units":
             part_of = _parts(strata, calibration_fraction, test_fraction, rng, name)
         else:
@@ -604,6 +605,15 @@ class ListedUnits:
     protocol: Protocol
     assumed: bool
     name: str
+
+    def split_by(self, same: Bool, listing: str | None = None) -> SplitBy:
+        """What `split_pairs` gives to a part at random: single units where something is guaranteed about them.
+
+        ``listing`` : how the list came about, as a job declares it.
+        """
+        if listing == "blocks":
+            return "components"
+        return "units" if listing is not None or self.lists_all(same) else "blocks"
 
     def lists_all(self, same: Bool, numbers: Int64 | slice = slice(None)) -> bool:
         """Whether every two units of these pairs are among them, in open-set use as a pair that differs."""

@@ -140,14 +140,14 @@ def pair_counts(pairs: DatasetPairs | None) -> dict[str, Any]:
 
 def facts_of_list(pairs: DatasetPairs, folder: Path, warnings: list[str]) -> dict[str, Any] | None:
     """People of a list of pairs and what is known of its origin; warns of the pairs that a job leaves out."""
-    known = {
+    whose = {
         name: np.load(folder / file)
         for name, file in (("labels", "y.npy"), ("groups", "groups.npy"))
         if (folder / file).exists()
     }
     try:
         listed = listed_units(
-            pairs.left, pairs.right, pairs.same, protocol="open-set", units=pairs.units, **known
+            pairs.left, pairs.right, pairs.same, protocol="open-set", units=pairs.units, **whose
         )
     except ValueError:
         # A warning says that pairs contradict each other.
@@ -159,7 +159,7 @@ def facts_of_list(pairs: DatasetPairs, folder: Path, warnings: list[str]) -> dic
             pairs.same,
             listed.usable,
             protocol="open-set",
-            by="units" if origin == "all" else "blocks",
+            by=listed.split_by(pairs.same),
             random_state=0,
         )
         if split.n_dropped:

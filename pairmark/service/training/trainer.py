@@ -48,7 +48,6 @@ from pairmark.models.evaluation.rankings import (
 )
 from pairmark.models.pairs.splits import (
     HeldOutPairs,
-    SplitBy,
     split_data,
     split_drawn,
     split_pairs,
@@ -122,7 +121,7 @@ class Trainer:
         job = self._load(claim)
         progress.stage("splitting")
         split_job = encoded(split(job))
-        progress.log(_told(split_job.parts.sizes))
+        progress.log(_sizes_in_words(split_job.parts.sizes))
         progress.stage("fitting")
         fitted_job = fit(split_job, self._settings, progress)
         progress.stage("scoring")
@@ -408,16 +407,13 @@ def _pair_list(job: LoadedJob) -> Parts:
     ends = np.asarray(pairs.left), np.asarray(pairs.right)
     same, units = np.asarray(pairs.same), units_of_list(data, evaluation.protocol)
     if pairs.population is None:
-        # Where something is guaranteed about units, they are drawn one by one.
-        guarantees = evaluation.listing is not None or units.lists_all(same)
-        by: SplitBy = "components" if evaluation.listing == "blocks" else "units" if guarantees else "blocks"
         parts = split_pairs(
             units.units,
             same,
             units.usable,
             protocol=units.protocol,
             name=units.name,
-            by=by,
+            by=units.split_by(same, evaluation.listing),
             **_fractions(job),
         )
     else:
@@ -456,17 +452,17 @@ def _pair_list(job: LoadedJob) -> Parts:
     )
 
 
-def _told(sizes: Mapping[str, int]) -> str:
+def _sizes_in_words(sizes: Mapping[str, int]) -> str:
     """How many rows or pairs each part has, in words."""
     names = {"train": "train", "calibration": "calibrate", "test": "test"}
     kind = "pairs" if "train_pairs" in sizes else "rows"
     counts = {verb: sizes.get(f"{name}_{kind}", 0) for name, verb in names.items()}
-    told = ", ".join(f"{count:,} {verb}" for verb, count in counts.items() if count)
+    words = ", ".join(f"{count:,} {verb}" for verb, count in counts.items() if count)
     dropped = sizes.get("dropped_pairs", 0)
     if dropped:
         share = dropped / (dropped + sum(counts.values()))
-        told += f"; {dropped:,} ({100 * share:.0f} %) join two parts and are left out"
-    return f"of the {kind}, {told}"
+        words += f"; {dropped:,} ({100 * share:.0f} %) join two parts and are left out"
+    return f"of the {kind}, {words}"
 
 
 def _identities(job: LoadedJob) -> Parts:
