@@ -321,13 +321,13 @@ EDGES = (
         outside=("declared random",),
     ),
     Edge(
-        name="40 people without units, 3 % wolves",
+        name="40 people without units, 3 % match everybody",
         asked=0.1,
         draw=partial(no_units, m=40, rate=0.1),
         outside=("declared independent",),
     ),
     Edge(
-        name="120 people without units, 3 % wolves",
+        name="120 people without units, 3 % match everybody",
         asked=0.05,
         draw=partial(no_units, m=120),
         outside=("declared independent",),
@@ -344,7 +344,7 @@ EDGES = (
         draw=partial(evidence, m=300),
     ),
     Edge(
-        name="likelihood ratio of the top step, 300 people, 1 % wolves",
+        name="likelihood ratio of the top step, 300 people, 1 % match everybody",
         asked="1.3 times the true",
         draw=partial(evidence, m=300, share=0.01),
     ),
@@ -355,7 +355,7 @@ EDGES = (
     ),
     Edge(name="informative numbers of samples", asked=0.05, draw=informative),
     Edge(name="twins under two labels", asked=0.05, draw=twins),
-    Edge(name="a gallery that grows by families", asked=0.05, draw=families, outside=("as calibrated",)),
+    Edge(name="a gallery that grows by relatives", asked=0.05, draw=families, outside=("as calibrated",)),
     Edge(name="rates asked until one is liked", asked="25 rates", draw=adaptive, outside=("pointwise",)),
     Edge(name="a sample of a fixed population", asked=0.03, draw=population),
     Edge(name="records that lack columns", asked=0.05, draw=cells, outside=("one threshold",)),

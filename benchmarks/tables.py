@@ -13,12 +13,11 @@ is shown, one column a line::
     <!-- end of results -->
 
 A column is followed by a format (Python's) and a title where they differ from the plain ones. ``where COLUMN = VALUE``
-keeps some rows, ``across COLUMN show OTHER : FORMAT`` lays a column's values out side by side, ``claims`` shows
-the claims that do not hold and counts the others, ``claims all`` shows every claim, ``facts NAME`` the rows kept under
-that name in the facts. A block may ask for rows and for claims below them. The line below a table says which
-commit and preset it is from.
+keeps some rows, ``highest N by COLUMN`` the N rows with the greatest values, ``across COLUMN show OTHER : FORMAT`` lays
+a column's values out side by side, ``claims`` counts those that hold, ``claims all`` shows every claim. A block may
+ask for rows and for claims below them. The line below a table says which commit and preset it is from.
 
-Between ``<!-- misses -->`` and its end stand all claims of benchmarks that do not hold.
+Between ``<!-- misses -->`` and its end stand all claims that do not hold.
 """
 
 from __future__ import annotations
@@ -70,9 +69,9 @@ class Table:
 
     columns: list[Column] = field(default_factory=list)
     where: list[tuple[str, str]] = field(default_factory=list)
+    highest: tuple[int, str] | None = None
     across: tuple[str, Column] | None = None
-    claims: Literal["", "missed", "all"] = ""
-    facts: str | None = None
+    claims: Literal["", "count", "all"] = ""
 
     @classmethod
     def parse(cls, spec: str) -> Table:
@@ -80,9 +79,10 @@ class Table:
         asked = cls()
         for line in filter(None, map(str.strip, spec.splitlines())):
             if line in ("claims", "claims all"):
-                asked.claims = "all" if line.endswith("all") else "missed"
-            elif line.startswith("facts "):
-                asked.facts = line.removeprefix("facts ").strip()
+                asked.claims = "all" if line.endswith("all") else "count"
+            elif line.startswith("highest "):
+                count, _, name = line.removeprefix("highest ").partition(" by ")
+                asked.highest = int(count), name.strip()
             elif line.startswith("where "):
                 name, _, value = line.removeprefix("where ").partition(" = ")
                 asked.where.append((name.strip(), value.strip()))
@@ -93,18 +93,25 @@ class Table:
                 asked.columns.append(Column.parse(line))
         return asked
 
-    def render(self, result: Mapping[str, Any], missed_at: str | None = None) -> str:
-        """The Markdown of the block; ``missed_at`` is where claims that do not hold are listed, if elsewhere."""
+    def render(self, result: Mapping[str, Any]) -> str:
+        """The Markdown of the block."""
         parts = [self._rows(result)] if self.columns else []
-        if self.claims:
-            parts.append(self._claims(result["claims"], missed_at))
+        if self.claims == "count":
+            claims = result["claims"]
+            parts.append(f"{sum(claim['holds'] for claim in claims)} of {len(claims)} claims hold.")
+        if self.claims == "all":
+            parts.append(self._claims(result["claims"]))
         return "\n\n".join(parts)
 
     def _rows(self, result: Mapping[str, Any]) -> str:
-        given = result["rows"] if self.facts is None else result["facts"][self.facts]
-        rows = [row for row in given if all(str(row.get(name)) == value for name, value in self.where)]
+        rows = [
+            row for row in result["rows"] if all(str(row.get(name)) == value for name, value in self.where)
+        ]
         if not rows:
             raise ValueError(f"no rows where {self.where}")
+        if self.highest is not None:
+            count, name = self.highest
+            rows = sorted(rows, key=lambda row: -row[name])[:count]
         if self.across is None:
             titles = [column.title for column in self.columns]
             return laid_out(titles, [[column.cell(row) for column in self.columns] for row in rows])
@@ -117,23 +124,15 @@ class Table:
         lines = [[*key, *(found.get(value, "") for value in beside)] for key, found in cells.items()]
         return laid_out([*(column.title for column in self.columns), *beside], lines)
 
-    def _claims(self, claims: Sequence[Mapping[str, Any]], missed_at: str | None) -> str:
-        holding = sum(claim["holds"] for claim in claims)
-        total = f"{holding} of {len(claims)} claims hold"
-        shown = [claim for claim in claims if self.claims == "all" or not claim["holds"]]
-        if not shown:
-            return f"{total}."
-        if self.claims == "missed" and missed_at is not None:
-            return f"{total}, [{len(shown)} not]({missed_at})."
+    def _claims(self, claims: Sequence[Mapping[str, Any]]) -> str:
         lines = [
             [
                 *(written(claim[name], "") for name in ("what", "goal", "measured")),
                 "yes" if claim["holds"] else "**no**",
             ]
-            for claim in shown
+            for claim in claims
         ]
-        table = laid_out(["claim", "goal", "measured", "holds"], lines)
-        return table if self.claims == "all" else f"{total}; these do not:\n\n{table}"
+        return laid_out(["claim", "goal", "measured", "holds"], lines)
 
 
 def written(value: Any, form: str) -> str:
@@ -180,12 +179,10 @@ def origin(result: Mapping[str, Any]) -> str:
 def rendered(text: str, page: str) -> str:
     """A page with its tables made anew."""
 
-    missed_at = "../benchmarks.md#claims-that-do-not-hold" if page.startswith("docs/benchmarks/") else None
-
     def block(found: re.Match[str]) -> str:
         try:
             result = read(found["name"])
-            table = Table.parse(found["spec"]).render(result, missed_at)
+            table = Table.parse(found["spec"]).render(result)
         except (ValueError, KeyError) as error:
             raise SystemExit(f"{page}: table of {found['name']}: {error}") from error
         head = f"<!-- results: {found['name']}\n{found['spec']}-->"
@@ -197,14 +194,23 @@ def rendered(text: str, page: str) -> str:
 
 
 def misses() -> str:
-    """A table of the benchmarks' claims that do not hold."""
+    """A table of the claims that do not hold."""
+    results = [
+        (file.stem, json.loads(file.read_text()))
+        for folder in RESULTS
+        for file in sorted(folder.glob("*.json"))
+    ]
     lines = [
-        [f"`{file.stem}`", *(written(claim[name], "") for name in ("what", "goal", "measured"))]
-        for file in sorted(RESULTS[0].glob("*.json"))
-        for claim in json.loads(file.read_text()).get("claims", ())
+        [
+            f"`{name}`",
+            *(written(claim[key], "") for key in ("what", "goal", "measured")),
+            result["commit"][:8],
+        ]
+        for name, result in results
+        for claim in result.get("claims", ())
         if not claim["holds"]
     ]
-    return laid_out(["benchmark", "claim", "goal", "measured"], lines)
+    return laid_out(["of", "claim", "goal", "measured", "commit"], lines)
 
 
 CODE = {
