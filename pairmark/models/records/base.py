@@ -20,7 +20,8 @@ from pairmark.models.core.search import Rows, SearchLimits, TopK, TopRows, numbe
 from pairmark.models.core.state import Array, DeclaredState, Fact, StateRecord, StoredState
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.records import neighbours
-from pairmark.models.records.comparators import Cells, Comparators, Prepared, Rarity
+from pairmark.models.records.comparators import Comparators, Prepared, Rarity
+from pairmark.models.records.kernels.tokens import Cells
 from pairmark.models.records.neighbours import N_CONTEXT
 from pairmark.models.records.schema import Records, Schema
 from pairmark.models.records.tables import cells_of, columns_of, schema_of

@@ -26,7 +26,8 @@ from rapidfuzz.process import cpdist
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.state import Array, StoredState, checked_model, require_offsets
-from pairmark.models.records.kernels import tokens
+from pairmark.models.records.kernels import measures, tokens
+from pairmark.models.records.kernels.tokens import Cells
 from pairmark.models.records.schema import STRINGS, RecordColumn, Records, Schema
 
 PLAIN = ("exact", "Jaro-Winkler", "Levenshtein")
@@ -54,7 +55,6 @@ _FREE = frozenset({"missing", "fewest tokens"})
 JOINED = "all fields"
 MAX_CHARS, JARO_CHARS = 256, 64
 """Characters of a string that Levenshtein looks at, and Jaro-Winkler."""
-_EARTH_KM = 6371.0088
 _ACCENTED = re.compile("[a-z\u0370-\u03ff]")
 """Letters that differ from each other by more than an accent, once decomposed."""
 _OFTEN, _MOST_PATTERNS = 0.01, 32
@@ -63,20 +63,6 @@ _LEAST_WEIGHT = 1e-3
 _SEEN_TWICE = 2
 _PAIR = 2
 """Records of a lone pair, which nobody keeps."""
-
-
-class Cells(NamedTuple):
-    """Strings of several fields and their tokens, field after field; see `kernels.tokens.tokenise`."""
-
-    chars: NDArray[np.int32]
-    starts: Int64
-    squeezed: NDArray[np.int32]
-    squeezed_starts: Int64
-    token_starts: Int64
-    hashes: Int64
-    flags: NDArray[np.uint8]
-    weights: Float32
-    row_tokens: Int64
 
 
 class Prepared(NamedTuple):
@@ -148,8 +134,9 @@ class Comparators:
         self.schema = schema
         fields = schema.fields
         self._numeric = [at for at, column in enumerate(fields) if column.type in _NUMERIC]
-        widths = [2 if fields[at].type == "place" else 1 for at in self._numeric]
-        self._columns = np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
+        self._n_measures = np.array([len(_NUMERIC[fields[at].type]) for at in self._numeric], dtype=np.int64)
+        self._is_place = np.array([fields[at].type == "place" for at in self._numeric], dtype=np.bool_)
+        self._columns = np.concatenate([[0], np.cumsum(1 + self._is_place)]).astype(np.int64)
         self.one_sided = np.empty(0, dtype=np.int64)
         self.describe(TextFacts())
 
@@ -174,14 +161,15 @@ class Comparators:
             if not is_whole or fields[self._strings[number]].type in ("text", "name"):
                 soft.append((number, len(names)))
                 names += [(title, feature) for feature in SOFT]
-        self._numeric_places = []
+        numeric = []
         for at in self._numeric:
-            self._numeric_places.append(len(names))
+            numeric.append(len(names))
             names += [(fields[at].name, feature) for feature in _NUMERIC[fields[at].type]]
         if facts.crossed is not None:
             first, second = (titles[at] for at in facts.crossed)
             names += [(f"{first} and {second}", feature) for feature in CROSSED]
         self.n_texts, self._plain_places = len(titles), np.array(plain, dtype=np.int64)
+        self._numeric_places = np.array(numeric, dtype=np.int64)
         self._soft_fields, self._soft_places = np.array(soft, dtype=np.int64).reshape(-1, 2).T.copy()
         self.features = tuple(names)
 
@@ -257,32 +245,28 @@ class Comparators:
             absent: Any = np.nan if last - first == 1 else (np.nan, np.nan)
             column = [absent if cell is None else cell for cell in records[:, at]]
             values[:, first:last] = np.array(column, dtype=np.float64).reshape(n, last - first)
-        return Prepared(n, cells._replace(weights=weights), values, absent_cells(records))
+        missing = np.ascontiguousarray(absent_cells(records))
+        return Prepared(n, cells._replace(weights=weights), values, missing)
 
     def compare(self, a: Prepared, left: Int64, b: Prepared, right: Int64) -> Float32:
         """Features of pairs of prepared records, (n_pairs, m) float32."""
         left, right = np.ascontiguousarray(left, dtype=np.int64), np.ascontiguousarray(right, dtype=np.int64)
         out = np.empty((left.size, len(self.features)), dtype=np.float32)
-        missing = a.missing[left], b.missing[right]
-        counts, lacked = missing[0].view(np.uint8) + missing[1].view(np.uint8), missing[0] != missing[1]
-        if lacked.any():
-            lacked &= self.blanks(*missing)[:, None]
-            counts[lacked] = 2
-        out[:, : counts.shape[1]] = counts
-        if self._strings:
+        lacked = np.empty((left.size, a.missing.shape[1]), dtype=np.bool_)
+        is_lacked = measures.compare_missing(a.missing, b.missing, left, right, self.one_sided, lacked, out)
+        if left.size == 1:
+            self._compare_lone_texts(a, int(left[0]), b, int(right[0]), out[0])
+        elif self._strings:
             self._compare_texts(a, left, b, right, out)
         if self._soft_fields.size:
             first, second = self.facts.crossed or (-1, -1)
             crossed = first, second, out.shape[1] - tokens.N_CROSSED
-            one_sided, spare = np.take(lacked[:0], self._strings, axis=1), _NO_SPARE
-            if lacked.any():
-                one_sided, spare = np.take(lacked, self._strings, axis=1), (_spare(), _spare())
+            one_sided = np.take(lacked if is_lacked else lacked[:0], self._strings, axis=1)
             sides = a.cells, b.cells, a.n, b.n, left, right
-            tokens.compare(
-                *sides, self._soft_fields, self.rarity, self._soft_places, crossed, one_sided, spare, out
-            )
+            tokens.compare(*sides, self._soft_fields, self.rarity, self._soft_places, crossed, one_sided, out)
         if self._numeric:
-            self._compare_numbers(a.numbers[left], b.numbers[right], out)
+            fields = self._columns, self._n_measures, self._is_place, self._numeric_places
+            measures.compare_numbers(a.numbers, b.numbers, left, right, *fields, out)
         return out
 
     def _compare_texts(self, a: Prepared, left: Int64, b: Prepared, right: Int64, out: Float32) -> None:
@@ -306,34 +290,30 @@ class Comparators:
             values = np.where((n_one == 0) | (n_other == 0), np.nan, feature)
             out[:, self._plain_places + at] = values.reshape(len(self._strings), -1).T
 
-    def _compare_numbers(self, x: Float64, y: Float64, out: Float32) -> None:
-        """Numbers, dates, flags and places, (n, c) of each side, NaN where missing."""
-        larger, smaller = np.maximum(abs(x), abs(y)), np.minimum(abs(x), abs(y))
-        ratio = np.divide(smaller, larger, out=np.ones_like(x), where=larger != 0)
-        ratio = np.where((x < 0) == (y < 0), ratio, -ratio)
-        with np.errstate(over="ignore"):
-            # Beyond float32 a difference is as good as any other that large.
-            difference = np.minimum(abs(x - y), 3e38)
-        absent = np.isnan(difference)
-        measures = {"equal": x == y, "ratio": ratio}
-        for place, at, column in zip(self._numeric_places, self._numeric, self._columns, strict=False):
-            for feature, name in enumerate(_NUMERIC[self.schema.fields[at].type]):
-                if name == "kilometres":
-                    values = _kilometres(x[:, column : column + 2], y[:, column : column + 2])
-                else:
-                    values = measures.get(name, difference)[:, column]
-                out[:, place + feature] = np.where(absent[:, column], np.nan, values)
+    def _compare_lone_texts(self, a: Prepared, row: int, b: Prepared, other_row: int, out: Float32) -> None:
+        """As `_compare_texts` of one pair, the most frequent request by far."""
+        for field, place in enumerate(self._plain_places.tolist()):
+            one = _chars(a.cells, field * a.n + row)
+            other = _chars(b.cells, field * b.n + other_row)
+            if one.size and other.size:
+                x, y = (str(chars[:MAX_CHARS].data, "utf-32-le") for chars in (one, other))
+                out[place] = x == y and (one.size <= MAX_CHARS >= other.size or np.array_equal(one, other))
+                out[place + 1] = JaroWinkler.similarity(x[:JARO_CHARS], y[:JARO_CHARS])
+                out[place + 2] = Levenshtein.normalized_similarity(x, y)
+            else:
+                out[place : place + len(PLAIN)] = np.nan
 
     def learn_patterns(self, left: Bool, right: Bool) -> None:
         """Take from training pairs what their sides lack often; of the pairs (n, d)."""
         differ = (left != right).any(axis=1)
-        codes, counts = np.unique(_pattern_codes(left[differ], right[differ]), return_counts=True)
+        codes, counts = np.unique(measures.pattern_codes(left[differ], right[differ]), return_counts=True)
         often = np.argsort(-counts, kind="stable")[:_MOST_PATTERNS]
         self.one_sided = np.sort(codes[often[counts[often] >= _OFTEN * len(left)]])
 
     def blanks(self, left: Bool, right: Bool) -> Bool:
         """Of which pairs (n,) what one side lacks is left out on the other, from what both lack, (n, d)."""
-        blanked: Bool = ~np.isin(_pattern_codes(left, right), self.one_sided)
+        codes = measures.pattern_codes(np.ascontiguousarray(left), np.ascontiguousarray(right))
+        blanked: Bool = ~np.isin(codes, self.one_sided)
         return blanked
 
     @property
@@ -404,45 +384,6 @@ def _beginnings(cells: Cells, numbers: Int64) -> tuple[list[str], Int64]:
     for start, end in set(zip(starts.tolist(), ends.tolist(), strict=True)):
         texts[start, end] = str(cells.chars[start:end].data, "utf-32-le")
     return [texts[place] for place in zip(starts.tolist(), ends.tolist(), strict=True)], lengths
-
-
-def _kilometres(one: Float64, other: Float64) -> Float64:
-    """Great-circle distances (haversine) of places in degrees, (n, 2) each."""
-    # Sides in a fixed order, so that rounding is the same either way round.
-    swapped = (one[:, 0] > other[:, 0]) | ((one[:, 0] == other[:, 0]) & (one[:, 1] > other[:, 1]))
-    (low, west), (high, east) = (
-        np.radians(np.where(swapped[:, None], *sides)).T for sides in ((other, one), (one, other))
-    )
-    up, across = np.sin((high - low) / 2), np.sin((east - west) / 2)
-    chord = np.sqrt(up * up + np.cos(low) * np.cos(high) * across * across)
-    return np.asarray(2 * _EARTH_KM * np.arcsin(np.minimum(1.0, chord)))
-
-
-def _spare(n_tokens: int = tokens.MAX_TOKENS) -> Cells:
-    """Room for the tokens of one row."""
-    texts, ends = np.empty(n_tokens * tokens.TOKEN_CHARS, dtype=np.int32), np.empty(2, dtype=np.int64)
-    return Cells(
-        chars=texts[:0],
-        starts=ends,
-        squeezed=texts,
-        squeezed_starts=ends.copy(),
-        token_starts=np.empty(n_tokens + 1, dtype=np.int64),
-        hashes=np.empty(n_tokens, dtype=np.int64),
-        flags=np.empty(n_tokens, dtype=np.uint8),
-        weights=np.empty(n_tokens, dtype=np.float32),
-        row_tokens=ends.copy(),
-    )
-
-
-_NO_SPARE = _spare(0), _spare(0)
-
-
-def _pattern_codes(left: Bool, right: Bool) -> Int64:
-    """(n,) one number for what both sides of each pair lack, whichever is left."""
-    weights = np.cumprod(np.full(left.shape[1], 0x9E3779B97F4A7C15, dtype=np.uint64))
-    a, b = (side.astype(np.uint64) @ weights + np.uint64(1) for side in (left, right))
-    codes: Int64 = (a * b).view(np.int64)
-    return codes
 
 
 def absent_cells(cells: Any) -> Bool:

@@ -140,6 +140,22 @@ class TestPairs:
         expected = comparators.compare(sides[0], numbers, sides[1], numbers)
         assert comparators.compare(prepared, left, prepared, right).tobytes() == expected.tobytes()
 
+    def test_texts_are_compared_to_their_end_alone_and_in_a_batch(self) -> None:
+        start = "word " * 100
+        cells = np.array([[f"{start}one"], [f"{start}two"], [f"{start}one"]], dtype=object)
+        comparators, sides = titles("word", "one"), np.array([[0, 0, 0], [1, 2, 0]])
+        prepared = comparators.prepare(cells)
+        place = comparators.names.index("title: exact")
+        assert comparators.compare(prepared, sides[0], prepared, sides[1])[:, place].tolist() == [0, 1, 1]
+        for number, expected in enumerate([0, 1, 1]):
+            alone = comparators.compare(prepared, sides[0, :1], prepared, sides[1, number : number + 1])
+            assert alone[0, place] == expected
+
+    def test_no_pairs_have_no_features(self) -> None:
+        comparators = Comparators(SCHEMA).fit(records([(None,) * 7]))
+        prepared, nobody = comparators.prepare(records([(None,) * 7])), np.empty(0, dtype=np.int64)
+        assert comparators.compare(prepared, nobody, prepared, nobody).shape == (0, len(comparators.names))
+
     def test_what_one_side_lacks_often_is_read_on_the_other(self) -> None:
         cells = records(
             [("a b", None, "a", 1.0, None, None, None), ("b", "a b", None, 1.0, None, None, None)]

@@ -8,8 +8,12 @@ neither holds a digit.
 
 from __future__ import annotations
 
-import numpy as np
+from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.core.arrays import Float32, Int64
 from pairmark.models.core.compiled import kernel
 
 FNV_START, FNV_PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)
@@ -25,6 +29,20 @@ N_SOFT = 19
 """Features that tokens add; the comparators name them."""
 N_CROSSED = 4
 """Features of two crossed fields."""
+
+
+class Cells(NamedTuple):
+    """Strings of several fields and their tokens, field after field; see `tokenise`."""
+
+    chars: NDArray[np.int32]
+    starts: Int64
+    squeezed: NDArray[np.int32]
+    squeezed_starts: Int64
+    token_starts: Int64
+    hashes: Int64
+    flags: NDArray[np.uint8]
+    weights: Float32
+    row_tokens: Int64
 
 
 @kernel
@@ -337,6 +355,15 @@ def _soft(a, p, b, q, unit, shares, masks, row, out):
 
 
 @kernel
+def _room(n_tokens):
+    """`Cells` of one row, with room for so many tokens."""
+    texts, ends = np.empty(n_tokens * TOKEN_CHARS, dtype=np.int32), np.empty(2, dtype=np.int64)
+    starts, hashes = np.empty(n_tokens + 1, dtype=np.int64), np.empty(n_tokens, dtype=np.int64)
+    flags, weights = np.empty(n_tokens, dtype=np.uint8), np.empty(n_tokens, dtype=np.float32)
+    return Cells(texts[:0], ends, texts, ends.copy(), starts, hashes, flags, weights, ends.copy())
+
+
+@kernel
 def _join(side, n, row, lacked, rarity, out):
     """The tokens of a row's fields that are not ``lacked``, as all cells joined would have them if these were all."""
     n_tokens, end, joined = 0, 0, lacked.shape[0]
@@ -360,7 +387,7 @@ def _join(side, n, row, lacked, rarity, out):
 
 
 @kernel
-def compare(a, b, n_a, n_b, left, right, fields, rarity, places, crossed, lacked, spare, out):
+def compare(a, b, n_a, n_b, left, right, fields, rarity, places, crossed, lacked, out):
     """Features of the tokens of pairs of rows, field by field; NaN where either cell is missing.
 
     Parameters
@@ -370,11 +397,12 @@ def compare(a, b, n_a, n_b, left, right, fields, rarity, places, crossed, lacked
     fields : (F,) which fields' tokens are compared. places : (F,) the first of each one's `N_SOFT` columns in ``out``.
     rarity : `Rarity`; masses are divided by the weight of a token of a single record.
     lacked : (n, d) which fields a pair lacks on one side only, or (0, d): field d, all others joined, leaves them out.
-    spare : two `Cells` to join such rows in.
     crossed : two fields that are compared with each other, and the first of their `N_CROSSED` columns; -1: none.
     """
     row = np.empty(TOKEN_CHARS + 1, dtype=np.int64)
     shares, masks = np.empty((2, MAX_TOKENS)), np.empty((2, MAX_TOKENS), dtype=np.uint64)
+    room = MAX_TOKENS if lacked.shape[0] > 0 else 0
+    spare = _room(room), _room(room)
     for k in range(left.shape[0]):
         for at in range(fields.shape[0]):
             field, own = fields[at], out[k, places[at] : places[at] + N_SOFT]
