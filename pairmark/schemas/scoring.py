@@ -208,6 +208,9 @@ class AnswerWarning(Answer):
     detail: str = Field(description="what is wrong, for people", examples=[""])
 
 
+UNSEEN = "`unseen-category`: a column holds values that training did not have"
+
+
 class ScoresOut(Answer):
     """Similarities, one per pair, in order. Higher is more similar; swapping the sides does not change a bit."""
 
@@ -217,6 +220,7 @@ class ScoresOut(Answer):
     unlike: list[UnlikePair] | None = Field(
         None, description="with `detail`: pairs with a row unlike calibration's"
     )
+    warnings: list[AnswerWarning] | None = Field(None, description=UNSEEN)
 
 
 class MatchOut(Answer):
@@ -375,7 +379,9 @@ class MatchesOut(Answer):
         description="the threshold that decided, and what is guaranteed at it"
     )
     warnings: list[AnswerWarning] | None = Field(
-        None, description="`inputs-moved`: rows are no longer like those of the calibration"
+        None,
+        description="`inputs-moved`: rows are no longer like those of the calibration; `too-little-to-compare`: some "
+        "pairs lack columns; `unseen-category`: a column holds values that training did not have",
     )
 
 
@@ -447,3 +453,4 @@ class RankingsOut(Answer):
         description="the model", examples=[{"name": "iris", "version": 1, "kind": "label-ranking-auto"}]
     )
     rankings: list[Ranking] = Field(description="one ranking per point, in order")
+    warnings: list[AnswerWarning] | None = Field(None, description=UNSEEN)

@@ -1,4 +1,9 @@
-"""The cache that the service uses wherever it keeps what it worked out."""
+"""The cache that the service uses wherever it keeps what it worked out: versions, calibrations, operating points.
+
+Its rule: what is cached never changes, and the least recently used goes first. What takes long to work out is looked up
+(`get`), worked out and kept (`put`): two threads may both do so, to the same result. What threads have to share, a lock
+say, is made once (`get_or_make`).
+"""
 
 from __future__ import annotations
 

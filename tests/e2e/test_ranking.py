@@ -181,5 +181,10 @@ def test_rankings_of_people_with_categories_and_missing_cells(digits_deployment:
     assert [one["labels"] for one in sent.json()["rankings"]] == [list("abc"), list("cba"), list("bac")]
     asked = get(digits_deployment, model="regions:1", **{"x.region": "north", "x.age": "30"})
     assert asked.json()["rankings"] == sent.json()["rankings"][:1]
+    assert "warnings" not in sent.json()
+    rows[1]["region"] = "East"
+    [warning] = http.post("/rank-labels", json={"model": "regions:1", "features": rows}).json()["warnings"]
+    assert warning["code"] == "unseen-category"
+    assert "column 'region': training did not have 'East'" in warning["detail"]
     refused = get(digits_deployment, model="regions:1", **{"x.region": "north", "x.age": "old"})
     assert (refused.status_code, refused.json()["field"]) == (422, "x.age")

@@ -9,7 +9,7 @@ length one. Places are points on the unit sphere.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -119,6 +119,18 @@ class RecordEncoder:
         out = np.zeros((n, start), dtype=np.float32)
         out[cells_of[1]] = cells_of[0]
         return out
+
+    def unseen(self, records: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+        """By column the categories of records that training did not have; not known of a column with more than
+        `MOST_LEVELS`, whose values are hashed."""
+        unseen: dict[str, dict[str, None]] = {}
+        for column in self.schema.fields:
+            levels = self._levels.get(column.name, [])
+            for record in records if levels else ():
+                cell = column.cell(record.get(column.name))
+                if cell is not None and cell_text(cell, column) not in levels:
+                    unseen.setdefault(column.name, {})[str(cell)] = None
+        return {name: list(values) for name, values in unseen.items()}
 
     @property
     def _scaled(self) -> list[int]:

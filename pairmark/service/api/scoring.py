@@ -67,7 +67,7 @@ from pairmark.service.runtime.ranking import (
     point_of_query,
     rank,
 )
-from pairmark.service.runtime.versions import LoadedVersion, embedded
+from pairmark.service.runtime.versions import LoadedVersion, embedded, warnings_member
 from pairmark.service.store.calibrations import SubjectClass
 from pairmark.service.tables import DECISIONS, DecisionCode
 
@@ -96,6 +96,12 @@ class ScoredPairs:
     """The class of subjects that a decision is about; None for plain vectors."""
     aggregation: str | None = None
     """How subjects were compared; None for plain vectors."""
+
+    def unseen(self) -> tuple[dict[str, str], ...]:
+        """Warnings of categories that training did not have."""
+        if self.version is None or self.pairs is None:
+            return ()
+        return self.version.unseen_categories(self.pairs.left, self.pairs.right)
 
     def codes(self, point: ServedPoint, *, raw: bool = False) -> Any:
         """What was decided of each pair, an array; see `ServedPoint.decided`."""
@@ -346,7 +352,7 @@ def _scores_answer(scored: ScoredPairs, raw: bool, detail: bool) -> Response:
         unlike = scored.unlike
         places = [] if unlike is None else [{"pair": at, "rows": unlike.names(at)} for at in unlike.places]
         body += b',"unlike":%b' % to_json(places)
-    return Response(body + b"}", media_type=JSON)
+    return Response(body + warnings_member(scored.unseen()) + b"}", media_type=JSON)
 
 
 def _match_answer(
@@ -360,7 +366,7 @@ def _match_answer(
         headers = _point_headers(scored.model_json, point, with_scores)
         return codes.count(1), Response(codes, media_type=OCTETS, headers=headers)
     scores: list[float] = scored.scores.tolist()
-    odd, warnings = unlike or compared, point.warnings
+    odd, warnings = unlike or compared, point.warnings + scored.unseen()
     decided = point.match_list(scores) if odd is None else (scored.codes(point) == 1).tolist()
     if point.lower is not None or not with_scores or odd is not None:
         entries: list[dict[str, Any]] = [
@@ -394,7 +400,7 @@ def _match_answer(
         scored.model_json,
         matches,
         point.json if with_scores else to_json(without_threshold(point.public)),
-        b',"warnings":%b' % to_json(warnings) if warnings else b"",
+        warnings_member(warnings),
     )
     return sum(decided), Response(body, media_type=JSON)
 

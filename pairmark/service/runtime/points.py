@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,8 +25,8 @@ from pairmark.service.datasets.promises import population_of, ways_from
 from pairmark.service.errors import InvalidInput, UnsupportedRate
 from pairmark.service.store.calibrations import SubjectClass
 
-MOST_POINTS, MOST_CALIBRATIONS = 4_096, 4
-"""Points that are kept; and calibrations without some columns, for further rates."""
+MOST_POINTS, MOST_CALIBRATIONS, MOST_PARTIAL = 4_096, 32, 4
+"""Points that are kept; calibrations; and calibrations without some columns, for further rates."""
 Thresholds = tuple[Any, Any]
 """The threshold, and with `fnr` the lower one: of a pattern, numbers; of pairs, (n,) float32. NaN: nothing matches."""
 UNSUPPORTED = np.float32(np.nan), np.float32(np.nan)
@@ -127,11 +127,19 @@ class OperatingPoints:
     """Operating points, each computed once; calibrations are immutable, so a point never grows old."""
 
     def __init__(self, load: Callable[[str], LoadedCalibration]) -> None:
-        self.fetch = lru_cache(maxsize=32)(load)
-        """The calibration of an id (blocking)."""
+        self._load = load
+        self._calibrations: BoundedCache[str, LoadedCalibration] = BoundedCache(MOST_CALIBRATIONS)
         self._points: BoundedCache[PointRequest, ServedPoint] = BoundedCache(MOST_POINTS)
         self._thresholds: BoundedCache[tuple[PointRequest, bytes], Thresholds] = BoundedCache(MOST_POINTS)
-        self._patterns: BoundedCache[tuple[str, bytes], PartialCalibration] = BoundedCache(MOST_CALIBRATIONS)
+        self._patterns: BoundedCache[tuple[str, bytes], PartialCalibration] = BoundedCache(MOST_PARTIAL)
+
+    def fetch(self, calibration_id: str) -> LoadedCalibration:
+        """The calibration of an id (blocking)."""
+        entry = self._calibrations.get(calibration_id)
+        if entry is None:
+            entry = self._load(calibration_id)
+            self._calibrations.put(calibration_id, entry)
+        return entry
 
     def cached(self, request: PointRequest) -> ServedPoint | None:
         """The point, when it was computed before."""

@@ -26,7 +26,7 @@ from pairmark.service.runtime.bodies import (
     split_vectors,
     to_rows,
 )
-from pairmark.service.runtime.versions import LoadedVersion
+from pairmark.service.runtime.versions import LoadedVersion, warnings_member
 
 NAMES_TOLD = 50
 _EXPECTED = 'a list of numbers, a list of such lists, or features by name such as {"A1": 5.1, "A2": 3.5}'
@@ -157,11 +157,13 @@ def rank(version: LoadedVersion, label_names: Sequence[str], points: Points) -> 
             for name, text in points.rows[0].items()
         }
         points = replace(points, rows=[row])
+    warnings: tuple[dict[str, str], ...] = ()
     if version.columns:
         rows = points.rows
         side: SideRows = rows if isinstance(rows, np.ndarray) else RecordRows(rows, single=points.single)
         form = {"accepts_sparse": version.accepts_sparse, "estimator": version.estimator}
         X = to_rows(side, "features", version.n_features, **form)
+        warnings = version.unseen_categories(side)
     else:
         X = features_of(points, version.feature_names, version.n_features)
     k = len(label_names)
@@ -173,7 +175,7 @@ def rank(version: LoadedVersion, label_names: Sequence[str], points: Points) -> 
         _in_order(label_names, *row, n_labels)
         for row in zip(positions.tolist(), scores.tolist(), strict=True)
     ]
-    return b'{"model":%b,"rankings":%b}' % (version.json, to_json(rankings))
+    return b'{"model":%b,"rankings":%b%b}' % (version.json, to_json(rankings), warnings_member(warnings))
 
 
 def _in_order(

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from pairmark.models.core.arrays import Bool, Float32
 from pairmark.models.core.scores import SampleSets
 from pairmark.models.records.schema import is_plain, schema_of_model
 from pairmark.service.caches import BoundedCache
+from pairmark.service.datasets.writer import name_list
 from pairmark.service.errors import (
     CorruptArtefact,
     InvalidInput,
@@ -27,7 +28,14 @@ from pairmark.service.errors import (
     PairmarkError,
     out_of_files,
 )
-from pairmark.service.runtime.bodies import Features, SideRows, VectorPairs, check_finite, to_rows
+from pairmark.service.runtime.bodies import (
+    Features,
+    RecordRows,
+    SideRows,
+    VectorPairs,
+    check_finite,
+    to_rows,
+)
 from pairmark.service.runtime.catalogue import CatalogueView, VersionEntry
 
 LOADS: Final = Counter("pairmark_model_loads", "Versions read into memory, by outcome.", ["outcome"])
@@ -142,6 +150,22 @@ class LoadedVersion:
         lacked: Bool | None = self.estimator.patterns(left, right) if left.any() or right.any() else None
         return lacked
 
+    def unseen_categories(self, *sides: SideRows) -> tuple[dict[str, str], ...]:
+        """A warning for each column of records as sent that holds categories which training did not have, of a learner
+        that takes them encoded; one that compares texts needs none."""
+        encoder = getattr(self.estimator, "encoder_", None)
+        records = [record for side in sides if isinstance(side, RecordRows) for record in side.rows]
+        if encoder is None:
+            return ()
+        return tuple(
+            {
+                "code": "unseen-category",
+                "detail": f"column {column!r}: training did not have {name_list(values)}; the answer rests on the "
+                "other columns",
+            }
+            for column, values in encoder.unseen(records).items()
+        )
+
     def _scores_as_sent(self, side: SideRows) -> bool:
         return self._takes_vectors and isinstance(side, np.ndarray) and side.shape[1] == self.n_features
 
@@ -182,6 +206,11 @@ class LoadedVersion:
             "explained_samples": [int(i), int(j)],
             "explanation": explain(left[i : i + 1], right[j : j + 1], feature_names=self.feature_names),
         }
+
+
+def warnings_member(warnings: Sequence[dict[str, str]]) -> bytes:
+    """The last member of an answer that something limits; nothing where there is none."""
+    return b',"warnings":%b' % to_json(warnings) if warnings else b""
 
 
 def embedded(version: LoadedVersion, features: Features) -> Float32:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +29,7 @@ from pairmark.schemas.models import (
     SeenOperatingPoint,
     VersionOut,
 )
+from pairmark.service.caches import BoundedCache
 from pairmark.service.errors import (
     InvalidInput,
     ModelNotCapable,
@@ -120,8 +120,7 @@ class Reports:
     def __init__(self, versions: VersionStore, calibrations: Calibrations) -> None:
         self._versions = versions
         self._calibrations = calibrations
-        # Calibrations never change, and some rates take a second to work out.
-        self._promises = lru_cache(maxsize=256)(self._promised)
+        self._promises: BoundedCache[str, list[PromisedRate]] = BoundedCache(256)
 
     def roc(self, name: str, version: int, points: int | None = None) -> RocOut:
         """The ROC on the version's held-out pairs, with ``points`` at most so many; `ModelNotCapable` when it scores
@@ -178,7 +177,7 @@ class Reports:
             evidence = read_evidence(self._versions.blobs.folder(row.report))
             roc = self.roc(version.model, version.version)
         claimed = any(calibration.imported == "unsigned" for calibration in version.calibrations)
-        promises = [] if row.calibration_id is None or claimed else self._promises(row.calibration_id)
+        promises = [] if row.calibration_id is None or claimed else self._promised(row.calibration_id)
         return ReportOut(
             version=version,
             limits=limits_of(version, promises, evidence),
@@ -189,6 +188,10 @@ class Reports:
         )
 
     def _promised(self, calibration_id: str) -> list[PromisedRate]:
+        # Calibrations never change, and some rates take a second to work out.
+        rates = self._promises.get(calibration_id)
+        if rates is not None:
+            return rates
         calibration, _ = self._calibrations.load(calibration_id)
         rates = []
         for fpr in sorted(FPR_TARGETS, reverse=True):
@@ -201,6 +204,7 @@ class Reports:
                 )
             else:
                 rates.append(PromisedRate.model_validate(point, from_attributes=True))
+        self._promises.put(calibration_id, rates)
         return rates
 
     def _report_of(self, row: ModelVersion, name: str) -> str:
