@@ -14,6 +14,7 @@ from tests.serving import ROOT
 
 PAGES = (
     "explanation/evidence",
+    "explanation/papers",
     "ghost",
     "plda",
     "rsbl",
@@ -29,7 +30,8 @@ def reader_data() -> dict[str, Any]:
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(20), 2)
     X = rng.normal(size=(20, 5))[y] + 0.3 * rng.normal(size=(40, 5))
-    return {"X": X, "y": y, "X_new": X[:6], "A": X[:5], "B": X[5:10], "left": X[:5], "right": X[5:10]}
+    Y = np.argsort(np.argsort(-X[:, :3], axis=1), axis=1).astype(float)
+    return {"X": X, "y": y, "Y": Y, "X_new": X[:6], "A": X[:5], "B": X[5:10], "left": X[:5], "right": X[5:10]}
 
 
 @pytest.mark.nightly
