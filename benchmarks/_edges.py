@@ -1,4 +1,4 @@
-"""The promise at its edges: lists, missing people, evidence, populations, and what is asked again and again.
+"""The promise at its edges: lists, missing people, populations, and what is asked again and again.
 
 Each world is a function of a generator that says, by method, whether one calibration failed; None where nothing was
 promised. The truth is known from formulas, or from fresh draws.
@@ -6,7 +6,6 @@ promised. The truth is known from formulas, or from fresh draws.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -18,7 +17,6 @@ from scipy.stats import norm
 
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.identification import GalleryCalibration
-from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.pairs.splits import held_out_pairs
 from tests.models.pair_worlds import CellScorer, lacking, record_people, stranger_scores
@@ -141,33 +139,6 @@ def many_fnr(rng: Rng, *, people: int = 400) -> Outcome:
             if point.fnr_threshold < point.threshold and norm.cdf(point.fnr_threshold - 3) > fnr:
                 found[name] = True
     return found
-
-
-def evidence(rng: Rng, *, m: int, share: float = 0.005, prior: float = 0.001) -> Outcome:
-    """The likelihood ratio of the highest scores: whether it is claimed more than 1.3 times too large, and whether
-    decisions by it, false matches and missed ones costing the same, cost more than never to match."""
-    who = np.arange(m)
-    units, different, _ = wolves(rng, m, share)
-    effects = 0.5 * rng.standard_normal(m)
-    different = different + effects[units].sum(axis=1)
-    same_scores = 4 + 2 * effects + rng.standard_normal(m)
-    scores = np.concatenate([different, same_scores]).astype(np.float32)
-    ends = np.concatenate([units, np.stack([who, who], axis=1)])
-    made = LikelihoodRatios.fit(scores, ends[:, 0] == ends[:, 1], ends)
-
-    def true_ratio(t: float) -> float:
-        return float(norm.sf((t - 4) / math.sqrt(2))) / wolves_rate(share, math.sqrt(1.5))(t)
-
-    top = float(np.nextafter(made.pav_scores[-1], np.float32(-np.inf)))
-    odds = math.log((1 - prior) / prior)
-    # Scores above the last step that is worth no more match.
-    paying = made.pav_scores[made.pav_values > odds]
-    cut = float(np.nextafter(paying[0], np.float32(-np.inf))) if paying.size else math.inf
-    return {
-        "pav": math.exp(made.pav_values[-1]) > 1.3 * true_ratio(top),
-        # Matching pays where the ratio of what is above the threshold exceeds the odds against.
-        "decisions": math.isfinite(cut) and true_ratio(cut) < math.exp(odds),
-    }
 
 
 def crowd(rng: Rng, effects: NDArray[np.float64], y: NDArray[np.int64], n_pairs: int) -> Calibration:
@@ -333,26 +304,6 @@ EDGES = (
         outside=("declared independent",),
     ),
     Edge(name="any of 40 false negative rates", asked="40 fnr", draw=many_fnr, outside=("pointwise",)),
-    Edge(
-        name="likelihood ratio of the top step, 120 people",
-        asked="1.3 times the true",
-        draw=partial(evidence, m=120),
-    ),
-    Edge(
-        name="likelihood ratio of the top step, 300 people",
-        asked="1.3 times the true",
-        draw=partial(evidence, m=300),
-    ),
-    Edge(
-        name="likelihood ratio of the top step, 300 people, 1 % match everybody",
-        asked="1.3 times the true",
-        draw=partial(evidence, m=300, share=0.01),
-    ),
-    Edge(
-        name="likelihood ratio of the top step, 600 people",
-        asked="1.3 times the true",
-        draw=partial(evidence, m=600, prior=0.01),
-    ),
     Edge(name="informative numbers of samples", asked=0.05, draw=informative),
     Edge(name="twins under two labels", asked=0.05, draw=twins),
     Edge(name="a gallery that grows by relatives", asked=0.05, draw=families, outside=("as calibrated",)),

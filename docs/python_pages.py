@@ -33,13 +33,12 @@ GROUPS = {
         "LabelRankingTree",
         "PairwiseLabelRanker",
     ),
-    "Operating points and evidence": (
+    "Operating points": (
         "operating_point",
         "OperatingPoint",
         "InsufficientCalibrationData",
-        "LikelihoodRatios",
     ),
-    "Statistics": ("roc_curve_pairs", "cllr", "cllr_min", "kendall_tau"),
+    "Statistics": ("roc_curve_pairs", "kendall_tau"),
     "Saving and loading": ("save", "load", "from_pipeline"),
 }
 KINDS = {spec.estimator.__name__: spec.kind for spec in LEARNERS}

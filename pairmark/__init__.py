@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pairmark.models.auto.estimator import SimilarityAuto
     from pairmark.models.calibration.calibration import operating_point
-    from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
     from pairmark.models.calibration.operating_point import InsufficientCalibrationData, OperatingPoint
     from pairmark.models.core.scaling import from_pipeline
-    from pairmark.models.evaluation.pairs import cllr, cllr_min, roc_curve_pairs
+    from pairmark.models.evaluation.pairs import roc_curve_pairs
     from pairmark.models.evaluation.rankings import kendall_tau
     from pairmark.models.ghost.estimator import Ghost
     from pairmark.models.label_ranking.auto import LabelRankingAuto
@@ -42,7 +41,6 @@ __all__ = [
     "LabelRankingAuto",
     "LabelRankingForest",
     "LabelRankingTree",
-    "LikelihoodRatios",
     "MetricSimilarity",
     "OperatingPoint",
     "PairwiseLabelRanker",
@@ -53,8 +51,6 @@ __all__ = [
     "SimilarityForest",
     "SimilarityLogistic",
     "SimilarityTree",
-    "cllr",
-    "cllr_min",
     "from_pipeline",
     "kendall_tau",
     "load",

@@ -569,7 +569,7 @@ class Service(Calls):
         return VersionOut.from_json(await self._get(version_path(name, version)))
 
     async def report(self, name: str, version: int) -> Answer:
-        """Everything that is known of a version: promise, error rates, evidence and limits."""
+        """Everything that is known of a version: promise, error rates and limits."""
         return Answer.from_json(await self._get(f"{version_path(name, version)}/report"))
 
     async def promote(

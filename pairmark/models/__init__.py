@@ -21,10 +21,9 @@ __all__ = pairmark.__all__
 _MODULES = {
     "auto.estimator": "SimilarityAuto",
     "calibration.calibration": "operating_point",
-    "calibration.likelihood_ratios": "LikelihoodRatios",
     "calibration.operating_point": "InsufficientCalibrationData OperatingPoint",
     "core.scaling": "from_pipeline",
-    "evaluation.pairs": "cllr cllr_min roc_curve_pairs",
+    "evaluation.pairs": "roc_curve_pairs",
     "evaluation.rankings": "kendall_tau",
     "ghost.estimator": "Ghost",
     "label_ranking.auto": "LabelRankingAuto",

@@ -47,24 +47,6 @@ class RocOut(Answer):
     bands: RocBands | None = Field(None, description="confidence bands; null: none were computed")
 
 
-class Evidence(Answer):
-    """What was measured on a version's held-out data in addition to the ROC."""
-
-    likelihood_ratios: list[dict[str, Any]] = Field(
-        default_factory=list,
-        description="by `method`, the cost of its log-likelihood ratios in bits: `cllr`, `cllr_min` after the best "
-        "non-decreasing map, `calibration_loss`; shares of pairs with misleading ratios, and the `limits` of all",
-    )
-    columns: list[dict[str, Any]] = Field(
-        default_factory=list,
-        description="of records: what leaving columns out costs. `missing` names those that a side lacks; `share`, of "
-        "the calibration pairs that lack just these; `tpr`, at `fpr` by the other columns; null: these say too little",
-    )
-    left_out: dict[str, str] = Field(
-        default_factory=dict, description="what was not measured, with the reason"
-    )
-
-
 MAX_VERSION = 2**31 - 1
 Guarantee = Literal["finite-sample", "finite-population", "asymptotic", "none"]
 Unit = int | str
@@ -561,9 +543,9 @@ class ReportOut(Answer):
         description="the comparison with baselines; null: there is none"
     )
     roc: RocOut | None = Field(description="the ROC curve; null: there is none")
-    evidence: Evidence | None = Field(
-        description="likelihood ratios on held-out people; null for versions that do not score pairs, or were "
-        "trained by an earlier release"
+    columns: list[dict[str, Any]] = Field(
+        description="of records: what leaving columns out costs. `missing` names those that a side lacks; `share`, of "
+        "the calibration pairs that lack just these; `tpr`, at `fpr` by the other columns; null: these say too little"
     )
 
 

@@ -13,7 +13,6 @@ from tests.docs import blocks
 from tests.serving import ROOT
 
 PAGES = (
-    "explanation/evidence",
     "explanation/papers",
     "ghost",
     "plda",

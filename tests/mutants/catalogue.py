@@ -449,14 +449,6 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             "is_uncrossed = usable\n",
         ),
     ),
-    "tests/models/test_likelihood_ratios.py": (
-        (
-            "no likelihood ratio is stronger than the pairs can show",
-            BOUNDS,
-            r"log_ratios = np\.maximum\(np\.minimum\(raw, .*\n",
-            "log_ratios = raw\n",
-        ),
-    ),
     "tests/models/test_review_evidence.py": (
         (
             "a review's bound holds at every look",

@@ -300,7 +300,7 @@ class TestServing:
 
     def test_the_report_says_what_leaving_columns_out_costs(self, served: RunningServer) -> None:
         path = "/models/customers/versions/1/report"
-        complete, *costs = served.http.get(path).json()["evidence"]["columns"]
+        complete, *costs = served.http.get(path).json()["columns"]
         assert complete["missing"] == []
         assert {("surname",), ("weight",)} <= {tuple(cost["missing"]) for cost in costs}
         assert all(cost["tpr"] is None or 0 <= cost["tpr"] <= 1 for cost in costs)

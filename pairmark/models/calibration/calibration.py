@@ -335,7 +335,6 @@ class Calibration:
 
     Attributes
     ----------
-    likelihood_ratios : what scores are worth as evidence; None without same pairs, or where it was not kept yet.
     inputs : what the rows of the calibration are like; None where that was not kept.
     records : its pairs of records; None for vectors, and where they were not kept.
     """
@@ -346,7 +345,6 @@ class Calibration:
         self._finite = held_out.finite
         self._thresholds = held_out.thresholds
         self._bands: dict[float, FprBand | None] = {}
-        self.likelihood_ratios = held_out.likelihood_ratios
         self.inputs = RowRanges.from_arrays(held_out.arrays)
         self.records = CalibrationRecords.from_arrays(held_out.arrays, held_out.facts)
 

@@ -21,7 +21,6 @@ from pairmark.models.calibration.bootstrap import (
 )
 from pairmark.models.calibration.finite_sample import AllPairs, Blocks, FiniteSample, ListedPairs, ScoredGraph
 from pairmark.models.calibration.kernels.row_statistics import N_STATISTICS
-from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.calibration.operating_point import Origin
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.state import Array, StoredState, check_arrays, refuse, require
@@ -66,8 +65,6 @@ def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) ->
         "block_row_block": Array(kind="int32", shape=("rows",), low=0, optional=True),
         "block_row_at": Array(kind="int32", shape=("rows",), low=0, order="never-falling", optional=True),
         "block_row_share": Array(kind="float64", shape=("rows",), low=0, high=1 + _ROUNDING, optional=True),
-        "lr_scores": Array(kind="float32", shape=("lr_steps",), optional=True),
-        "lr_values": Array(kind="float64", shape=("lr_steps",), order="never-falling", optional=True),
         "inputs_scales": Array(kind="float32", shape=(2, "features"), optional=True),
         "inputs_ranges": Array(kind="float64", shape=(2, N_STATISTICS), optional=True),
         "inputs_reference": Array(kind="float64", shape=("people", N_STATISTICS), optional=True),
@@ -80,10 +77,6 @@ def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) ->
         "records_counts": Array(kind="int64", shape=("subjects",), low=1, optional=True),
         "records_patterns": Array(kind="bool", shape=("patterns", 2, "columns"), optional=True),
         "records_scores": Array(kind="float32", shape=("patterns", "pairs"), optional=True),
-        "lr_cap_scores": Array(kind="float32", shape=("lr_caps",), optional=True),
-        "lr_cap_values": Array(
-            kind="float64", shape=("lr_caps",), low=0, order="never-falling", optional=True
-        ),
     }
     # What later versions may add is not read.
     read = {name: array for name, array in arrays.items() if name in layout}
@@ -114,7 +107,6 @@ class HeldOutScores:
     arrays, facts : what `to_state` writes, without the bootstrap's table.
     thresholds : (k,) float32, the distinct scores of different pairs, descending.
     finite : the finite-sample bounds, by threshold number.
-    likelihood_ratios : what scores are worth as evidence; None without same pairs, or where it was not kept yet.
     """
 
     def __init__(
@@ -127,8 +119,6 @@ class HeldOutScores:
         self._n_jobs: int | None = None
         self._lock = threading.Lock()
         self.thresholds: Float32 = self.arrays["thresholds"]
-        ratios = facts.get("likelihood_ratios")
-        self.likelihood_ratios = None if ratios is None else LikelihoodRatios.from_state(self.arrays, ratios)
         self.finite = FiniteSample(
             above=self.arrays["above"],
             n=int(facts["n_independent"]),
@@ -193,9 +183,6 @@ class HeldOutScores:
             "same_above": same_above,
             "matched_same": matched_same,
         }
-        if len(sample.same):
-            ratios, facts["likelihood_ratios"] = LikelihoodRatios.of_sample(sample).to_state()
-            arrays |= ratios
         if sample.by_block:
             arrays |= Blocks.of(sample.different, thresholds).arrays()
         elif not counts_rows:

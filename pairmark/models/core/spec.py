@@ -148,7 +148,6 @@ class LearnerSpec:
     accepts_sparse : whether CSR input is taken as it is.
     distributes : whether parallel parts of a fit may run in processes of other machines, through joblib.
     takes_unlabelled : whether ``fit`` and ``fit_pairs`` take ``unlabelled=`` rows.
-    log_lr : whether its score is a natural log likelihood ratio by itself.
     learns : parameters -> whether anything is learned from the training part. A plain metric learns nothing, so all
         data may calibrate it.
     retired : parameters that earlier versions had, which their artefacts still name: the only value with which such a
@@ -166,7 +165,6 @@ class LearnerSpec:
     distributes: bool = False
     takes_unlabelled: bool = False
     takes_records: bool = False
-    log_lr: bool = False
     retired: Mapping[str, Any] = field(default_factory=dict)
     renamed: Mapping[tuple[str, Any], Any] = field(default_factory=dict)
     learns: Callable[[Mapping[str, Any]], bool] = lambda params: True

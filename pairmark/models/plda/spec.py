@@ -11,6 +11,5 @@ PLDA = LearnerSpec(
     "cross-validation",
     estimator=Plda,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
-    log_lr=True,
     renamed={("residual_rounds", "auto"): 100},
 )

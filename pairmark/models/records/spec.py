@@ -20,6 +20,5 @@ FELLEGI_SUNTER = LearnerSpec(
     estimator=FellegiSunter,
     capabilities=frozenset({"similarity", "match", "search"}),
     takes_records=True,
-    log_lr=True,
     retired={"max_frequency": ..., "max_iter": ...},
 )

@@ -265,7 +265,7 @@ def get_errors(
 async def get_report(
     request: Request, services: InServices, name: Name, version: Number
 ) -> ReportOut | Response:
-    """A version's report: guarantee, error rates, likelihood ratios, and limits.
+    """A version's report: guarantee, error rates, and limits.
 
     The answer is JSON or, with `Accept: text/html`, one self-contained page.
     """
@@ -468,7 +468,6 @@ def report_page(report: ReportOut) -> tuple[str, str]:
         report=report,
         version=report.version,
         metrics=metrics,
-        evidence=report.evidence,
         roc=roc,
         contents=_contents(report),
         style=style,
@@ -479,19 +478,13 @@ def report_page(report: ReportOut) -> tuple[str, str]:
 
 
 def _contents(report: ReportOut) -> list[tuple[str, str]]:
-    with_evidence = report.evidence is not None
     sections = [
         ("version", "What this version is", True),
         ("data", "The data behind it", True),
         ("promise", "The promise", bool(report.promises)),
         ("errors", "Error rates", report.roc is not None),
         ("leaderboard", "Against simple alternatives", bool(report.leaderboard and report.leaderboard.items)),
-        (
-            "columns",
-            "Records that lack columns",
-            report.evidence is not None and bool(report.evidence.columns),
-        ),
-        ("evidence", "Likelihood ratios", with_evidence),
+        ("columns", "Records that lack columns", bool(report.columns)),
         ("limits", "Limits", True),
     ]
     return [(at, words) for at, words, there in sections if there]

@@ -482,7 +482,7 @@ def _show_measured(to: Console, version: dict[str, Any]) -> None:
 
 
 def report(client: Connection, ref: Ref) -> None:
-    """Show a version's report: guarantee, error rates, likelihood ratios and limits."""
+    """Show a version's report: guarantee, error rates and limits."""
     answer = client.report(*resolve(client, ref))
     parts = answer.json
     columns = ("fpr", "threshold", "fpr_upper_bound", "tpr", "guarantee", "refused")

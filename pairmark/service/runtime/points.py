@@ -1,4 +1,4 @@
-"""Operating points and likelihood ratios of calibrations, each computed once."""
+"""Operating points of calibrations, each computed once."""
 
 from __future__ import annotations
 

@@ -19,7 +19,6 @@ from pairmark.schemas.jobs import Protocol
 from pairmark.schemas.models import (
     ErrorsOut,
     EvaluationOut,
-    Evidence,
     HardPair,
     LeaderboardOut,
     OverlapOut,
@@ -41,14 +40,14 @@ from pairmark.service.store.versions import (
     VersionStore,
     overlap_with,
     read_arrays,
-    read_evidence,
+    read_columns,
     read_roc,
     read_trained_on,
 )
 from pairmark.service.tables import ModelVersion
 
 
-def limits_of(version: VersionOut, promises: list[PromisedRate], evidence: Evidence | None) -> list[str]:
+def limits_of(version: VersionOut, promises: list[PromisedRate]) -> list[str]:
     """What a version cannot do, as far as the store knows; nothing is invented."""
     doubts = (version.facts.get("suspects") or {}).get("text")
     sentences = [doubts] if doubts else []
@@ -75,15 +74,6 @@ def limits_of(version: VersionOut, promises: list[PromisedRate], evidence: Evide
                 f"{'classes' if population else 'populations'}, other sensors, attacks, or wrong labels."
             )
         sentences.append("Intervals of the rates on this page are asymptotic, unless they say otherwise.")
-    if evidence is not None:
-        if "likelihood_ratios" in evidence.left_out:
-            sentences.append(f"Not measured: {evidence.left_out['likelihood_ratios']}.")
-        if evidence.likelihood_ratios:
-            low, high = evidence.likelihood_ratios[0]["limits"]
-            sentences.append(
-                f"Log likelihood ratios stay between {low:.3g} and {high:.3g}, since the numbers of pairs show no "
-                "stronger evidence. They promise no error rate."
-            )
     if version.promise is None and "match" in version.capabilities and not promises:
         sentences.append("What it could promise is not known.")
     return list(dict.fromkeys(sentences))
@@ -172,19 +162,19 @@ class Reports:
 
     def report(self, version: VersionOut) -> ReportOut:
         row = self._versions.row(version.model, version.version)
-        evidence = roc = None
+        roc, columns = None, []
         if row.report is not None:
-            evidence = read_evidence(self._versions.blobs.folder(row.report))
+            columns = read_columns(self._versions.blobs.folder(row.report))
             roc = self.roc(version.model, version.version)
         claimed = any(calibration.imported == "unsigned" for calibration in version.calibrations)
         promises = [] if row.calibration_id is None or claimed else self._promised(row.calibration_id)
         return ReportOut(
             version=version,
-            limits=limits_of(version, promises, evidence),
+            limits=limits_of(version, promises),
             promises=promises,
             leaderboard=leaderboard_of(row),
             roc=roc,
-            evidence=evidence,
+            columns=columns,
         )
 
     def _promised(self, calibration_id: str) -> list[PromisedRate]:

@@ -37,7 +37,7 @@ from pairmark.service.store.reports import leaderboard_of
 from pairmark.service.store.repository import NewCalibration, NewVersion
 from pairmark.service.store.versions import (
     VersionStore,
-    read_evidence,
+    read_columns,
     read_roc,
     read_trained_on,
     version_out,
@@ -335,7 +335,7 @@ def _check_shown(new: NewVersion, report: Path) -> None:
     leaderboard_of(row)
     if any(report.iterdir()):
         read_roc(report)
-        read_evidence(report)
+        read_columns(report)
         read_trained_on(report)
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.held_out import pick_points
@@ -35,7 +35,6 @@ from pairmark.schemas.datasets import Promise
 from pairmark.schemas.models import (
     AliasOut,
     CalibrationOut,
-    Evidence,
     Imported,
     Lineage,
     OverlapOut,
@@ -54,6 +53,7 @@ from pairmark.service.store import repository
 from pairmark.service.tables import AliasRow, CalibrationRow, ModelRow, ModelVersion
 
 _KNOWN_SHOWN = 20
+_COSTS = TypeAdapter(list[dict[str, Any]])
 
 
 class VersionStore:
@@ -305,7 +305,7 @@ def write_report(
     trained_on: TrainedOn,
     errors: Mapping[str, NDArray[Any]],
     calibration_rows: NDArray[np.int64],
-    evidence: Evidence | None = None,
+    columns: list[dict[str, Any]],
 ) -> None:
     """Write the report folder.
 
@@ -313,6 +313,7 @@ def write_report(
     ----------
     errors : those of `pairmark.service.store.reports.error_arrays`.
     calibration_rows : rows of the dataset that were held out to calibrate on.
+    columns : what leaving columns of records out costs; JSON-able.
     """
     write_artefact(
         path,
@@ -321,7 +322,7 @@ def write_report(
         meta={
             "salt": trained_on.salt,
             "confidence": report.confidence,
-            **({} if evidence is None else {"evidence": evidence.model_dump(mode="json")}),
+            "evidence": {"columns": columns},
         },
         arrays={
             **report.arrays(),
@@ -341,18 +342,18 @@ def read_roc(folder: Path, points: int | None = None) -> RocOut:
     return RocOut.model_validate(roc_lists(artefact.arrays, artefact.meta["confidence"], part))
 
 
-def read_evidence(folder: Path) -> Evidence | None:
-    """What a report folder holds beside the ROC; None where it was written before that was measured.
+def read_columns(folder: Path) -> list[dict[str, Any]]:
+    """What leaving columns of records out costs, as the report folder says.
 
     Raises
     ------
     CorruptArtefact
         For what no training writes.
     """
-    reported = _read(folder).meta.get("evidence")
+    reported = _read(folder).meta.get("evidence") or {}
     try:
-        return None if reported is None else Evidence.model_validate(reported)
-    except ValidationError as error:
+        return _COSTS.validate_python(reported.get("columns", []))
+    except (AttributeError, ValidationError) as error:
         raise CorruptArtefact(f"the report cannot be read: {error}") from error
 
 

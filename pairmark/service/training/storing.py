@@ -116,7 +116,7 @@ class Registrar:
                 assert job.scores.test is not None
                 errors = error_arrays(parts.test, job.scores.test)
                 write_report(
-                    folder / "report", job.curve, digests, errors, parts.calibration_rows, job.evidence
+                    folder / "report", job.curve, digests, errors, parts.calibration_rows, job.columns
                 )
             artefact = self.blobs.put_folder(folder / "artefact")
             keys.append(artefact)

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import numpy as np
 from joblib import cpu_count, parallel_config
 from numpy.typing import NDArray
-from pydantic_core import to_jsonable_python
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
@@ -38,7 +37,6 @@ from pairmark.models.evaluation.comparison import (
 from pairmark.models.evaluation.pairs import (
     FPR_TARGETS,
     EvaluationReport,
-    likelihood_report,
     pair_report,
 )
 from pairmark.models.evaluation.rankings import (
@@ -56,7 +54,6 @@ from pairmark.models.records.encoder import RecordEncoder
 from pairmark.models.records.tables import declaration
 from pairmark.models.registry import spec_of
 from pairmark.schemas.jobs import EvaluationRequest
-from pairmark.schemas.models import Evidence
 from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.ingest import Datasets
@@ -253,7 +250,8 @@ class EvaluatedJob(CalibratedJob):
 
     Attributes
     ----------
-    metrics : JSON-able. curve : the ROC, for a learner that scores pairs. evidence : what else held-out pairs say.
+    metrics : JSON-able. curve : the ROC, for a learner that scores pairs.
+    columns : what leaving columns of records out costs.
     leaderboard : the model among baselines.
     promotion : which alias moves to the version, and why.
     """
@@ -262,7 +260,7 @@ class EvaluatedJob(CalibratedJob):
     curve: EvaluationReport | None
     leaderboard: dict[str, Any]
     promotion: Promotion
-    evidence: Evidence | None = None
+    columns: list[dict[str, Any]]
 
 
 CONNECT_S = 30
@@ -735,12 +733,12 @@ def evaluate(job: CalibratedJob, store: ModelStore, settings: Settings, progress
     """The job with what the test part says: metrics, the model among baselines, and whether it takes production's
     place."""
     curve = None if job.scores.test is None else _curve(job, job.scores.test)
-    evidence = None
+    columns: list[dict[str, Any]] = []
     with refusals("the held-out rows cannot be used"):
         if curve is None:
             metrics = _ranking_report(job)
         else:
-            evidence = _evidence(job)
+            columns = _costs_of_columns(job)
             metrics = dict(curve.metrics)
             if job.scores.rows is not None:
                 metrics["classification"] = _classification(job)
@@ -752,33 +750,8 @@ def evaluate(job: CalibratedJob, store: ModelStore, settings: Settings, progress
         curve=curve,
         leaderboard=board,
         promotion=promotion(job, store, settings),
-        evidence=evidence,
+        columns=columns,
     )
-
-
-def _evidence(job: CalibratedJob) -> Evidence:
-    """Likelihood ratios on held-out pairs that they were not fitted on."""
-    pairs, scores = job.parts.test, job.scores.test
-    assert pairs is not None
-    assert scores is not None
-    left_out: dict[str, str] = {}
-    likelihoods = []
-    ratios = None if job.calibration is None else job.calibration.likelihood_ratios
-    if ratios is None:
-        left_out["likelihood_ratios"] = "the calibration part holds no same pair"
-    elif not pairs.same.any():
-        left_out["likelihood_ratios"] = "the test part holds no same pair"
-    else:
-        methods = ("pav", *(["own"] if job.spec.log_lr else []))
-        likelihoods = [
-            likelihood_report(ratios, scores, pairs.same, pairs.units, method) for method in methods
-        ]
-    found = {
-        "likelihood_ratios": likelihoods,
-        "columns": _costs_of_columns(job),
-        "left_out": left_out,
-    }
-    return Evidence(**to_jsonable_python(found, fallback=lambda value: value.tolist()))
 
 
 def _costs_of_columns(job: CalibratedJob) -> list[dict[str, Any]]:
