@@ -355,7 +355,7 @@ class ColumnOut(Answer):
     )
     inferred: bool = Field(description="whether the role was guessed instead of requested")
     distinct: int | None = Field(
-        description="number of different values in the first 20,000 rows; for the label column, the number in all rows",
+        description="number of different values in the first rows; for the label column, the number in all rows",
         examples=[2400],
     )
     empty: int | None = Field(description="number of empty cells; null: not counted", examples=[0])

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, get_args
 
@@ -38,7 +39,10 @@ from pairmark.models.records.schema import (
 _MOSTLY = 0.8
 """Share of cells from which on the others look like mistakes, not like another type."""
 _EXAMPLES = 3
-_ID_NAMES = re.compile(r"(?:.*[_ .-])?(?:id|uid|uuid|guid|key)", re.IGNORECASE)
+_ID_NAMES = re.compile(
+    r"(?:.*[_ .-])?(?:id|uid|uuid|guid|key)|row|index|file(?:[_ .-]?name)?|path|unnamed\.\d+|__index_level_\d+__",
+    re.IGNORECASE,
+)
 _ROW_LABEL = re.compile(r"([A-Za-z]+[-_/# ]?)\d+")
 _IDENTITY_NAMES = frozenset(
     {"identity", "entity", "entity_id", "identity_id", "cluster", "cluster_id", "person_id"}
@@ -108,15 +112,17 @@ class _Cells:
     def unique(self) -> bool:
         return len(self.first) == self.n and self.missing == 0
 
+    @cached_property
+    def numbers(self) -> list[float]:
+        """The distinct cells that are numbers."""
+        numbers = (number_of(cell) for cell in self.first)
+        return [number for number in numbers if number is not None]
+
     @property
     def steps(self) -> list[float]:
         """From each distinct number to the next; empty where there are few, or cells that are no numbers."""
-        numbers = [number_of(cell) for cell in self.first] if len(self.first) >= _NUMBERED else []
-        return (
-            [b - a for a, b in pairwise(numbers) if a is not None and b is not None]
-            if None not in numbers
-            else []
-        )
+        n = len(self.first)
+        return [b - a for a, b in pairwise(self.numbers)] if len(self.numbers) == n >= _NUMBERED else []
 
 
 def infer(table: Mapping[str, Sequence[Any]], overrides: Mapping[str, str] | None = None) -> Inference:
@@ -149,6 +155,18 @@ def infer(table: Mapping[str, Sequence[Any]], overrides: Mapping[str, str] | Non
     ]
     if problems:
         raise RecordError(problems)
+    notes = notes_of(table, overrides)
+    try:
+        schema = Schema(columns=tuple(each.column for each in notes))
+    except ValueError as error:
+        raise RecordError(
+            [{"row": None, "column": ", ".join(list(table)[:20]), "detail": _first_line(error)}]
+        ) from None
+    return Inference(schema=schema, notes=notes)
+
+
+def notes_of(table: Mapping[str, Sequence[Any]], overrides: Mapping[str, str]) -> tuple[ColumnNotes, ...]:
+    """What each column is taken for, whatever they make together; those with a reserved name are passed over."""
     has_id = any(kind == "id" for kind in overrides.values())
     notes = []
     for name, values in table.items():
@@ -169,13 +187,7 @@ def infer(table: Mapping[str, Sequence[Any]], overrides: Mapping[str, str] | Non
                 distinct=len(cells.first),
             )
         )  # fmt: skip
-    try:
-        schema = Schema(columns=tuple(each.column for each in notes))
-    except ValueError as error:
-        raise RecordError(
-            [{"row": None, "column": ", ".join(list(table)[:20]), "detail": _first_line(error)}]
-        ) from None
-    return Inference(schema=schema, notes=tuple(notes))
+    return tuple(notes)
 
 
 def _first_line(error: ValueError) -> str:
@@ -332,10 +344,12 @@ def _boolean(cells: _Cells) -> tuple[RecordColumn, str] | None:
 
 
 def _measured(cells: _Cells) -> tuple[RecordColumn, str] | None:
+    if len(cells.numbers) == len(cells.first):
+        return None
     measured = {cell: measured_of(cell) for cell in cells.first if number_of(cell) is None}
     units = {None if each is None else each[1] for each in measured.values()}
     [unit, *further] = sorted(units - {THOUSANDS}, key=str) or [THOUSANDS]
-    if not measured or unit is None or further:
+    if unit is None or further:
         return None
     cell = next(iter(measured))
     cells.warnings.append(
@@ -362,6 +376,9 @@ def _number(cells: _Cells) -> tuple[RecordColumn, str] | None:
 
 
 def _date(cells: _Cells) -> tuple[RecordColumn, str] | None:
+    if len(cells.numbers) == len(cells.first) and not any(len(cell.strip()) == 8 for cell in cells.first):
+        # Of numbers only those of eight digits can be dates; trying each format takes long.
+        return None
     best, misfits = _date_format(cells.first)
     if len(misfits) > (1 - _MOSTLY) * len(cells.first):
         return None
@@ -445,14 +462,16 @@ def _warn_of_order(cells: _Cells, form: DateFormat) -> None:
 
 def _all_but_few(cells: _Cells) -> bool:
     """Whether all cells are numbers; where nearly all are, a warning names the others."""
+    if len(cells.numbers) == len(cells.first):
+        return True
     misfits = [cell for cell in cells.first if number_of(cell) is None]
-    if misfits and len(misfits) <= (1 - _MOSTLY) * len(cells.first):
+    if len(misfits) <= (1 - _MOSTLY) * len(cells.first):
         rows = ", ".join(f"row {cells.first[cell]}: {_cut(cell)!r}" for cell in misfits[:_EXAMPLES])
         cells.warnings.append(
             f"{len(misfits)} of {len(cells.first)} distinct cells are no numbers: {rows}. The column is read as text; "
             "mend the cells and give it as number to compare numbers"
         )
-    return not misfits
+    return False
 
 
 def _look(cells: _Cells, column: RecordColumn) -> None:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+import re
+from collections.abc import Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from pairmark.schemas.datasets import ColumnOut, InspectionOut, RecordColumnOut
+from pairmark.models.records.cells import number_of
+from pairmark.models.records.inference import ColumnNotes, is_id_name, notes_of
+from pairmark.schemas.datasets import ColumnOut, DatasetRequest, InspectionOut, RecordColumnOut
 from pairmark.service.datasets.confined import Upload
 from pairmark.service.datasets.promises import dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import Npz, read_dataset
-from pairmark.service.datasets.tabular import Column, TableFile, inferred, profiled
+from pairmark.service.datasets.tabular import TableFile
+from pairmark.service.datasets.writer import as_text
 from pairmark.service.errors import InvalidInput, TooLarge
 
 _FEATURE = "feature"
+_LABEL = re.compile(
+    r"(label|class|target|y|who|person|people|identity|subject|user|customer|client|employee|patient|member|name|species|"
+    r"category)([ _.-]?(id|name))?",
+    re.I,
+)
+_RANKING = re.compile(r"[^>=]+([>=][^>=]+)*>[^>]+")
+_MOSTLY_DISTINCT = 0.9
+"""Share of different values from which on a column that is named like an id is one."""
 
 
 def inspected(upload: Upload, work: Path) -> InspectionOut:
@@ -27,11 +40,14 @@ def inspected(upload: Upload, work: Path) -> InspectionOut:
         with closing(
             TableFile(upload.file, scratch, upload.kind, upload.limits, header=upload.request.header)
         ) as file:
-            profiles = profiled(file)
+            sample, kinds = file.sample(), dict(zip(file.columns.names, file.kinds(), strict=True))
+        sampled = [
+            _Column(note, sample[note.column.name], kinds[note.column.name]) for note in notes_of(sample, {})
+        ]
         if upload.request.columns is None:
-            upload = replace(upload, request=inferred(profiles, upload.request))
+            upload = replace(upload, request=_with_guesses(upload.request, sampled))
         roles = upload.request.roles
-        columns = [_column_out(profile, roles, requested_roles) for profile in profiles]
+        columns = [_column_out(column, roles, requested_roles) for column in sampled]
     else:
         columns = _arrays(upload, scratch)
     request = upload.request
@@ -99,15 +115,64 @@ def _record_column(note: RecordColumnOut, roles: Mapping[str, str], named: Set[s
     )
 
 
-def _column_out(column: Column, roles: Mapping[str, str], requested_roles: Mapping[str, str]) -> ColumnOut:
+class _Column:
+    """A column of a sample: its name, what it is taken for, and whether it holds numbers, vectors or texts."""
+
+    def __init__(self, note: ColumnNotes, cells: Sequence[Any], kind: str) -> None:
+        self.name, self.note, self.n = note.column.name, note, len(cells)
+        texts = [as_text(cell) or "" for cell in cells if cell is not None]
+        numbers = [number_of(text) for text in texts] if kind == "number" else []
+        self.kind = "text" if kind == "number" and (not texts or None in numbers) else kind
+        self.is_whole = all(number is None or number.is_integer() for number in numbers)
+        orders = [text for text in texts if ">" in text]
+        self.is_ranking = 2 * len(orders) > len(texts) and all(map(_RANKING.fullmatch, orders))
+
+    @property
+    def may_be_label(self) -> bool:
+        """Whether values come again, as those of identities and classes do."""
+        return self._is_discrete and 1 < self.note.distinct < self.n - self.note.missing
+
+    @property
+    def is_id(self) -> bool:
+        """Whether a column only identifies rows."""
+        unique = self.note.distinct >= _MOSTLY_DISTINCT * (self.n - self.note.missing)
+        return self.note.column.type == "id" or (self._is_discrete and unique and is_id_name(self.name))
+
+    @property
+    def _is_discrete(self) -> bool:
+        return self.kind == "text" or (self.kind == "number" and self.is_whole)
+
+
+def _with_guesses(request: DatasetRequest, columns: Sequence[_Column]) -> DatasetRequest:
+    """The request with the roles that it does not name: label or ranking, and row ids; other ids are left out."""
+    free = [column for column in columns if column.name not in request.roles]
+    changes: dict[str, Any] = {}
+    if not request.label and not request.ranking and not request.unlabelled:
+        rankings = [column.name for column in free if column.is_ranking]
+        labels = [column for column in free if column.may_be_label]
+        texts = [column.name for column in labels if column.kind == "text"]
+        named = [column.name for column in labels if _LABEL.fullmatch(column.name)]
+        if len(rankings) == 1:
+            changes["ranking"] = rankings
+        elif named or len(texts) == 1:
+            changes["label"] = (named or texts)[0]
+    taken = {changes.get("label"), *changes.get("ranking", [])}
+    ids = [column.name for column in free if column.is_id and column.name not in taken]
+    if not request.id and len(ids) == 1:
+        changes["id"] = ids.pop()
+    changes["exclude"] = [*request.exclude, *ids]
+    return request.model_copy(update=changes)
+
+
+def _column_out(column: _Column, roles: Mapping[str, str], requested_roles: Mapping[str, str]) -> ColumnOut:
     return ColumnOut(
         name=column.name,
         kind=column.kind,
         role=roles.get(column.name, _FEATURE),
         inferred=roles.get(column.name, _FEATURE) != requested_roles.get(column.name, _FEATURE),
-        distinct=column.distinct,
-        empty=column.empty,
-        examples=list(column.examples),
+        distinct=column.note.distinct,
+        empty=column.note.missing,
+        examples=list(column.note.examples),
     )
 
 

@@ -13,7 +13,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.records.cells import MAX_CELL
-from pairmark.models.records.inference import is_id_name
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.datasets.writer import MAX_NAME, Block, RankingColumn, name_list
@@ -200,6 +199,10 @@ def first_record(path: Path) -> tuple[str, list[str]]:
 
 _CELLS = 1_000_000
 _ROWS_OF_CELLS = 4_096
+_ROWS_OF_TYPES = 20_000
+"""Rows by which columns of texts are told from those of numbers."""
+_SAMPLED, _SAMPLED_CELLS = 1_000, 200_000
+"""Columns and cells of a sample."""
 _MAX_LINE = 8 * 1024 * 1024
 _BUFFER = 2 * _MAX_LINE
 _SHARE = 0.5
@@ -295,9 +298,10 @@ class TableFile:
         except Exception as error:
             self.refuse(error)
 
-    def rows(self, cells: Iterable[str], step: int) -> Iterator[list[Any]]:
-        """The rows of these cells, in SQL, at most ``step`` at a time."""
-        result = self.query(f"SELECT {', '.join(cells)} FROM {self.source}")
+    def rows(self, cells: Iterable[str], step: int, most: int | None = None) -> Iterator[list[Any]]:
+        """The rows, or at ``most`` the first ones, of these cells, in SQL, ``step`` at a time."""
+        limit = "" if most is None else f" LIMIT {most}"
+        result = self.query(f"SELECT {', '.join(cells)} FROM {self.source}{limit}")
         while True:
             try:
                 rows = result.fetchmany(step)
@@ -346,8 +350,22 @@ class TableFile:
         keep = bool(self.types) and self.types[number] in ("FLOAT", "DOUBLE")
         return cell if keep else f"left(CAST({cell} AS VARCHAR), {longest})"
 
-    def all_cells(self, left_out: Collection[int] = ()) -> dict[str, list[Any]]:
-        """All cells by column, as text or as the file's types have them."""
+    def kinds(self) -> list[str]:
+        """Of each column: number, vector or text; of CSV, whose cells are all text, by the first row."""
+        if self.types:
+            return [kind_of(kind) for kind in self.types]
+        first = self.query(f"SELECT * FROM {self.source} LIMIT 1").fetchone() or ()
+        return ["vector" if LIST.match(cell or "") else "number" for cell in first] or ["number"] * len(
+            self.cells
+        )
+
+    def sample(self) -> dict[str, list[Any]]:
+        """The first cells of the first columns, as `all_cells` gives them."""
+        width = min(len(self.cells), _SAMPLED)
+        return self.all_cells(range(width, len(self.cells)), _SAMPLED_CELLS // width)
+
+    def all_cells(self, left_out: Collection[int] = (), most: int | None = None) -> dict[str, list[Any]]:
+        """Cells by column, as text or as the file's types have them: all, or at ``most`` those of the first rows."""
         numbers = [n for n in range(len(self.cells)) if n not in left_out]
         selection = [self.text(n, MAX_CELL + 1) for n in numbers]
         if self.types:
@@ -357,7 +375,7 @@ class TableFile:
                 for n in numbers
             ]
         columns: dict[str, list[Any]] = {self.columns.names[n]: [] for n in numbers}
-        for rows in self.rows(selection, _ROWS_OF_CELLS):
+        for rows in self.rows(selection, _ROWS_OF_CELLS, most):
             for column, part in zip(columns.values(), zip(*rows, strict=True), strict=True):
                 column.extend(part)
             if len(column) > self.limits.rows:
@@ -407,7 +425,7 @@ class Table:
     def _chosen_cells(self) -> dict[int, str]:
         """SQL of each column that is read."""
         file = self._file
-        kinds = self._kinds()
+        kinds = file.kinds()
         cells = {n: self._as_number(n, kinds[n]) for n in (*self.roles.features, *self._position_columns())}
         cells |= {
             n: file.text(n) for n in (*self.roles.texts.values(), *self.roles.ranking) if n not in cells
@@ -416,15 +434,6 @@ class Table:
         if table_bytes > file.limits.stored_bytes:
             raise file.limits.exceeded("stored_bytes", f"the table unpacks to {table_bytes} bytes", "bytes")
         return cells
-
-    def _kinds(self) -> list[str]:
-        """Of each column: number, vector or text; of CSV, whose cells are all text, by the first row."""
-        if self._file.types:
-            return [kind_of(kind) for kind in self._file.types]
-        first = self._file.query(f"SELECT * FROM {self._file.source} LIMIT 1").fetchone() or ()
-        return ["vector" if LIST.match(cell or "") else "number" for cell in first] or ["number"] * len(
-            self._file.cells
-        )
 
     def _as_number(self, number: int, kind: str) -> str:
         name, cell = self.roles.names[number], self._file.cells[number]
@@ -595,173 +604,25 @@ def raise_if_full(error: Exception, limits: FileLimits) -> None:
         ) from error
 
 
-ROWS = 20_000
-"""Rows that are looked at."""
-PROFILED = 1_000
-"""Columns that are looked at one by one; further ones are taken for features."""
-_AT_ONCE = 100
-_EXAMPLES = 3
-_MOSTLY = 0.5
-"""Share of numbers from which on a column's other cells look like mistakes."""
-_LOOKED_AT = 200
-"""Characters of a value that are looked at."""
-_LABEL = re.compile(
-    r"(label|class|target|y|who|person|people|identity|subject|user|customer|client|employee|patient|member|name|species|"
-    r"category)([ _.-]?(id|name))?",
-    re.I,
-)
-_ID = re.compile(r"row|index|file(_?name)?|path|unnamed\.\d+|__index_level_\d+__|", re.I)
-_DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+")
-_RANKING = re.compile(r"[^>=]+([>=][^>=]+)*>[^>]+")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """A column of a table.
-
-    Attributes
-    ----------
-    kind : ``number``, ``text`` (whatever is no number) or ``vector`` (a list of numbers in each row).
-    distinct, empty, numbers, rows : of the rows that were looked at.
-    examples : its first values, as text.
-    whole, ranked : whether every value is a whole number, or most are a ranking such as ``b>a>c`` (one label is a
-        ranking, too).
-    """
-
-    name: str
-    kind: str
-    distinct: int
-    empty: int
-    numbers: int
-    rows: int
-    examples: tuple[str, ...]
-    whole: bool
-    ranked: bool
-
-    @property
-    def repeats(self) -> bool:
-        """Whether values come again, as those of identities and classes do."""
-        return 1 < self.distinct < self.rows - self.empty
-
-    @property
-    def is_text(self) -> bool:
-        """Whether it holds other than numbers, and not only numbers with some mistakes or decimal commas."""
-        commas = [_DECIMAL_COMMA.fullmatch(example) for example in self.examples]
-        mistaken = self.numbers >= _MOSTLY * (self.rows - self.empty) or all(commas)
-        is_list = all(map(LIST.match, self.examples))
-        return self.kind == "text" and not mistaken and not is_list
-
-
-def profiled(file: TableFile, numbers: Sequence[int] | None = None) -> list[Column]:
-    """Columns of a file, at most `PROFILED` of them; default: of all."""
-    looked_at = (range(len(file.cells)) if numbers is None else numbers)[:PROFILED]
-    parts = (looked_at[start : start + _AT_ONCE] for start in range(0, len(looked_at), _AT_ONCE))
-    profiles = [column for part in parts for column in _columns(file, part)]
-    kinds = [kind_of(file.types[n]) if file.types else None for n in looked_at]
-    return [_typed(column, kind) for column, kind in zip(profiles, kinds, strict=True)]
+_FEW_TEXTS = 0.5
+"""Share of texts up to which they look like mistakes in a column of numbers."""
+_READ_AS_NUMBERS = r"[-+]?[0-9]+,[0-9]+|\[\s*[-+.0-9].*"
+"""Decimal commas, and lists of numbers: a column of them is refused, or read, as one of numbers."""
 
 
 def text_features(file: TableFile, request: DatasetRequest) -> list[str]:
-    """Columns without a role that hold other than numbers; `InvalidInput` as by `Columns.roles`."""
-    features = file.columns.roles(request).features[:PROFILED]
-    return [column.name for column in profiled(file, _not_all_numbers(file, features)) if column.is_text]
-
-
-def _not_all_numbers(file: TableFile, numbers: Sequence[int]) -> list[int]:
-    """The columns that are worth a profile, which costs five times as much as this."""
-    if file.types or not numbers:
-        return [n for n in numbers if kind_of(file.types[n]) == "text"]
-    cells = ", ".join(f"TRY_CAST({file.cells[n]} AS DOUBLE) IS NOT NULL AS v{n}" for n in numbers)
-    selection = ", ".join(f"bool_and(v{n})" for n in numbers)
-    flags = file.query(f"SELECT {selection} FROM (SELECT {cells} FROM {file.source} LIMIT {ROWS})").fetchone()
-    return [n for n, flag in zip(numbers, flags or (), strict=True) if flag is False]
-
-
-def _typed(column: Column, kind: str | None) -> Column:
-    """A column whose type says what it holds, whatever its first values look like."""
-    if kind is None or kind == column.kind:
-        return column
-    return replace(column, kind=kind, numbers=0) if kind == "text" else replace(column, kind=kind)
-
-
-def _columns(file: TableFile, numbers: Sequence[int]) -> list[Column]:
-    # An empty cell is NULL in CSV and may be '' in Parquet.
-    inner = ", ".join(
-        f"left(nullif(trim(CAST({file.cells[number]} AS VARCHAR)), ''), {_LOOKED_AT}) AS v{number}"
-        for number in numbers
+    """Columns without a role that hold texts, by the file's types or its first rows; `InvalidInput` as by
+    `Columns.roles`."""
+    features = file.columns.roles(request).features
+    if not features or file.types:
+        return [file.columns.names[n] for n in features if kind_of(file.types[n]) == "text"]
+    cells = ", ".join(f"nullif(trim({file.cells[n]}), '') AS v{n}" for n in features)
+    selection = ", ".join(
+        f"count_if(CASE WHEN TRY_CAST(v{n} AS DOUBLE) IS NULL THEN v{n} IS NOT NULL AND NOT "
+        f"regexp_full_match(v{n}, '{_READ_AS_NUMBERS}') END) > {_FEW_TEXTS} * count(v{n})"
+        for n in features
     )
-    selection = "count(*)"
-    for number in numbers:
-        value = f"v{number}"
-        selection += (
-            f", count({value}), "
-            # Hashes, so that long texts take no memory.
-            f"count(DISTINCT CASE WHEN {value} IS NOT NULL THEN hash({value}) END), "
-            f"count(TRY_CAST({value} AS DOUBLE)), "
-            f"coalesce(bool_and(regexp_full_match({value}, '-?[0-9]+([.]0+)?')), false), "
-            f"2 * count_if(contains({value}, '>')) > count({value}), "
-            # FILTER would take memory for all columns once for each.
-            f"arg_min({value}, n, {_EXAMPLES})"
-        )
-    numbered = f"SELECT row_number() OVER () AS n, {inner} FROM {file.source} LIMIT {ROWS}"
-    row = file.query(f"SELECT {selection} FROM ({numbered})").fetchone()
-    assert row is not None
-    rows, counts, profiles = int(row[0]), row[1:], []
-    for at, number in enumerate(numbers):
-        present, distinct, numeric, whole, ranked, examples = counts[6 * at : 6 * at + 6]
-        texts = tuple(str(example)[:50] for example in examples or ())
-        profiles.append(
-            Column(
-                name=file.columns.names[number],
-                kind="number" if present and numeric == present else "text",
-                distinct=int(distinct),
-                empty=rows - int(present),
-                numbers=int(numeric),
-                rows=rows,
-                examples=texts,
-                whole=bool(whole),
-                ranked=bool(ranked) and all(_RANKING.fullmatch(text) for text in texts if ">" in text),
-            )
-        )
-    return profiles
-
-
-def inferred(columns: list[Column], request: DatasetRequest) -> DatasetRequest:
-    """The request with the roles that it does not name: label or ranking, and row ids; other ids are left out."""
-    named = request.roles
-    free = {column.name: column for column in columns if column.name not in named}
-    changes: dict[str, Any] = {}
-    if not request.label and not request.ranking and not request.unlabelled:
-        ranked = [column.name for column in free.values() if column.ranked]
-        label = _label(list(free.values()))
-        if len(ranked) == 1:
-            changes["ranking"] = ranked
-        elif label is not None:
-            changes["label"] = label
-    role_columns = {changes.get("label"), *changes.get("ranking", [])}
-    ids = [column.name for column in free.values() if column.name not in role_columns and _is_id(column)]
-    if not request.id and len(ids) == 1:
-        changes["id"] = ids[0]
-        role_columns.add(ids[0])
-    further_ids = [
-        column.name for column in free.values() if column.name not in role_columns and _is_id(column)
-    ]
-    changes["exclude"] = [*request.exclude, *further_ids]
-    return request.model_copy(update=changes)
-
-
-def _label(columns: list[Column]) -> str | None:
-    """The column that probably names the identity or class; None where several or none could."""
-    able = [column for column in columns if column.repeats and (column.kind == "text" or column.whole)]
-    label_columns = [column.name for column in able if _LABEL.fullmatch(column.name)]
-    if label_columns:
-        return label_columns[0]
-    texts = [column.name for column in able if column.kind == "text"]
-    return texts[0] if len(texts) == 1 else None
-
-
-def _is_id(column: Column) -> bool:
-    """Whether a column only identifies rows."""
-    unique = column.distinct >= 0.9 * (column.rows - column.empty)
-    is_named_so = is_id_name(column.name) or bool(_ID.fullmatch(column.name))
-    return unique and is_named_so and (column.kind == "text" or column.whole)
+    flags = file.query(
+        f"SELECT {selection} FROM (SELECT {cells} FROM {file.source} LIMIT {_ROWS_OF_TYPES})"
+    ).fetchone()
+    return [file.columns.names[n] for n, flag in zip(features, flags or (), strict=True) if flag]
