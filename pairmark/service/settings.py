@@ -33,8 +33,8 @@ class Settings(BaseSettings):
     )
     dask_scheduler: str | None = Field(
         None,
-        description="address of a Dask scheduler, e.g. tcp://scheduler:8786: its workers grow forests and search large "
-        "galleries; default: none",
+        description="address of a Dask scheduler, e.g. tcp://scheduler:8786: its workers grow forests, search large "
+        "galleries and compare records that are linked; default: none",
     )
     url: str | None = Field(
         None,

@@ -1,11 +1,13 @@
-"""Training on a Dask cluster: the same model, and plain words when there is no cluster."""
+"""Training and linking on a Dask cluster: the same results, and plain words when there is no cluster."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,18 +15,21 @@ import pytest
 from pairmark.models import SimilarityForest
 from pairmark.models.core.progress import listening
 from pairmark.service.errors import NotReady
+from pairmark.service.settings import Settings
 from pairmark.service.training import trainer
 from pairmark.service.training.trainer import Trainer
 from tests.service.conftest import SMALL_FOREST
+from tests.service.test_links import linked, table, write
 from tests.serving import ROOT, free_port
 
 pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")
-def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A scheduler and two workers, each a process of its own, as on other machines."""
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A scheduler and two workers, each a process of its own, as on other machines, with one folder for blobs."""
     folder, port = tmp_path_factory.mktemp("dask"), free_port()
+    environment = {**os.environ, "PAIRMARK_HOME": str(folder)}
     address = f"tcp://127.0.0.1:{port}"
     commands = [["scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]]
     commands += [["worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]] * 2
@@ -36,18 +41,21 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                     subprocess.Popen(
                         [sys.executable, "-m", "distributed.cli.dask_" + words[0], *words[1:]],
                         cwd=ROOT,
+                        env=environment,
                         stdout=log,
                         stderr=log,
                     )
                 )
-        yield address
+        yield address, folder
     finally:
         for process in running:
             process.kill()
             process.wait()
 
 
-def test_trees_really_grow_on_the_cluster_and_a_cancelled_fit_leaves_it_idle(scheduler: str) -> None:
+def test_trees_really_grow_on_the_cluster_and_a_cancelled_fit_leaves_it_idle(
+    cluster: tuple[str, Path],
+) -> None:
     from distributed import Client
     from joblib import parallel_config
 
@@ -61,7 +69,7 @@ def test_trees_really_grow_on_the_cluster_and_a_cancelled_fit_leaves_it_idle(sch
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(600, 8)).astype(np.float32), np.repeat(np.arange(120), 5)
     forest = SimilarityForest(**{**SMALL_FOREST, "n_estimators": 400, "n_pairs": 2_000})
-    with Client(scheduler, timeout=30) as client:
+    with Client(cluster[0], timeout=30) as client:
         client.wait_for_workers(2, timeout=60)
         with (
             parallel_config(backend="dask", client=client, n_jobs=-1),
@@ -76,6 +84,26 @@ def test_trees_really_grow_on_the_cluster_and_a_cancelled_fit_leaves_it_idle(sch
         while any(client.processing().values()) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert not any(client.processing().values())
+
+
+@pytest.mark.parametrize("n_tables", [1, 2])
+def test_links_are_the_same_to_the_bit_wherever_candidates_are_compared(
+    cluster: tuple[str, Path], tmp_path: Path, n_tables: int
+) -> None:
+    address, home = cluster
+    columns = table(2_000, "dependent")[1]
+    files = [
+        write(tmp_path / f"{at}.csv", {name: cells[at::n_tables] for name, cells in columns.items()})
+        for at in range(n_tables)
+    ]
+    here = linked(tmp_path, *files)
+    there = Settings(home=home, dask_scheduler=address, job_threads=1)
+    stages: list[str] = []
+    with listening(lambda _, stage: stages.append(stage)):
+        assert linked(tmp_path, *files, settings=there) == here
+    assert stages.count("comparing on the cluster") >= 8
+    assert here[0].links > 400
+    assert list((home / "artefacts" / "blobs").glob("*/*")) == []
 
 
 def test_a_cluster_that_is_not_there_is_named(deployment, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from benchmarks._linked_people import people
+from pairmark.models.records.linking import engine
 from pairmark.schemas.links import LinkSummary
 from pairmark.service.cli import main
 from pairmark.service.errors import InvalidInput
-from pairmark.service.links.linking import link_files
+from pairmark.service.links.linking import Asked, link_files
 from pairmark.service.settings import Settings
 
 N = 3_000
@@ -33,13 +34,16 @@ def write(path: Path, columns: Mapping[str, Sequence[Any]]) -> Path:
 
 
 def linked(
-    folder: Path, *files: Path, threads: int = 1, **options: Any
+    folder: Path, *files: Path, settings: Settings | None = None, id_column: str | None = None, **options: Any
 ) -> tuple[LinkSummary, list[dict[str, str]]]:
     """What linking some files says, and the rows that it writes."""
     scratch = folder / f"scratch{len(list(folder.iterdir()))}"
     scratch.mkdir()
     out = scratch / "links.csv"
-    summary = link_files(files, scratch, Settings(job_threads=threads), out=out, **options)
+    asked = Asked(**options)
+    summary = link_files(
+        files, scratch, settings or Settings(job_threads=1), asked, out=out, id_column=id_column
+    )
     with out.open(newline="") as stream:
         return summary, list(csv.DictReader(stream))
 
@@ -115,15 +119,17 @@ def test_two_tables_whose_columns_are_spelled_differently_are_linked(tmp_path: P
     assert any("'phone' of a.csv is not compared: b.csv has none" in note for note in summary.notes)
 
 
-def test_the_number_of_threads_and_the_format_change_nothing(tmp_path: Path) -> None:
-    import duckdb
-
+def test_the_number_of_threads_and_of_parts_and_the_format_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = write(tmp_path / "t.csv", table(N, "dependent")[1])
     parquet = tmp_path / "t.parquet"
     duckdb.execute(f"COPY (SELECT * FROM read_csv('{file}', all_varchar=true)) TO '{parquet}'")
     once = linked(tmp_path, file)
-    assert linked(tmp_path, file, threads=3) == once
+    assert linked(tmp_path, file, settings=Settings(job_threads=3)) == once
     assert linked(tmp_path, parquet) == once
+    monkeypatch.setattr(engine, "_AT_ONCE", 1_000)
+    assert linked(tmp_path, file) == once
 
 
 def test_a_lower_share_of_false_links_leaves_the_surer_ones(tmp_path: Path) -> None:
@@ -258,3 +264,49 @@ def test_the_command_writes_links_and_says_what_it_found(
     summary = json.loads(brace + answer)
     assert summary["links"] > 100
     assert summary["blocking"]["candidates_per_record"] > 0
+
+
+def test_tables_and_links_may_be_on_s3(
+    bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PAIRMARK_HOME", str(tmp_path / "home"))
+    file = write(tmp_path / "t.csv", table(600, "dependent")[1])
+    bucket.upload_file(str(file), "in/t.csv")
+    with pytest.raises(SystemExit) as ended:
+        main(["link", "s3://bucket/in/t.csv", "-o", "s3://bucket/out/links.csv"])
+    assert not ended.value.code, capfd.readouterr().err
+    there = bucket.Object("out/links.csv").get()["Body"].read().decode()
+    assert list(csv.DictReader(there.splitlines())) == linked(tmp_path, file)[1]
+    for wrong, said in (("s3://bucket/in/none.csv", "S3 failed while reading"), ("s3://bucket", "no object")):
+        with pytest.raises(SystemExit) as ended:
+            main(["link", wrong])
+        assert ended.value.code == 1
+        assert said in capfd.readouterr().err
+
+
+def test_rules_of_the_command_are_the_only_ones_and_an_unknown_column_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PAIRMARK_HOME", str(tmp_path / "home"))
+    file = str(write(tmp_path / "t.csv", table(600, "dependent")[1]))
+    with pytest.raises(SystemExit):
+        main(
+            [
+                "link",
+                file,
+                "--rule",
+                "phone",
+                "--rule",
+                "first,last",
+                "--candidates-per-record",
+                "7",
+                "--json",
+            ]
+        )
+    blocking = json.loads(capfd.readouterr().out)["blocking"]
+    assert blocking["rules"] == [["phone"], ["first", "last"]]
+    assert blocking["at_most"] == 7
+    with pytest.raises(SystemExit) as ended:
+        main(["link", file, "--rule", "telephone"])
+    assert ended.value.code == 1
+    assert "'telephone' is not compared; expected some of first, last" in capfd.readouterr().err

@@ -214,7 +214,7 @@ class Schema(BaseModel):
         """Records as JSON shows them; missing cells are left out. `records` takes them back."""
         for row in cells:
             yield {
-                column.name: _json_cell(value, column)
+                column.name: json_cell(value, column)
                 for column, value in zip(self.fields, row, strict=True)
                 if value is not None
             }
@@ -248,7 +248,7 @@ def _excerpt(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _json_cell(value: Any, column: RecordColumn) -> Any:
+def json_cell(value: Any, column: RecordColumn) -> Any:
     if column.type == "date":
         at = np.datetime64(0, "s") + np.timedelta64(round(value * 86_400), "s")
         return str(at.astype("datetime64[D]")) if value == int(value) else str(at)

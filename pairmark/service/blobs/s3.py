@@ -36,12 +36,8 @@ class S3Blobs(Blobs):
             raise InvalidInput(
                 f"PAIRMARK_ARTEFACTS is {address!r}; expected s3://bucket or s3://bucket/prefix"
             )
-        try:
-            import boto3
-        except ImportError as error:
-            raise InvalidInput("storing on S3 needs boto3: pip install 'pairmark[s3]'") from error
         super().__init__(cache)
-        self._client: Any = boto3.client("s3")
+        self._client: Any = _client()
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._cache_bytes = cache_bytes
@@ -155,6 +151,35 @@ class S3Blobs(Blobs):
                 return
             super().delete(key)
             excess -= sizes[age, key]
+
+
+def _client() -> Any:
+    try:
+        import boto3
+    except ImportError as error:
+        raise InvalidInput("S3 needs boto3: pip install 'pairmark[s3]'") from error
+    return boto3.client("s3")
+
+
+def download(address: str, path: Path) -> None:
+    """Copy an object, ``s3://bucket/key``, to a file."""
+    client, place = _client(), _place(address)
+    with _s3_errors(f"reading {address}"):
+        client.download_file(*place, str(path))
+
+
+def upload(path: Path, address: str) -> None:
+    """Copy a file to an object, ``s3://bucket/key``."""
+    client, place = _client(), _place(address)
+    with _s3_errors(f"writing {address}"):
+        client.upload_file(str(path), *place)
+
+
+def _place(address: str) -> tuple[str, str]:
+    bucket, _, key = address.removeprefix("s3://").partition("/")
+    if not bucket or not key:
+        raise InvalidInput(f"{address} names no object; expected s3://bucket/key")
+    return bucket, key
 
 
 @contextmanager

@@ -21,13 +21,11 @@ _SHOWN = 10
 
 
 def link(
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet.", exists=True, dir_okay=False)],
+    table: Annotated[str, typer.Argument(help="CSV or Parquet, a file or s3://bucket/key.")],
     other: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(
             help="A second table, to link the first one's records to. Without it: duplicates within the first.",
-            exists=True,
-            dir_okay=False,
         ),
     ] = None,
     id_column: Annotated[
@@ -37,7 +35,10 @@ def link(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--output", "-o", help="CSV or Parquet file that links are written to.")
+        str | None,
+        typer.Option(
+            "--output", "-o", help="CSV or Parquet that links are written to, a file or s3://bucket/key."
+        ),
     ] = None,
     false_links: Annotated[
         float | None,
@@ -52,6 +53,24 @@ def link(
         str | None,
         typer.Option(help="A model of records, which scores candidates. Default: one fitted on the tables."),
     ] = None,
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Columns that candidates have in common, such as phone or last,born (repeatable). Default: "
+            "proposed from the data."
+        ),
+    ] = None,
+    candidates_per_record: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1_000,
+            help="Most candidates for each record: rules that would make more are left out. Default: 50.",
+        ),
+    ] = None,
+    one_to_one: Annotated[
+        bool, typer.Option("--one-to-one", help="Link a record to one other at most: the surest.")
+    ] = False,
     column: ColumnTypes = None,
 ) -> None:
     """Find the duplicates of a table, or link two tables: no labels, no service.
@@ -60,35 +79,61 @@ def link(
     first record.
     """
     from pairmark.models.core.progress import listening
+    from pairmark.schemas.links import CANDIDATES_PER_RECORD
     from pairmark.service.cli.options import settings
     from pairmark.service.links.kept import read_rows
-    from pairmark.service.links.linking import COLUMNS, link_files
+    from pairmark.service.links.linking import COLUMNS, Asked, link_files
 
     learned = None if model is None else _learned(model)
     types = column_types(column) or {}
     if learned is not None:
         # Dates are written in the file's own way.
         types = {name: kind for name, kind in learned.columns.items() if kind != "date"} | types
-    files = [path for path in (table, other) if path is not None]
-    if out is not None and out.suffix not in (".csv", ".parquet"):
+    suffix = ".csv" if out is None else Path(out).suffix
+    if suffix not in (".csv", ".parquet"):
         raise typer.BadParameter(
             f"{out}: expected a name that ends in .csv or .parquet", param_hint="--output"
         )
+    asked = Asked(
+        false_links=false_links,
+        rules=[[name.strip() for name in each.split(",")] for each in rule] if rule else None,
+        candidates_per_record=candidates_per_record or CANDIDATES_PER_RECORD,
+        one_to_one=one_to_one,
+    )
     with tempfile.TemporaryDirectory(prefix="pairmark-links-") as folder:
-        path = Path(folder) / "links.csv" if out is None else out
+        files = [_file(each, Path(folder)) for each in (table, other) if each is not None]
+        is_here = out is not None and not out.startswith("s3://")
+        path = Path(out) if out is not None and is_here else Path(folder) / f"links{suffix}"
         with output.progress_bar("linking") as progress, listening(progress):
             summary = link_files(
                 files,
                 Path(folder),
                 settings(),
+                asked,
                 out=path,
                 id_column=id_column,
                 columns=types,
-                false_links=false_links,
                 learned=learned,
             )
         first = [row[: len(COLUMNS)] for row in read_rows(path, "FROM kept LIMIT ?", _SHOWN)]
+        if out is not None and not is_here:
+            from pairmark.service.blobs.s3 import upload
+
+            upload(path, out)
     output.show(summary.model_dump(mode="json"), lambda to: _show(to, summary, first, out))
+
+
+def _file(table: str, folder: Path) -> Path:
+    """A table as a file of this machine."""
+    if table.startswith("s3://"):
+        from pairmark.service.blobs.s3 import download
+
+        path = folder / f"{len(list(folder.iterdir()))}-{Path(table).name}"
+        download(table, path)
+        return path
+    if not Path(table).is_file():
+        raise typer.BadParameter(f"there is no file {table!r}", param_hint="TABLE")
+    return Path(table)
 
 
 def _learned(model: str) -> Learned:
@@ -100,23 +145,25 @@ def _learned(model: str) -> Learned:
     return Learned(open_database(settings()), open_blobs(settings()), settings(), model)
 
 
-def _show(to: Console, summary: LinkSummary, first: list[tuple[object, ...]], out: Path | None) -> None:
+def _show(to: Console, summary: LinkSummary, first: list[tuple[object, ...]], out: str | None) -> None:
     from pairmark.service.links.linking import COLUMNS
 
     for note in summary.notes:
         to.print(f"note: {note}")
     estimate = summary.false_links.estimate
+    left_out = "; ".join(" and ".join(rule) for rule in summary.blocking.left_out)
     ids = ", ".join("row numbers" if name is None else name for name in summary.ids)
     output.facts(
         {
             "records": f"{summary.records:,} (named by {ids})",
             "candidates": f"{summary.candidates:,}, {summary.blocking.candidates_per_record:g} a record",
+            "left out": f"rules of too many candidates: {left_out}" if left_out else None,
             "links": f"{summary.links:,}",
             "entities": f"{summary.entities:,} of two records or more",
             "false links": None
             if estimate is None
             else f"{100 * estimate:.2g} % as the model has it: an estimate, no bound",
-            "cut": f"{summary.cut:,} pairs, which would join records that contradict each other"
+            "cut": f"{summary.cut:,} pairs: another is surer, or they would join records that contradict each other"
             if summary.cut
             else None,
             "empty": f"{summary.empty:,} records have no cell" if summary.empty else None,

@@ -39,6 +39,33 @@ _TEXT_SHARE = 4
 """Numbers take up to so many times more bytes as text, or as float64 with labels, than as float32."""
 
 
+FORMATS: dict[str, Format] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".txt": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".npz": "npz",
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+}
+
+
+def format_of(request_format: Format | None, filename: str | None) -> Format:
+    """The format that was named, or else that of the file's extension."""
+    if request_format is not None:
+        return request_format
+    suffix = Path((filename or "").lower().removesuffix(".gz")).suffix
+    if suffix not in FORMATS:
+        raise InvalidInput(
+            f"the file name does not say the format: {(filename or '')[-60:]!r}; expected format = csv, parquet, npz "
+            f"or svmlight, or one of the extensions {', '.join(FORMATS)}",
+            field="format",
+        )
+    return FORMATS[suffix]
+
+
 @dataclass(frozen=True, kw_only=True)
 class FileLimits:
     """How much one file may hold, and how much time and memory reading it may take.

@@ -24,7 +24,6 @@ from pairmark.schemas.datasets import (
     MAX_LISTED_FEATURES,
     MAX_LISTED_LABELS,
     DatasetRequest,
-    Format,
     RecordColumnOut,
 )
 from pairmark.service.datasets.confined import (
@@ -59,31 +58,6 @@ _RISING = 0.95
 """Share of the steps from row to row from which on a feature numbers the rows; few may repeat a number or miss one."""
 _GLANCED = 1_000
 """Rows by which features that cannot be a count are told apart, before all rows are read."""
-FORMATS: dict[str, Format] = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".txt": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".npz": "npz",
-    ".svm": "svmlight",
-    ".svmlight": "svmlight",
-    ".libsvm": "svmlight",
-}
-
-
-def format_of(request_format: Format | None, filename: str | None) -> Format:
-    """The format that was named, or else that of the file's extension."""
-    if request_format is not None:
-        return request_format
-    suffix = Path((filename or "").lower().removesuffix(".gz")).suffix
-    if suffix not in FORMATS:
-        raise InvalidInput(
-            f"the file name does not say the format: {(filename or '')[-60:]!r}; expected format = csv, parquet, npz "
-            f"or svmlight, or one of the extensions {', '.join(FORMATS)}",
-            field="format",
-        )
-    return FORMATS[suffix]
 
 
 def read_dataset(

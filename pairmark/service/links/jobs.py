@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.progress import listening
+from pairmark.models.records.schema import STRINGS, RecordColumn, json_cell
 from pairmark.models.records.tables import declaration
 from pairmark.schemas.links import LinksRequest
 from pairmark.schemas.reviews import Question, ReviewRequest, ReviewSource
@@ -29,7 +29,6 @@ from pairmark.service.tables import DecisionCode
 
 _STAGES = {"loading": (0.0, 0.1), "linking": (0.1, 0.9), "storing": (0.9, 1.0)}
 _ID = "__id__"
-_ROWS = 4_096
 _KEPT = "SELECT a, b, score FROM links WHERE kept ORDER BY a, b"
 _BELOW = "SELECT a, b, score FROM candidates ANTI JOIN (FROM links WHERE kept) USING (a, b) ORDER BY a, b"
 _AT_MOST = 0.02
@@ -55,7 +54,7 @@ class Linker:
             work = stack.enter_context(self._blobs.workspace())
             ids = [each for each in (claim.dataset_id, claim.unlabelled_id) if each is not None]
             tables = [self._datasets.load(each) for each in ids]
-            files = [_written(data, work / f"table{at}.csv") for at, data in enumerate(tables)]
+            files = [_written(data, work / f"table{at}.parquet") for at, data in enumerate(tables)]
             learned = (
                 None
                 if request.model is None
@@ -214,18 +213,25 @@ def _types(data: LabelledData) -> dict[str, str]:
 
 
 def _written(data: LabelledData, path: Path) -> Path:
-    """A stored table as CSV, its compared columns after its rows' ids."""
+    """A stored table as texts in a Parquet file, its compared columns after its rows' ids."""
     assert data.schema is not None
-    names = [column.name for column in data.schema.fields]
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        lines = csv.writer(stream)
-        lines.writerow([_ID, *names])
-        for start in range(0, len(data), _ROWS):
-            cells = np.asarray(data.X[start : start + _ROWS])
-            for row, record in enumerate(data.schema.values(cells), start):
-                lines.writerow([row_name(data, row), *(_text(record.get(name)) for name in names)])
+    cells = np.asarray(data.X)
+    columns: dict[str, list[str | None]] = {_ID: [row_name(data, row) for row in range(len(data))]}
+    columns |= {column.name: _texts(column, cells[:, at]) for at, column in enumerate(data.schema.fields)}
+    with kept.connected(threads="1") as connection:
+        # Columns of objects are text, whatever their first cells are.
+        connection.execute("SET pandas_analyze_sample = 0")
+        connection.register("given", {name: np.array(of, dtype=object) for name, of in columns.items()})
+        kept.copy_to(connection, "FROM given", path)
     return path
 
 
-def _text(cell: Any) -> Any:
-    return ", ".join(map(str, cell)) if isinstance(cell, list) else cell
+def _texts(column: RecordColumn, cells: NDArray[Any]) -> list[str | None]:
+    if column.type in STRINGS:
+        return list(cells)
+    values = [None if cell is None else json_cell(cell, column) for cell in cells]
+    return [None if value is None else _text(value) for value in values]
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

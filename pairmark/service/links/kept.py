@@ -19,6 +19,7 @@ from pairmark.models.records.linking.engine import Linking
 from pairmark.models.records.linking.mixture import Mixture
 from pairmark.service.errors import InvalidInput, UnknownLinks
 from pairmark.service.links.tables import LinkTables
+from pairmark.service.settings import Settings
 
 LINKS, ENTITIES, RECORDS, CHANGES = (
     f"{name}.parquet" for name in ("links", "entities", "records", "changes")
@@ -53,19 +54,35 @@ Key = tuple[int, str]
 
 
 @contextmanager
-def connected(database: str = ":memory:", **config: Any) -> Iterator[Any]:
+def connected(**config: Any) -> Iterator[Any]:
     """DuckDB without its own progress bar, which would go to standard output, where answers go."""
     import duckdb
 
-    with closing(duckdb.connect(database, config=config)) as connection:
+    with closing(duckdb.connect(config=config)) as connection:
         connection.execute("SET enable_progress_bar = false")
         yield connection
+
+
+def bounds(settings: Settings, scratch: Path, threads: int | None) -> dict[str, Any]:
+    """DuckDB's own settings: memory as the settings have it, and what does not fit in ``scratch``."""
+    config = {
+        "memory_limit": f"{settings.link_memory_bytes}B",
+        "temp_directory": str(scratch / "spill"),
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+    }
+    return config if threads is None else config | {"threads": str(threads)}
+
+
+def quoted(path: Path) -> str:
+    """A path in SQL."""
+    return f"'{str(path).replace(chr(39), 2 * chr(39))}'"
 
 
 def copy_to(connection: Any, sql: str, path: Path) -> None:
     """Write what a query gives as CSV, or as Parquet where the path says so."""
     form = "PARQUET" if path.suffix == ".parquet" else "CSV"
-    connection.execute(f"COPY ({sql}) TO '{str(path).replace(chr(39), 2 * chr(39))}' (FORMAT {form})")
+    connection.execute(f"COPY ({sql}) TO {quoted(path)} (FORMAT {form})")
 
 
 def read_rows(path: Path, sql: str = "FROM kept", *params: Any) -> list[tuple[Any, ...]]:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv
 
-from pairmark.models.records.linking.engine import Linking
+from pairmark.models.records.linking.engine import Linking, Spread
 from pairmark.models.records.linking.mixture import NeedsJudgements
 from pairmark.schemas.links import CANDIDATES_PER_RECORD, FalseLinks, LinkBlocking, LinkSummary
 from pairmark.service.datasets.confined import FileLimits
@@ -84,15 +83,8 @@ def linked(
         On tables that cannot be read or linked; what can be done is said.
     """
     limits = FileLimits.of(settings, sum(path.stat().st_size for path in files))
-    config = {
-        "memory_limit": f"{settings.link_memory_bytes}B",
-        "temp_directory": str(scratch / "spill"),
-        "autoinstall_known_extensions": "false",
-        "autoload_known_extensions": "false",
-    }
-    if settings.job_threads is not None:
-        config["threads"] = str(settings.job_threads)
-    with kept.connected(**config) as connection:
+    bounds = kept.bounds(settings, scratch, settings.job_threads)
+    with kept.connected(**bounds) as connection:
         tables = read_tables(connection, files, scratch, limits, id_column=id_column, columns=columns)
         check_rules(asked.rules, [field.name for field in tables.fields])
         previous = None if asked.previous is None else kept.bring(connection, asked.previous, tables)
@@ -105,6 +97,7 @@ def linked(
             one_to_one=asked.one_to_one,
             budget=asked.candidates_per_record,
             previous=previous,
+            spread=_spread(connection, settings),
             **({} if learned is None else _scoring(learned, connection, tables, asked.cut)),
         )
         try:
@@ -120,6 +113,14 @@ def linked(
             connection.unregister("given")
             recall = linking.measured_recall()
         yield Linked(connection=connection, tables=tables, linking=linking, recall=recall)
+
+
+def _spread(connection: Any, settings: Settings) -> Spread | None:
+    if settings.dask_scheduler is None:
+        return None
+    from pairmark.service.links.cluster import OnCluster
+
+    return OnCluster(connection, settings)
 
 
 def _scoring(learned: Learned, connection: Any, tables: LinkTables, cut: float | None) -> dict[str, Any]:
@@ -173,6 +174,8 @@ def summary_of(of: Linked, asked: Asked) -> LinkSummary:
 
 def _exact_interval(k: int, n: int, confidence: float) -> tuple[float, float]:
     """Clopper's and Pearson's (1934) interval for a share of n that were k."""
+    from scipy.special import betaincinv
+
     tail = (1 - confidence) / 2
     low = 0.0 if k == 0 else float(betaincinv(k, n - k + 1, tail))
     high = 1.0 if k == n else float(betaincinv(k + 1, n - k, 1 - tail))
@@ -183,15 +186,14 @@ def link_files(
     files: Sequence[Path],
     scratch: Path,
     settings: Settings,
+    asked: Asked,
     *,
     out: Path,
     id_column: str | None = None,
     columns: dict[str, str] | None = None,
-    false_links: float | None = None,
     learned: Learned | None = None,
 ) -> LinkSummary:
     """Write the links of one table, or between two, to a CSV or Parquet file; `InvalidInput` as `linked`."""
-    asked = Asked(false_links=false_links)
     with linked(
         files, scratch, settings, asked, id_column=id_column, columns=columns, learned=learned
     ) as found:

@@ -13,8 +13,7 @@ from pairmark.models.core.inputs import is_placeholder
 from pairmark.models.records.inference import Inference, infer, mostly_dates
 from pairmark.models.records.linking.cells import LinkField
 from pairmark.models.records.schema import COMPARED, RecordColumn, RecordError
-from pairmark.service.datasets.confined import FileLimits
-from pairmark.service.datasets.reader import format_of
+from pairmark.service.datasets.confined import FileLimits, format_of
 from pairmark.service.datasets.tabular import (
     CSV_SOURCE,
     Columns,

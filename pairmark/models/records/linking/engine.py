@@ -6,7 +6,7 @@ of threads: sums are of whole numbers, and what is kept is in an order of its ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,13 @@ _TELLING = 4
 """Columns from which on strangers who share two can be told from matches: by the others."""
 
 
+_AT_ONCE = 5_000_000
+"""Pairs that are compared at a time: more are compared in parts."""
+
 Scorer = Callable[[Int64, Int64], Float64]
+Spread = Callable[[Sequence[str], Callable[[int, int], str], str, int], Iterable[Mapping[str, NDArray[Any]]]]
+"""Runs statements on other machines: takes the tables that they read, the first statement of a part by its number and
+how many parts there are, the query after it, and the fewest parts; gives what the queries do, in any order."""
 
 
 class Linking:
@@ -64,6 +70,7 @@ class Linking:
         holds ``known(row)``, rows that it compared with each other, and ``carried(a, b, score)``, their links.
         It may hold ``together(a, b)`` and ``apart(a, b)``, what a person said of rows.
     scorer, cut : scores pairs of rows in the place of a model that is fitted here; pairs that score more are linked.
+    spread : compares candidates on other machines; None: here.
     """
 
     def __init__(
@@ -79,8 +86,10 @@ class Linking:
         previous: tuple[Sequence[LinkField], Mixture | None] | None = None,
         scorer: Scorer | None = None,
         cut: float = _LEAST_CHANCE,
+        spread: Spread | None = None,
     ) -> None:
         self._con, self._given, self._one_to_one = connection, rules, one_to_one
+        self._spread = spread
         self.budget = budget
         self._previous, self._scorer, self.cut = previous, scorer, cut
         self.n_rows, self.n_left = n_rows, n_left
@@ -183,9 +192,11 @@ class Linking:
         return float(self._one("SELECT coalesce(sum(pairs), 0) FROM key_counts") / max(all_pairs, 1))
 
     def _block(self) -> None:
-        """Table ``pairs`` of candidates with the columns of their rules; how often columns are equal in all pairs."""
+        """Table ``blocks`` of rows that share a key, with the columns of its rule; how often columns are equal in all
+        pairs."""
         con = self._con
-        con.execute("CREATE TABLE all_pairs (a INTEGER, b INTEGER, columns UINTEGER)")
+        con.execute("CREATE TABLE blocks (columns UINTEGER, key UBIGINT, row INTEGER)")
+        self._n_pairs = 0
         self.rules: list[tuple[str, ...]] = []
         self.left_out: list[tuple[str, ...]] = []
         self.equal: dict[tuple[int, ...], float] = {}
@@ -211,18 +222,13 @@ class Linking:
                 )
                 self._count("FROM words")
                 room -= self._join("FROM words", _CAP, room, (at,))
-        con.execute(
-            "CREATE TABLE pairs AS SELECT a, b, bit_or(columns) AS columns FROM all_pairs GROUP BY a, b"
-        )
-        con.execute("DROP TABLE all_pairs")
-        self.n_candidates = int(self._one("SELECT count(*) FROM pairs"))
 
     def _places_of(self, rule: Sequence[str]) -> tuple[int, ...]:
         # A column that has one value in all rows makes no difference.
         return tuple(at for at, field in enumerate(self.fields) if field.name in rule)
 
     def _join(self, keys: str, cap: int, room: int, rule: Sequence[int]) -> int:
-        """Add the pairs of rows that share a key to the candidates, where there is room; how many there are."""
+        """Add the rows that share a key to the blocks, where there is room for their pairs; how many those are."""
         among = f"key_counts WHERE n <= {cap}"
         made = int(self._one(f"SELECT coalesce(sum(pairs), 0) FROM {among}"))
         names = tuple(self.fields[at].name for at in rule)
@@ -232,15 +238,11 @@ class Linking:
             self.left_out.append(names)
             return 0
         self.rules.append(names)
-        across = (
-            "a.row < b.row" if self.n_left is None else f"a.row < {self.n_left} AND b.row >= {self.n_left}"
-        )
-        new = "AND (a.row NOT IN (FROM known) OR b.row NOT IN (FROM known))" if self._previous else ""
         self._con.execute(
-            f"INSERT INTO all_pairs WITH k AS MATERIALIZED (SELECT row, key FROM ({keys}) SEMI JOIN "
-            f"(SELECT key FROM {among}) USING (key)) SELECT a.row, b.row, {sum(1 << at for at in rule)} "
-            f"FROM k a JOIN k b ON a.key = b.key AND {across} {new}"
+            f"INSERT INTO blocks SELECT {sum(1 << at for at in rule)}, hash({len(self.rules)}, key), row "
+            f"FROM ({keys}) SEMI JOIN (SELECT key FROM {among}) USING (key)"
         )
+        self._n_pairs += made
         return made
 
     def _code(self) -> str:
@@ -256,13 +258,38 @@ class Linking:
         )
 
     def _compare(self) -> None:
-        """Table ``compared`` of candidates with the code of their levels."""
-        more = "p.columns, "
-        self._con.execute(f"CREATE TABLE compared AS {self._coded('FROM pairs', more)}")
-        self._con.execute("DROP TABLE pairs")
+        """Table ``compared`` of candidates with the columns of their rules and the code of their levels."""
+        con = self._con
+        across = (
+            "a.row < b.row" if self.n_left is None else f"a.row < {self.n_left} AND b.row >= {self.n_left}"
+        )
+        new = "AND (a.row NOT IN (FROM known) OR b.row NOT IN (FROM known))" if self._previous else ""
+
+        def pairs(at: int, of: int) -> str:
+            return (
+                "CREATE OR REPLACE TEMP TABLE pairs AS SELECT a.row AS a, b.row AS b, bit_or(a.columns) AS columns "
+                f"FROM blocks a JOIN blocks b ON a.key = b.key AND a.row % {of} = {at} AND {across} {new} "
+                "GROUP BY a.row, b.row"
+            )
+
+        compared = self._coded("FROM pairs", "p.columns, ")
+        con.execute("CREATE TABLE compared (columns UINTEGER, a INTEGER, b INTEGER, code BIGINT)")
+        n_parts = 1 + self._n_pairs // _AT_ONCE
+        if self._spread is None:
+            for at in range(n_parts):
+                con.execute(pairs(at, n_parts))
+                con.execute(f"INSERT INTO compared {compared}")
+                report(0.4 + 0.3 * (at + 1) / n_parts, "comparing")
+            con.execute("DROP TABLE pairs")
+        else:
+            for columns in self._spread(("blocks", "cells", "known"), pairs, compared, n_parts):
+                self._give("elsewhere", **columns)
+                con.execute("INSERT INTO compared BY NAME FROM elsewhere")
+        con.execute("DROP TABLE blocks")
+        self.n_candidates = int(self._one("SELECT count(*) FROM compared"))
         if self.n_left is None:
             twins = "SELECT first AS a, row AS b, NULL AS columns FROM twins"
-            self._con.execute(f"INSERT INTO compared {self._coded(twins, more)}")
+            con.execute(f"INSERT INTO compared {self._coded(twins, 'p.columns, ')}")
 
     def measured_recall(self) -> tuple[int, int]:
         """Of entities of two records or more, as the table ``labels(row, who)`` has them, how many candidates connect,

@@ -1,0 +1,90 @@
+"""Compares a link job's candidates on a Dask cluster: parts of them, each by one worker, joined here.
+
+The tables travel through the storage of blobs, so a worker has the service's own settings in its environment
+(``PAIRMARK_ARTEFACTS``, ``PAIRMARK_HOME``, ``PAIRMARK_LINK_MEMORY_BYTES``). Parts do not overlap, and what is made of
+them does not depend on their order or their number: links are the same to the bit as without a cluster.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.core.progress import report
+from pairmark.service.blobs import open_blobs
+from pairmark.service.errors import NotReady
+from pairmark.service.links import kept
+from pairmark.service.processes import connected
+from pairmark.service.settings import Settings
+
+CONNECT_S = 30
+_PARTS_EACH = 4
+"""Parts for each thread of the cluster, at least: some take longer than others."""
+
+Columns = dict[str, NDArray[Any]]
+
+
+def compared(key: str, tables: Sequence[str], first: str, query: str) -> Columns:
+    """On a worker: what a query gives of a part that the first statement makes of the stored tables."""
+    settings = Settings()
+    blobs = open_blobs(settings)
+    folder = blobs.folder(key)
+    with blobs.workspace() as scratch, kept.connected(**kept.bounds(settings, scratch, 1)) as connection:
+        for name in tables:
+            connection.execute(f"CREATE VIEW {name} AS FROM {kept.quoted(folder / f'{name}.parquet')}")
+        connection.execute(first)
+        return {column: np.ma.getdata(of) for column, of in connection.execute(query).fetchnumpy().items()}
+
+
+class OnCluster:
+    """Statements about the tables of one connection, run on the cluster that the settings name."""
+
+    def __init__(self, connection: Any, settings: Settings) -> None:
+        self._connection, self._settings = connection, settings
+
+    def __call__(
+        self, tables: Sequence[str], first: Callable[[int, int], str], query: str, n_parts: int
+    ) -> Iterator[Columns]:
+        assert self._settings.dask_scheduler is not None
+        client = connected(self._settings.dask_scheduler, CONNECT_S)
+        blobs = open_blobs(self._settings)
+        with ExitStack() as stack:
+            stack.callback(client.close)
+            _wait_for_workers(client)
+            with blobs.workspace() as work:
+                for name in tables:
+                    kept.copy_to(self._connection, f"FROM {name}", work / f"{name}.parquet")
+                # Of this run alone: nobody else deletes it.
+                (work / "run").write_text(secrets.token_hex(16))
+                key = blobs.put_folder(work)
+            stack.callback(blobs.delete, key)
+            yield from _parts(client, (key, tables), first, query, n_parts)
+
+
+def _wait_for_workers(client: Any) -> None:
+    try:
+        client.wait_for_workers(1, timeout=CONNECT_S)
+    except TimeoutError as error:
+        raise NotReady(
+            "the Dask cluster has no workers; start some, or unset PAIRMARK_DASK_SCHEDULER"
+        ) from error
+
+
+def _parts(
+    client: Any, stored: tuple[str, Sequence[str]], first: Callable[[int, int], str], query: str, n_parts: int
+) -> Iterator[Columns]:
+    import distributed
+
+    as_completed: Any = distributed.as_completed
+    n = max(n_parts, _PARTS_EACH * sum(client.nthreads().values()))
+    parts = [client.submit(compared, *stored, first(at, n), query, pure=False) for at in range(n)]
+    for at, part in enumerate(as_completed(parts), 1):
+        yield part.result()
+        # What is here leaves the worker's memory.
+        part.release()
+        report(0.4 + 0.3 * at / n, "comparing on the cluster")
