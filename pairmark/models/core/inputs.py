@@ -163,11 +163,7 @@ def checked_matrix(
     few = None if reset else _few_rows(estimator, X, dtype)
     if few is not None:
         return few if scaling is None else scaling.applied(few, name)
-    if isinstance(X, np.ndarray) and X.ndim == 1:
-        raise ValueError(
-            f"{name} has one dimension; expected rows of features, shape (n, d). Reshape your data: "
-            f"{name}[None, :] for one row"
-        )
+    refuse_flat(X, name)
     try:
         # Commands that only count people read this module, and load no learner.
         from sklearn.utils.validation import validate_data
@@ -188,6 +184,15 @@ def checked_matrix(
         kind = TypeError if isinstance(error, TypeError) and not issparse(X) else ValueError
         raise kind(f"{name}: {error}") from error
     return matrix if scaling is None else scaling.applied(matrix, name)
+
+
+def refuse_flat(X: Any, name: str) -> None:
+    """Refuse a single row that is not in a matrix."""
+    if isinstance(X, np.ndarray) and X.ndim == 1:
+        raise ValueError(
+            f"{name} has one dimension; expected rows of features, shape (n, d). Reshape your data: "
+            f"{name}[None, :] for one row"
+        )
 
 
 def _few_rows(estimator: Any, X: Any, dtype: type) -> Matrix | None:

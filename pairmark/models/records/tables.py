@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn.utils import check_array
 
+from pairmark.models.core.inputs import refuse_flat
 from pairmark.models.records.inference import infer, parts_of
 from pairmark.models.records.schema import STRINGS, VERBATIM, RecordColumn, RecordError, Records, Schema
 
@@ -128,31 +130,14 @@ def _is_rows(X: Any) -> bool:
 
 
 def _matrix(X: Any, name: str) -> np.ndarray[Any, Any]:
-    if issparse(X):
-        raise ValueError(f"{name} is sparse; sparse input is not supported: send dense numbers or records")
+    refuse_flat(X, name)
     try:
-        if np.iscomplexobj(X):
-            raise ValueError(f"{name}: Complex data not supported; expected real numbers")
-        matrix = np.asarray(X, dtype=np.float64)
+        matrix: np.ndarray[Any, Any] = check_array(X, dtype=np.float64, input_name=name)
     except (TypeError, ValueError) as error:
-        if "Complex" in str(error):
-            raise
         raise ValueError(
-            f"{name} is no table: expected a frame, a mapping from column to cells, a list of records or "
-            f"a matrix of numbers"
+            f"{name}: {error}\nExpected a matrix of finite numbers, or records, whose cells may be missing: a frame, a "
+            "mapping from column to cells or a list of records"
         ) from None
-    if matrix.ndim == 1:
-        raise ValueError(
-            f"{name} has one dimension; expected rows of features, shape (n, d). Reshape your data"
-        )
-    if matrix.ndim != 2 or matrix.shape[0] == 0:
-        raise ValueError(f"{name} has shape {matrix.shape}, 0 sample(s); expected (n, d), both at least 1")
-    if matrix.shape[1] == 0:
-        raise ValueError(f"{name} has 0 feature(s) (shape={matrix.shape}) while a minimum of 1 is required.")
-    if not np.isfinite(matrix).all():
-        raise ValueError(
-            f"{name} contains NaN or infinity; expected finite numbers, or records with missing cells"
-        )
     return matrix
 
 
