@@ -32,7 +32,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"graph": "knn", "meta_features": ["features", "path", "euclidean"], "max_iter": 4, "tau": 0.0},
     ),
     "ghost, sets": ("ghost", {"graph": "knn", "order": 3, "cluster_metric": True, "max_iter": 4, "tau": 0.0}),
-    "rankboost, grid": ("rankboost-kernel", {"n_estimators": 20, "weak": "grid", "chain": "A-D"}),
+    "rankboost, grid": ("rankboost-kernel", {"n_estimators": 20, "weak": "grid", "chain": "A"}),
     "aligned, both": ("aligned-kernel", {"psd": False, "n_iter": 2, "hidden": (5,)}),
     "pairwise, forest": ("label-ranking-pairwise", {"estimator": "forest"}),
     **{f"auto of {name}": ("label-ranking-auto", {"candidates": [name]}) for name in ("forest", "logistic")},

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64, Matrix
 
 PLACEHOLDERS = frozenset({
     "n/a", "na", "none", "null", "nan", "-", "--", "?", ".", "unknown", "#n/a", "<na>", "(null)", "\\n", "nil", "tbd",
@@ -123,11 +123,12 @@ def one_of_equals(rows: Any) -> Any:
     return rows
 
 
-def csr_parts(rows: Any) -> tuple[Int64, Int64, Float32]:
-    """Starts, columns and values of CSR rows, of the types that kernels are compiled for."""
+def csr_parts(rows: Any) -> tuple[Int64, Int32, Float32]:
+    """Starts, columns and values of CSR rows (of CSC columns: their rows), of the types that kernels are compiled
+    for."""
     return (
         np.require(rows.indptr, dtype=np.int64, requirements=["C", "W"]),
-        np.require(rows.indices, dtype=np.int64, requirements=["C", "W"]),
+        np.require(rows.indices, dtype=np.int32, requirements=["C", "W"]),
         np.require(rows.data, dtype=np.float32, requirements=["C", "W"]),
     )
 

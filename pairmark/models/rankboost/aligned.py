@@ -17,12 +17,12 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core import progress
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
-from pairmark.models.core.inputs import one_of_equals
+from pairmark.models.core.inputs import csr_parts, one_of_equals
 from pairmark.models.core.search import LENGTHS, GalleryIndex, Rows, SearchForm, lengths, numbered, sealed
 from pairmark.models.core.spec import Seed, document_parameters
 from pairmark.models.core.state import Array, DeclaredState, Fact, StoredState, refuse
 from pairmark.models.rankboost import kernels
-from pairmark.models.rankboost.rows import KnownColumns, parts, places_of, sparse_rows
+from pairmark.models.rankboost.rows import KnownColumns, places_of, sparse_rows
 
 MOST_ROWS, MOST_PAIRS = 1_024, 32_768
 """Rows, and pairs of them, that a step looks at."""
@@ -381,7 +381,7 @@ class AlignedKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin,
         return self._first(rows, self.weights_[0]), self._first(rows, self.second_)
 
     def _first(self, rows: Any, weights: Float64) -> Float64:
-        starts, columns, values = parts(sparse_rows(rows))
+        starts, columns, values = csr_parts(sparse_rows(rows))
         places = places_of(columns, self.columns_)
         known = places >= 0
         starts = np.append(0, np.cumsum(known))[starts]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -17,19 +17,12 @@ from pairmark.models.core import progress
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
+from pairmark.models.core.scores import identity_means
 from pairmark.models.core.search import GalleryIndex, Rows, numbered
 from pairmark.models.core.spec import Seed, document_parameters
 from pairmark.models.core.state import Array, DeclaredState, StateRecord, StoredState, refuse, require
 from pairmark.models.rankboost import embedding, kernels
-from pairmark.models.rankboost.boosting import (
-    MOST_CLASSES,
-    BoostSettings,
-    RankingTask,
-    boost,
-    class_tasks,
-    pair_task,
-)
-from pairmark.models.rankboost.embedding import LinearRule, linear_svm
+from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, boost, class_tasks, pair_task
 from pairmark.models.rankboost.rows import KnownColumns, bin_rows, sparse_rows
 from pairmark.models.rankboost.rules import FeatureMap, Rules
 
@@ -40,10 +33,6 @@ _BAGGED_ROWS: Final = 600_000
 """Rows that all bags hold together by default, at most."""
 _BLOCK: Final = 16_384
 """Rows mapped at a time: a million rows never stand in the kernel's space at once."""
-
-_SVM_C = 1.0
-"""Penalty of the linear SVM of stage D, as in the paper's experiments."""
-
 
 _Size = Annotated[int, Field(ge=1, le=100_000)]
 
@@ -93,7 +82,7 @@ class RankBoostKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixi
     _centre: Annotated[Float64, Array(shape=("coordinates",))]
     projection_: Annotated[Float64 | None, Array(shape=("coordinates", "components"))]
     classes_: Annotated[NDArray[Any] | None, Array(kind="labels", shape=("classes",))]
-    svm_: Annotated[LinearRule | None, StateRecord(prefix="svm_")]
+    _gone = frozenset({"svm_coef", "svm_intercept"})
 
     _accepts_sparse = True
 
@@ -136,12 +125,12 @@ class RankBoostKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixi
             ),
         ] = True,
         chain: Annotated[
-            Literal["A-D", "A-B-D", "A-C-D", "A-B-C-D"],
+            Literal["A", "A-B", "A-C", "A-B-C"],
             Field(
                 description="stages of the embedding. A: outputs of the weak rankers; B: kernel with "
-                "pivots; C: random projection; D: linear SVM"
+                "pivots; C: random projection"
             ),
-        ] = "A-B-C-D",
+        ] = "A-B-C",
         n_pivots: Annotated[
             _Size | None,
             Field(
@@ -201,10 +190,7 @@ class RankBoostKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixi
         self.classes_ = labels
         self._learn(rows, tasks, rng)
         self._embed(pool, rng)
-        self.svm_ = None
-        if self.chain.endswith("D") and labels.size <= MOST_CLASSES:
-            progress.report(0.95, "training the linear SVM")
-            self.svm_ = linear_svm(self._transformed(rows), codes, _SVM_C)
+        self._identity_means = identity_means(rows, codes, labels)
         return self
 
     def fit_pairs(
@@ -237,7 +223,7 @@ class RankBoostKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixi
         rules = pair_task(points, flags, weight, self._settings(), _progress(0.0, 0.8))
         self._keep(rules, np.zeros(len(rules), np.int64), np.sqrt(rules.alpha))
         self._embed(pool, rng)
-        self.svm_ = None
+        self._identity_means = None
         return self
 
     def _learn(self, rows: csr_array, tasks: list[RankingTask], rng: np.random.Generator) -> None:
@@ -331,33 +317,10 @@ class RankBoostKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixi
         scores = np.concatenate([mapped @ by_task for mapped in self._blocks(rows)])
         return scores[:, 0] if n_tasks == 1 else scores
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Classes, by the linear SVM on the embedding (stage D).
-
-        Raises
-        ------
-        ValueError
-            When there is none: learned from pairs, or from more than 32 classes.
-        """
-        best = self._svm().predict(np.asarray(self.transform(X)))
-        return np.asarray(self.classes_)[best]
-
-    def svm_score(self, X: ArrayLike) -> Float64:
-        """What the linear SVM of stage D outputs: (n,) for two classes, (n, classes) for more."""
-        return self._svm().score(np.asarray(self.transform(X)))
-
-    def _svm(self) -> LinearRule:
-        check_is_fitted(self)
-        if self.svm_ is None:
-            raise ValueError(
-                f"there is no linear SVM: it is trained by fit, on at most {MOST_CLASSES} classes"
-            )
-        return self.svm_
-
     # ------------------------------------------------------------ the kernel
 
     def transform(self, X: ArrayLike) -> Float32:
-        """Embed rows by the stages of ``chain`` before D.
+        """Embed rows by the stages of ``chain``.
 
         Returns
         -------
@@ -365,19 +328,16 @@ class RankBoostKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixi
         of either to ``n_components`` (A-C, A-B-C).
         """
         check_is_fitted(self)
-        return self._transformed(self._validated(X, "X"))
+        blocks = [
+            mapped.toarray() if self.projection_ is None else mapped @ self.projection_
+            for mapped in self._blocks(self._validated(X, "X"))
+        ]
+        return np.concatenate(blocks).astype(np.float32)
 
     def map_rows(self, X: ArrayLike) -> csr_array:
         """Phi(x), (n, coordinates), sparse: the kernel is its inner product."""
         check_is_fitted(self)
         return self._map(sparse_rows(self._validated(X, "X")))
-
-    def _transformed(self, rows: Any) -> Float32:
-        blocks = [
-            mapped.toarray() if self.projection_ is None else mapped @ self.projection_
-            for mapped in self._blocks(rows)
-        ]
-        return np.concatenate(blocks).astype(np.float32)
 
     def _blocks(self, rows: Any) -> Iterator[csr_array]:
         for start in range(0, rows.shape[0], _BLOCK):
@@ -414,11 +374,6 @@ class RankBoostKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixi
         return hasattr(self, "projection_")
 
     @classmethod
-    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
-        n_classes = file.length("classes")
-        return {"machines": 1 if n_classes == 2 else n_classes}
-
-    @classmethod
     def _relate(cls, file: StoredState) -> None:
         arrays, n = file.arrays, file.sizes["rankers"]
         if not n:
@@ -429,11 +384,6 @@ class RankBoostKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixi
             raise refuse("centre", None, f"has {file.sizes['coordinates']} rows", f"{n}, one a coordinate")
         if "projection" not in arrays and {"B", "C"} & set(file.params["chain"]):
             raise refuse("projection", None, "is missing", "it with pivots or a projection in the chain")
-        if "svm_coef" in arrays and "classes" not in arrays:
-            raise refuse("svm_coef", None, "stands alone", "svm_coef, svm_intercept and classes together")
-        width = file.sizes.get("components", n)
-        if file.sizes.get("svm_embedded", width) != width:
-            raise refuse("svm_coef", None, f"has {file.sizes['svm_embedded']} columns", f"{width}")
 
 
 def _progress(start: float, share: float) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import csc_array, csr_array, issparse
 
 from pairmark.models.core.arrays import Float32, Int32, Int64, Matrix
-from pairmark.models.core.inputs import checked_matrix
+from pairmark.models.core.inputs import checked_matrix, csr_parts
 from pairmark.models.rankboost import kernels
 
 MOST_BINS = 256
@@ -90,7 +90,7 @@ def bin_rows(rows: csr_array, max_bins: int = MOST_BINS) -> BinnedRows:
     names = names[np.argsort(-counts[names], kind="stable")]
     support = counts[names]
     columns = csc_array(rows)[:, names]
-    column_starts, column_rows, values = parts(columns)
+    column_starts, column_rows, values = csr_parts(columns)
     column_codes = np.empty(values.size, dtype=np.int32)
     # No column has more bins than values, nor more than there may be.
     capacity = int(np.minimum(support, max_bins).sum())
@@ -117,15 +117,6 @@ def places_of(columns: Int32, known: Int64) -> Int64:
     places = np.minimum(np.searchsorted(known, columns), known.size - 1)
     places[known[places] != columns] = -1
     return places
-
-
-def parts(rows: csr_array | csc_array) -> tuple[Int64, Int32, Float32]:
-    """Starts, columns (or rows) and values, of the types that kernels are compiled for."""
-    return (
-        np.require(rows.indptr, dtype=np.int64, requirements=["C", "W"]),
-        np.require(rows.indices, dtype=np.int32, requirements=["C", "W"]),
-        np.require(rows.data, dtype=np.float32, requirements=["C", "W"]),
-    )
 
 
 class UnknownColumnsWarning(UserWarning):

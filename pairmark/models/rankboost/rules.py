@@ -10,9 +10,10 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
+from pairmark.models.core.inputs import csr_parts
 from pairmark.models.core.state import Array
 from pairmark.models.rankboost import kernels
-from pairmark.models.rankboost.rows import parts, places_of
+from pairmark.models.rankboost.rows import places_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +74,7 @@ class FeatureMap:
         self.width = len(rules)
 
     def __call__(self, rows: csr_array) -> csr_array:
-        starts, columns, values = parts(rows)
+        starts, columns, values = csr_parts(rows)
         places = places_of(columns, self.features)
         # A row has at most as many coordinates as its values are asked for; the last 0 is for those that are not.
         n_asked = np.append(np.diff(self._begins), 0)[places]

@@ -14,6 +14,7 @@ KERNEL = LearnerSpec(
     accepts_sparse=True,
     takes_unlabelled=True,
     retired={"ranking": "classes", "preference": None, "coordinates": "rankers"},
+    renamed={("chain", f"{stages}-D"): stages for stages in ("A", "A-B", "A-C", "A-B-C")},
 )
 ALIGNED = LearnerSpec(
     kind="aligned-kernel",
