@@ -217,8 +217,8 @@ class Service(Calls):
         return cast("NDArray[np.float32]", array(answer["vectors"], "float32"))
 
     async def search(self, /, gallery: str, queries: Vectors, *, k: int = 10, **options: Any) -> SearchOut:
-        """Search by vectors or records; options: ``filter``, ``group_by``, ``aggregation``, ``fpir``, ``fpr``,
-        ``confidence``, ``refs``.
+        """Search by vectors or records; options: ``filter``, ``group_by``, ``fpir``, ``fpr``, ``confidence``,
+        ``refs``.
 
         Returns
         -------
@@ -326,8 +326,8 @@ class Service(Calls):
         return Receipt.from_json(await self._send("POST", path, {"id": id, "subject": subject}))
 
     async def calibrate_gallery(self, /, gallery: str, dataset: str, **options: Any) -> Answer:
-        """Calibrate searches with probes of people, some of whom are not enrolled: the rows of a dataset; further
-        ``options`` are ``aggregation`` and ``random_state``."""
+        """Calibrate searches with probes of people, some of whom are not enrolled: the rows of a dataset; a further
+        option is ``random_state``."""
         path, body = f"/galleries/{path_part(gallery)}/calibrations", {"dataset": dataset, **options}
         return Answer.from_json(await self._send("POST", path, body, timeout=None))
 

@@ -96,8 +96,6 @@ def warm() -> None:
                 estimator.top_k(X[:2], X, 3)
                 for aggregation in estimator.aggregations:
                     estimator.subject_score([X[:2]], [X[2:4], X[4:5]], aggregation=aggregation)
-                people = estimator.index_subjects([X[:2], X[2:5]])
-                estimator.top_k_subjects([X[5:6]], people, 1)
             for capability, method in (("embed", "transform"), ("classify", "predict_proba")):
                 if capability in capabilities_of(spec, estimator):
                     getattr(estimator, method)(X)

@@ -196,14 +196,7 @@ class SearchRequestFields(Body):
     )
     group_by: Literal["subject"] | None = Field(
         None,
-        description="`subject`: one result per subject. Without `aggregation` it is the subject's best item",
-    )
-    aggregation: Aggregation | None = Field(
-        None,
-        description="with `group_by`: compare each subject as a whole, by all of its items; `auto` is what the "
-        "version "
-        "chose in training for different numbers of samples, else `plda` if the model has it, otherwise `mean`. "
-        "`fpir` needs a calibration with the same `aggregation`",
+        description="`subject`: one result per subject, its best item",
     )
     fpir: Rate | None = Field(
         None,
@@ -227,14 +220,9 @@ class SearchBody(SearchRequestFields):
 class SearchHit(Answer):
     """An item that was found."""
 
-    id: str | None = Field(
-        description="the item's id; null if the subject was compared as a whole", examples=["ada-1"]
-    )
+    id: str = Field(description="the item's id", examples=["ada-1"])
     subject: str | None = Field(
         description="the person or thing that it is of; null: not named", examples=["ada"]
-    )
-    items: int | None = Field(
-        None, description="number of the subject's items, if it was compared as a whole"
     )
     score: float | None = Field(None, description="absent for keys that may only decide", examples=[5.1])
     match: bool | None = Field(
@@ -255,7 +243,6 @@ class SearchOut(Answer):
 
     model: ModelOfGallery = Field(description="the model")
     results: list[list[SearchHit]] = Field(description="the hits of each query, best first")
-    aggregation: str | None = Field(None, description="how subjects were compared as a whole")
     candidates: CandidatesOut | None = Field(
         None, description="of a gallery of more records than are all scored; absent if everything was scored"
     )
@@ -340,10 +327,6 @@ class GalleryCalibrationRequest(Request):
         description="`name` or `name:version`; its labels (without labels: its ids) are subjects",
     )
     random_state: int = Field(0, ge=0, le=2**32 - 1, description="seed that draws one probe per subject")
-    aggregation: Aggregation | None = Field(
-        None,
-        description="measure searches that compare subjects as a whole (`group_by: subject` with this `aggregation`)",
-    )
 
 
 class GalleryCalibrationOut(Answer):
@@ -352,16 +335,11 @@ class GalleryCalibrationOut(Answer):
     id: str = Field(description="its id", examples=["6f1ed002ab5595859014ebf0951522d9"])
     gallery: str = Field(description="name of the gallery", examples=["badges"])
     model: ModelOfGallery = Field(description="the model")
-    aggregation: str | None = Field(
-        None, description="how searches calibrated by it compare subjects; null: single items"
-    )
     n_probes: int = Field(
         description="number of people who are not enrolled, with one probe each", examples=[700]
     )
     n_mated: int = Field(description="number of enrolled people, with one probe each", examples=[500])
-    gallery_size: int = Field(
-        description="number of people, or of items, that each search compared with", examples=[500]
-    )
+    gallery_size: int = Field(description="number of items that each search compared with", examples=[500])
     smallest_fpir: float = Field(
         description="the smallest FPIR that can be answered at confidence 0.95", examples=[0.0043]
     )

@@ -400,7 +400,6 @@ class GalleryCalibrationRow(Base):
     seq: Mapped[int] = mapped_column(BigInteger)
     best: Mapped[bytes] = mapped_column(LargeBinary)
     mated: Mapped[bytes] = mapped_column(LargeBinary)
-    aggregation: Mapped[str | None] = mapped_column(String(16))
     kept: Mapped[bytes | None] = mapped_column(LargeBinary)
     revision: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     summary: Mapped[dict[str, Any]]

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from pairmark import MetricSimilarity, Plda, SimilarityAuto, SimilarityTree
@@ -76,32 +74,6 @@ def test_one_sample_scores_as_the_vector_does(name: str, way: str) -> None:
     assert got.tobytes() == model.pair_score(a, b).tobytes()
     many = model.subject_score([a[:1]], [row[None] for row in b], aggregation=way)
     assert many.tobytes() == model.pair_score(a[:1], b).tobytes()
-
-
-@pytest.mark.parametrize(("name", "way"), CASES)
-@settings(max_examples=8)
-@given(seed=st.integers(0, 10_000), k=st.integers(1, 12), floor=st.booleans(), ties=st.booleans())
-def test_search_is_that_of_scoring_everybody(
-    name: str, way: str, seed: int, k: int, floor: bool, ties: bool
-) -> None:
-    model, random = MODELS[name], np.random.default_rng(seed)
-    people, queries = sides(seed, 30)[0], sides(seed + 1, 3)[1]
-    if ties:
-        people = [people[at] for at in random.integers(0, 12, 30)]
-    allowed = None if seed % 2 else random.random(30) < 0.6
-    index = model.index_subjects(people, aggregation=way)
-    scores = np.stack([model.subject_score([query], people, aggregation=way) for query in queries])
-    above = float(np.median(scores)) if floor else None
-    ids, found = model.top_k_subjects(queries, index, k, allowed=allowed, above=above)
-    for query in range(3):
-        kept = [
-            at
-            for at in range(30)
-            if (allowed is None or allowed[at]) and (above is None or scores[query, at] > np.float32(above))
-        ]
-        best = sorted(kept, key=lambda at: (-scores[query, at], at))[:k]
-        assert ids[query][ids[query] >= 0].tolist() == best
-        assert found[query][: len(best)].tobytes() == scores[query, best].tobytes()
 
 
 def test_sparse_samples_are_taken() -> None:

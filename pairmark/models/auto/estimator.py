@@ -38,7 +38,7 @@ from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.progress import as_part, one_blas_thread
-from pairmark.models.core.scores import PairsOfRows, SampleSets, SubjectIndex
+from pairmark.models.core.scores import PairsOfRows, SampleSets
 from pairmark.models.core.search import Rows, SearchLimits, TopK
 from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.core.state import DeclaredState, Fact, Inner
@@ -328,12 +328,6 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
 
     def _subject_score(self, left: Any, right: Any, how: str) -> Float32:
         return self.model_._subject_score(self._taken_sets(left), self._taken_sets(right), how)
-
-    def _indexed_subjects(self, sets: SampleSets, how: str) -> SubjectIndex:
-        return self.model_._indexed_subjects(self._taken_sets(sets), how)
-
-    def _top_k_subjects(self, queries: SampleSets, index: SubjectIndex, limits: SearchLimits) -> TopK:
-        return self.model_._top_k_subjects(self._taken_sets(queries), index, limits)
 
     def _taken_sets(self, sets: Any) -> Any:
         return replace(sets, rows=self._as_taken(sets.rows)) if isinstance(sets, SampleSets) else sets

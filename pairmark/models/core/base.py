@@ -41,7 +41,6 @@ from pairmark.models.core.scores import (
     PairsOfRows,
     Samples,
     SampleSets,
-    SubjectIndex,
     auc_beside_means,
     identity_auc,
     identity_means,
@@ -320,37 +319,6 @@ class PairScorerMixin(Stateful):
         a, b = (self._sets(side, "samples") if isinstance(side, Sequence) else side for side in (left, right))
         return self._subject_score(a, b, self._aggregation(aggregation))
 
-    def index_subjects(self, samples: Samples, *, aggregation: str = "auto") -> SubjectIndex:
-        """Prepare subjects, one (k, d) array each, for repeated searches with `top_k_subjects`."""
-        check_is_fitted(self)
-        how = self._aggregation(aggregation)
-        return self._indexed_subjects(self._sets(samples, "samples"), how)
-
-    def top_k_subjects(
-        self,
-        queries: Samples,
-        index: SubjectIndex,
-        k: int,
-        *,
-        allowed: ArrayLike | None = None,
-        above: float | None = None,
-    ) -> TopK:
-        """The k most similar subjects of each query, exactly; best first, ties by number.
-
-        Parameters
-        ----------
-        queries : one (k, d) array of samples for each query.
-        index : of `index_subjects`.
-        k, allowed, above : as `top_k`, of subjects.
-
-        Returns
-        -------
-        ids, scores : as `top_k`; scores equal `subject_score` with the index's aggregation to the last bit.
-        """
-        check_is_fitted(self)
-        sets = self._sets(queries, "queries")
-        return self._top_k_subjects(sets, index, SearchLimits.of(k, len(index), allowed, above))
-
     def _sets(self, samples: Samples, name: str) -> SampleSets:
         rows, counts = subject_scores.joined(samples)
         return SampleSets.of_rows(self._validated(rows, name), counts)
@@ -362,14 +330,6 @@ class PairScorerMixin(Stateful):
 
     def _subject_score(self, left: Any, right: Any, how: str) -> Float32:
         return subject_scores.scored(self._pair_score, left, right, how)
-
-    def _indexed_subjects(self, sets: SampleSets, how: str) -> SubjectIndex:
-        return SubjectIndex(
-            aggregation=how, n=len(sets), index=self._indexed(sets.rows[sets.index], None), ends=sets.ends
-        )
-
-    def _top_k_subjects(self, queries: SampleSets, index: SubjectIndex, limits: SearchLimits) -> TopK:
-        return subject_scores.best_subjects(self._score_rows, queries, index, limits)
 
     def _aggregation(self, aggregation: str) -> str:
         if aggregation == "auto":

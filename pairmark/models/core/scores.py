@@ -16,9 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
-from pairmark.models.core import search
 from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.search import GalleryIndex, SearchLimits, TopK, TopRows, padded
 
 PairsOfRows = Callable[[Int64, Int64], Float32]
 """Scores of pairs of prepared rows, by row numbers."""
@@ -246,12 +244,12 @@ def scored(score: Callable[[Any, Any], Float32], left: SampleSets, right: Sample
         width = np.repeat(m[part], cells[part])
         rows_a = left.index[np.repeat(starts_a[part], cells[part]) + cell // width]
         rows_b = right.index[np.repeat(starts_b[part], cells[part]) + cell % width]
-        out[part] = _combined(score(left.rows[rows_a], right.rows[rows_b])[None, :], ends, rule)
+        out[part] = _combined(score(left.rows[rows_a], right.rows[rows_b]), ends, rule)
     return out
 
 
 def _combined(scores: Float32, ends: Int64, rule: str) -> Float32:
-    """One score from those of all rows of ``scores[:, ends[i - 1]:ends[i]]``: a query's samples by a subject's.
+    """One score from those of each ``scores[ends[i - 1]:ends[i]]``: one subject's samples by another's.
 
     They are sorted before they are summed: neither the order of samples nor which side is which changes a bit.
     """
@@ -259,15 +257,14 @@ def _combined(scores: Float32, ends: Int64, rule: str) -> Float32:
     out = np.empty(sizes.size, dtype=np.float32)
     for size in np.unique(sizes).tolist():
         which = np.flatnonzero(sizes == size)
-        cells = scores[:, (ends[which] - size)[:, None] + np.arange(size)]
-        values = np.sort(np.moveaxis(cells, 0, 1).reshape(which.size, -1).astype(np.float64), axis=1)
-        n = values.shape[1]
+        cells = scores[(ends[which] - size)[:, None] + np.arange(size)]
+        values = np.sort(cells.astype(np.float64), axis=1)
         if rule == "best":
             out[which] = values[:, -1]
         elif rule == "median":
-            out[which] = 0.5 * (values[:, (n - 1) // 2] + values[:, n // 2])
+            out[which] = 0.5 * (values[:, (size - 1) // 2] + values[:, size // 2])
         else:
-            out[which] = np.cumsum(values, axis=1)[:, -1] / n
+            out[which] = np.cumsum(values, axis=1)[:, -1] / size
     return out
 
 
@@ -294,55 +291,3 @@ def _blocks(cells: Int64) -> Iterator[tuple[int, int]]:
         last = max(first + 1, int(np.searchsorted(ends, before + _CELLS, side="right")))
         yield first, last
         first = last
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SubjectIndex:
-    """Subjects prepared for one model's searches.
-
-    Attributes
-    ----------
-    aggregation : how a score is made. n : subjects.
-    index : of all samples, subject after subject; None where a family keeps something smaller.
-    ends : (n,) where each subject's samples end. own : what a family keeps instead.
-    """
-
-    aggregation: str
-    n: int
-    index: GalleryIndex | None = field(default=None, repr=False)
-    ends: Int64 | None = field(default=None, repr=False)
-    own: Any = field(default=None, repr=False)
-
-    def __len__(self) -> int:
-        return self.n
-
-
-def best_subjects(
-    score: Callable[[Any, GalleryIndex, slice], Float32],
-    queries: SampleSets,
-    index: SubjectIndex,
-    limits: SearchLimits,
-) -> TopK:
-    """The best subjects of each query by scoring all their samples.
-
-    Parameters
-    ----------
-    score : (query rows, index, rows of the index) -> (n_rows, n) scores.
-    """
-    assert index.index is not None
-    assert index.ends is not None
-    counts = np.diff(index.ends, prepend=0)
-    ends = queries.ends
-    bests = []
-    for at, count in enumerate(queries.counts.tolist()):
-        samples = queries.rows[queries.index[int(ends[at]) - count : int(ends[at])]]
-        best = TopRows(limits.k, limits.above)
-        for first, last in _blocks(counts):
-            start = int(index.ends[first - 1]) if first else 0
-            scores = score(samples, index.index, slice(start, int(index.ends[last - 1])))
-            block = _combined(scores, index.ends[first:last] - start, index.aggregation)
-            numbers = search.numbered(search.considered(first, last, limits.allowed))
-            if numbers.size:
-                best.offer(numbers, block[numbers - first])
-        bests.append(best)
-    return padded(bests, limits.k)

@@ -22,21 +22,15 @@ from pairmark.models.core.scores import (
     OF_SCORES,
     PairsOfRows,
     SampleSets,
-    SubjectIndex,
     sample_sums,
     sides_of,
 )
 from pairmark.models.core.search import (
-    BLOCK,
     LENGTHS,
     GalleryIndex,
     Rows,
     SearchForm,
-    SearchLimits,
-    TopK,
-    TopRows,
     lengths,
-    padded,
     same_measure,
     sealed,
 )
@@ -423,35 +417,6 @@ class Plda(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             ]
             scores[single] = self._ratios(*pairs)
         return scores
-
-    def _indexed_subjects(self, sets: SampleSets, how: str) -> SubjectIndex:
-        if how != "plda":
-            return super()._indexed_subjects(sets, how)
-        subjects = self._prepared_subjects(sets, how)
-        # Those of equally many samples side by side, and which they are.
-        order = np.argsort(subjects.counts, kind="stable")
-        return SubjectIndex(aggregation=how, n=len(sets), own=(order, subjects.take(order)))
-
-    def _top_k_subjects(self, queries: SampleSets, index: SubjectIndex, limits: SearchLimits) -> TopK:
-        if index.aggregation != "plda":
-            return super()._top_k_subjects(queries, index, limits)
-        numbers, subjects = index.own
-        prepared = self._prepared_subjects(queries, "plda")
-        lift = 0.0 if self._trees is None else self._trees.bound
-        bests = []
-        for at in range(len(prepared)):
-            best, query = TopRows(limits.k, limits.above), prepared.take(slice(at, at + 1))
-            for start in range(0, len(subjects), BLOCK):
-                block = subjects.take(slice(start, start + BLOCK))
-                rows, ratios = numbers[start : start + BLOCK], self._subject_ratios(query, block)
-                # Trees may lift a ratio to the floor that is at most their bound below it.
-                near = (ratios + lift).astype(np.float32) >= best.floor
-                if limits.allowed is not None:
-                    near &= limits.allowed[rows]
-                near_rows = None if block.rows is None else block.rows[near]
-                best.offer(rows[near], self._corrected(ratios[near], query.rows, near_rows))
-            bests.append(best)
-        return padded(bests, limits.k)
 
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None

@@ -5,9 +5,6 @@ gave it. At a later moment the best score is the larger one of that and of the b
 the item itself is gone, the probe is searched anew. So the scores are those of a calibration made just now, from the
 rows in the database alone: nothing has to be written beside an item, and nothing is lost with a process.
 
-Where whole subjects are searched, every item that is written or erased changes its subject's score, and all probes are
-searched anew.
-
 Probes whose subject was enrolled meanwhile are no strangers: they leave the rate, and say how often their subject is
 missed, until the subject is erased again. The theory is in `calibration.identification`.
 """
@@ -26,7 +23,6 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.identification import GalleryCalibration, IdentificationPoint
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
-from pairmark.models.core.scores import SampleSets
 from pairmark.schemas.base import iso
 from pairmark.schemas.galleries import GalleryCalibrationOut, GalleryCalibrationRequest, ModelOfGallery
 from pairmark.service.caches import BoundedCache
@@ -43,7 +39,7 @@ from pairmark.service.errors import (
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.repository import RECORD, CalibrationHead, GalleryState, scores_of
-from pairmark.service.galleries.rows import ItemForm, Matrix, RecordForm, form_of, refuse_wholes, subject_text
+from pairmark.service.galleries.rows import ItemForm, Matrix, RecordForm, form_of, subject_text
 from pairmark.service.galleries.segments import GalleryView
 from pairmark.service.runtime.points import plain
 from pairmark.service.runtime.versions import LoadedVersion
@@ -68,7 +64,7 @@ class ScoredProbes:
     ----------
     id : of the calibration, "" while it has none. revision : counts erasures of probes.
     subjects : n different texts. vectors : (n, d), as the model takes them. records : (n,) of `RECORD`.
-    size : items of the gallery. aggregation : how probes are compared with whole subjects; None: with items.
+    size : items of the gallery.
     """
 
     id: str
@@ -78,14 +74,13 @@ class ScoredProbes:
     records: NDArray[np.void]
     seq: int
     size: int
-    aggregation: str | None = None
 
     @classmethod
-    def unsearched(cls, subjects: list[str], vectors: Matrix, aggregation: str | None) -> ScoredProbes:
+    def unsearched(cls, subjects: list[str], vectors: Matrix) -> ScoredProbes:
         """Probes that were never compared with anything."""
         records = np.zeros(len(subjects), dtype=RECORD)
         records["best"], records["at"] = -np.inf, -1
-        return cls("", 0, subjects, vectors, records, 0, 0, aggregation)
+        return cls("", 0, subjects, vectors, records, 0, 0)
 
     @classmethod
     def of_row(
@@ -97,7 +92,7 @@ class ScoredProbes:
         if len(records) != len(stored) or not sound.all():
             raise ValueError(f"{len(records)} scores of probes, and {len(stored)} probes")
         size, subjects = int(row.summary["gallery_size"]), [subject for subject, _ in stored]
-        return cls(row.id, row.revision, subjects, vectors, records, row.seq, size, row.aggregation)
+        return cls(row.id, row.revision, subjects, vectors, records, row.seq, size)
 
     @cached_property
     def calibration(self) -> GalleryCalibration:
@@ -113,14 +108,7 @@ def updated(
     records = probes.records.copy()
     _score_enrolled(galleries, state, version, probes, records)
     strangers = records["own_items"] == 0
-    if probes.aggregation is None:
-        _search_items(galleries, state, probes, records, strangers, view)
-    else:
-        subjects = view.subjects(probes.aggregation)
-        records["best"][strangers] = -np.inf
-        for places in _pieces(np.flatnonzero(strangers)):
-            for at, hits in zip(places, subjects.search(probes.vectors[places], 1), strict=True):
-                records["best"][at] = hits[0].score if hits else -np.inf
+    _search_items(galleries, state, probes, records, strangers, view)
     return replace(probes, records=records, seq=view.seq, size=view.n_items)
 
 
@@ -145,14 +133,7 @@ def _score_enrolled(
                 items = repository.subject_rows(session, state, form, subject, MAX_TEMPLATES)
             probe = probes.vectors[at : at + 1]
             # Erased since: found by nobody.
-            records["own"][at] = -np.inf if items is None else _own(version, probes, probe, items.vectors)
-
-
-def _own(version: LoadedVersion, probes: ScoredProbes, probe: Matrix, items: Matrix) -> float:
-    if probes.aggregation is None:
-        return float(version.score(probe, items).max())
-    enrolled = SampleSets.of_rows(items, np.array([len(items)]))
-    return float(version.score_subjects(SampleSets.of_rows(probe), enrolled, probes.aggregation)[0])
+            records["own"][at] = -np.inf if items is None else version.score(probe, items.vectors).max()
 
 
 def _search_items(
@@ -216,30 +197,21 @@ class Thresholds:
         fpir: float,
         confidence: float,
         deadline: float | None = None,
-        aggregation: str | None = None,
     ) -> tuple[dict[str, Any], np.float32, GalleryView]:
         """The operating point as JSON shows it, its threshold, and the view of the gallery that it is exact for.
         `SearchTooLong` when another thread is still at work when the deadline passes.
-
-        Parameters
-        ----------
-        aggregation : of searches for whole subjects; None: for single items.
         """
         with self._galleries.database.read() as session:
-            head = repository.newest_head(session, state, aggregation)
+            head = repository.newest_head(session, state)
         if head is None:
-            of = "" if aggregation is None else f" of subjects by {aggregation}"
-            example = "" if aggregation is None else f' and "aggregation": "{aggregation}"'
             raise UnknownCalibration(
-                f"gallery {state.name!r} has no calibration{of} with {state.model}:{state.version}; make one with "
-                f"POST /galleries/{state.name}/calibrations from people who are not enrolled{example}",
+                f"gallery {state.name!r} has no calibration with {state.model}:{state.version}; make one with "
+                f"POST /galleries/{state.name}/calibrations from people who are not enrolled",
                 field="fpir",
             )
         probes, view = self._at_one_moment(state, version, head, deadline)
         point = _point_of(probes, state, fpir, confidence)
         facts = {**plain(point.as_dict()), "calibration_id": head.id, "sequence": probes.seq}
-        if aggregation is not None:
-            facts["aggregation"] = aggregation
         return facts, np.float32(point.threshold), view
 
     def _at_one_moment(
@@ -366,9 +338,7 @@ class Identification:
         else:
             names = [subject_text(identity, "dataset: a label") for identity in data.identities]
             subjects = [names[code] for code in np.asarray(data.y).tolist()]
-        return self.calibrate_with(
-            name, version, rows, subjects, request.aggregation, request.random_state, warnings
-        )
+        return self.calibrate_with(name, version, rows, subjects, request.random_state, warnings)
 
     def calibrate_with(
         self,
@@ -376,7 +346,6 @@ class Identification:
         version: LoadedVersion,
         rows: Matrix,
         subjects: list[str],
-        aggregation: str | None = None,
         seed: int = 0,
         warnings: list[str] | None = None,
     ) -> GalleryCalibrationOut:
@@ -385,7 +354,6 @@ class Identification:
         Parameters
         ----------
         rows : (n, d) float32, or cells of records as `Schema.records` makes them.
-        aggregation : of searches for whole subjects; None: for single items.
         seed : draws one row of each subject.
         """
         state = self._galleries.state(name)
@@ -394,9 +362,6 @@ class Identification:
             raise Conflict(f"gallery {name!r} moved to another version just now: ask again")
         if not state.items:
             raise Conflict(f"gallery {name!r} is empty: enrol people first")
-        if aggregation is not None:
-            refuse_wholes(form)
-            aggregation = version.aggregation(aggregation)
         if state.columns is None and rows.shape[1] != state.dimension:
             raise InvalidInput(
                 f"probes have {rows.shape[1]} numbers; the gallery's vectors have {state.dimension}",
@@ -417,7 +382,7 @@ class Identification:
             )
         vectors = form.model_rows(drawn) if isinstance(form, RecordForm) else drawn
         view = self._galleries.views.live(state, version.estimator).view(state.seq)
-        unsearched = ScoredProbes.unsearched(drawn_subjects, vectors, aggregation)
+        unsearched = ScoredProbes.unsearched(drawn_subjects, vectors)
         probes = updated(self._galleries, state, version, unsearched, view)
         if probes.records["own_items"].all():
             raise InvalidInput(
@@ -435,7 +400,6 @@ class Identification:
                 gallery_id=state.id,
                 model_id=state.model_id,
                 version=state.version,
-                aggregation=aggregation,
                 created_at=self._galleries.database.now(session),
                 summary=summary,
             )
@@ -465,7 +429,6 @@ def calibration_out(state: GalleryState, row: GalleryCalibrationRow) -> GalleryC
             version=row.version,
             kind=state.kind if same_version else None,
         ),
-        aggregation=row.aggregation,
         n_probes=int(row.summary["n_probes"]),
         n_mated=int(row.summary["n_mated"]),
         gallery_size=int(row.summary["gallery_size"]),

@@ -479,15 +479,12 @@ def head_of(session: Session, id: str) -> CalibrationHead | None:
     return None if row is None else CalibrationHead(*row)
 
 
-def newest_head(
-    session: Session, state: GalleryState, aggregation: str | None = None
-) -> CalibrationHead | None:
-    """The newest calibration of the gallery with the version that serves it: of searches for single items, or for
-    subjects by an aggregation."""
+def newest_head(session: Session, state: GalleryState) -> CalibrationHead | None:
+    """The newest calibration of the gallery with the version that serves it."""
     table = GalleryCalibrationRow
     newest = (
         _HEAD.where(table.gallery_id == state.id, table.model_id == state.model_id)
-        .where(table.version == state.version, table.aggregation.is_not_distinct_from(aggregation))
+        .where(table.version == state.version)
         .order_by(table.created_at.desc(), table.id)
     )
     row = session.execute(newest.limit(1)).first()
@@ -503,13 +500,12 @@ def find_calibration(session: Session, gallery_id: int, id: str) -> GalleryCalib
 def add_probes(
     session: Session, row: GalleryCalibrationRow, subjects: Sequence[str], bodies: Sequence[bytes]
 ) -> None:
-    """Keep the probes of a calibration; those of earlier ones of the same version and aggregation go."""
+    """Keep the probes of a calibration; those of earlier ones of the same version go."""
     table = GalleryCalibrationRow
     earlier = select(table.id).where(
         table.gallery_id == row.gallery_id,
         table.model_id == row.model_id,
         table.version == row.version,
-        table.aggregation.is_not_distinct_from(row.aggregation),
         table.id != row.id,
     )
     session.execute(delete(GalleryProbe).where(GalleryProbe.calibration_id.in_(earlier)))

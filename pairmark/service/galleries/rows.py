@@ -208,16 +208,6 @@ def body_json(body: Any, columns: Sequence[Any] | None) -> Any:
     return numbers.tolist()
 
 
-def refuse_wholes(form: ItemForm) -> None:
-    """Refuse to compare subjects of records as wholes: their galleries keep what single records are compared by."""
-    if isinstance(form, RecordForm) and form.compares_cells:
-        raise InvalidInput(
-            "a gallery of records compares single items; leave out aggregation: group_by alone returns each subject "
-            "by its best item",
-            field="aggregation",
-        )
-
-
 def _parsed(body: Any) -> Any:
     try:
         return json.loads(body)

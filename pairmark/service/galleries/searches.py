@@ -28,7 +28,6 @@ from pairmark.service.galleries.rows import (
     checked_id,
     form_of,
     parse_filter,
-    refuse_wholes,
 )
 from pairmark.service.galleries.segments import (
     GalleryView,
@@ -36,7 +35,6 @@ from pairmark.service.galleries.segments import (
     Likeness,
     Owner,
     Segment,
-    SubjectHit,
     owner_of,
     scores_candidates,
 )
@@ -77,8 +75,6 @@ def parse_search(body: bytes, settings: Settings) -> SearchRequest:
     parsed, texts = split_vectors(SearchRequestFields, body, {"queries": EXPECTED})
     if parsed.fpir is not None and parsed.fpr is not None:
         raise InvalidInput("fpir and fpr exclude one another; expected one of them", field="fpr")
-    if parsed.aggregation is not None:
-        _check_whole_subjects(parsed)
     queries = read_rows(texts["queries"], "queries")
     if parsed.refs is not None and len(parsed.refs) != len(queries):
         raise InvalidInput(
@@ -91,26 +87,6 @@ def parse_search(body: bytes, settings: Settings) -> SearchRequest:
             limit=settings.max_search_queries,
         )
     return SearchRequest(parsed, queries)
-
-
-def _check_whole_subjects(body: SearchRequestFields) -> None:
-    if body.group_by is None:
-        raise InvalidInput(
-            "aggregation compares subjects as a whole; expected group_by: subject with it",
-            field="aggregation",
-        )
-    if body.fpr is not None:
-        raise InvalidInput(
-            "fpr is the rate of one comparison, and its threshold depends on the number of items; use fpir, the rate "
-            "of the whole search",
-            field="fpr",
-        )
-    if body.filter is not None:
-        raise InvalidInput(
-            "filter selects single items, but subjects are compared by all their items; leave out filter or "
-            "aggregation",
-            field="filter",
-        )
 
 
 def parse_probe(body: bytes, max_samples: int) -> tuple[SideRows, list[str] | None]:
@@ -172,21 +148,15 @@ class Searches:
         patterns : finds the thresholds of pairs of records that lack columns.
         """
         body = request.body
-        form = form_of(version.estimator, state.dimension)
         queries = model_rows(request.queries, "queries", version)
         conditions = parse_filter(body.filter, state.fields) if state.items else ()
         deadline = time.monotonic() + self._settings.request_timeout_s
         live = self._galleries.views.live(state, version.estimator)
         point, above, warning = None, None, None
-        aggregation = None if body.aggregation is None else version.aggregation(body.aggregation)
-        if aggregation is not None:
-            refuse_wholes(form)
         if body.fpir is None:
             view = live.view(state.seq)
         else:
-            point, above, view = self._thresholds.at(
-                state, version, body.fpir, body.confidence, deadline, aggregation=aggregation
-            )
+            point, above, view = self._thresholds.at(state, version, body.fpir, body.confidence, deadline)
         k = min(body.k, max(view.n_items, 1))
         if k * len(queries) > self._settings.max_search_results:
             raise TooLarge(
@@ -215,25 +185,17 @@ class Searches:
             unlike_rows = [part for part in _unlike_rows(view, like) if part[1].size]
             if body.fpir is not None:
                 point = {**point, "assumes": assumptions("drawn", rows_checked=True)}
-        hits: Sequence[Sequence[ItemHit | SubjectHit]]
-        if aggregation is not None:
-            owners = {segment.owner(row) for segment, rows in unlike_rows for row in rows.tolist()}
-            found = view.subjects(aggregation).search(queries, k + len(owners), above)
-            hits = [
-                [hit for hit in row if owner_of(hit.subject, hit.id or "") not in owners][:k] for row in found
-            ]
-        else:
-            wanted = k if by_pattern is None else max(4 * k, scores_candidates(version.estimator))
-            hits = view.search(
-                queries,
-                min(wanted, max(view.n_items, 1)),
-                conditions=conditions,
-                above=above,
-                by_subject=body.group_by is not None and by_pattern is None,
-                deadline=deadline,
-                like=like if unlike_rows else None,
-                other_search=self._galleries.views.cluster_search(state, conditions, view.seq),
-            )
+        wanted = k if by_pattern is None else max(4 * k, scores_candidates(version.estimator))
+        hits = view.search(
+            queries,
+            min(wanted, max(view.n_items, 1)),
+            conditions=conditions,
+            above=above,
+            by_subject=body.group_by is not None and by_pattern is None,
+            deadline=deadline,
+            like=like if unlike_rows else None,
+            other_search=self._galleries.views.cluster_search(state, conditions, view.seq),
+        )
         self._galleries.views.compact_later(live)
         unlike = np.empty(0, dtype=np.bool_) if like is None or ranges is None else ranges.unlike(queries)
         if like is not None and looked_at is not None:
@@ -263,7 +225,6 @@ class Searches:
                 for hit, code in zip(row, row_codes or (), strict=True)
             ]
         facts = {
-            "aggregation": aggregation,
             "candidates": self._candidates(view, k),
             "operating_point": point if scores else without_threshold(point),
             "reasons": [UNLIKE if flag else None for flag in flags] or None,
@@ -395,8 +356,7 @@ def _lacks(missing: NDArray[np.bool_], view: GalleryView) -> bool:
 
 
 def _unlike_rows(view: GalleryView, like: Likeness) -> Iterator[tuple[Segment, NDArray[np.intp]]]:
-    """The current rows of a gallery that are unlike those of the calibration. A subject with one of them is unlike as a
-    whole."""
+    """The current rows of a gallery that are unlike those of the calibration."""
     for part in view.parts:
         alike = like(part.segment)
         if alike is not None:
@@ -443,15 +403,11 @@ def _by_pattern(
     return list(best.values())
 
 
-def _reported(
-    hits: Sequence[ItemHit | SubjectHit], codes: list[int] | None, *, scores: bool
-) -> list[dict[str, Any]]:
+def _reported(hits: Sequence[ItemHit], codes: list[int] | None, *, scores: bool) -> list[dict[str, Any]]:
     """Hits as JSON shows them; ``codes`` : None where nothing was decided."""
     entries = []
     for at, hit in enumerate(hits):
         entry: dict[str, Any] = {"id": hit.id, "subject": hit.subject}
-        if isinstance(hit, SubjectHit):
-            entry["items"] = hit.items
         if scores:
             entry["score"] = hit.score
         if codes is not None:

@@ -12,7 +12,6 @@ import json
 import os
 import secrets
 import shutil
-import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.arrays import Bool, Float32
+from pairmark.models.core.arrays import Bool
 from pairmark.models.core.artefact import (
     OUT_OF_FILES,
     ArtefactError,
@@ -32,9 +31,8 @@ from pairmark.models.core.artefact import (
     make_folders,
     open_array,
 )
-from pairmark.models.core.scores import SampleSets
-from pairmark.models.core.search import SearchLimits, merge_top_k
-from pairmark.service.errors import SearchTooLong, TooLarge
+from pairmark.models.core.search import merge_top_k
+from pairmark.service.errors import SearchTooLong
 from pairmark.service.galleries.rows import (
     Columns,
     Filter,
@@ -100,10 +98,6 @@ class Texts:
         return cls(open_array(folder / f"{name}.npy"), open_array(folder / f"{name}-ends.npy"))
 
 
-Owner = tuple[str, str]
-"""(``subject``, its name), or (``item``, its id) for an item without a subject, which stands for itself."""
-
-
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Segment:
     """The items of writes low + 1 to high, as far as they were current at write ``as_of``.
@@ -145,11 +139,6 @@ class Segment:
     def subject(self, row: int) -> str | None:
         code = int(self.subjects[row])
         return None if code < 0 else self.names[code]
-
-    def owner(self, row: int) -> Owner:
-        """What an item is part of."""
-        code = int(self.subjects[row])
-        return ("item", self.ids[row]) if code < 0 else ("subject", self.names[code])
 
     @property
     def is_on_disk(self) -> bool:
@@ -356,6 +345,10 @@ def remove(path: Path) -> None:
 QUERIES_AT_A_TIME = 32
 
 
+Owner = tuple[str, str]
+"""(``subject``, its name), or (``item``, its id) for an item without a subject, which stands for itself."""
+
+
 def owner_of(subject: str | None, id: str) -> Owner:
     """What an item is part of."""
     return ("item", id) if subject is None else ("subject", subject)
@@ -436,15 +429,6 @@ class GalleryView:
             young = make_segment(estimator, memtable, low=-1, high=-1, as_of=seq)
             self.parts = (*segments, Part(young, seq))
         self.n_items = sum(part.n_alive for part in self.parts)
-        self._lock = threading.Lock()
-        self._subjects: dict[str, Subjects] = {}
-
-    def subjects(self, aggregation: str) -> Subjects:
-        """The subjects as wholes, prepared when they are asked for first."""
-        with self._lock:
-            if aggregation not in self._subjects:
-                self._subjects[aggregation] = Subjects(self, aggregation)
-            return self._subjects[aggregation]
 
     def holds(self, seqs: NDArray[np.int64]) -> Bool:
         """Which of the rows that were written under these numbers can still be found."""
@@ -636,62 +620,3 @@ def _best_of_rows(
             merged.part.tolist(), merged.row.tolist(), merged.score.tolist(), strict=True
         )
     ]
-
-
-MAX_ITEMS = 4_000_000
-"""Items that are held in memory by subject."""
-
-
-@dataclass(frozen=True, slots=True)
-class SubjectHit:
-    """A subject that a search found; an item without a subject is found by its id."""
-
-    subject: str | None
-    id: str | None
-    items: int
-    score: float
-
-
-class Subjects:
-    """The subjects of one view, prepared for searches that compare them as wholes by an aggregation."""
-
-    def __init__(self, view: GalleryView, aggregation: str) -> None:
-        if view.n_items > MAX_ITEMS:
-            raise TooLarge(
-                f"the gallery has {view.n_items} items; subjects of at most {MAX_ITEMS} are searched as wholes",
-                limit=MAX_ITEMS,
-            )
-        self._estimator = view.estimator
-        owners: list[Owner] = []
-        vectors = []
-        for part in view.parts:
-            rows = part.rows()
-            if rows.size:
-                owners += [part.segment.owner(row) for row in rows.tolist()]
-                vectors.append(np.asarray(part.segment.index.vectors[rows], dtype=np.float32))
-        # In order of their names: ties of scores are then ties by name.
-        self.owners = sorted(set(owners), key=lambda owner: (owner[1], owner[0]))
-        place = {owner: at for at, owner in enumerate(self.owners)}
-        codes = np.array([place[owner] for owner in owners], dtype=np.int64)
-        self._counts = np.bincount(codes)
-        if owners:
-            order = np.argsort(codes, kind="stable").astype(np.int64)
-            sets = SampleSets(rows=np.concatenate(vectors), index=order, counts=self._counts)
-            self._index = view.estimator._indexed_subjects(sets, aggregation)
-
-    def search(self, queries: Float32, k: int, above: np.float32 | None = None) -> list[list[SubjectHit]]:
-        """The k best subjects of each query, of one sample: best first, ties by name."""
-        if not self.owners:
-            return [[] for _ in queries]
-        limits = SearchLimits(min(k, len(self.owners)), None, above)
-        rows, scores = self._estimator._top_k_subjects(SampleSets.of_rows(queries), self._index, limits)
-        check_finite(np.where(rows < 0, 0, scores), noun="query", what="score", field="queries")
-        return [
-            [self._hit(row, score) for row, score in zip(query_rows, values, strict=True) if row >= 0]
-            for query_rows, values in zip(rows.tolist(), scores.tolist(), strict=True)
-        ]
-
-    def _hit(self, row: int, score: float) -> SubjectHit:
-        kind, name = self.owners[row]
-        n = int(self._counts[row])
-        return SubjectHit(name, None, n, score) if kind == "subject" else SubjectHit(None, name, n, score)

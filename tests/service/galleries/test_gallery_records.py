@@ -155,8 +155,6 @@ def test_vectors_and_records_do_not_mix(
         galleries.put("g", served(vectors, version=2))
     with pytest.raises(InvalidInput, match="takes records"):
         search(galleries, model, settings, [1.0] * 8)
-    with pytest.raises(InvalidInput, match="single items"):
-        search(galleries, model, settings, records_of(model)[0], group_by="subject", aggregation="mean")
 
 
 def test_files_hold_columns_of_the_model_and_name_what_does_not_fit(tmp_path: Path) -> None:

@@ -53,11 +53,9 @@ def galleries(settings: Settings, database: Database, monkeypatch: pytest.Monkey
     made.close()
 
 
-def calibrate(
-    galleries: Galleries, name: str, model: Any, vectors: np.ndarray, how: str | None = None
-) -> Any:
+def calibrate(galleries: Galleries, name: str, model: Any, vectors: np.ndarray) -> Any:
     identification = Identification(galleries, None, None)
-    return identification.calibrate_with(name, model, vectors, PROBES[: len(vectors)], how)
+    return identification.calibrate_with(name, model, vectors, PROBES[: len(vectors)])
 
 
 def enrol(galleries: Galleries, name: str, items: dict[str, Any]) -> None:
@@ -78,19 +76,10 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.parametrize(
-    ("kind", "how", "examples"),
-    [
-        ("metric", None, 8),
-        ("similarity-forest", None, 3),
-        ("metric", "mean", 5),
-        ("plda", "plda", 8),
-    ],
-)
+@pytest.mark.parametrize(("kind", "examples"), [("metric", 8), ("similarity-forest", 3), ("plda", 8)])
 def test_every_interleaving_scores_as_a_fresh_calibration_does(
-    galleries: Galleries, estimators: dict[str, Any], kind: str, how: str | None, examples: int
+    galleries: Galleries, estimators: dict[str, Any], kind: str, examples: int
 ) -> None:
-    """Of items, and with ``how`` of whole subjects."""
     estimator = estimators[kind]
     model = served(estimator)
     count = 0
@@ -102,7 +91,7 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
     def run(steps: list[Any], seed: int) -> None:
         nonlocal count
         count += 1
-        name, rng = f"g{kind}{how}{count}", np.random.default_rng(seed)
+        name, rng = f"g{kind}{count}", np.random.default_rng(seed)
         galleries.put(name, model)
         truth: dict[str, Any] = {}
 
@@ -121,7 +110,7 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
         upsert([0, 1, 2])
         probes = rng.normal(size=(30, WIDTH)).astype(np.float32)
         left = dict(zip(PROBES, probes, strict=False))
-        made = calibrate(galleries, name, model, probes, how)
+        made = calibrate(galleries, name, model, probes)
         # Three workers, each with its own memory.
         workers = [Thresholds(galleries) for _ in range(3)]
         for what, argument in [*steps, ("look", 0), ("look", 1)]:
@@ -146,7 +135,7 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
             else:
                 state = galleries.state(name)
                 try:
-                    point, threshold, view = workers[argument].at(state, model, 0.4, 0.95, aggregation=how)
+                    point, threshold, view = workers[argument].at(state, model, 0.4, 0.95)
                 except Conflict:
                     continue
                 assert view.seq == state.seq == point["sequence"]
@@ -154,7 +143,7 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
                 some = np.array([left[subject] for subject in left])
                 best, mated = [], []
                 for subject, vector in zip(left, some, strict=True):
-                    b, m = brute_one(estimator, truth, subject, vector, how)
+                    b, m = brute_one(estimator, truth, subject, vector)
                     (mated if m is not None else best).append(b if m is None else m)
                 assert np.sort(kept.records["best"][kept.records["own_items"] == 0]).tolist() == sorted(best)
                 assert np.sort(kept.records["own"][kept.records["own_items"] > 0]).tolist() == sorted(mated)
@@ -168,17 +157,8 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
 
 
 def brute_one(
-    estimator: Any, truth: dict[str, Any], subject: str, vector: np.ndarray, how: str | None
+    estimator: Any, truth: dict[str, Any], subject: str, vector: np.ndarray
 ) -> tuple[float, float | None]:
-    if how is not None:
-        people: dict[str, list[np.ndarray]] = {}
-        for name in sorted(truth):
-            people.setdefault(truth[name][1], []).append(truth[name][0])
-        scores = estimator.subject_score(
-            [vector[None]], [np.array(samples) for samples in people.values()], aggregation=how
-        )
-        of = dict(zip(people, scores.tolist(), strict=True))
-        return max(of.values()), of.get(subject)
     names = sorted(truth)
     items = np.array([truth[name][0] for name in names], dtype=np.float32)
     scores = estimator.pair_score(np.repeat(vector[None], len(names), 0), items)
