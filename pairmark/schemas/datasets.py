@@ -1,4 +1,4 @@
-"""Datasets: uploads, what they could promise, and rows."""
+"""Datasets: uploads, what they could guarantee, and rows."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ class Promise(Answer):
         description="how many more units the dataset needs for `next_fpr`", examples=[9580]
     )
     population: str | None = Field(
-        None, description="the classes (closed-set) or the list of pairs among which the promise holds"
+        None, description="the classes (closed-set) or the list of pairs that the guarantee is about"
     )
     text: str = Field(
         description="the same in words",
@@ -219,7 +219,7 @@ class Promise(Answer):
 
 
 class ProtocolChoice(Answer):
-    """One answer to what the labels of a dataset are, and what it could promise."""
+    """One answer to what the labels of a dataset are, and what it could guarantee."""
 
     role: Literal["identity", "classes"] = Field(description="how to name the column at upload")
     protocol: Literal["open-set", "closed-set"] = Field(
@@ -241,7 +241,7 @@ class RecordColumnOut(Answer):
     name: str = Field(description="its name", examples=["people"])
     type: FieldType = Field(description="type of the column, as of a table of records")
     format: DateFormat | None = Field(description="of dates")
-    reason: str = Field(description="what speaks for the type", examples=["recognises more at 1 %"])
+    reason: str = Field(description="what speaks for the type", examples=["recognizes more at 1 %"])
     examples: list[str] = Field(description="some of its values")
     warnings: list[str] = Field(description="cells to look at, with row numbers from 1")
     missing: int = Field(description="number of empty cells")

@@ -119,7 +119,7 @@ class AliasChangeOut(Answer):
     at: Moment = Field(description="when it happened")
     reason: str | None = Field(
         description="the reason given when the alias was moved; null: none was given",
-        examples=["recognises more at 1 %"],
+        examples=["recognizes more at 1 %"],
     )
 
 
@@ -135,7 +135,7 @@ class AliasRequest(Request):
         None,
         max_length=LONGEST_REASON,
         description="why the alias moves; kept in its history and the audit log",
-        examples=["recognises more at 1 %"],
+        examples=["recognizes more at 1 %"],
     )
 
 
@@ -367,7 +367,7 @@ class ReviewPolicy(Request):
 
 
 class Policy(Request):
-    """What a model may promise, and what is kept of its decisions. A member that is left out stays as it is."""
+    """What a model may guarantee, and what is kept of its decisions. A member that is left out stays as it is."""
 
     reviews: ReviewPolicy | None = Field(
         None,
@@ -401,7 +401,7 @@ class ModelOut(Answer):
     name: str = Field(description="its name", examples=["people"])
     created_at: Moment = Field(description="when it was created")
     latest_version: int = Field(description="number of the newest version", examples=[1])
-    policy: Policy = Field(description="what the model may promise, and what is kept of its decisions")
+    policy: Policy = Field(description="what the model may guarantee, and what is kept of its decisions")
     aliases: list[AliasOut] = Field(description="aliases with the version that each points to")
     versions: list[VersionSummary] = Field(
         description="newest first, at most 100; for more, use `GET /models/{name}/versions`"
@@ -520,7 +520,7 @@ class PromisedRate(RateAnswered):
     )
     tpr: float | None = Field(None, description="the true positive rate")
     tpr_interval: tuple[float, float] | None = Field(
-        None, description="confidence interval of the true positive rate; null: no same pairs"
+        None, description="confidence interval of the true positive rate; null: no positive pairs"
     )
     n_units: int | None = Field(
         None, description="number of independent units that the guarantee is based on; null: refused"
@@ -534,7 +534,7 @@ class ReportOut(Answer):
     version: VersionOut = Field(description="the version")
     limits: list[str] = Field(
         description="what the model cannot do",
-        examples=[["A promised rate holds for new people drawn like those of the calibration data."]],
+        examples=[["A guaranteed rate holds for new people drawn like those of the calibration data."]],
     )
     promises: list[PromisedRate] = Field(
         description="guarantees at common rates, by the version's own calibration"
@@ -558,12 +558,12 @@ class SeenOperatingPoint(RateAnswered):
     )
     seen_fpr: float | None = Field(
         None,
-        description="share of different pairs that matched; every person has the same weight",
+        description="share of negative pairs that matched; every person has the same weight",
         examples=[0.0052],
     )
     seen_tpr: float | None = Field(
         None,
-        description="share of same pairs that matched; every person has the same weight",
+        description="share of positive pairs that matched; every person has the same weight",
         examples=[0.94],
     )
 

@@ -272,9 +272,11 @@ class OperatingPointOut(Answer):
         "calibration pairs came about as `origin` says), `missing-at-random` (records with missing cells), each "
         "with its `status`: `checked`, `declared` or `unchecked`",
     )
-    tpr: float | None = Field(description="share of same pairs that match at this threshold", examples=[0.95])
+    tpr: float | None = Field(
+        description="share of positive pairs that match at this threshold", examples=[0.95]
+    )
     tpr_interval: list[float] | None = Field(
-        description="confidence interval of the true positive rate; null: no same pairs",
+        description="confidence interval of the true positive rate; null: no positive pairs",
         examples=[[0.93, 0.96]],
     )
     n_units: int = Field(
@@ -282,7 +284,7 @@ class OperatingPointOut(Answer):
         examples=[1196],
     )
     n_negative_pairs: int = Field(
-        description="number of different pairs among the calibration pairs", examples=[199000]
+        description="number of negative pairs among the calibration pairs", examples=[199000]
     )
     observed_fpr: float = Field(
         description="the rate on the calibration pairs at this threshold; each pair of people counts once",
@@ -297,7 +299,7 @@ class OperatingPointOut(Answer):
     origin: str = Field(description=ORIGIN_TEXT, examples=["drawn"])
     population: dict[str, int] | None = Field(
         None,
-        description="whom the promise is about where that is a stated set: closed-set, the number of `classes` among "
+        description="whom the guarantee is about where that is a stated set: closed-set, the number of `classes` among "
         "which it holds; with `finite-population`, its `pairs`, and how many of them were `judged`",
     )
     number: int | None = Field(

@@ -111,16 +111,16 @@ def test_the_operating_point_follows_the_slider(browser: WebDriver, deployment: 
     point = deployment.http.get(f"/models/faces/versions/2/operating-point?fpr={float(rate) / 100:g}").json()
     assert f"{100 * point['tpr']:.3g} %" in text(browser, "#said")
     assert f"fpr={float(rate) / 100:g}" in text(browser, "#snippet")
-    # What cannot be promised is drawn, and said with the number of people that it takes.
+    # What cannot be guaranteed is drawn, and said with the number of people that it takes.
     assert one(browser, "#curve rect.unsupported").size["width"] > 20
     number = one(browser, "#rate-number")
     number.clear()
     number.send_keys("0.01", Keys.TAB)
-    until("the refusal", lambda: "cannot promise 0.01 %" in text(browser, "#said"))
+    until("the refusal", lambda: "cannot guarantee 0.01 %" in text(browser, "#said"))
     refused = deployment.http.get("/models/faces/versions/2/operating-point?fpr=0.0001").json()
     for way in refused["ways"]:
         assert way["text"] in text(browser, "#short")
-    # What cannot be promised is neither marked as a promise nor copied.
+    # What cannot be guaranteed is neither marked as guaranteed nor copied.
     assert browser.find_elements(By.CSS_SELECTOR, "#curve .cut") == []
     assert not one(browser, ".legend .cutline").is_displayed()
     assert not one(browser, "[data-copies=snippet]").is_enabled()

@@ -77,7 +77,7 @@ def test_from_an_upload_to_a_served_match(browser: WebDriver, serve: Serve, tmp_
     until("the job", lambda: "/console/jobs/" in browser.current_url)
     until("its end", lambda: "Open guests:1" in text(browser))
     press(browser, "Open guests:1")
-    until("the promise", lambda: "false matches" in text(browser) or "cannot promise" in text(browser))
+    until("the promise", lambda: "false matches" in text(browser) or "cannot guarantee" in text(browser))
     assert "production" in text(browser, ".head")
     press(browser, "Try it")
     until("the rows", lambda: "guest 0" in text(browser, "#right-said"))

@@ -36,7 +36,7 @@ def test_it_shows_models_with_their_promise(digits_deployment: RunningServer) ->
         text = words(page.text)
         if point.status_code == 200:
             assert "Stays below 1 % false matches with 95 % confidence" in text
-            assert f"recognises {100 * point.json()['tpr']:.3g} %" in text
+            assert f"recognizes {100 * point.json()['tpr']:.3g} %" in text
         else:
             assert "its calibration supports" in text or point.json()["detail"] in text
     assert "similarity-forest" in text

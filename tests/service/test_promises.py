@@ -44,13 +44,13 @@ def test_the_people_that_the_next_rate_takes_are_enough(deployment):
         deployment.request(dataset="enough", evaluation={"target_fpr": reported.next_fpr})
     )
     assert "58 of 116 people calibrate" in job.message
-    assert "cannot be promised" not in job.message
+    assert "cannot be guaranteed" not in job.message
     assert f"10 % takes {reported.more_units} more people" in reported.text
 
 
 def test_a_target_out_of_reach_is_said_when_the_job_is_queued(deployment):
     job = deployment.queue.submit(deployment.request(evaluation={"target_fpr": 0.001}))
-    assert "The target rate 0.1 % cannot be promised from this dataset" in job.message
+    assert "The target rate 0.1 % cannot be guaranteed from this dataset" in job.message
 
 
 def test_a_refusal_says_what_is_to_be_had_and_what_the_rate_takes() -> None:

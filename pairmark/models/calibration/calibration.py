@@ -188,7 +188,7 @@ def refusal(
         guarantee = guarantee_of(name, held_out.origin)
         alternatives[name] = {"refused": True, "guarantee": guarantee, "smallest_fpr": smallest[name]}
     return InsufficientCalibrationData(
-        f"{n_units:,} held-out {unit} ({n_different:,} different pairs) "
+        f"{n_units:,} held-out {unit} ({n_different:,} negative pairs) "
         f"cannot support a false positive rate of {fpr:g} at confidence {confidence:g}: {'. '.join(sentences)}. Ask "
         f"for a higher rate, or calibrate with more {unit}",
         smallest_fpr=smallest,
@@ -233,7 +233,7 @@ def lower_threshold(
     """
     same = held_out.arrays.get("matched_same")
     if same is None or not same.size:
-        raise ValueError("fnr takes same pairs, which this calibration does not keep: calibrate again")
+        raise ValueError("fnr takes positive pairs, which this calibration does not keep: calibrate again")
     rate, sure, k = fnr, level, 0
     if simultaneous:
         sure = 1 - (1 - level) / 2
@@ -244,7 +244,7 @@ def lower_threshold(
     if rank is None:
         n_people = order_pairs_needed(rate, sure)
         raise InsufficientCalibrationData(
-            f"{same.size} independent same pairs cannot support a false negative rate of {fnr:g} at confidence "
+            f"{same.size} independent positive pairs cannot support a false negative rate of {fnr:g} at confidence "
             f"{sure:g}, which each rate needs so that both hold at {confidence:g}: the smallest supported rate is "
             f"{askable(order_upper(0, same.size, sure)):g}; {fnr:g} takes {n_people:,} people with two samples. Ask "
             "for a higher rate, or calibrate with more people",

@@ -49,7 +49,7 @@ _WANTING: dict[str, str] = {
     "(population)",
     "unnamed": "nothing says whom the pairs are of, and pairs that share a person are not independent: name the units, "
     "or declare that no two pairs share a person (independent=True)",
-    "assumed": "nothing says whose the points are, so people were guessed from same pairs: give labels, groups or "
+    "assumed": "nothing says whose the points are, so people were guessed from positive pairs: give labels, groups or "
     "units",
     "imported": "the calibration came in a file that no key of this service signed, so nothing says that these scores "
     "were measured: calibrate the version here, or import a file that is signed with PAIRMARK_IMPORT_KEY_FILE",
@@ -148,7 +148,7 @@ def meaning_of(
         return f"{words} With {sure} confidence, the rate at this threshold is at most {100 * bound:.3g} %."
     if guarantee == "finite-population":
         return (
-            f"With {sure} confidence, at most {rate} of the different pairs of this population of {pairs:,} pairs "
+            f"With {sure} confidence, at most {rate} of the negative pairs of this population of {pairs:,} pairs "
             "score above the threshold, if the judged pairs are a random sample of it. Nothing is said of other pairs."
         )
     pair_words = {
@@ -234,9 +234,9 @@ class OperatingPoint:
         ``fpr``. None, as the next two, where ``guarantee`` is ``none``; what is known of an estimate, ``meaning`` says.
     confidence : of the bound.
     method : ``finite-sample`` or ``bootstrap``.
-    tpr : share of same pairs above the threshold; None when no same pairs were given.
+    tpr : share of positive pairs above the threshold; None when no positive pairs were given.
     tpr_interval : two-sided Wilson interval at ``confidence`` with Student's quantile, on the independent blocks of
-        same pairs (open-set: identities), which is wider than an interval that pretends pairs are independent.
+        positive pairs (open-set: identities), which is wider than an interval that pretends pairs are independent.
     n_units : sampling units (identities or samples; rows when independent) behind the false positive rate.
     n_negative_pairs : scored pairs that are different.
     protocol : ``open-set`` or ``closed-set``.
@@ -248,13 +248,13 @@ class OperatingPoint:
         inside of ``blocks``; ``independent`` of each other, as declared; a random sample of a ``population``; or, so
         that nothing is guaranteed, ``unknown``, ``unnamed`` (nothing says whom a pair is of) or ``assumed`` (people
         were guessed).
-    simultaneous : whether the promise holds for all rates at once; else for this one, fixed before scores were seen.
+    simultaneous : whether the guarantee holds for all rates at once; else for this one, fixed before scores were seen.
     candidate : with ``simultaneous``, this version's number among those calibrated on the same data, for all of which
-        the promise holds at once, whichever is chosen; None where it is of this one alone.
+        the guarantee holds at once, whichever is chosen; None where it is of this one alone.
     fnr, fnr_threshold, fnr_upper_bound : the false negative rate asked for, the threshold at or below which a pair is
         called different, and the bound of that rate; ``confidence`` is then that both bounds hold. None without.
     review_same, review_different : with ``fnr``, the shares of same and of different calibration pairs whose score is
-        between the two thresholds. None without, and ``review_same`` where no same pairs were given.
+        between the two thresholds. None without, and ``review_same`` where no positive pairs were given.
     population : with ``finite-population``, its ``pairs`` and how many of them were ``judged``; None without.
     guarantee : ``finite-sample``, ``finite-population``, ``asymptotic`` or ``none``; what each says is in
         `pairmark.models.calibration.operating_point.GUARANTEES`.

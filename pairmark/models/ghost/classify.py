@@ -197,7 +197,7 @@ def _votes(table: Float64, codes: Int64, n_classes: int) -> Float64:
 
 
 def balanced_accuracy(truth: Int64, predicted: Int64, n_classes: int) -> float:
-    """Mean share of each class's rows that were recognised, over the classes that occur."""
+    """Mean share of each class's rows that were recognized, over the classes that occur."""
     counts = np.bincount(truth, minlength=n_classes)
     right = np.bincount(truth[truth == predicted], minlength=n_classes)
     return float((right[counts > 0] / counts[counts > 0]).mean())

@@ -489,7 +489,7 @@ def held_out_pairs(
     codes, first = codes_by_appearance(y)
     if first.size < 2:
         raise ValueError(
-            f"{first.size} identities are held out; expected at least two, to have different pairs"
+            f"{first.size} identities are held out; expected at least two, to have negative pairs"
         )
     rng = np.random.default_rng(random_state)
     resolved_protocol = resolve_protocol(protocol, first.size)
@@ -689,8 +689,8 @@ def listed_units(
             first = int(contradictory[0])
             raise ValueError(
                 f"{contradictory.size} pairs are marked different although their points are one person's by label, "
-                f"unit or a chain of same pairs, the first is ({int(a[first])}, {int(b[first])}): correct the labels, "
-                "or use protocol 'closed-set'"
+                f"unit or a chain of positive pairs, the first is ({int(a[first])}, {int(b[first])}): correct the "
+                "labels, or use protocol 'closed-set'"
             )
         of_point, name, assumed = people, "people", not (bonds or in_group)
     elif in_group:
@@ -793,7 +793,7 @@ def labeled_rows_of_pairs(
     codes = joined_identities(first.size, number, same[has_weight])
     if codes.max() == 0:
         raise ValueError(
-            "same pairs join all rows, directly or through others, into a single identity: correct the labels, leave "
-            "weak pairs out, or use a learner of pairs, such as SimilarityForest"
+            "positive pairs join all rows, directly or through others, into a single identity: correct the labels, "
+            "leave weak pairs out, or use a learner of pairs, such as SimilarityForest"
         )
     return points[first], codes

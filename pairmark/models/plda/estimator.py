@@ -298,7 +298,7 @@ class Plda(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         # A point of many pairs is one row, or its identity would seem to vary less than it does.
         points, codes = labeled_rows_of_pairs(left, right, same, weight)
         if np.bincount(codes).max() < 2:
-            raise ValueError("same pairs hold equal rows only: expected some of rows that differ")
+            raise ValueError("positive pairs hold equal rows only: expected some of rows that differ")
         self._learn(points, codes)
 
     def _check_params(self) -> None:

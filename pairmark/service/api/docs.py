@@ -12,6 +12,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 
 from pairmark.service.api.problems import PAGES, Problem, UnknownAddress
 from pairmark.service.api.routing import GuardedRoute, needs
+from pairmark.service.errors import UnsupportedRate
 
 DESCRIPTION: Final = """\
 Pairmark learns similarity from your own labelled vectors and answers "same" or "different" at the false positive
@@ -135,11 +136,13 @@ async def show_problem(
     page = PAGES.get(slug)
     if page is None:
         raise UnknownAddress(f"there is no problem called {slug[:100]!r}; GET /problems lists them")
+    few_people = slug == UnsupportedRate.slug and GUIDE.is_dir()
+    ways = '<p><a href="/guide/how-to/few-people.html">Work with few people</a></p>' if few_people else ""
     return html_page(
         page.error.title,
         f'<p class="crumbs"><a href="/problems">Problems</a> / {slug}</p>'
         f'<div class="head"><div><h1>{escape(page.error.title)}</h1><p>Status {page.status}</p></div></div>'
-        f'<div class="card"><div class="title"><h2>How to fix it</h2></div><p>{with_code(page.fix)}</p></div>',
+        f'<div class="card"><div class="title"><h2>How to fix it</h2></div><p>{with_code(page.fix)}</p>{ways}</div>',
     )
 
 

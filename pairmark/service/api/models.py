@@ -123,7 +123,7 @@ class ErrorsQuery(QueryModel):
 
     kind: ErrorKind = Field(
         "false-match",
-        description="`false-match`: different pairs that match; `false-non-match`: same pairs that do not",
+        description="`false-match`: negative pairs that match; `false-non-match`: positive pairs that do not",
     )
     fpr: float | None = Field(
         None,
@@ -481,7 +481,7 @@ def _contents(report: ReportOut) -> list[tuple[str, str]]:
     sections = [
         ("version", "What this version is", True),
         ("data", "The data behind it", True),
-        ("promise", "The promise", bool(report.promises)),
+        ("promise", "The guarantee", bool(report.promises)),
         ("errors", "Error rates", report.roc is not None),
         ("leaderboard", "Against simple alternatives", bool(report.leaderboard and report.leaderboard.items)),
         ("columns", "Records that lack columns", bool(report.columns)),

@@ -143,9 +143,9 @@ _FIXES: dict[int, dict[type[PairmarkError], str]] = {
         "shows what the other methods would answer. The guarantee of `method=bootstrap` is asymptotic; "
         "`method=estimate` gives no guarantee.",
         errors.ChooseProtocol: "The labels may be people or things that new ones will join, or all classes that there "
-        "are. The promise is about new ones only in the first case. Send `evaluation.protocol`: `open-set` (new ones "
+        "are. The guarantee is about new ones only in the first case. Send `evaluation.protocol`: `open-set` (new ones "
         "will join) or `closed-set` (these and no others), or upload the dataset with `identity` or `classes` in place "
-        "of `label`. `choices` shows what each could promise. On the command line: `pairmark train --protocol`.",
+        "of `label`. `choices` shows what each could guarantee. On the command line: `pairmark train --protocol`.",
         errors.CalibrationOverlap: "Scores of training data are too good, so a threshold from them is wrong. "
         "Calibrate on people (or, closed-set, rows) that were not in the training data.",
     },

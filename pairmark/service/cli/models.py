@@ -238,7 +238,7 @@ def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
     show_promise(to, dataset)
     if dataset["n_pairs"] and dataset["population"] is None:
         to.print(
-            "promise: depends on how the list of pairs came about. Name it with `pairmark train --listing all`, "
+            "guarantee: depends on how the list of pairs came about. Name it with `pairmark train --listing all`, "
             "`random-people` or `blocks`; of a list of unknown origin nothing is guaranteed"
         )
     output.warn(to, dataset.get("warnings") or [])
@@ -459,12 +459,12 @@ def _show_trained(to: Console, job: dict[str, Any], version: dict[str, Any]) -> 
 
 
 def show_promise(to: Console, of: dict[str, Any]) -> None:
-    """What a dataset or version can promise, in a sentence; where that depends on what its labels are, in two."""
+    """What a dataset or version can guarantee, in a sentence; where that depends on what its labels are, in two."""
     if of.get("promise"):
-        to.print(f"promise: {of['promise']['text']}")
+        to.print(f"guarantee: {of['promise']['text']}")
     for choice in of.get("choices") or []:
         text = (choice["promise"] or {}).get("text", "not known from the size")
-        to.print(f"promise with --{choice['role']} ({choice['meaning']}): {text}")
+        to.print(f"guarantee with --{choice['role']} ({choice['meaning']}): {text}")
 
 
 def _show_measured(to: Console, version: dict[str, Any]) -> None:

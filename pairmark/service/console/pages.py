@@ -131,7 +131,7 @@ def _attention(
                 f"{href}#leaderboard-title",
             )
         if promise_of_version is not None and promise_of_version.point is None:
-            note("bad", "no promise", f"{name} is in production and {promise_of_version.refusal}.", href)
+            note("bad", "no guarantee", f"{name} is in production and {promise_of_version.refusal}.", href)
         elif (
             promise_of_version is not None
             and promise_of_version.refusal is not None
@@ -142,7 +142,7 @@ def _attention(
             if promise_of_version.point["guarantee"] == "none":
                 note("warn", "no guarantee", f"{name}: {promise_of_version.point['meaning']}", href)
             else:
-                words = f"{name} cannot promise {target}: its calibration supports {rate} and above."
+                words = f"{name} cannot guarantee {target}: its calibration supports {rate} and above."
                 note("warn", "few people", words, href)
     for job in recent:
         if job["state"] == "failed":
@@ -161,12 +161,12 @@ HEADLINE_FPR = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class VersionPromise:
-    """What a version answers at the rate people look at first, or at the smallest it can promise.
+    """What a version answers at the rate people look at first, or at the smallest it can guarantee.
 
     Attributes
     ----------
     point : the operating point; None where there is none.
-    refusal : why the headline rate cannot be promised; None where it can.
+    refusal : why the headline rate cannot be guaranteed; None where it can.
     """
 
     point: dict[str, Any] | None
@@ -287,7 +287,7 @@ def _metrics(metrics: dict[str, Any]) -> list[dict[str, Any]]:
         elif name == "tpr_at_fpr" and isinstance(value, dict):
             for rate, estimate in value.items():
                 if isinstance(estimate, dict) and isinstance(estimate.get("value"), int | float):
-                    label = f"Recognised at {100 * float(rate):.3g}\u00a0% FPR"
+                    label = f"Recognized at {100 * float(rate):.3g}\u00a0% FPR"
                     rows.append({"label": label, "share": True, **estimate})
     return rows
 

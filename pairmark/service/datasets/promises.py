@@ -70,7 +70,7 @@ def promise_of(
     if support.smallest_fpr is not None:
         fewest_tpr, ample_tpr = (expected_tpr(support.smallest_fpr, multiple) for multiple in (1, _AMPLE))
         text += (
-            f". At the smallest rate, a model that could recognise {100 * BEST_TPR:.0f} % recognises about "
+            f". At the smallest rate, a model that could recognize {100 * BEST_TPR:.0f} % recognizes about "
             f"{100 * fewest_tpr:.0f} %, and {100 * ample_tpr:.0f} % if {_AMPLE * own:,} {unit} calibrate"
         )
     return Promise(
@@ -94,7 +94,7 @@ def sample_promise(n_different: int, population: int) -> Promise:
     # Two people make one pair that shares nobody with another.
     support = reach(2 * own)
     of_list = f"a list of {population:,} pairs"
-    text = f"{own:,} of {n_different:,} different pairs calibrate that were drawn at random from {of_list}."
+    text = f"{own:,} of {n_different:,} negative pairs calibrate that were drawn at random from {of_list}."
     missing_pairs = max(0, math.ceil(support.next_units / 2 / (1 - TEST_FRACTION)) - n_different)
     text += f" {_supported(support, 'that list')}"
     return Promise(
@@ -108,7 +108,7 @@ def sample_promise(n_different: int, population: int) -> Promise:
         next_fpr=support.next_fpr,
         more_units=missing_pairs,
         population=of_list,
-        text=f"{text}; {100 * support.next_fpr:g} % takes {missing_pairs:,} more different pairs",
+        text=f"{text}; {100 * support.next_fpr:g} % takes {missing_pairs:,} more negative pairs",
     )
 
 

@@ -637,7 +637,7 @@ def _out(review: ReviewRow) -> ReviewOut:
 def _statement(review: ReviewRow) -> str:
     sizes, progress = sizes_of(review), review.progress
     if review.question == "missed-matches":
-        what = f"of the same pairs among {sum(sizes):,} decisions are missed"
+        what = f"of the positive pairs among {sum(sizes):,} decisions are missed"
     else:
         what = f"of {sum(sizes):,} matches are false"
     month = iso(review.created_at)[:10]

@@ -106,7 +106,7 @@ class Calibrations:
         ------
         CalibrationOverlap
             When the dataset holds rows or (open-set) identities that the version was trained on: rates measured
-            on them would promise too much.
+            on them would guarantee too much.
         ModelNotCapable, InvalidInput, UnknownModel, UnknownDataset
         """
         self._refuse_chosen(dataset)
@@ -274,7 +274,7 @@ class Calibrations:
         return str(row.facts.get("protocol", "auto")) if protocol == "auto" else protocol
 
     def refuse_overlap(self, row: ModelVersion, name: str, data: LabelledData, protocol: str) -> None:
-        """Raise `CalibrationOverlap` when rates measured on the dataset would promise too much."""
+        """Raise `CalibrationOverlap` when rates measured on the dataset would guarantee too much."""
         if row.report is None:
             return
         overlap = overlap_with(read_trained_on(self._versions.blobs.folder(row.report)), data)
@@ -282,7 +282,7 @@ class Calibrations:
         if overlap.rows:
             raise CalibrationOverlap(
                 f"{overlap.rows} of the {len(data)} rows of {data.name}:{data.version} are rows that {reason}: leave "
-                "them out, since rates measured on them would promise too much",
+                "them out, since rates measured on them would guarantee too much",
                 rows=overlap.rows,
                 first_rows=overlap.first_rows,
             )

@@ -55,7 +55,7 @@ def limits_of(version: VersionOut, promises: list[PromisedRate]) -> list[str]:
         sentences.append("Its figures are the claim of an unsigned file: nothing here measured them.")
     if "match" in version.capabilities:
         if not promises:
-            sentences.append("It has no calibration of its own, so it promises no false positive rate.")
+            sentences.append("It has no calibration of its own, so it guarantees no false positive rate.")
         refused = [promise for promise in promises if promise.refused is not None]
         if version.promise is not None and version.promise.confidence is None:
             sentences.append(f"{version.promise.text}.")
@@ -70,12 +70,12 @@ def limits_of(version: VersionOut, promises: list[PromisedRate]) -> list[str]:
             population = version.promise and version.promise.population
             whom = f"new samples of {population}" if population else "new people"
             sentences.append(
-                f"A promised rate holds for {whom} drawn like those of the calibration data. It does not cover other "
+                f"A guaranteed rate holds for {whom} drawn like those of the calibration data. It does not cover other "
                 f"{'classes' if population else 'populations'}, other sensors, attacks, or wrong labels."
             )
         sentences.append("Intervals of the rates on this page are asymptotic, unless they say otherwise.")
     if version.promise is None and "match" in version.capabilities and not promises:
-        sentences.append("What it could promise is not known.")
+        sentences.append("What it could guarantee is not known.")
     return list(dict.fromkeys(sentences))
 
 

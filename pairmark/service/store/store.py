@@ -172,7 +172,7 @@ class ModelStore:
         return {name: age for age, name in ages[:limit]}
 
     def set_policy(self, name: str, policy: Policy) -> Policy:
-        """Decide what a model may promise, or `UnknownModel`."""
+        """Decide what a model may guarantee, or `UnknownModel`."""
         with self._db.write() as session:
             model = self._versions.model(session, name)
             before = _policy(model)

@@ -207,7 +207,7 @@ class Registrar:
 
 
 def _message(new: NewVersion, version: VersionSummary, job: EvaluatedJob) -> str:
-    """What became of the job, for its owner: the version, its alias and why, the baselines, what it can promise."""
+    """What became of the job, for its owner: the version, its alias and why, the baselines, what it can guarantee."""
     promotion, verdict = job.promotion, job.leaderboard["verdict"]
     message = f"registered {new.model}:{version.version}"
     if promotion.alias in version.aliases:
@@ -236,7 +236,7 @@ def _message(new: NewVersion, version: VersionSummary, job: EvaluatedJob) -> str
 
 
 def _suspects(job: EvaluatedJob) -> dict[str, Any]:
-    """What looks wrong among the people that the promise counts."""
+    """What looks wrong among the people that the guarantee counts."""
     pairs, scores = job.parts.calibration, job.scores.calibration
     if pairs is None or scores is None:
         return {}
@@ -490,7 +490,7 @@ def doubtful(pairs: HeldOutPairs, scores: NDArray[np.float32], data: LabelledDat
         "n_rows": n_rows,
         "double_names": [[data.identities[code] for code in codes] for codes in names[:TOLD].tolist()],
         "n_double_names": len(names),
-        "text": " ".join([*sentences, "Nothing was removed: the promise counts the labels as they are."])
+        "text": " ".join([*sentences, "Nothing was removed: the guarantee counts the labels as they are."])
         if sentences
         else "",
     }

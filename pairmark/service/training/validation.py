@@ -255,7 +255,7 @@ def _calibration_units(dataset: DatasetOut, protocol: str) -> tuple[int, float, 
 
 
 def _outlook(evaluation: EvaluationRequest, dataset: DatasetOut) -> str:
-    """What the job will be able to promise, a sentence for its owner; empty where the size does not say."""
+    """What the job will be able to guarantee, a sentence for its owner; empty where the size does not say."""
     units = _calibration_units(dataset, evaluation.protocol)
     if units is None:
         known = "" if dataset.promise is None else dataset.promise.text
@@ -276,7 +276,7 @@ def _outlook(evaluation: EvaluationRequest, dataset: DatasetOut) -> str:
     target = evaluation.target_fpr
     needed = units_needed(target, different_share=different)["finite-sample"]
     takes_more = f" {takes(target, needed, outlook.counted, units=count)}" if needed else ""
-    return f"{outlook.text}. The target rate {100 * target:g} % cannot be promised from this dataset.{takes_more}"
+    return f"{outlook.text}. The target rate {100 * target:g} % cannot be guaranteed from this dataset.{takes_more}"
 
 
 class TrainingQueue(JobQueue):

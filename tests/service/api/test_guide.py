@@ -42,3 +42,10 @@ def test_pages_are_served_and_nothing_beside_them(client: httpx.Client) -> None:
     assert page.headers["x-content-type-options"] == "nosniff"
     for path in ("/guide/../secret", "/guide/..%2fsecret", "/guide/%2e%2e/secret"):
         assert client.get(path).status_code == 404
+
+
+def test_the_problem_of_too_few_people_leads_to_their_page(client: httpx.Client) -> None:
+    assert (
+        'href="/guide/how-to/few-people.html"' in client.get("/problems/insufficient-calibration-data").text
+    )
+    assert "/guide/" not in client.get("/problems/conflict").text

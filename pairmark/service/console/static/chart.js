@@ -151,7 +151,7 @@ export class Chart {
     return [svg("rect", { class: "review", x: start, y: MARGIN.top, width: Math.max(this.at("x", to) - start, 0), height: this.height - MARGIN.top - MARGIN.bottom })];
   }
 
-  // A vertical line at x; with y a dot, which may lie at another x: what was seen, where the line is what is promised.
+  // A vertical line at x; with y a dot, which may lie at another x: what was seen, where the line is what is guaranteed.
   cut({ x, y, at = x }) {
     const line = this.at("x", x);
     const parts = [svg("line", { class: "cut", x1: line, x2: line, y1: MARGIN.top, y2: this.height - MARGIN.bottom })];

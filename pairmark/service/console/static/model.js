@@ -99,7 +99,7 @@ function histogram(thresholds, survival, edges) {
   return edges.slice(0, -1).map((edge, at) => [edge, Math.max(above(edge) - above(edges[at + 1]), 0)]);
 }
 
-// What is shown reaches far enough below the scores of same pairs to see the overlap; a long tail of different pairs is cut.
+// What is shown reaches far enough below the scores of positive pairs to see the overlap; a long tail of negative pairs is cut.
 function shownFrom(roc) {
   const high = roc.thresholds[0], low = roc.thresholds[roc.thresholds.length - 1];
   const lowest = roc.thresholds[roc.tpr.findIndex((share) => share >= 0.99)] ?? low;
@@ -116,7 +116,7 @@ function buildScores(roc) {
   const same = histogram(roc.thresholds, roc.tpr, edges), different = histogram(roc.thresholds, roc.fpr, edges);
   const top = Math.max(...same.map(([, share]) => share), ...different.map(([, share]) => share));
   scores = new Chart($("#scores"), {
-    x: { scale: "linear", min: low, max: high, label: beyond ? `score (${percent(beyond)} of different pairs score lower)` : "score", format: (value) => number(value, 4) },
+    x: { scale: "linear", min: low, max: high, label: beyond ? `score (${percent(beyond)} of negative pairs score lower)` : "score", format: (value) => number(value, 4) },
     y: { scale: "linear", min: 0, max: top * 1.05, label: "share of pairs" },
     height: 0.5,
     words: "How the scores of same and of different held-out pairs are spread",
@@ -204,17 +204,17 @@ async function ask() {
   const line = $(".legend .cutline");
   if (line) {
     line.hidden = !state.point;
-    line.textContent = state.point?.guarantee === "none" ? "estimated" : "promised";
+    line.textContent = state.point?.guarantee === "none" ? "estimated" : "guaranteed";
   }
 }
 
 function reported(point) {
   const sure = `with ${percent(point.confidence)} confidence`;
-  const opening = point.guarantee === "none" ? ["Estimated to match ", el("strong", {}, percent(point.fpr)), " of different pairs, without a guarantee"] : ["Stays below ", el("strong", {}, percent(point.fpr)), ` false matches ${sure}${point.guarantee === "asymptotic" ? " (asymptotic)" : ""}`];
+  const opening = point.guarantee === "none" ? ["Estimated to match ", el("strong", {}, percent(point.fpr)), " of negative pairs, without a guarantee"] : ["Stays below ", el("strong", {}, percent(point.fpr)), ` false matches ${sure}${point.guarantee === "asymptotic" ? " (asymptotic)" : ""}`];
   const interval = point.tpr_interval ? el("span", { class: "quiet" }, ` (${point.tpr_interval.map((rate) => percent(rate)).join(" to ")})`) : "";
-  const recognises = point.tpr === null ? [". How many same pairs it recognises is not known: none was held out."] : [", recognises ", el("strong", {}, percent(point.tpr)), interval, " of same pairs."];
-  const missed = point.fnr === null || point.fnr === undefined ? [] : [" Calls fewer than ", el("strong", {}, percent(point.fnr)), " of same pairs different. To review: ", el("strong", {}, percent(point.review_same ?? 0)), " of same and ", el("strong", {}, percent(point.review_different)), " of different pairs."];
-  $("#said").replaceChildren(...opening, ...recognises, ...missed);
+  const recognizes = point.tpr === null ? [". How many positive pairs it recognizes is not known: none was held out."] : [", recognizes ", el("strong", {}, percent(point.tpr)), interval, " of positive pairs."];
+  const missed = point.fnr === null || point.fnr === undefined ? [] : [" Calls fewer than ", el("strong", {}, percent(point.fnr)), " of positive pairs different. To review: ", el("strong", {}, percent(point.review_same ?? 0)), " of same and ", el("strong", {}, percent(point.review_different)), " of negative pairs."];
+  $("#said").replaceChildren(...opening, ...recognizes, ...missed);
   $("#short").hidden = true;
   const people = point.protocol === "open-set" ? "people" : "samples";
   const rows = [
@@ -227,14 +227,14 @@ function reported(point) {
     ["Holds among", point.population?.classes ? `these ${count(point.population.classes)} classes` : null],
     ["Means", point.meaning ?? null],
     ["Imported", point.imported ? `the calibration came in a file (${point.imported})` : null],
-    ["Based on", `${count(point.n_units)} ${people}, ${count(point.n_negative_pairs)} different pairs (${point.protocol})`],
+    ["Based on", `${count(point.n_units)} ${people}, ${count(point.n_negative_pairs)} negative pairs (${point.protocol})`],
   ];
   $("#facts").replaceChildren(...rows.filter(([, value]) => value).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }
 
 function refused(error, fpr, fnr) {
   const both = fnr === null ? [] : [" false positives together with ", el("strong", {}, percent(fnr)), " false negatives"];
-  $("#said").replaceChildren("These data cannot promise ", el("strong", {}, percent(fpr)), ...both, ".");
+  $("#said").replaceChildren("These data cannot guarantee ", el("strong", {}, percent(fpr)), ...both, ".");
   const note = $("#short");
   note.replaceChildren(clean(error), ...waysOut(error));
   note.hidden = false;
@@ -246,7 +246,7 @@ function snippet() {
   if (!place) return;
   $("[data-copies=snippet]").disabled = !state.point;
   if (!state.point) {
-    place.textContent = "These data cannot promise this rate: choose another, or a way out above.";
+    place.textContent = "These data cannot guarantee this rate: choose another, or a way out above.";
     return;
   }
   const model = `${card.dataset.model}:${card.dataset.version}`;
@@ -333,7 +333,7 @@ $("#three-way")?.addEventListener("change", (event) => {
     moved();
   }
 });
-// The region that cannot be promised depends on both.
+// The region that cannot be guaranteed depends on both.
 for (const id of ["confidence", "method"]) {
   $(`#${id}`)?.addEventListener("change", () => {
     drawCurve();
@@ -353,7 +353,7 @@ function asked(node) {
 // A cell as a line; below one that is split, its two children, the more similar one first.
 function cell(tree, at) {
   const entry = tree.cells[at];
-  const shares = `${percent(entry.tpr, 2)} of same, ${percent(entry.fpr, 2)} of different pairs`;
+  const shares = `${percent(entry.tpr, 2)} of positive, ${percent(entry.fpr, 2)} of negative pairs`;
   if (entry.split === undefined) return el("li", {}, `${shares}: score ${number(entry.score, 4)}`);
   const below = el("details", { open: entry.depth < 2 }, el("summary", {}, `${shares}: ${asked(tree.nodes[entry.split])}`));
   below.append(el("ul", {}, cell(tree, entry.left), cell(tree, entry.right)));

@@ -18,7 +18,7 @@ function options(select, names, picked) {
   select.replaceChildren(el("option", { value: "" }, "none"), ...all.map((name) => el("option", { value: name, selected: name === picked }, name)));
 }
 
-// What the service would read of the file: columns, roles (guessed where they were not named), and what that can promise.
+// What the service would read of the file: columns, roles (guessed where they were not named), and what that can guarantee.
 async function inspect(guess) {
   const file = $("#file").files[0];
   const place = $("#preview");
@@ -46,7 +46,7 @@ async function inspect(guess) {
   }
 }
 
-// What a dataset can promise; where that depends on what its labels are, under either answer.
+// What a dataset can guarantee; where that depends on what its labels are, under either answer.
 function promises(reported) {
   const note = (promise, opening) => el("p", { class: `note${promise.smallest_fpr === null ? " warn" : ""}` }, ...coded(`${opening}${promise.text}.`));
   const choices = reported.choices.filter((choice) => choice.promise);
