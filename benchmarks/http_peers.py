@@ -6,7 +6,7 @@ request on the way. The client is raw sockets; what counts is the CPU of every t
 check nothing and run on uvicorn, uvloop and httptools without an access log.
 
 ``request_cost``: `/similarity` and `/match` of one pair beside an earlier commit's service, in turns. On both sides the
-key has a rate and the request a trace. Linux only (it reads /proc).
+key has a rate. Linux only (it reads /proc).
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ GOAL_OF_EARLIER = 1.03
 """Of the earlier commit's."""
 SERVE = [sys.executable, "-m", "pairmark.service.cli", "serve", "--port"]
 SETTINGS = {"PAIRMARK_RATE_LIMIT": "1000000"}
-TRACE = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 Vector = list[float]
 
 
@@ -231,7 +230,7 @@ def request_cost(preset: Preset) -> Result:
         rows: list[dict[str, Any]] = []
         shares = {}
         for path in ("/similarity", "/match?fpr=0.2"):
-            requests = {name: request_of(path, body, {**JSON, **key, **TRACE}) for name, key in keys.items()}
+            requests = {name: request_of(path, body, {**JSON, **key}) for name, key in keys.items()}
             spent = in_turns(served, requests, rounds, times)
             shares[path] = ratio(spent["this one"], spent[commit])
             rows += [

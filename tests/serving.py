@@ -152,7 +152,7 @@ THREAD = "thread of the tests"
 
 
 def _attempt(queue: JobQueue, claim: Any, place: Place) -> None:
-    with acting(Actor(name=f"job {claim.job_id}", trace_id=claim.trace_id)):
+    with acting(Actor(name=f"job {claim.job_id}")):
         error = attempt_error(claim, runner_of(claim, *place), sys.maxsize)
     if error is not None:
         queue.fail(claim, error)

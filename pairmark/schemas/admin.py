@@ -183,7 +183,6 @@ class AuditEntry(Answer):
     request_id: str | None = Field(
         description="id of the request that made the change, as in the logs", examples=["a1b2c3d4-17"]
     )
-    trace_id: str | None = Field(description="id of the W3C trace that the request belonged to")
 
 
 class AuditPage(Page[AuditEntry]):

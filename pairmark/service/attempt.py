@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
         claim = queue.claim_of(job_id, attempt)
         work = runner_of(claim, db, open_blobs(settings), settings)
         limit = memory_limit(settings)
-        with acting(Actor(name=f"job {claim.job_id}", trace_id=claim.trace_id)):
+        with acting(Actor(name=f"job {claim.job_id}")):
             error = attempt_error(claim, work, limit)
         if isinstance(error, NotReady):
             queue.lost(claim, error.detail)
@@ -59,8 +59,6 @@ def main(arguments: list[str]) -> int:
 def attempt_error(claim: Claim, runner: Any, limit: int) -> PairmarkError | None:
     """Run it; returns the message for people when it failed. `Fenced` goes through."""
     fields: dict[str, Any] = {"job": claim.job_id, "attempt": claim.attempt}
-    if claim.trace_id is not None:
-        fields["trace_id"] = claim.trace_id
     try:
         outcome = runner.run(claim)
     except Fenced:

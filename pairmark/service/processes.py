@@ -18,7 +18,6 @@ from typing import Any
 from pydantic import SecretStr
 
 import pairmark
-from pairmark.service.audit import current_actor
 from pairmark.service.errors import NotReady
 from pairmark.service.settings import Settings
 
@@ -42,9 +41,6 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
         }
         line.update((key, value) for key, value in vars(record).items() if key not in _OF_EVERY_RECORD)
-        actor = current_actor()
-        if actor.trace_id is not None:
-            line.setdefault("trace_id", actor.trace_id)
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=True, default=str)

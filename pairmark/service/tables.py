@@ -137,7 +137,6 @@ class JobRow(Base):
     owner: Mapped[str] = mapped_column(String(64), default="", server_default=text("''"))
     idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
     request_sha256: Mapped[str | None] = mapped_column(String(64))
-    trace_id: Mapped[str | None] = mapped_column(String(32))
     created_at: Mapped[float]
     started_at: Mapped[float | None]
     finished_at: Mapped[float | None]
@@ -201,7 +200,6 @@ class AuditRow(Base):
     before: Mapped[dict[str, Any] | None] = mapped_column(Json)
     after: Mapped[dict[str, Any] | None] = mapped_column(Json)
     request_id: Mapped[str | None] = mapped_column(String(128))
-    trace_id: Mapped[str | None] = mapped_column(String(32))
 
 
 class ModelRow(Base):

@@ -1,15 +1,13 @@
-"""The audit log over HTTP and on the command line, and trace contexts in the logs."""
+"""The audit log over HTTP, and request ids in the logs."""
 
 from __future__ import annotations
 
 import json
 
-TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
-
-def test_changes_are_told_with_request_and_trace_ids(digits_deployment):
+def test_changes_are_told_with_the_ids_of_their_requests(digits_deployment):
     http = digits_deployment.http
-    headers = {"x-request-id": "audited-1", "traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
+    headers = {"x-request-id": "audited-1"}
     X = digits_deployment.facts["X"]
     body = {"model": "digits"}
     assert http.put("/galleries/audited", json=body, headers=headers).status_code == 201
@@ -26,10 +24,8 @@ def test_changes_are_told_with_request_and_trace_ids(digits_deployment):
         ("gallery.delete", {"model": "digits:1", "items": 0}, None),
     ]
     assert {entry["request_id"] for entry in page["items"]} == {"audited-1"}
-    assert {entry["trace_id"] for entry in page["items"]} == {TRACE}
     assert {entry["actor"] for entry in page["items"]} == {"loopback"}
     lines = [
         json.loads(line) for line in digits_deployment.log.read_text().splitlines() if "audited-1" in line
     ]
     assert lines
-    assert all(line["trace_id"] == TRACE for line in lines)

@@ -27,7 +27,7 @@ def actions(audit, **filters):
 
 
 def test_every_change_on_the_way_to_a_model_is_logged_by_who_made_it(deployment, audit):
-    with acting(Actor(name="key abc", request_id="r-1", trace_id="f" * 32)):
+    with acting(Actor(name="key abc", request_id="r-1")):
         version = deployment.train(promote="production")
         deployment.train(promote=False)
         deployment.store.promote("faces", "production", 2, by="key abc", reason="canary held for a week")
@@ -48,7 +48,7 @@ def test_every_change_on_the_way_to_a_model_is_logged_by_who_made_it(deployment,
     assert moved.resource == "model:faces@production"
     assert moved.before == {"version": 1, "revision": 1}
     assert moved.after == {"version": 2, "revision": 2, "reason": "canary held for a week"}
-    assert (moved.request_id, moved.trace_id) == ("r-1", "f" * 32)
+    assert moved.request_id == "r-1"
     gone = audit.page(action="version.delete").items[0]
     assert gone.after is None
     assert gone.before["kind"] == "similarity-forest"

@@ -151,7 +151,8 @@ async def admit(
     credential = shown_key(headers)
     if credential is None and not view.locked:
         client = scope.get("client")
-        _admit_without_key(client and client[0], *(headers.get(name) for name in _OF_A_PEER))
+        host, origin, site = headers.get(b"host"), headers.get(b"origin"), headers.get(b"sec-fetch-site")
+        _admit_without_key(client and client[0], host, origin, site)
         scope["pairmark.caller"] = "loopback"
         return
     key = _key_of(scope, view, headers, credential)

@@ -38,6 +38,7 @@ from pairmark.service.api.routing import (
     VECTORS,
     Call,
     GuardedRoute,
+    JsonAnswer,
     PageQuery,
     Paging,
     PlainRoute,
@@ -158,7 +159,7 @@ async def upsert_items(call: Call, gallery: Name) -> Response:
         out = await services.galleries.write_place.run(
             lambda: services.galleries.write(gallery, json_batches(body, form, errors), errors, version)
         )
-        return Response(out.model_dump_json(), media_type=JSON)
+        return JsonAnswer(out.model_dump_json().encode())
     async with services.galleries.import_place() as place:
         with services.blobs.workspace() as folder:
             upload, scratch = folder / "upload", folder / "scratch"
@@ -176,7 +177,7 @@ async def upsert_items(call: Call, gallery: Name) -> Response:
                     return services.galleries.write(gallery, batches, errors, version)
 
             out = await place.run(work)
-            return Response(out.model_dump_json(), media_type=JSON)
+            return JsonAnswer(out.model_dump_json().encode())
 
 
 @router.get("/galleries/{gallery:name}/items")
@@ -326,7 +327,7 @@ async def search(call: Call, gallery: Name) -> Response:
             services.runtime.inputs.note(version, ranges, queries, unlike, call.asker, n_rows=len(queries))
     if decisions and version is not None:
         _keep(call, version, decisions, body.refs)
-    return Response(answer, media_type=JSON)
+    return JsonAnswer(answer)
 
 
 @bulk.post(
@@ -386,7 +387,7 @@ async def verify(call: Call, gallery: Name, subject: Subject) -> Response:
         )
     _keep(call, version, decisions, refs)
     _VERIFIED.inc()
-    return Response(answer, media_type=JSON)
+    return JsonAnswer(answer)
 
 
 def _keep(

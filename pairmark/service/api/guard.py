@@ -18,7 +18,7 @@ from urllib.parse import quote
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pairmark.service.api.metrics import AUTH_FAILURES, observe
+from pairmark.service.api.metrics import AUTH_FAILURES, measures
 from pairmark.service.api.problems import (
     Internal,
     Malformed,
@@ -37,8 +37,6 @@ from pairmark.service.settings import Settings
 log = logging.getLogger("pairmark.access")
 
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
-_TRACE: Final = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
-"""W3C trace context; later versions may append fields."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _CLIENT_GONE: Final = 499
 _PROBES: Final = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -62,26 +60,25 @@ class Answering:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = [
-                *message.get("headers", ()),
-                (b"x-request-id", self._scope["pairmark.request_id"].encode()),
+            headers = list(message.get("headers", ()))
+            kind = dict(headers).get(b"content-type", b"").partition(b";")[0]
+            if kind in _BY_TYPE:
+                headers.append(_BY_TYPE[kind])
+            request_id = self._scope["pairmark.request_id"].encode()
+            message["headers"] = [
+                *headers,
+                (b"x-request-id", request_id),
                 _NOSNIFF,
                 *rate_fields(self._scope),
             ]
-            kind = next((value for name, value in headers if name == b"content-type"), b"").partition(b";")[0]
-            if kind in _BY_TYPE:
-                headers.append(_BY_TYPE[kind])
-            message["headers"] = headers
         await self._send(message)
 
 
 class Guard:
-    """ASGI middleware around the whole service; ``plain``: routes by method and address that need no framework."""
+    """ASGI middleware around the whole service."""
 
-    def __init__(
-        self, app: ASGIApp, *, settings: Settings, plain: Mapping[tuple[str, str], PlainRoute]
-    ) -> None:
-        self._app, self._settings, self._plain = app, settings, plain
+    def __init__(self, app: ASGIApp, *, settings: Settings) -> None:
+        self._app, self._settings = app, settings
         self._prefix = secrets.token_hex(4)
         self._count = 0
 
@@ -97,20 +94,12 @@ class Guard:
             scope = {**scope, "method": "GET", "pairmark.head": True}
         scope["pairmark.request_id"] = self._request_id(headers)
         scope["pairmark.noted_limits"] = noting_limits()
-        if b"traceparent" in headers and (trace := _TRACE.fullmatch(headers[b"traceparent"])) is not None:
-            scope["pairmark.trace_id"] = trace[1].decode()
         answer = Answering(scope, send)
         failure: BaseException | None = None
         problem: PairmarkError | None = None
         try:
             _check_head(scope, headers)
-            route = self._plain.get((scope["method"], scope["path"]))
-            if route is None:
-                await self._app(scope, receive, answer)
-            else:
-                scope["route"] = route
-                response = await route.answer(scope, receive)
-                await response(scope, receive, answer)
+            await self._app(scope, receive, answer)
         except PairmarkError as error:
             problem = error
         except TimeoutError:
@@ -154,7 +143,9 @@ class Guard:
         route, path = scope.get("route"), scope["path"]
         label = route.path_format if isinstance(route, GuardedRoute) else "unmatched"
         method = "HEAD" if "pairmark.head" in scope else scope["method"]
-        observe(method, label, status, seconds)
+        counter, timer = measures(method, label, status)
+        counter.inc()
+        timer.observe(seconds)
         problem = problem or scope.get("pairmark.problem")
         if isinstance(problem, Unauthenticated | Forbidden):
             AUTH_FAILURES.labels(problem.slug).inc()
@@ -175,8 +166,6 @@ class Guard:
             "seconds": round(seconds, 6),
             "caller": scope.get("pairmark.caller", "none"),
         }
-        if "pairmark.trace_id" in scope:
-            facts["trace_id"] = scope["pairmark.trace_id"]
         if problem is not None:
             facts["problem"] = problem.slug
         log.log(level, "request", extra=facts, exc_info=failure)

@@ -95,18 +95,12 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 @lru_cache(4096)
-def _counter(method: str, route: str, status: int) -> Counter:
+def measures(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
+    """What counts such requests and what times them: looking them up costs more than counting."""
     # Any word can be sent as a method: unknown ones share a label, so that the series stay bounded.
-    return REQUESTS.labels(method if method in _METHODS else "OTHER", route, str(status))
-
-
-_timer = lru_cache(SECONDS.labels)
-
-
-def observe(method: str, route: str, status: int, seconds: float) -> None:
-    """Count a request. Labelled children are kept, since looking them up costs more than counting."""
-    _counter(method, route, status).inc()
-    _timer(route).observe(seconds)
+    return REQUESTS.labels(method if method in _METHODS else "OTHER", route, str(status)), SECONDS.labels(
+        route
+    )
 
 
 def publish_inputs(watches: Iterable[InputWatch]) -> None:

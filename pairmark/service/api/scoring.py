@@ -42,6 +42,7 @@ from pairmark.service.api.routing import (
     OCTETS,
     VECTORS,
     Call,
+    JsonAnswer,
     PlainRoute,
     content,
     needs,
@@ -230,7 +231,7 @@ async def explain(call: Call) -> Response:
 
     answer = await call.work.run(math.inf, work)
     _EXPLAINED.inc()
-    return Response(answer, media_type=JSON)
+    return JsonAnswer(answer)
 
 
 async def _read(
@@ -352,7 +353,7 @@ def _scores_answer(scored: ScoredPairs, raw: bool, detail: bool) -> Response:
         unlike = scored.unlike
         places = [] if unlike is None else [{"pair": at, "rows": unlike.names(at)} for at in unlike.places]
         body += b',"unlike":%b' % to_json(places)
-    return Response(body + warnings_member(scored.unseen()) + b"}", media_type=JSON)
+    return JsonAnswer(body + warnings_member(scored.unseen()) + b"}")
 
 
 def _match_answer(
@@ -402,7 +403,7 @@ def _match_answer(
         point.json if with_scores else to_json(without_threshold(point.public)),
         warnings_member(warnings),
     )
-    return sum(decided), Response(body, media_type=JSON)
+    return sum(decided), JsonAnswer(body)
 
 
 def model_header(model: bytes) -> dict[str, str]:
@@ -465,7 +466,7 @@ async def classify(call: Call) -> Response:
         call,
         "classify",
         lambda model, features: model.seconds_a_point * len(features),
-        lambda limit, model, features, raw: Response(classes_json(model, features), media_type=JSON),
+        lambda limit, model, features, raw: JsonAnswer(classes_json(model, features)),
         _CLASSIFIED,
     )
 
@@ -515,7 +516,7 @@ def _embedded_answer(limit: int, version: LoadedVersion, features: Features, raw
         headers = model_header(version.json) | {"x-pairmark-dimension": str(vectors.shape[1])}
         return Response(vectors.tobytes(), media_type=OCTETS, headers=headers)
     rows = b",".join(str(row.tolist()).encode() for row in vectors)
-    return Response(b'{"model":%b,"vectors":[%b]}' % (version.json, rows), media_type=JSON)
+    return JsonAnswer(b'{"model":%b,"vectors":[%b]}' % (version.json, rows))
 
 
 class RankQuery(QueryModel, RankOptions):
@@ -566,7 +567,7 @@ async def _ranked(call: Call, points: Points) -> Response:
     seconds = version.seconds_a_point * len(points)
     answer = await call.work.run(seconds, lambda: rank(version, names, points))
     _RANKED.inc(len(points))
-    return Response(answer, media_type=JSON)
+    return JsonAnswer(answer)
 
 
 def _check_number(call: Call, n: int) -> None:

@@ -20,13 +20,11 @@ class Actor:
     name : ``key ID``, ``loopback``, ``local``, ``command line USER``, ``job ID`` or ``worker``.
     tenant : whose view of the audit log shows what is done; None: that of what is changed.
     request_id : of the request, as in the logs.
-    trace_id : of the W3C trace context that came with it.
     """
 
     name: str
     tenant: str | None = None
     request_id: str | None = None
-    trace_id: str | None = None
 
 
 _SYSTEM = Actor(name="system")

@@ -75,7 +75,6 @@ def record(
         before=None if before is None else dict(before),
         after=None if after is None else dict(after),
         request_id=actor.request_id,
-        trace_id=actor.trace_id,
     )
     return int(session.execute(entry.returning(AuditRow.id)).scalar_one())
 

@@ -14,7 +14,6 @@ from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
 from pairmark.schemas.jobs import EvaluationRequest, JobEventOut, JobOut, JobPage, JobState, Task, WorkerOut
-from pairmark.service.audit import current_actor
 from pairmark.service.audit.log import record, recovered
 from pairmark.service.db import Database
 from pairmark.service.errors import (
@@ -75,7 +74,6 @@ class Claim(BaseModel, frozen=True):
     params, evaluation : validated when the job was submitted.
     created_at : seconds since the epoch.
     task : what is to be done.
-    trace_id : of the W3C trace that the submission belonged to.
     """
 
     job_id: str
@@ -91,7 +89,6 @@ class Claim(BaseModel, frozen=True):
     promote: str | None
     created_at: float
     task: Task = "training"
-    trace_id: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -451,7 +448,6 @@ class JobQueue(Leases):
             owner=owner,
             idempotency_key=None if once is None else once.key,
             request_sha256=None if once is None else once.request_sha256,
-            trace_id=current_actor().trace_id,
             state="queued",
             progress=0.0,
             stage="queued",

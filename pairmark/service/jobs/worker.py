@@ -179,8 +179,6 @@ class Worker:
 
     def _work(self, claim: Claim, stop: threading.Event) -> None:
         fields: dict[str, object] = {"worker": self.name, "job": claim.job_id, "attempt": claim.attempt}
-        if claim.trace_id is not None:
-            fields["trace_id"] = claim.trace_id
         logger.info("attempt started", extra={**fields, "learner": claim.learner})
         arguments = [claim.job_id, str(claim.attempt), str(os.getpid())]
         child = subprocess.Popen(

@@ -431,6 +431,9 @@ def _dense_lists(body: bytes, names: Mapping[str, object]) -> tuple[dict[str, An
             if not isinstance(value, simdjson.Array):
                 others[name] = value
                 continue
+            numbers = np.frombuffer(value.as_buffer(of_type="d"))
+            if not np.maximum.reduce(np.abs(numbers)) <= FLOAT32_MAX:
+                return None
             shape, first = (1, len(value)), value[0]
             n_lists += 1
             if isinstance(first, simdjson.Array):
@@ -439,10 +442,7 @@ def _dense_lists(body: bytes, names: Mapping[str, object]) -> tuple[dict[str, An
                 widths = {len(row) for row in value if isinstance(row, simdjson.Array)}
                 if widths != {shape[1]}:
                     return None
-            rows = np.frombuffer(value.as_buffer(of_type="d")).reshape(shape)
-            if not np.abs(rows).max() <= FLOAT32_MAX:
-                return None
-            lists[name] = rows.astype(np.float32)
+            lists[name] = numbers.reshape(shape).astype(np.float32)
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
         return None
     # The numbers of lists within rows would stand among those of the rows: the number of lists shows it.
@@ -516,7 +516,7 @@ def read_scores(text: bytes, name: str) -> NDArray[np.float64]:
 def parse_pairs(body: bytes) -> VectorPairs:
     """Pairs of any form, or `InvalidInput` that names the field and what was expected."""
     request, texts = split_vectors(PairsFields, body, {"left": EXPECTED_SIDE, "right": EXPECTED_SIDE})
-    (a, of_a), (b, of_b) = (read_side(text, name) for name, text in texts.items())
+    (a, of_a), (b, of_b) = read_side(texts["left"], "left"), read_side(texts["right"], "right")
     counts = None
     if of_a is not None or of_b is not None:
         # Vectors beside subjects are subjects of one sample.

@@ -60,6 +60,8 @@ class Runtime:
         self.inputs = InputChecks(self.store.calibrations.mark_moved)
         self.warm = False
         self._last_view: CatalogueView | None = None
+        self._resolved: dict[tuple[str | None, str, VisibleNames], tuple[VersionEntry, str | None]] = {}
+        """Versions and aliases by reference, as the last view has them."""
         self._classes: BoundedCache[tuple[str, SubjectClass], str] = BoundedCache(4_096)
         self.batch_place = Places("batch", os.cpu_count() or 1, settings.max_concurrent_batches)
 
@@ -68,14 +70,18 @@ class Runtime:
     ) -> LoadedVersion:
         """The version of a reference, loaded and warm; ``visible``: the names of the only models that may be used."""
         view = await self._view()
-        if not visible.everything:
-            ref = view.restricted_ref(ref, capability, visible)
-        try:
-            entry = view.resolve(ref, capability, visible)
-        except UnknownModel:
-            # It may be younger than the view: a job that has just ended, say, on another process's word.
-            entry = (await self.catalogue.looked_up()).resolve(ref, capability, visible)
-        return await self.versions.get(entry, _alias_of(ref))
+        reference = ref, capability, visible
+        resolved = self._resolved.get(reference)
+        if resolved is None:
+            if not visible.everything:
+                ref = view.restricted_ref(ref, capability, visible)
+            try:
+                entry = view.resolve(ref, capability, visible)
+            except UnknownModel:
+                # It may be younger than the view: a job that has just ended, say, on another process's word.
+                entry = (await self.catalogue.looked_up()).resolve(ref, capability, visible)
+            resolved = self._resolved[reference] = entry, _alias_of(ref)
+        return await self.versions.get(*resolved)
 
     async def version(self, name: str, version: int) -> LoadedVersion:
         """A version by its number, loaded and warm, whatever it can do."""
@@ -297,7 +303,7 @@ class Runtime:
         if view is None:
             view = await self.catalogue.refreshed()
         if view is not self._last_view:
-            self._last_view = view
+            self._last_view, self._resolved = view, {}
             self.versions.forget_deleted(view)
         return view
 
