@@ -2,8 +2,8 @@
 
 What the two sides of a pair are compared without is its pattern, and its threshold is that of calibration pairs that
 are scored without the same. Patterns that calibration pairs have are worked out whenever
-they are first asked for; of others each client gets `NEW_A_MINUTE` (`RateLimited` beyond), and a calibration
-`MOST_PATTERNS` in all.
+they are first asked for; of others each client gets `NEW_A_MINUTE`, and a calibration `MOST_PATTERNS` in all. Pairs of
+patterns beyond do not match and say why; the other pairs of a request are decided as ever.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Patterns:
     ) -> ComparedPairs | None:
         """The same; None where some are not worked out yet and no work ``may`` be done.
 
-        `RateLimited` where there are more new ones than the client gets: what was worked out is kept.
+        `RateLimited` where no pair could be decided before the client may have more of them worked out.
 
         Parameters
         ----------
@@ -123,7 +123,7 @@ class Patterns:
         request = point.request
         assert request is not None
         found: dict[bytes, Thresholds] = {}
-        why = COMPLETE_ONLY if request.complete_only else MORE_COLUMNS
+        why, limit = COMPLETE_ONLY if request.complete_only else MORE_COLUMNS, None
         patterns = pattern_codes(lacked)
         for at, pattern in enumerate(patterns):
             if pattern in found:
@@ -138,11 +138,16 @@ class Patterns:
             if thresholds is None and not may_work:
                 return None
             if thresholds is None:
-                refusal = self._refused(request.calibration_id, pattern, columns, estimator, client)
+                try:
+                    refusal = self._refused(request.calibration_id, pattern, columns, estimator, client)
+                except RateLimited as error:
+                    limit, refusal = error, error.detail
                 why = refusal or why
                 work = request, pattern, columns, estimator
                 thresholds = UNSUPPORTED if refusal else self._points.thresholds(*work)
             found[pattern] = thresholds
+        if limit is not None and np.isnan([upper for upper, _ in found.values()]).all():
+            raise limit
         upper, lower = (
             np.array([found[pattern][side] for pattern in patterns], dtype=np.float32) for side in (0, 1)
         )
@@ -161,10 +166,11 @@ class Patterns:
             if len(known) >= MOST_PATTERNS:
                 return ALL_TAKEN
             if len(asked) == NEW_A_MINUTE and now - asked[0] < MINUTE_S:
+                wait_s = math.ceil(asked[0] + MINUTE_S - now)
                 raise RateLimited(
                     "pairs lack columns in choices that nobody asked for before, of which a client gets "
-                    f"{NEW_A_MINUTE} a minute; those are kept: send the request again after the time in Retry-After",
-                    retry_after=math.ceil(asked[0] + MINUTE_S - now),
+                    f"{NEW_A_MINUTE} a minute; those are kept: send these pairs again in {wait_s} s",
+                    retry_after=wait_s,
                 )
             asked.append(now)
         known[pattern] = None

@@ -82,11 +82,14 @@ def test_clients_have_new_choices_worked_out_within_bounds(monkeypatch: Any) -> 
     one = Patterns(points)
     singles = lacking(*((at,) for at in range(12)))
     now[0] = 20
-    with pytest.raises(RateLimited) as refused:
-        found(one, "a", singles)
-    assert refused.value.facts["retry_after"] == 60
-    # What calibration pairs lack too is always worked out, and the rest follows where the request is sent again.
+    # What calibration pairs lack too is always worked out, and the rest where its pairs are sent again.
+    compared = found(one, "a", singles)
+    assert compared.codes.tolist() == [0] * (NEW_A_MINUTE + 1) + [4] * (11 - NEW_A_MINUTE)
+    assert "send these pairs again in 60 s" in compared.warnings(COLUMNS)[0]["detail"]
     assert len(points.known) == NEW_A_MINUTE + 1
+    with pytest.raises(RateLimited) as refused:
+        found(one, "a", singles[-2:])
+    assert refused.value.facts["retry_after"] == 60
     now[0] += 60
     assert not found(one, "a", singles).codes.any()
     assert not found(one, "b", singles).codes.any()
