@@ -26,6 +26,8 @@ def write(folder: Path) -> None:
         "learners": learners_page(),
         **python_pages.pages(),
     }
+    for left_over in {*(folder / "python").glob("*.md")} - {folder / f"{name}.md" for name in pages}:
+        left_over.unlink()
     for name, text in pages.items():
         path = folder / f"{name}.md"
         path.parent.mkdir(exist_ok=True)
