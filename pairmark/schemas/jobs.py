@@ -43,7 +43,13 @@ class EvaluationRequest(Request):
     calibration_fraction: Rate = Field(
         0.25, description="share held out for calibration, and used for nothing else"
     )
-    test_fraction: Rate = Field(0.2, description="share held out for the report's figures")
+    test_fraction: float = Field(
+        0.2,
+        ge=0,
+        lt=1,
+        description="share held out for the report's figures; 0, for open-set use of identities: they come from folds "
+        "of the people who train",
+    )
     listing: Listing = None
     n_pairs: int = Field(
         200_000, ge=2, description="largest number of pairs scored in each of the two held-out parts"
@@ -86,7 +92,8 @@ class JobRequest(Request):
         None,
         gt=0,
         le=7 * 86_400,
-        description="approximate time limit, in seconds, for learners that compare several candidates",
+        description="approximate time limit, in seconds, for learners that compare several candidates; fits of folds "
+        "come on top",
         examples=[20],
     )
     promote: bool | str = Field(

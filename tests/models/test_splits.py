@@ -13,11 +13,14 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from pairmark.models.pairs.splits import (
+    ListedUnits,
     Split,
     contradictory_pairs,
     distinct_rows,
+    fold_pairs,
     held_out_pairs,
     identities_of_pairs,
+    identity_folds,
     list_blocks,
     listed_units,
     split_data,
@@ -294,23 +297,23 @@ def test_identities_follow_from_points_in_common() -> None:
     assert identities_of_pairs(points, np.array([True, True, False])).tolist() == [0, 0, 1, 0, 0, 2]
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    n_pairs=st.integers(40, 300),
-    n_rows=st.integers(60, 400),
-    seed=st.integers(0, 2**32 - 1),
-    by=st.sampled_from(["blocks", "components"]),
-)
-def test_blocks_of_a_list_keep_people_together(n_pairs: int, n_rows: int, seed: int, by: Any) -> None:
+def random_list(n_pairs: int, n_rows: int, seed: int) -> tuple[ListedUnits, Any]:
+    """Pairs of rows at random, labels that contradict each other left out."""
     rng = np.random.default_rng(seed)
     left = rng.integers(0, n_rows, n_pairs)
     right = (left + rng.integers(1, n_rows, n_pairs)) % n_rows
     same = rng.random(n_pairs) < 0.4
     same &= ~np.isin(np.arange(n_pairs), contradictory_pairs(left, right, same))
+    return listed_units(left, right, same), same
+
+
+@settings(max_examples=60, deadline=None)
+@given(n_pairs=st.integers(40, 300), n_rows=st.integers(60, 400), seed=st.integers(0, 2**32 - 1))
+def test_components_of_a_list_keep_people_together(n_pairs: int, n_rows: int, seed: int) -> None:
     try:
-        listed = listed_units(left, right, same)
+        listed, same = random_list(n_pairs, n_rows, seed)
         split = split_pairs(
-            listed.units, same, listed.usable, protocol=listed.protocol, by=by, random_state=seed
+            listed.units, same, listed.usable, protocol=listed.protocol, by_component=True, random_state=seed
         )
     except ValueError:
         # Chains join nearly everybody, or same pairs contradict different ones.
@@ -320,11 +323,33 @@ def test_blocks_of_a_list_keep_people_together(n_pairs: int, n_rows: int, seed: 
     assert not parts[0] & parts[2]
     assert not parts[1] & parts[2]
     assert sum(map(len, (split.train, split.calibration, split.test))) + split.n_dropped == n_pairs
-    if by == "components":
-        assert split.n_dropped == np.count_nonzero(~listed.usable)
+    assert split.n_dropped == np.count_nonzero(~listed.usable)
 
 
-def test_blocks_lose_few_pairs_of_a_list_made_by_a_rule() -> None:
+@settings(max_examples=60, deadline=None)
+@given(n_pairs=st.integers(40, 300), n_rows=st.integers(60, 400), seed=st.integers(0, 2**32 - 1))
+def test_no_fold_shares_a_unit_or_a_block_with_what_it_learns_from(
+    n_pairs: int, n_rows: int, seed: int
+) -> None:
+    try:
+        listed, same = random_list(n_pairs, n_rows, seed)
+        folds = fold_pairs(listed.units, same, listed.usable)
+    except ValueError:
+        return
+    sides = folds.fold[listed.units]
+    assert folds.scored.size + folds.n_crossing == np.count_nonzero(listed.usable)
+    assert (sides[folds.scored, 0] == sides[folds.scored, 1]).all()
+    assert 0 < same[folds.scored].sum() < folds.scored.size
+    for number in range(folds.n_folds):
+        learned = folds.learned(listed.units, number)
+        own = listed.units[folds.scored[sides[folds.scored, 0] == number]]
+        assert not np.intersect1d(listed.units[learned], own).size
+        assert not np.intersect1d(folds.block[listed.units[learned]], folds.block[own]).size
+    again = fold_pairs(listed.units, same, listed.usable)
+    np.testing.assert_array_equal(again.fold, folds.fold)
+
+
+def test_few_pairs_cross_between_folds_of_a_list_made_by_a_rule() -> None:
     """Each record is compared with records near it, as blocking makes lists."""
     rng = np.random.default_rng(0)
     left = rng.integers(0, 2_000, 9_000)
@@ -333,27 +358,26 @@ def test_blocks_lose_few_pairs_of_a_list_made_by_a_rule() -> None:
     same[rng.permutation(9_000)[:600]] = True
     same[contradictory_pairs(left, right, same)] = True
     listed = listed_units(left, right, same)
-    dropped = {}
-    for by in ("units", "blocks"):
-        split = split_pairs(listed.units, same, listed.usable, protocol="open-set", by=by, random_state=0)
-        dropped[by] = split.n_dropped / 9_000
-    assert min(part.size for part in (split.train, split.calibration, split.test)) > 900
-    assert dropped["blocks"] < 0.15 < 0.4 < dropped["units"]
+    folds = fold_pairs(listed.units, same, listed.usable)
+    assert folds.n_crossing / 9_000 < 0.2
+    assert np.bincount(folds.fold).min() > 0.8 * folds.fold.size / folds.n_folds
     sizes = np.bincount(list_blocks(listed.units[listed.usable], int(listed.units.max()) + 1))
     assert sizes.max() <= 1.1 * (listed.units.max() + 1) / 24 + 2
 
 
 @pytest.mark.parametrize("n_pairs", [42, 61, 120])
-def test_pairs_that_share_nobody_are_split_with_both_kinds_in_each_part(n_pairs: int) -> None:
+def test_pairs_that_share_nobody_never_cross_between_folds(n_pairs: int) -> None:
     same = np.arange(n_pairs) % 2 == 0
-    for seed in range(50):
-        split = split_listed(
-            2 * np.arange(n_pairs), 2 * np.arange(n_pairs) + 1, same, by="blocks", random_state=seed
-        )
-        assert split.n_dropped == 0
-        assert 0 < same[split.test].sum() < split.test.size
-        assert 0 < same[split.train].sum() < split.train.size
-        assert not same[split.calibration].all()
+    listed = listed_units(2 * np.arange(n_pairs), 2 * np.arange(n_pairs) + 1, same)
+    assert fold_pairs(listed.units, same, listed.usable).n_crossing == 0
+
+
+def test_identities_are_shared_out_evenly_over_folds() -> None:
+    codes = np.concatenate([np.repeat(np.arange(20), 3), np.arange(20, 50)])
+    fold = identity_folds(codes)
+    assert all(np.unique(fold[codes == who]).size == 1 for who in range(50))
+    np.testing.assert_array_equal(np.bincount(fold[:60]), [12] * 5)
+    np.testing.assert_array_equal(np.bincount(fold[60:]), [6] * 5)
 
 
 def test_people_of_a_guarantee_are_drawn_once() -> None:
@@ -362,6 +386,6 @@ def test_people_of_a_guarantee_are_drawn_once() -> None:
     answered = 0
     for seed in range(50):
         with suppress(ValueError):
-            split_listed(*pairs, by="units", random_state=seed)
+            split_listed(*pairs, random_state=seed)
             answered += 1
     assert 0 < answered < 40

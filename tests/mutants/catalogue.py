@@ -425,16 +425,16 @@ WATCHED: dict[str, tuple[Row, ...]] = {
     ),
     "tests/models/test_splits.py": (
         (
-            "a list loses few pairs to its parts",
+            "few pairs of a list cross between folds",
             "pairmark/models/pairs/splits.py",
-            r'block = list_blocks\(edges, n_units\) if by == "blocks"',
-            'block = np.arange(n_units) if by == "blocks"',
+            r"block = list_blocks\(units\[usable\], n_units\)",
+            "block = np.arange(n_units)",
         ),
         (
-            "people of a guarantee are drawn once, whatever their labels",
+            "a fold's model learns from nobody whom it scores",
             "pairmark/models/pairs/splits.py",
-            r'_REDRAWS if by == "blocks" else 1',
-            "_REDRAWS",
+            r"\(self\.fold\[units\] != number\)\.all",
+            "(self.fold[units] != number).any",
         ),
         (
             "nobody who was trained on calibrates",

@@ -53,6 +53,21 @@ def test_a_target_out_of_reach_is_said_when_the_job_is_queued(deployment):
     assert "The target rate 0.1 % cannot be guaranteed from this dataset" in job.message
 
 
+def test_few_people_hear_what_they_can_have_instead_of_their_target(deployment):
+    deployment.upload("dozen", *people(12, 10))
+    job = deployment.queue.submit(
+        deployment.request(dataset="dozen", evaluation={"protocol": "open-set", "target_fpr": 0.01})
+    )
+    _, _, ways = job.message.partition("The target rate 1 % cannot be guaranteed from this dataset. What can")
+    own, closed, more = (
+        ways.index(words) for words in ("from these data", "closed-set", "people in the dataset")
+    )
+    assert own < closed < more
+    assert "1,184 more than it has" in ways
+    # Two of them would have been tested: folds test the nine who train.
+    assert (job.evaluation.test_fraction, job.evaluation.calibration_fraction) == (0, 0.5)
+
+
 def test_a_refusal_says_what_is_to_be_had_and_what_the_rate_takes() -> None:
     promise = promise_of(400, 0.25, protocol="open-set")
     ways = ways_from(0.001, promise.smallest_fpr, 5990, "people")

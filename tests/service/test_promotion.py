@@ -72,6 +72,24 @@ def test_what_is_neither_as_good_nor_worse_is_undecided_and_says_what_would_deci
     assert deployment.store.resolve("faces") == ("faces", 1)
 
 
+def test_who_learned_from_everything_is_compared_by_its_own_folds(deployment):
+    X, y = people(60, 4)
+    rng = np.random.default_rng(1)
+    ends = rng.integers(0, y.size, (3_000, 2))
+    ends = np.concatenate([ends, np.stack([np.arange(239), np.arange(1, 240)], axis=1)])
+    listed = dict.fromkeys((int(a), int(b)) for a, b in ends if a != b)
+    lines = [f"{a},{b},{int(y[a] == y[b])}" for a, b in listed]
+    deployment.upload("listed", X, pairs="\n".join(["left,right,same", *lines]) + "\n")
+    trained(deployment, dataset="listed", promote="if-better")
+    message, facts = trained(deployment, dataset="listed", promote="if-better")
+    assert message.startswith("registered faces:2, now faces@production: mean TPR")
+    reported = facts["promotion"]
+    assert (reported["difference"], reported["n_left_out"]) == (0, 0)
+    assert "overlap" not in reported
+    message, _ = trained(deployment, **BAD, dataset="listed")
+    assert message.startswith("registered faces:3, not promoted")
+
+
 def test_what_cannot_be_compared_is_not_promoted(deployment):
     trained(deployment, **GOOD)
     deployment.upload("wide", *people(40, 5, width=9))

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator
 
 from pairmark.models.core.artefact import read_artefact
 from pairmark.models.pairs.splits import split_data
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.attempt import attempt_error
 from pairmark.service.errors import Fenced, InvalidInput, NotReady, UnknownModel
+from pairmark.service.jobs.queue import Progress
 from pairmark.service.store.calibrations import whole_dataset
 from pairmark.service.tables import ModelVersion
-from pairmark.service.training.trainer import Trainer
+from pairmark.service.training.trainer import STAGES, Trainer, fit, score, split
 from pairmark.version import code_version
 from tests.service.conftest import SMALL_FOREST, people
 
@@ -103,22 +106,81 @@ def test_the_same_seed_gives_the_same_artefact_and_operating_points(deployment):
     assert versions[0].metrics == versions[1].metrics
 
 
-def test_explicit_pairs_train_without_identities(deployment):
-    X, y = people(60, 4)
+def listed_people(deployment, n: int = 60, reach: int = 8) -> int:
+    """Upload pairs of people near each other in a list, of whom nobody says who they are; returns how many pairs."""
+    X, _ = people(n, 4)
+    same = [(4 * who + i, 4 * who + j, 1) for who in range(n) for i in range(4) for j in range(i)]
     rng = np.random.default_rng(1)
-    lines = ["left,right,same"]
-    for person in range(60):
-        lines += [f"{4 * person + i},{4 * person + j},1" for i in range(4) for j in range(i)]
-    while len(lines) < 4_000:
-        i, j = rng.integers(0, 240, 2)
-        if y[i] != y[j]:
-            lines.append(f"{i},{j},0")
-    deployment.upload("listed", X, pairs="\n".join(dict.fromkeys(lines)) + "\n")
+    drawn = rng.integers(0, n, 4_000)
+    others = (drawn + rng.integers(1, reach, 4_000)) % n
+    different = dict.fromkeys(zip((4 * drawn).tolist(), (4 * others + 1).tolist(), strict=True))
+    lines = [f"{left},{right},{truth}" for left, right, truth in [*same, *((a, b, 0) for a, b in different)]]
+    deployment.upload("listed", X, pairs="\n".join(["left,right,same", *lines]) + "\n")
+    return len(lines)
+
+
+def test_listed_pairs_of_guessed_people_all_train_and_are_measured_by_folds(deployment):
+    n_pairs = listed_people(deployment)
     deployment.train(dataset="listed", model="listed")
     version = deployment.store.version("listed", 1)
+    parts = version.facts["parts"]
     assert version.facts["protocol"] == "open-set"
     assert version.metrics["auc"]["value"] > 0.9
-    assert version.facts["parts"]["dropped_pairs"] > 0
+    assert "blocks of the list" in version.metrics["intervals"]
+    assert (parts["train_pairs"], parts["folds"]) == (n_pairs, 5)
+    assert parts["scored_pairs"] + parts["crossing_pairs"] == n_pairs
+    assert parts["crossing_pairs"] < 0.5 * n_pairs
+    counted = version.metrics["n_same_pairs"] + version.metrics["n_negative_pairs"]
+    assert counted == parts["scored_pairs"]
+    job = deployment.queue.get(version.lineage.job)
+    told = (
+        " ".join(deployment.datasets.get("listed").warnings),
+        job.message,
+        " ".join(deployment.store.reports.report(version).limits),
+    )
+    share = f"{parts['crossing_pairs']:,} ({100 * parts['crossing_pairs'] / n_pairs:.0f} %) join two folds"
+    assert all(share in words for words in told), told
+    # Nobody was held out whom a calibration of subjects could be drawn from.
+    report = read_artefact(deployment.blobs.folder(row(deployment, 1, "listed").report))
+    assert report.arrays["calibration_rows"].size == 0
+
+
+class Memory(BaseEstimator):
+    """Scores a pair by how many of its sides were learned from."""
+
+    def fit_pairs(self, left, right, same, sample_weight=None):
+        self.seen_ = {tuple(side) for side in np.concatenate([left, right]).tolist()}
+        return self
+
+    def fit(self, X, y):
+        return self.fit_pairs(X, X, y)
+
+    def score_pairs(self, X, left, right, on_progress=None):
+        seen = np.array([tuple(line) in self.seen_ for line in X.tolist()])
+        return seen[left].astype(np.float32) + seen[right]
+
+
+@pytest.mark.parametrize("n", [12, 25, 60])
+@pytest.mark.parametrize("kind", ["listed", "identities"])
+def test_every_figure_of_folds_is_of_people_whom_the_model_did_not_see(deployment, kind, n):
+    evaluation: dict[str, object] = {"protocol": "open-set"}
+    if kind == "listed":
+        listed_people(deployment, n)
+    else:
+        deployment.upload("listed", *people(n, 4))
+        evaluation["test_fraction"] = 0
+    claim = claimed(deployment, dataset="listed", evaluation=evaluation).model_copy(update={"params": {}})
+    loaded = trainer(deployment)._load(claim)
+    job = split(replace(loaded, spec=replace(loaded.spec, estimator=Memory)))
+    progress = Progress(deployment.queue, claim, STAGES)
+    progress.stage("fitting")
+    scored = score(fit(job, deployment.settings, progress), progress)
+    test = job.parts.test
+    assert len(scored.fold_models) == np.unique(test.folds).size > 1
+    assert not scored.scores.test.any()
+    assert scored.estimator.score_pairs(job.X, test.left, test.right).min() == 2
+    if kind == "identities":
+        assert not scored.scores.calibration.any()
 
 
 def test_groups_are_not_torn_apart(deployment):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -169,6 +169,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
 
     _accepts_sparse = True
     _missing = "median"
+    _choice: Self | None = None
 
     def _learn_identities(self, rows: Any, codes: Int64, identities: NDArray[Any]) -> None:
         rows = _dense_enough(rows)
@@ -213,7 +214,17 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
         sample_weight = None if (weight == 1).all() else weight
         self._race(task, seed, lambda model: model.fit_pairs(a, b, same, sample_weight=sample_weight))
 
+    def settled(self) -> Self:
+        """An unfitted one that learns this one's winner with its settings, and compares nobody."""
+        other: Self = clone(self)
+        other._choice = self
+        return other
+
     def _race(self, task: RaceTask, seed: int, fit: Any) -> None:
+        if self._choice is not None:
+            self.model_ = fit(clone(self._choice.model_))
+            self.winner_, self.leaderboard_ = self._choice.winner_, self._choice.leaderboard_
+            return
         at = judged_rates(self.target_fpr)
         racing = self._racing(task.data)
         shared = {

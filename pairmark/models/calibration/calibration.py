@@ -454,6 +454,8 @@ class Calibration:
         """
         calibration = cls.fit(scores, pairs.same, pairs.units, **pairs.origin)
         calibration.with_inputs(CheckedRows.of(X, pairs, training=training, test=test))
+        if pairs.folds is not None:
+            calibration._held_out.facts["folds"] = int(np.unique(pairs.folds).size)
         records = CalibrationRecords.of(X, pairs)
         if records is not None and scorer is not None:
             records = records.with_patterns(scorer)
@@ -500,6 +502,9 @@ class Calibration:
         """Whether calibration pairs say something of pairs that lack ``columns`` (2, d): each of the others is there in
         a tenth of them, or in pairs of as many people as the rate takes."""
         if self.records is None or columns.shape[1] != self.records.lacked.shape[2]:
+            return False
+        if self.folds is not None and not self.records.are_scored(columns):
+            # The model that is kept learned from these very pairs.
             return False
         lacked: Bool = np.any(self.records.lacked, axis=1)
         there = ~lacked[:, ~np.any(columns, axis=0)]
@@ -583,6 +588,12 @@ class Calibration:
     def origin(self) -> Origin:
         """How the pairs came about, as in `OperatingPoint`."""
         return self._origin
+
+    @property
+    def folds(self) -> int | None:
+        """How many models scored the pairs, each those of which it saw nobody; None where the one that is kept did."""
+        n_folds: int | None = self._held_out.facts.get("folds")
+        return n_folds
 
     @property
     def counted(self) -> str:

@@ -411,12 +411,12 @@ class CalibrationRecords:
             parts |= {"patterns": self.patterns, "scores": self.scores}
         return {"records_cells": cells, **{f"records_{name}": part for name, part in parts.items()}}
 
-    def with_patterns(self, scorer: Any) -> Self:
-        """These, with scores without each column, and without those that the pairs lack most often."""
+    def with_patterns(self, scorer: Any, n_frequent: int = N_FREQUENT) -> Self:
+        """These, with scores without each column, and without the choices that the pairs lack most often."""
         each = np.eye(self.lacked.shape[2], dtype=np.bool_)
         natural = scorer.patterns(self.lacked[:, 0], self.lacked[:, 1])
         codes = pattern_codes(natural)
-        frequent = [codes.index(code) for code, _ in Counter(codes).most_common(N_FREQUENT)]
+        frequent = [codes.index(code) for code, _ in Counter(codes).most_common(n_frequent)]
         chosen = np.concatenate([scorer.patterns(each, np.zeros_like(each)), natural[frequent]])
         distinct = {
             code: lacked for code, lacked in zip(pattern_codes(chosen), chosen, strict=True) if lacked.any()
@@ -424,6 +424,10 @@ class CalibrationRecords:
         patterns = np.stack(list(distinct.values()))
         scores = np.stack([self.scored_without(lacked, scorer) for lacked in patterns])
         return replace(self, patterns=patterns, scores=scores)
+
+    def are_scored(self, columns: Bool) -> bool:
+        """Whether these pairs were scored without ``columns`` beforehand."""
+        return pattern_codes(columns[None])[0] in pattern_codes(self.patterns)
 
     @cached_property
     def lacked(self) -> Bool:

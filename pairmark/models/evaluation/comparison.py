@@ -79,6 +79,7 @@ def compare_pairs(
     reference: str,
     rates: Sequence[float],
     protocol: str | None = None,
+    clusters: Int64 | None = None,
     n_replicates: int = N_REPLICATES,
     random_state: int | None = None,
 ) -> dict[str, ScorerComparison]:
@@ -87,7 +88,8 @@ def compare_pairs(
     Parameters
     ----------
     scores : name -> (n_pairs,) scores, higher is more similar.
-    same, units, protocol : as `pairmark.models.evaluation.pairs.pair_report`; people weigh equally in open-set use.
+    same, units, protocol, clusters : as `pairmark.models.evaluation.pairs.pair_report`; people weigh
+        equally in open-set use.
     reference : the name that the others are compared with.
     rates : false positive rates, strictly between 0 and 1.
 
@@ -97,7 +99,7 @@ def compare_pairs(
     """
     targets = np.array(sorted(rates), dtype=np.float64)
     sorted_pairs = {
-        name: SortedPairs.of(pair_sample(values, same, units, protocol=protocol, both_kinds=True))
+        name: SortedPairs.of(pair_sample(values, same, units, protocol=protocol, both_kinds=True), clusters)
         for name, values in scores.items()
     }
     point = {name: _tpr(pairs, pairs.weight, targets) for name, pairs in sorted_pairs.items()}

@@ -29,6 +29,8 @@ N_REPLICATES = 500
 _BLOCK = 16
 _RESOLVED = 3.0
 """Different pairs above the threshold, at least, that a rate takes."""
+MIN_CLUSTERS = 10
+"""Draws of fewer blocks vary too little to be shown."""
 _NO_RECORD = np.empty(0, dtype=np.int64)
 CURVE_NAMES = ("fpr", "tpr", "thresholds")
 BAND_NAMES = ("fpr_low", "fpr_high", "tpr_low", "tpr_high")
@@ -136,6 +138,7 @@ def pair_report(
     units: ArrayLike | None = None,
     *,
     protocol: str | None = None,
+    clusters: Int64 | None = None,
     confidence: float = 0.95,
     fpr_targets: Sequence[float] = FPR_TARGETS,
     n_replicates: int = N_REPLICATES,
@@ -154,6 +157,8 @@ def pair_report(
     ----------
     scores, same, units : as `roc_curve_pairs`.
     protocol : inferred from units when None, as in `pairmark.operating_point`.
+    clusters : (n_pairs, 2) the block of each side, where the list has some: these are drawn instead of units, if there
+        are at least `MIN_CLUSTERS`.
     confidence : of intervals and bands.
     fpr_targets : rates at which the TPR is reported: the largest TPR of a threshold whose FPR is at most
         that.
@@ -165,7 +170,7 @@ def pair_report(
     sample = pair_sample(scores, same, units, protocol=protocol, both_kinds=True)
     fpr, tpr, thresholds = _roc(sample)
     points = _thin(fpr, tpr)
-    pairs = SortedPairs.of(sample)
+    pairs = SortedPairs.of(sample, clusters)
     record = np.searchsorted(-pairs.scores, -thresholds[points], side="left").astype(np.int64)
     point, _ = pairs.measure(pairs.weight, targets, record)
     # Figures, (n_replicates, n_figures), and curves, (n_replicates, 2, n), of draws of the units.
@@ -180,7 +185,8 @@ def pair_report(
     # FPR first, then TPR: a low and a high curve of each.
     bands = dict(zip(BAND_NAMES, curves.swapaxes(0, 1).reshape(4, -1), strict=True))
     return EvaluationReport(
-        metrics=_metrics(point, figures, targets, sample, confidence),
+        metrics=_metrics(point, figures, targets, sample, pairs, confidence)
+        | _drawn_in_words(pairs, sample, clusters, confidence, len(figures)),
         fpr=fpr[points],
         tpr=tpr[points],
         thresholds=thresholds[points],
@@ -194,19 +200,21 @@ def _levels(confidence: float) -> list[float]:
 
 
 def _metrics(
-    point: Float64, figures: Float64, targets: Float64, sample: PairSample, confidence: float
+    point: Float64,
+    figures: Float64,
+    targets: Float64,
+    sample: PairSample,
+    pairs: SortedPairs,
+    confidence: float,
 ) -> dict[str, Any]:
     """AUC, EER and TPR by rate, each with its interval from the figures of the draws, and sizes."""
     entries: list[dict[str, Any]] = []
     for value, column, lower, upper in zip(
         point, figures.T, *np.quantile(figures, _levels(confidence), axis=0), strict=True
     ):
-        low, high = _widen(float(value), column, sample, confidence)
+        low, high = _widen(float(value), column, sample, pairs.n_units, confidence)
         entries.append({"value": float(value), "interval": [min(low, float(lower)), max(high, float(upper))]})
     n_different = len(sample.different)
-    unit = "identities" if sample.protocol == "open-set" else "samples"
-    if sample.rows_independent:
-        unit = "rows"
     tpr_at: dict[str, dict[str, Any]] = {}
     fnmr_at: dict[str, dict[str, Any]] = {}
     for target, entry in zip(targets, entries[2:], strict=True):
@@ -227,17 +235,30 @@ def _metrics(
         "n_negative_pairs": n_different,
         "n_same_pairs": len(sample.same),
         "confidence": confidence,
-        "intervals": f"{100 * confidence:.0f} % intervals, the wider of a bootstrap over {unit} ({len(figures)} draws) "
-        "and Wilson's interval",
         "estimand": "every person counts the same, however many samples they have"
         if sample.protocol == "open-set" and not sample.rows_independent
         else "every pair counts the same",
     }
 
 
+def _drawn_in_words(
+    pairs: SortedPairs, sample: PairSample, clusters: Int64 | None, confidence: float, n_draws: int
+) -> dict[str, str]:
+    """What intervals know of."""
+    unit = "identities" if sample.protocol == "open-set" else "samples"
+    if sample.rows_independent:
+        unit = "rows"
+    elif pairs.by_cluster:
+        unit = f"the {pairs.n_units} blocks of the list"
+    elif clusters is not None:
+        unit += f", since the list has fewer than {MIN_CLUSTERS} blocks"
+    words = f"{100 * confidence:.0f} % intervals, the wider of a bootstrap over {unit} ({n_draws} draws)"
+    return {"intervals": f"{words} and Wilson's interval"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class SortedPairs:
-    """Pairs of both kinds, best score first, with the units that they depend on."""
+    """Pairs of both kinds, best score first, with the units that they depend on, or the blocks."""
 
     scores: Float32
     weight: Float64
@@ -245,17 +266,20 @@ class SortedPairs:
     ends: Int64
     units: Int64
     n_units: int
+    by_cluster: bool
 
     @classmethod
-    def of(cls, sample: PairSample) -> SortedPairs:
-        """The pairs of a sample that holds both kinds."""
+    def of(cls, sample: PairSample, clusters: Int64 | None = None) -> SortedPairs:
+        """The pairs of a sample that holds both kinds; ``clusters`` as `pair_report` takes them."""
         sides = (sample.different, sample.same)
         scores = np.concatenate([side.scores for side in sides])
         order = np.argsort(-scores, kind="stable")
         scores = scores[order]
-        distinct_units, codes = np.unique(
-            np.concatenate([side.edge_units[side.edge] for side in sides]), return_inverse=True
-        )
+        ends = [side.edge_units[side.edge] for side in sides]
+        by_cluster = False
+        if clusters is not None and np.unique(clusters).size >= MIN_CLUSTERS:
+            by_cluster, ends = True, [clusters[side.row] for side in sides]
+        distinct_units, codes = np.unique(np.concatenate(ends), return_inverse=True)
         return cls(
             scores=scores,
             weight=np.concatenate([side.weight for side in sides])[order],
@@ -264,6 +288,7 @@ class SortedPairs:
             ends=np.append(np.flatnonzero(scores[1:] != scores[:-1]) + 1, scores.size).astype(np.int64),
             units=codes.reshape(-1, 2)[order].astype(np.int64),
             n_units=int(distinct_units.size),
+            by_cluster=by_cluster,
         )
 
     def measure(
@@ -323,7 +348,9 @@ def _replicates(
     return np.stack(summaries), np.stack(curves)
 
 
-def _widen(value: float, draws: Float64, sample: PairSample, confidence: float) -> tuple[float, float]:
+def _widen(
+    value: float, draws: Float64, sample: PairSample, n_drawn: int, confidence: float
+) -> tuple[float, float]:
     """Wilson's interval for as many observations as the draws say that a figure is worth, with Student's quantile.
 
     At least as many as same pairs share no unit, which are independent; just those where the draws do not vary, since
@@ -333,7 +360,7 @@ def _widen(value: float, draws: Float64, sample: PairSample, confidence: float) 
     share, variance = min(1.0, max(0.0, value)), float(draws.var())
     # Draws of few units vary too little. This factor, found by simulation (thirty people with unequal numbers of
     # samples), brings the AUC's coverage from .92 to .95 there; it vanishes as units grow in number.
-    variance *= 1 + 8 / max(8, sample.n_units)
+    variance *= 1 + 8 / max(8, n_drawn)
     n_effective = n_independent if variance <= 0 else max(n_independent, int(share * (1 - share) / variance))
     wider = 2 * float(ndtr(stdtrit(n_independent - 1, 0.5 + confidence / 2))) - 1
     return wilson_interval(share, n_effective, min(wider, 1 - 1e-12))

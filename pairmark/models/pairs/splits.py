@@ -139,7 +139,6 @@ def _nth_pair(k: Int64, n: Int64) -> tuple[Int64, Int64]:
 
 
 Protocol = Literal["open-set", "closed-set"]
-SplitBy = Literal["units", "components", "blocks"]
 RandomState = int | np.random.Generator | None
 
 CALIBRATION_FRACTION = 0.25
@@ -179,6 +178,8 @@ class HeldOutPairs:
     listing : which pairs of the units these are, as `pairmark.operating_point` takes it.
     blocks : (n,) block of each pair, or ``components``; None where pairs were not listed inside of blocks.
     population : how many pairs these were drawn from at random; None: they are no sample of one list.
+    folds : (n,) the fold whose model scores each pair, having learned from the others; None: one model scores all.
+    clusters : (n, 2) the block of each side, where lists were cut along their graph.
     """
 
     left: Int64 = field(repr=False)
@@ -190,6 +191,8 @@ class HeldOutPairs:
     listing: Literal["all", "drawn", "random-people", "random-rows"] | None = "drawn"
     blocks: Int64 | Literal["components"] | None = None
     population: int | None = None
+    folds: Int64 | None = field(repr=False, default=None)
+    clusters: Int64 | None = field(repr=False, default=None)
 
     def __len__(self) -> int:
         return int(self.left.size)
@@ -288,22 +291,21 @@ def split_pairs(
     *,
     protocol: Protocol,
     name: str = "units",
-    by: SplitBy = "units",
+    by_component: bool = False,
     calibration_fraction: float | None = CALIBRATION_FRACTION,
     test_fraction: float = TEST_FRACTION,
     random_state: RandomState = None,
 ) -> Split:
     """Split an explicit list of pairs so that no sampling unit is in two parts.
 
-    Pairs that cross parts belong to none and are counted in ``n_dropped``, and so are unusable ones.
+    Pairs that cross parts belong to none and are counted in ``n_dropped``, and so are unusable ones. The first draw
+    stands: a calibration part that is chosen among several by its labels is no simple random sample.
 
     Parameters
     ----------
     units, usable, protocol, name : as `pairmark.models.pairs.splits.listed_units` gives them.
     same : (n_pairs,) whether the pair is marked same.
-    by : what is given to a part at random: units, each for itself; connected ``components`` of the list; or its
-        ``blocks`` (`list_blocks`), of whose pairs few cross. Parts of units are simple random samples of the units, as
-        a guarantee needs; a list that guarantees nothing loses fewer pairs by its blocks.
+    by_component : whether connected parts of the list are given to a part at random, instead of units.
     calibration_fraction, test_fraction : as `split_data`.
 
     Raises
@@ -313,49 +315,119 @@ def split_pairs(
     """
     n_units = int(units.max()) + 1
     rng = np.random.default_rng(random_state)
-    sizes = _sizes(n_units, calibration_fraction, test_fraction, name)
-    strata = np.zeros(n_units, dtype=np.int64)
-    if protocol == "open-set":
-        strata[units[same, 0]] = 1
-    if by != "units":
-        edges = units[usable]
-        block = list_blocks(edges, n_units) if by == "blocks" else joined_groups(n_units, *edges.T)[1]
-    # Parts that lack a kind of pair are drawn again where nothing is guaranteed. Elsewhere the first draw stands: a
-    # calibration part that is chosen among several by its labels is no simple random sample.
-    for _ in range(_REDRAWS if by == "blocks" else 1):
-        if by == "units":
-            part_of = _parts(strata, calibration_fraction, test_fraction, rng, name)
-        else:
-            part_of = _parts_of_blocks(block, sizes, rng)[block]
-        sides = part_of[units]
-        is_uncrossed = usable & (sides[:, 0] == sides[:, 1])
-        parts = [np.flatnonzero(is_uncrossed & (sides[:, 0] == part)) for part in range(3)]
-        lack = _lacking_kind(parts, same, calibration_fraction is not None, test_fraction > 0)
-        if lack is None:
-            break
+    if by_component:
+        component = joined_groups(n_units, *units[usable].T)[1]
+        sizes = _sizes(n_units, calibration_fraction, test_fraction, name)
+        part_of = _shared_out(component, sizes, rng)
     else:
-        raise ValueError(
-            f"{lack} after a split by {name}, {int((~is_uncrossed).sum())} crossed parts): bring more pairs, or change "
-            "the fractions"
-        )
-    return Split(
-        protocol=protocol,
-        train=parts[0],
-        calibration=parts[1],
-        test=parts[2],
-        n_dropped=int((~is_uncrossed).sum()),
+        strata = np.zeros(n_units, dtype=np.int64)
+        if protocol == "open-set":
+            strata[units[same, 0]] = 1
+        part_of = _parts(strata, calibration_fraction, test_fraction, rng, name)
+    sides = part_of[units]
+    is_uncrossed = usable & (sides[:, 0] == sides[:, 1])
+    n_dropped = int((~is_uncrossed).sum())
+    train, calibration, test = (np.flatnonzero(is_uncrossed & (sides[:, 0] == part)) for part in range(3))
+    split = Split(protocol=protocol, train=train, calibration=calibration, test=test, n_dropped=n_dropped)
+    _check_kinds(
+        split,
+        same,
+        trains=calibration_fraction is not None,
+        tests=test_fraction > 0,
+        advice=f"after a split by {name}, where {n_dropped} pairs crossed parts: bring more pairs, or change the "
+        "fractions",
     )
+    return split
 
 
-def _lacking_kind(parts: list[Int64], same: Bool, trains: bool, tests: bool) -> str | None:
-    """The part that lacks a kind of pair, and which, or None."""
-    requirements = [("training", trains, True), ("calibration", True, False), ("test", tests, True)]
-    for (name, is_asked, needs_same), rows in zip(requirements, parts, strict=True):
-        n_same = int(same[rows].sum())
-        if is_asked and (n_same == rows.size or (needs_same and n_same == 0)):
-            absent = "different" if n_same == rows.size else "same"
-            return f"the {name} part holds no pair marked {absent} ({rows.size} pairs"
-    return None
+def _check_kinds(split: Split, same: Bool, *, trains: bool, tests: bool, advice: str) -> None:
+    """Raise `ValueError` where a part that was asked for lacks pairs of a kind; calibration takes different ones."""
+    requirements = {"training": (trains, True), "calibration": (True, False), "test": (tests, True)}
+    parts = (split.train, split.calibration, split.test)
+    for (name, (is_asked, needs_same)), numbers in zip(requirements.items(), parts, strict=True):
+        n_same = int(same[numbers].sum())
+        if is_asked and (n_same == numbers.size or (needs_same and n_same == 0)):
+            absent = "different" if n_same == numbers.size else "same"
+            raise ValueError(f"the {name} part holds no pair marked {absent} ({numbers.size} pairs) {advice}")
+
+
+FOLDS = 5
+_FEWEST_IN_FOLD = 4
+_FOLD_DRAWS = 20
+
+
+def n_folds_of(n_units: int) -> int:
+    """How many folds so many units make: of few, fewer, since a fold of few has no pairs."""
+    return max(2, min(FOLDS, n_units // _FEWEST_IN_FOLD))
+
+
+def identity_folds(codes: Int64) -> Int64:
+    """(n,) the fold of each row: identities kept whole, those of several rows shared out evenly. Nothing is random."""
+    identities, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    order = permutation_of(identities.size)
+    order = order[np.argsort(counts[order] < 2, kind="stable")]
+    fold = np.empty(identities.size, dtype=np.int64)
+    fold[order] = np.arange(identities.size) % n_folds_of(identities.size)
+    return fold[place]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListFolds:
+    """A list of pairs in folds that share no unit: each is scored by a model that learned from the others.
+
+    Attributes
+    ----------
+    fold, block : (n_units,) the fold and the block (`list_blocks`) of each unit.
+    scored : numbers of the usable pairs inside of folds.
+    n_crossing : usable pairs that join two folds, which no model scores.
+    n_folds : how many folds there are.
+    """
+
+    fold: Int64 = field(repr=False)
+    block: Int64 = field(repr=False)
+    scored: Int64 = field(repr=False)
+    n_crossing: int
+    n_folds: int
+
+    def learned(self, units: Int64, number: int) -> Int64:
+        """Numbers of the pairs of the list that a fold's model learns from: those without any of its units."""
+        return np.flatnonzero((self.fold[units] != number).all(axis=1))
+
+
+def fold_pairs(units: Int64, same: Bool, usable: Bool) -> ListFolds:
+    """Folds of a list, cut along its graph so that few pairs cross. Nothing is random: they depend on the list alone.
+
+    Parameters
+    ----------
+    units, usable : as `listed_units` gives them. same : (n_pairs,) whether the pair is marked same.
+
+    Raises
+    ------
+    ValueError
+        When no folds leave pairs of both kinds to learn from, and to score.
+    """
+    n_units = int(units.max()) + 1
+    block = list_blocks(units[usable], n_units)
+    n_folds = n_folds_of(n_units)
+    sizes = tuple((n_units + fold) // n_folds for fold in range(n_folds))
+    for draw in range(_FOLD_DRAWS):
+        fold = _shared_out(block, sizes, np.random.Generator(stream_of(n_units, draw)))
+        sides = fold[units]
+        is_scored = usable & (sides[:, 0] == sides[:, 1])
+        inside = np.unique(sides[is_scored])
+        learned = [same[(sides != number).all(axis=1)] for number in range(n_folds)]
+        judged = same[is_scored]
+        if inside.size > 1 and all(each.any() and not each.all() for each in [judged, *learned]):
+            return ListFolds(
+                fold=fold,
+                block=block,
+                scored=np.flatnonzero(is_scored),
+                n_crossing=int((usable & ~is_scored).sum()),
+                n_folds=n_folds,
+            )
+    raise ValueError(
+        f"{same.size} pairs of {n_units} people make no folds with pairs of both kinds on either side: bring more data"
+    )
 
 
 _BLOCKS = 24
@@ -399,16 +471,16 @@ def list_blocks(edges: Int64, n_units: int) -> Int64:
     return block
 
 
-def _parts_of_blocks(block: Int64, sizes: tuple[int, int, int], rng: np.random.Generator) -> Int64:
-    """The part of each block: in random order, each goes where most units are missing."""
-    n_units = np.bincount(block)
+def _shared_out(group: Int64, sizes: tuple[int, ...], rng: np.random.Generator) -> Int64:
+    """(n_units,) the part of each unit, groups kept whole: in random order, each goes where most units are missing."""
+    n_units = np.bincount(group)
     missing = np.array(sizes, dtype=np.int64)
     part_of = np.zeros(n_units.size, dtype=np.int64)
     for number in rng.permutation(np.flatnonzero(n_units)):
         part = int(np.argmax(missing))
         part_of[number] = part
         missing[part] -= n_units[number]
-    return part_of
+    return part_of[group]
 
 
 def split_drawn(
@@ -440,20 +512,16 @@ def split_drawn(
         n_test = min(numbers.size, max(1, round(test_fraction * numbers.size))) if test_fraction else 0
         test.append(numbers[:n_test])
         calibration.append(numbers[n_test:])
-    parts = [np.flatnonzero(~drawn), *(np.sort(np.concatenate(part)) for part in (calibration, test))]
-    wanted = {"training": (0, True), "calibration": (1, False), "test": (2, True)}
-    for name, (part, needs_same) in wanted.items():
-        n_same = int(same[parts[part]].sum())
-        if part == 2 and not test_fraction:
-            continue
-        if n_same == parts[part].size or (needs_same and not n_same):
-            missing = "different" if n_same == parts[part].size else "same"
-            source = "drawn at random" if part else "chosen to train on"
-            raise ValueError(
-                f"the {name} part holds no pair marked {missing} ({parts[part].size} pairs): label more pairs that are "
-                f"{source}"
-            )
-    return Split(protocol=protocol, train=parts[0], calibration=parts[1], test=parts[2])
+    held_out = [np.sort(np.concatenate(part)) for part in (calibration, test)]
+    split = Split(protocol=protocol, train=np.flatnonzero(~drawn), calibration=held_out[0], test=held_out[1])
+    _check_kinds(
+        split,
+        same,
+        trains=True,
+        tests=test_fraction > 0,
+        advice="of a list in which chosen pairs train and pairs drawn at random calibrate and test: label more",
+    )
+    return split
 
 
 def held_out_pairs(
@@ -606,14 +674,18 @@ class ListedUnits:
     assumed: bool
     name: str
 
-    def split_by(self, same: Bool, listing: str | None = None) -> SplitBy:
-        """What `split_pairs` gives to a part at random: single units where something is guaranteed about them.
+    def origin(self, same: Bool, listing: str | None = None) -> str:
+        """How the list came about, as far as that can be told before it is scored; see `nothing_guaranteed`.
 
-        ``listing`` : how the list came about, as a job declares it.
+        ``listing`` : as a job declares it.
         """
         if listing == "blocks":
-            return "components"
-        return "units" if listing is not None or self.lists_all(same) else "blocks"
+            return "blocks"
+        if self.assumed:
+            return "assumed"
+        if self.lists_all(same):
+            return "all"
+        return {"random-people": "random", "random-rows": "random-rows"}.get(listing or "", "unknown")
 
     def lists_all(self, same: Bool, numbers: Int64 | slice = slice(None)) -> bool:
         """Whether every two units of these pairs are among them, in open-set use as a pair that differs."""

@@ -10,10 +10,18 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.calibration.operating_point import nothing_guaranteed
 from pairmark.models.core.inputs import label_of, refuse_placeholders
-from pairmark.models.pairs.splits import contradictory_pairs, listed_units, split_pairs
+from pairmark.models.pairs.splits import (
+    CALIBRATION_FRACTION,
+    contradictory_pairs,
+    fold_pairs,
+    listed_units,
+    split_pairs,
+)
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.datasets.data import DatasetPairs
+from pairmark.service.datasets.promises import folds_in_words
 from pairmark.service.datasets.tabular import TableFile
 from pairmark.service.datasets.writer import as_text, name_list
 from pairmark.service.errors import InvalidInput, PairmarkError
@@ -152,20 +160,36 @@ def facts_of_list(pairs: DatasetPairs, folder: Path, warnings: list[str]) -> dic
     except ValueError:
         # A warning says that pairs contradict each other.
         return None
-    origin = "assumed" if listed.assumed else "all" if listed.lists_all(pairs.same) else "unknown"
+    origin = listed.origin(pairs.same)
     with suppress(ValueError):
-        split = split_pairs(
-            listed.units,
-            pairs.same,
-            listed.usable,
-            protocol="open-set",
-            by=listed.split_by(pairs.same),
-            random_state=0,
-        )
-        if split.n_dropped:
+        if nothing_guaranteed(origin) is not None:
+            folds = fold_pairs(listed.units, pairs.same, listed.usable)
             warnings.append(
-                f"a job splits a list into parts that share nobody: about {split.n_dropped:,} of {pairs.same.size:,} "
-                f"pairs ({100 * split.n_dropped / pairs.same.size:.0f} %) join two of them and are left out"
+                folds_in_words(
+                    {
+                        "folds": folds.n_folds,
+                        "scored_pairs": folds.scored.size,
+                        "crossing_pairs": folds.n_crossing,
+                    }
+                )
+            )
+        else:
+            # A learner that learns nothing has no training part.
+            crossing, crossing_unlearned = (
+                split_pairs(
+                    listed.units,
+                    pairs.same,
+                    listed.usable,
+                    protocol="open-set",
+                    calibration_fraction=fraction,
+                    random_state=0,
+                ).n_dropped
+                for fraction in (CALIBRATION_FRACTION, None)
+            )
+            warnings.append(
+                f"a job splits a list into parts that share nobody: about {crossing:,} of {pairs.same.size:,} pairs "
+                f"({100 * crossing / pairs.same.size:.0f} %) join two of them and are left out, {crossing_unlearned:,} "
+                "where the learner learns nothing"
             )
     return {"units": int(listed.units.max()) + 1, "origin": origin}
 

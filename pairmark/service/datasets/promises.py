@@ -30,7 +30,7 @@ _PROTOCOLS: dict[str, Protocol] = {"identity": "open-set", "classes": "closed-se
 
 _FEWEST = 4
 """People that every target leaves to train on."""
-_FEWEST_TESTED = 30
+FEWEST_TESTED = 30
 """People that a target leaves to test on, unless it takes them too: the figures of fewer say little."""
 
 
@@ -121,13 +121,28 @@ def list_promise(units: int, origin: str) -> Promise | None:
         protocol="open-set",
         counted="people",
         units=units,
-        calibration_fraction=CALIBRATION_FRACTION,
-        calibration_units=round(units * CALIBRATION_FRACTION),
+        calibration_fraction=1.0,
+        calibration_units=units,
         confidence=None,
         smallest_fpr=None,
         next_fpr=None,
         more_units=None,
         text=nothing,
+    )
+
+
+def folds_in_words(parts: Mapping[str, Any]) -> str:
+    """Where figures come from folds of what trains, how; of a version's ``parts``, and empty for others."""
+    if "folds" not in parts:
+        return ""
+    folds = f"{parts['folds']} folds that share nobody"
+    if "scored_pairs" not in parts:
+        return f"Figures come from {folds}: everybody outside the calibration part trains"
+    scored, crossing = parts["scored_pairs"], parts["crossing_pairs"]
+    return (
+        f"All pairs train; threshold and figures come from {folds}: {scored:,} pairs are scored by a model that saw "
+        f"none of their people, and {crossing:,} ({100 * crossing / (scored + crossing):.0f} %) join two folds and are "
+        "not scored"
     )
 
 
@@ -159,6 +174,36 @@ def takes(fpr: float, n_calibration: int, counted: str, *, units: int | None = N
         f"{percent}: {total:,} {counted} in the dataset{shortfall}; with the target rate {percent} half of them, "
         f"{n_calibration:,}, calibrate"
     )
+
+
+def possible_instead(
+    dataset: Mapping[str, Any], rows: int, fpr: float, *, protocol: str, count: int, different: float
+) -> list[str]:
+    """What there is instead of a target rate that a dataset cannot support, the easiest first, in words.
+
+    Parameters
+    ----------
+    dataset : its summary. protocol, count, different : the protocol asked for, and `units_of` the dataset under it.
+    """
+    smallest = reach(round(_MOST * count), different_share=different).smallest_fpr
+    needed = units_needed(fpr, different_share=different)["finite-sample"]
+    ways = []
+    if smallest is not None:
+        ways.append(f"{in_percent(smallest)} from these data, named as the target rate")
+    if protocol == "open-set":
+        samples, share, _ = units_of(
+            n_labels=dataset["n_labels"],
+            rows=rows,
+            label_counts=dict(dataset["label_counts"]),
+            protocol="closed-set",
+        )
+        closed = reach(round(_MOST * samples), different_share=share).smallest_fpr
+        if closed is not None and closed < (smallest or 1.0):
+            whom = population_of(dataset["n_labels"])
+            ways.append(f"{in_percent(closed)} among {whom}, if nobody else ever comes (protocol closed-set)")
+    if needed is not None:
+        ways.append(takes(fpr, needed, "people" if protocol == "open-set" else "samples", units=count))
+    return ways
 
 
 def ways_from(
@@ -209,7 +254,7 @@ def shares_for(
     n_calibration = units_needed(fpr, different_share=different_share)["finite-sample"]
     assert n_calibration is not None
     n_test = round(units * test_fraction)
-    smallest_test = n_test if fixed_test else min(n_test, max(fewest, _FEWEST_TESTED))
+    smallest_test = n_test if fixed_test else min(n_test, max(fewest, FEWEST_TESTED))
     if not fixed_test and units - n_calibration - smallest_test < fewest:
         smallest_test = min(n_test, fewest)
     if not learns:

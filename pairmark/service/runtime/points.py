@@ -182,6 +182,11 @@ class OperatingPoints:
             if one["assumption"] == "missing-at-random":
                 # No pair that lacks a cell is decided.
                 one["status"] = "checked"
+        if calibration.folds is not None:
+            public["meaning"] += (
+                f" The threshold comes from {calibration.folds} folds, whose models each score people they never saw; "
+                "the model that answers learned from all of them."
+            )
         public["number"] = number
         public["imported"] = entry.imported
         if entry.classes is not None and point.guarantee != "none":

@@ -29,6 +29,7 @@ from pairmark.schemas.models import (
     VersionOut,
 )
 from pairmark.service.caches import BoundedCache
+from pairmark.service.datasets.promises import folds_in_words
 from pairmark.service.errors import (
     InvalidInput,
     ModelNotCapable,
@@ -74,6 +75,9 @@ def limits_of(version: VersionOut, promises: list[PromisedRate]) -> list[str]:
                 f"{'classes' if population else 'populations'}, other sensors, attacks, or wrong labels."
             )
         sentences.append("Intervals of the rates on this page are asymptotic, unless they say otherwise.")
+    folds = folds_in_words(version.facts.get("parts") or {})
+    if folds:
+        sentences.append(f"{folds}.")
     if version.promise is None and "match" in version.capabilities and not promises:
         sentences.append("What it could guarantee is not known.")
     return list(dict.fromkeys(sentences))

@@ -16,9 +16,11 @@ services, `Reports` says what is known of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from pairmark.schemas.base import iso
@@ -61,6 +63,7 @@ from pairmark.service.store.versions import (
     VersionStore,
     alias_out,
     overlap_with,
+    read_arrays,
     read_trained_on,
     version_out,
     version_summary,
@@ -332,6 +335,11 @@ class ModelStore:
         """Digests of what the version was trained on; None when they were not kept."""
         row = self._versions.row(name, version)
         return None if row.report is None else read_trained_on(self._blobs.folder(row.report))
+
+    def report_arrays(self, name: str, version: int) -> Mapping[str, NDArray[Any]]:
+        """The arrays of a version's report; empty where it has none."""
+        row = self._versions.row(name, version)
+        return {} if row.report is None else read_arrays(self._blobs.folder(row.report))
 
     def ledger_number(self, calibration_id: str) -> int | None:
         """A calibration's number among those made on its dataset version; None when it is of no version."""

@@ -34,6 +34,7 @@ from pairmark.schemas.jobs import IF_BETTER
 from pairmark.schemas.models import VersionOut, VersionSummary
 from pairmark.service.blobs import Blobs, delete_unused
 from pairmark.service.datasets.data import LabelledData, naming_features, naming_warning
+from pairmark.service.datasets.promises import folds_in_words
 from pairmark.service.db import Database
 from pairmark.service.errors import CorruptArtefact, InvalidInput, UnknownModel
 from pairmark.service.jobs.queue import JobQueue, persist
@@ -115,6 +116,8 @@ class Registrar:
                 assert parts.test is not None
                 assert job.scores.test is not None
                 errors = error_arrays(parts.test, job.scores.test)
+                if parts.folds:
+                    errors |= fold_arrays(parts.test, job.scores.test, job.data)
                 write_report(
                     folder / "report", job.curve, digests, errors, parts.calibration_rows, job.columns
                 )
@@ -173,7 +176,7 @@ class Registrar:
                 **calibration.summary(),
                 "dataset": dataset,
                 "random_state": job.seed,
-                "part": "held-out",
+                "part": "folds" if job.parts.calibrates_by_folds else "held-out",
                 **class_count(job.data, calibration.protocol),
             },
             dataset_id=job.data.dataset_id,
@@ -220,6 +223,7 @@ def _message(new: NewVersion, version: VersionSummary, job: EvaluatedJob) -> str
         message += f": {promotion.reason}"
     if verdict is not None:
         message += f". {verdict[0].upper()}{verdict[1:]}"
+    folds = folds_in_words(job.parts.sizes)
     if new.calibration is not None:
         summary = new.calibration.summary
         smallest = summary["smallest_fpr"]["0.95"]["finite-sample"]
@@ -232,7 +236,7 @@ def _message(new: NewVersion, version: VersionSummary, job: EvaluatedJob) -> str
             message += (
                 f". It supports false positive rates of {in_percent(smallest)} and above (95 % confidence)"
             )
-    return message
+    return f"{message}. {folds}" if folds else message
 
 
 def _suspects(job: EvaluatedJob) -> dict[str, Any]:
@@ -376,14 +380,22 @@ class _Comparison:
         assert pairs is not None
         assert new_scores is not None
         self._check_capability("similarity")
-        unseen = self._unseen(pairs)
-        if min(int(pairs.same[unseen].sum()), int((~pairs.same[unseen]).sum())) < MIN_PAIRS:
+        old = self._fold_scores(pairs)
+        unseen = np.isfinite(old)
+        by_folds = _suffices(pairs.same[unseen])
+        if not by_folds:
+            unseen = self._unseen(pairs)
+        if not _suffices(pairs.same[unseen]):
             # Production knows these people: judged on all of them it looks too good, which is the safe side.
             self._facts["overlap"] = "production was trained on most of the test part, which favours it"
             unseen = np.ones(len(pairs), dtype=np.bool_)
-        left, right = pairs.left[unseen], pairs.right[unseen]
         try:
-            scores = {_NEW: new_scores[unseen], _OLD: self._estimator().score_pairs(self._X(), left, right)}
+            old = (
+                old[unseen]
+                if by_folds
+                else self._estimator().score_pairs(self._X(), pairs.left[unseen], pairs.right[unseen])
+            )
+            scores = {_NEW: new_scores[unseen], _OLD: old}
             target = self._job.claim.evaluation.target_fpr
             rates = resolved_rates(int((~pairs.same[unseen]).sum()), target)
             rates = (target,) if target in rates else rates
@@ -394,6 +406,7 @@ class _Comparison:
                 reference=_NEW,
                 rates=rates,
                 protocol=pairs.protocol,
+                clusters=None if pairs.clusters is None else pairs.clusters[unseen],
                 random_state=self._job.seed,
             )
         except ValueError as error:
@@ -445,6 +458,23 @@ class _Comparison:
         except InvalidInput as error:
             raise _CannotCompare(error.detail) from error
 
+    def _fold_scores(self, pairs: HeldOutPairs) -> NDArray[np.float32]:
+        """(n,) what production's own folds said of these pairs when it was trained on them; NaN of others."""
+        arrays = self._store.report_arrays(self._production.model, self._production.version)
+        scores = np.full(len(pairs), np.nan, dtype=np.float32)
+        if "fold_rows" not in arrays:
+            return scores
+        rows, own = arrays["fold_rows"], self._data.row_hashes
+        place = np.minimum(np.searchsorted(rows, own), rows.size - 1)
+        is_there = rows[place] == own
+        keys = _pair_keys(*arrays["fold_pairs"])
+        order = np.argsort(keys)
+        wanted = _pair_keys(place[pairs.left], place[pairs.right])
+        at = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), keys.size - 1)]
+        is_scored = is_there[pairs.left] & is_there[pairs.right] & (keys[at] == wanted)
+        scores[is_scored] = arrays["fold_scores"][at[is_scored]]
+        return scores
+
     def _unseen(self, pairs: HeldOutPairs) -> NDArray[np.bool_]:
         """Pairs of which production learned neither side."""
         digests = self._store.trained_on(self._production.model, self._production.version)
@@ -452,6 +482,24 @@ class _Comparison:
             return np.ones(len(pairs), dtype=np.bool_)
         overlap = overlapping(digests, self._data, identities=pairs.protocol == "open-set")
         return np.asarray(~(overlap[pairs.left] | overlap[pairs.right]))
+
+
+def _suffices(same: NDArray[np.bool_]) -> bool:
+    return min(int(same.sum()), int((~same).sum())) >= MIN_PAIRS
+
+
+def _pair_keys(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A number for each pair of rows, whichever side is left."""
+    return np.minimum(left, right).astype(np.int64) << 32 | np.maximum(left, right)
+
+
+def fold_arrays(
+    pairs: HeldOutPairs, scores: NDArray[np.float32], data: LabelledData
+) -> dict[str, NDArray[Any]]:
+    """What folds said of their pairs, rows by digest: a later version is compared with this, not with who knows all."""
+    rows, place = np.unique(data.row_hashes, return_inverse=True)
+    ends = np.stack([place[pairs.left], place[pairs.right]])
+    return {"fold_rows": rows, "fold_pairs": ends.astype(np.int32), "fold_scores": scores}
 
 
 SHOWN = 3

@@ -15,13 +15,15 @@ import numpy as np
 from joblib import cpu_count, parallel_config
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.operating_point import nothing_guaranteed
 from pairmark.models.calibration.promises import askable
 from pairmark.models.core.arrays import Int64
 from pairmark.models.core.inputs import checked_pairs
-from pairmark.models.core.progress import listening
+from pairmark.models.core.progress import as_part, listening
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.comparison import (
     CONFIDENCE,
@@ -46,6 +48,9 @@ from pairmark.models.evaluation.rankings import (
 )
 from pairmark.models.pairs.splits import (
     HeldOutPairs,
+    ListedUnits,
+    fold_pairs,
+    identity_folds,
     split_data,
     split_drawn,
     split_pairs,
@@ -57,6 +62,7 @@ from pairmark.schemas.jobs import EvaluationRequest
 from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.ingest import Datasets
+from pairmark.service.datasets.promises import folds_in_words
 from pairmark.service.db import Database
 from pairmark.service.errors import refusals
 from pairmark.service.jobs.queue import Claim, JobQueue, Progress
@@ -171,6 +177,14 @@ class LoadedJob:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fold:
+    """What one fold's model learns from: rows, and numbers of listed pairs where the dataset lists some."""
+
+    rows: Int64 = field(repr=False)
+    pairs: Int64 | None = field(repr=False, default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Parts:
     """What is trained on and what is held out.
 
@@ -181,6 +195,8 @@ class Parts:
     calibration, test : held-out pairs to score; None for a learner that scores none.
     calibration_rows : rows held out to calibrate on.
     test_rows : held-out rows that are judged one by one: rankings, and rows of learned classes; else None.
+    folds : where figures come from folds, what each fold's model learns from; `HeldOutPairs.folds` of ``test`` says
+        whom it scores. The model that is kept learns from ``rows`` as a whole.
     sizes : rows (or listed pairs) in each part, for the lineage.
     """
 
@@ -192,7 +208,13 @@ class Parts:
     test: HeldOutPairs | None = None
     calibration_rows: Int64 = field(repr=False, default_factory=lambda: np.empty(0, dtype=np.int64))
     test_rows: Int64 | None = field(repr=False, default=None)
+    folds: tuple[Fold, ...] = field(repr=False, default=())
     sizes: dict[str, int]
+
+    @property
+    def calibrates_by_folds(self) -> bool:
+        """Whether the threshold comes from folds, too: everybody trains, since nothing can be guaranteed."""
+        return self.calibration is not None and self.calibration.folds is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,9 +232,10 @@ class SplitJob(LoadedJob):
 
 @dataclass(frozen=True, kw_only=True)
 class FittedJob(SplitJob):
-    """The job with its learner, fitted on the training part."""
+    """The job with its learner, fitted on the training part, and those of its folds."""
 
     estimator: Any
+    fold_models: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,26 +291,84 @@ JobT = TypeVar("JobT", bound=SplitJob)
 
 
 def fit(job: SplitJob, settings: Settings, progress: Progress) -> FittedJob:
-    """The job with its learner fitted, or `InvalidInput` when it refuses the training part."""
-    spec, parts = job.spec, job.parts
-    estimator = spec.estimator(
-        **{**spec.params.model_validate(job.claim.params).model_dump(), **_data_params(job)}
+    """The job with its learners fitted, or `InvalidInput` when one refuses its training part.
+
+    What a learner chooses is chosen once, on the whole training part: scores of folds whose models differ in kind are
+    not on one scale.
+    """
+    estimator = job.spec.estimator(
+        **{**job.spec.params.model_validate(job.claim.params).model_dump(), **_data_params(job)}
     )
     options = _unlabelled(job, settings)
+    fold_models = []
+    n_fits = 1 + len(job.parts.folds)
     with (
-        _engine(spec, settings),
+        _engine(job.spec, settings),
         listening(progress.within, progress.log),
         refusals("the learner refused the training part"),
     ):
-        if spec.needs == "rankings":
-            estimator.fit(job.X[parts.rows], np.asarray(job.data.rankings)[parts.rows])
-        elif parts.pairs is None:
-            estimator.fit(job.X[parts.rows], np.asarray(job.data.y)[parts.rows], **options)
+        if n_fits == 1:
+            _learn(estimator, job, **options)
         else:
-            fit_listed(estimator, job, **options)
+            with as_part(0.0, 1 / n_fits, "learning from all that train"):
+                _learn(estimator, job, **options)
+        for number, fold in enumerate(job.parts.folds, 1):
+            with as_part(number / n_fits, (number + 1) / n_fits, f"fold {number} of {n_fits - 1}"):
+                settled = estimator.settled() if hasattr(estimator, "settled") else clone(estimator)
+                fold_models.append(_learn(settled, encoded(fold_job(job, fold)), **options))
+    return FittedJob(**vars(job), estimator=estimator, fold_models=tuple(fold_models))
+
+
+def _learn(estimator: Any, job: SplitJob, **options: Any) -> Any:
+    rows = job.parts.rows
+    if job.spec.needs == "rankings":
+        estimator.fit(job.X[rows], np.asarray(job.data.rankings)[rows])
+    elif job.parts.pairs is None:
+        estimator.fit(job.X[rows], np.asarray(job.data.y)[rows], **options)
+    else:
+        fit_listed(estimator, job, **options)
     if job.encoder is not None:
         estimator.encoder_ = job.encoder
-    return FittedJob(**vars(job), estimator=estimator)
+    return estimator
+
+
+def fold_job(job: JobT, fold: Fold) -> JobT:
+    """The job as one fold's model sees it, its records as they were uploaded."""
+    parts = replace(job.parts, rows=fold.rows, learned=fold.rows, pairs=fold.pairs)
+    return replace(job, X=_unencoded(job), encoder=None, parts=parts)
+
+
+def _unencoded(job: LoadedJob) -> Any:
+    return job.X if job.data.schema is None else job.data.X
+
+
+def out_of_fold(
+    model_of: Callable[[int], Any], folds: Int64, X: Any, left: Int64, right: Int64
+) -> NDArray[np.float32]:
+    """Scores of pairs, each by the model of its fold; ``model_of`` gives that of a fold's number."""
+    scores = np.empty(folds.size, dtype=np.float32)
+    for number in np.unique(folds).tolist():
+        at, model = np.flatnonzero(folds == number), model_of(number)
+        encoder = getattr(model, "encoder_", None)
+        rows = X if encoder is None else encoder.transform(X)
+        scores[at] = model.score_pairs(rows, left[at], right[at])
+    return scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldScorer:
+    """Scores records of calibration pairs, again without some columns, each pair by the model of its fold."""
+
+    job: FittedJob
+    folds: Int64 = field(repr=False)
+
+    def patterns(self, left: Any, right: Any) -> Any:
+        """As of the model that is kept."""
+        return self.job.estimator.patterns(left, right)
+
+    def score_pairs(self, cells: Any, left: Int64, right: Int64) -> NDArray[np.float32]:
+        """(n,) scores of the pairs, all of them in their order."""
+        return out_of_fold(self.job.fold_models.__getitem__, self.folds, cells, left, right)
 
 
 def encoded(job: JobT) -> JobT:
@@ -350,6 +431,8 @@ def _engine(spec: LearnerSpec, settings: Settings) -> Iterator[None]:
         client.close()
 
 
+FREQUENT_IN_FOLDS = 32
+"""Choices of columns that are scored beforehand: the models of folds, which alone may score others, are not kept."""
 ROWS = "held-out-rows"
 GROUPED = "held-out-groups"
 _CALIBRATION_SEED = 0
@@ -402,19 +485,9 @@ def _pair_list(job: LoadedJob) -> Parts:
     data = job.data
     assert data.pairs is not None
     evaluation, pairs = job.evaluation, data.pairs
-    ends = np.asarray(pairs.left), np.asarray(pairs.right)
     same, units = np.asarray(pairs.same), units_of_list(data, evaluation.protocol)
-    if pairs.population is None:
-        parts = split_pairs(
-            units.units,
-            same,
-            units.usable,
-            protocol=units.protocol,
-            name=units.name,
-            by=units.split_by(same, evaluation.listing),
-            **_fractions(job),
-        )
-    else:
+    origin = units.origin(same, evaluation.listing)
+    if pairs.population is not None:
         parts = split_drawn(
             np.asarray(pairs.drawn_from) > 0,
             same,
@@ -422,7 +495,18 @@ def _pair_list(job: LoadedJob) -> Parts:
             test_fraction=evaluation.test_fraction,
             random_state=job.seed,
         )
-    calibration_rows = np.unique(np.concatenate([end[parts.calibration] for end in ends]))
+    elif nothing_guaranteed(origin) is not None:
+        return _folded_list(job, units)
+    else:
+        parts = split_pairs(
+            units.units,
+            same,
+            units.usable,
+            protocol=units.protocol,
+            name=units.name,
+            by_component=origin == "blocks",
+            **_fractions(job),
+        )
     seeds = (_CALIBRATION_SEED, job.seed + 2)
     calibration, test = (
         listed_pairs(
@@ -432,7 +516,7 @@ def _pair_list(job: LoadedJob) -> Parts:
     )
     # A learner that learns nothing still wants to see data; it may see what calibrates it.
     pair_numbers = parts.train if parts.train.size else parts.calibration
-    rows = np.unique(np.concatenate([end[pair_numbers] for end in ends]))
+    rows = _rows_of(job, pair_numbers)
     return Parts(
         protocol=parts.protocol,
         rows=rows,
@@ -440,7 +524,7 @@ def _pair_list(job: LoadedJob) -> Parts:
         pairs=pair_numbers,
         calibration=calibration,
         test=test,
-        calibration_rows=calibration_rows,
+        calibration_rows=_rows_of(job, parts.calibration),
         sizes={
             "train_pairs": int(parts.train.size),
             "calibration_pairs": int(parts.calibration.size),
@@ -450,8 +534,52 @@ def _pair_list(job: LoadedJob) -> Parts:
     )
 
 
+def _folded_list(job: LoadedJob, units: ListedUnits) -> Parts:
+    """All listed pairs train, since withheld ones would guarantee nothing; threshold and figures come from folds."""
+    data = job.data
+    assert data.pairs is not None
+    same = np.asarray(data.pairs.same)
+    folds = fold_pairs(units.units, same, units.usable)
+    pairs = listed_pairs(
+        data,
+        folds.scored,
+        units,
+        n_pairs=job.evaluation.n_pairs,
+        random_state=_CALIBRATION_SEED,
+        listing="random-rows" if job.evaluation.listing == "random-rows" else None,
+    )
+    pairs = replace(pairs, folds=folds.fold[pairs.units[:, 0]], clusters=folds.block[pairs.units])
+    learned = [folds.learned(units.units, number) for number in range(folds.n_folds)]
+    everything = np.arange(same.size)
+    rows = _rows_of(job, everything)
+    return Parts(
+        protocol=units.protocol,
+        rows=rows,
+        learned=rows,
+        pairs=everything,
+        calibration=pairs,
+        test=pairs,
+        folds=tuple(Fold(rows=_rows_of(job, numbers), pairs=numbers) for numbers in learned),
+        sizes={
+            "train_pairs": int(same.size),
+            "folds": folds.n_folds,
+            "scored_pairs": int(folds.scored.size),
+            "crossing_pairs": folds.n_crossing,
+        },
+    )
+
+
+def _rows_of(job: LoadedJob, numbers: Int64) -> Int64:
+    """The rows of some listed pairs."""
+    pairs = job.data.pairs
+    assert pairs is not None
+    return np.unique(np.concatenate([np.asarray(pairs.left)[numbers], np.asarray(pairs.right)[numbers]]))
+
+
 def _sizes_in_words(sizes: Mapping[str, int]) -> str:
     """How many rows or pairs each part has, in words."""
+    if "scored_pairs" in sizes:
+        return folds_in_words(sizes)
     names = {"train": "train", "calibration": "calibrate", "test": "test"}
     kind = "pairs" if "train_pairs" in sizes else "rows"
     counts = {verb: sizes.get(f"{name}_{kind}", 0) for name, verb in names.items()}
@@ -468,14 +596,33 @@ def _identities(job: LoadedJob) -> Parts:
     codes, protocol = split_codes(data, evaluation.protocol)
     whole = "open-set" if data.groups is not None else protocol
     parts = split_data(codes, protocol=whole, **_fractions(job))
-    seeds = (_CALIBRATION_SEED, job.seed + 2)
-    calibration, test = (
-        pairs_among(data, rows, protocol=protocol, n_pairs=evaluation.n_pairs, random_state=seed)
-        for seed, rows in zip(seeds, (parts.calibration, parts.test), strict=True)
+    n_pairs = evaluation.n_pairs
+    calibration = pairs_among(
+        data, parts.calibration, protocol=protocol, n_pairs=n_pairs, random_state=_CALIBRATION_SEED
     )
+    folds: tuple[Fold, ...] = ()
+    if evaluation.test_fraction:
+        test = pairs_among(data, parts.test, protocol=protocol, n_pairs=n_pairs, random_state=job.seed + 2)
+    else:
+        fold = identity_folds(codes[parts.train])
+        numbers = range(int(fold.max()) + 1)
+        folds = tuple(Fold(rows=parts.train[fold != number]) for number in numbers)
+        test = _pooled(
+            [
+                pairs_among(
+                    data,
+                    parts.train[fold == number],
+                    protocol=protocol,
+                    n_pairs=max(1, n_pairs // len(folds)),
+                    random_state=job.seed + 2,
+                )
+                for number in numbers
+            ]
+        )
     _check_both_kinds(calibration, test)
     y = np.asarray(data.y)
-    rows = {"train": parts.train, "calibration": parts.calibration, "test": parts.test}
+    rows = {"train": parts.train, "calibration": parts.calibration}
+    rows |= {} if folds else {"test": parts.test}
     return Parts(
         protocol=protocol,
         rows=parts.train if parts.train.size else parts.calibration,
@@ -484,12 +631,27 @@ def _identities(job: LoadedJob) -> Parts:
         test=test,
         calibration_rows=np.asarray(parts.calibration, dtype=np.int64),
         test_rows=_rows_of_learned_classes(job, protocol, parts.test),
+        folds=folds,
         sizes={
             **{f"{name}_rows": int(part.size) for name, part in rows.items()},
             **{f"{name}_identities": int(np.unique(y[part]).size) for name, part in rows.items()},
             "calibration_pairs": len(calibration),
             "test_pairs": len(test),
+            **({"folds": len(folds)} if folds else {}),
         },
+    )
+
+
+def _pooled(parts: list[HeldOutPairs]) -> HeldOutPairs:
+    """The pairs of all folds; no two folds share a unit."""
+    most = 1 + max(int(pairs.units.max()) for pairs in parts)
+    return replace(
+        parts[0],
+        left=np.concatenate([pairs.left for pairs in parts]),
+        right=np.concatenate([pairs.right for pairs in parts]),
+        same=np.concatenate([pairs.same for pairs in parts]),
+        units=np.concatenate([pairs.units + number * most for number, pairs in enumerate(parts)]),
+        folds=np.repeat(np.arange(len(parts)), [len(pairs) for pairs in parts]),
     )
 
 
@@ -540,7 +702,7 @@ def _pairs(job: ScoredJob, on_progress: OnProgress) -> dict[str, Any]:
     columns = None if schema is None else declaration(schema)
     if columns is not None:
         # Whatever the model takes: those who would train another one have the records.
-        job = replace(job, X=job.data.X)
+        job = replace(job, X=job.data.X, encoder=None)
     pairs, X, model_scores = job.parts.test, job.X, job.scores.test
     assert pairs is not None
     assert model_scores is not None
@@ -553,8 +715,7 @@ def _pairs(job: ScoredJob, on_progress: OnProgress) -> dict[str, Any]:
             continue
         on_progress(number / (len(baselines) + 1), f"baseline {name}")
         try:
-            estimator = _fit(spec_of(kind).estimator(**params), job)
-            pair_scores = estimator.score_pairs(X, pairs.left, pairs.right)
+            pair_scores = _baseline_scores(job, spec_of(kind), params)
             if pair_scores.min() == pair_scores.max():
                 raise ValueError("it scores all held-out pairs alike")
         except ValueError as error:
@@ -571,18 +732,30 @@ def _pairs(job: ScoredJob, on_progress: OnProgress) -> dict[str, Any]:
         reference=MODEL,
         rates=rates,
         protocol=pairs.protocol,
+        clusters=pairs.clusters,
         random_state=job.seed,
     )
     facts = {"n_pairs": len(pairs), "n_same_pairs": int(pairs.same.sum()), "rates": list(rates)}
     return _board("pairs", judged_by(rates), compared, left_out=left_out, trained_by=trained_by, facts=facts)
 
 
-def _fit(estimator: Any, job: SplitJob) -> Any:
-    if job.parts.pairs is None:
-        rows = job.parts.rows
-        return estimator.fit(job.X[rows], np.asarray(job.data.y)[rows])
-    fit_listed(estimator, job)
-    return estimator
+def _baseline_scores(job: SplitJob, spec: LearnerSpec, params: dict[str, Any]) -> NDArray[np.float32]:
+    """Scores of the test pairs by another learner that saw none of them."""
+    pairs = job.parts.test
+    assert pairs is not None
+    if pairs.folds is not None:
+        folds = [fold_job(job, fold) for fold in job.parts.folds]
+        return out_of_fold(
+            lambda number: _learn(spec.estimator(**params), folds[number]),
+            pairs.folds,
+            _unencoded(job),
+            pairs.left,
+            pairs.right,
+        )
+    scores: NDArray[np.float32] = _learn(spec.estimator(**params), job).score_pairs(
+        job.X, pairs.left, pairs.right
+    )
+    return scores
 
 
 def _compared_rankings(job: ScoredJob) -> dict[str, Any]:
@@ -697,13 +870,16 @@ def score(job: FittedJob, progress: Progress) -> ScoredJob:
             share = len(parts.calibration) / (len(parts.calibration) + len(parts.test))
 
             def scores_of(pairs: HeldOutPairs, start: float, share: float) -> NDArray[np.float32]:
+                if pairs.folds is not None:
+                    models = job.fold_models.__getitem__
+                    return out_of_fold(models, pairs.folds, _unencoded(job), pairs.left, pairs.right)
                 scores: NDArray[np.float32] = estimator.score_pairs(
                     X, pairs.left, pairs.right, lambda part: progress.within(start + part * share)
                 )
                 return scores
 
             calibration = scores_of(parts.calibration, 0.0, share)
-            test = scores_of(parts.test, share, 1 - share)
+            test = calibration if parts.calibrates_by_folds else scores_of(parts.test, share, 1 - share)
         if parts.test_rows is not None:
             if job.spec.needs == "rankings":
                 rows = in_blocks(estimator.predict, X, parts.test_rows)
@@ -718,14 +894,23 @@ def calibrate(job: ScoredJob) -> CalibratedJob:
     if pairs is None or scores is None:
         return CalibratedJob(**vars(job), calibration=None)
     with refusals("the held-out calibration pairs cannot be used"):
-        calibration = Calibration.of_pairs(
-            scores,
-            job.X,
-            pairs,
-            scorer=job.estimator,
-            training=job.parts.learned,
-            test=job.parts.test,
-        )
+        if pairs.folds is None:
+            calibration = Calibration.of_pairs(
+                scores,
+                job.X,
+                pairs,
+                scorer=job.estimator,
+                training=job.parts.learned,
+                test=None if job.parts.folds else job.parts.test,
+            )
+        else:
+            calibration = Calibration.of_pairs(scores, job.X, pairs)
+            records = calibration.records
+            if records is not None:
+                fold_of = np.zeros(int(pairs.units.max()) + 1, dtype=np.int64)
+                fold_of[pairs.units] = pairs.folds[:, None]
+                scorer = FoldScorer(job=job, folds=fold_of[records.units[:, 0]])
+                calibration.with_records(records.with_patterns(scorer, FREQUENT_IN_FOLDS))
     return CalibratedJob(**vars(job), calibration=calibration)
 
 
@@ -783,7 +968,14 @@ def _curve(job: ScoredJob, scores: NDArray[np.float32]) -> EvaluationReport:
     pairs = job.parts.test
     assert pairs is not None
     with refusals("the held-out test pairs cannot be used"):
-        return pair_report(scores, pairs.same, pairs.units, protocol=pairs.protocol, random_state=job.seed)
+        return pair_report(
+            scores,
+            pairs.same,
+            pairs.units,
+            protocol=pairs.protocol,
+            clusters=pairs.clusters,
+            random_state=job.seed,
+        )
 
 
 def _classification(job: ScoredJob) -> dict[str, Any]:

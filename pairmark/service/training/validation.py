@@ -10,19 +10,19 @@ from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.operating_point import nothing_guaranteed
-from pairmark.models.calibration.promises import units_needed
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.registry import KINDS, LEARNERS, spec_of
 from pairmark.schemas.datasets import DatasetOut
 from pairmark.schemas.jobs import IF_BETTER, EvaluationRequest, JobOut, JobRequest
 from pairmark.service.datasets.ingest import dataset_out
 from pairmark.service.datasets.promises import (
+    FEWEST_TESTED,
     fewest_units,
     population_of,
+    possible_instead,
     promise_of,
     protocol_of,
     shares_for,
-    takes,
     units_of,
 )
 from pairmark.service.datasets.repository import dataset_of
@@ -202,6 +202,13 @@ def _check_evaluation(
             "something to train on",
             field="evaluation.calibration_fraction",
         )
+    foldable = learns and evaluation.protocol == "open-set" and not dataset.n_pairs
+    if not evaluation.test_fraction and not foldable:
+        raise InvalidInput(
+            "evaluation.test_fraction is 0; expected above 0: figures come from folds only for identities in open-set "
+            "use, with a learner that learns from them",
+            field="evaluation.test_fraction",
+        )
     if evaluation.n_pairs > settings.max_calibration_pairs:
         raise InvalidInput(
             f"evaluation.n_pairs is {evaluation.n_pairs}; expected at most {settings.max_calibration_pairs} "
@@ -230,6 +237,7 @@ def _with_shares(evaluation: EvaluationRequest, dataset: DatasetOut, *, learns: 
         whole = {"calibration_fraction": round(1 - evaluation.test_fraction, 6)}
         return evaluation if learns else evaluation.model_copy(update=whole)
     count, different, protocol = units
+    fixed_test = "test_fraction" in evaluation.model_fields_set
     calibration, test = shares_for(
         count,
         evaluation.target_fpr,
@@ -237,8 +245,11 @@ def _with_shares(evaluation: EvaluationRequest, dataset: DatasetOut, *, learns: 
         different_share=different,
         fewest=fewest_units(vars(dataset), protocol),
         learns=learns,
-        fixed_test="test_fraction" in evaluation.model_fields_set,
+        fixed_test=fixed_test,
     )
+    if learns and protocol == "open-set" and not fixed_test and round(count * test) < FEWEST_TESTED:
+        # The people who would have been tested train, and folds test more of them.
+        test = 0.0
     return evaluation.model_copy(update={"calibration_fraction": calibration, "test_fraction": test})
 
 
@@ -274,9 +285,13 @@ def _outlook(evaluation: EvaluationRequest, dataset: DatasetOut) -> str:
     if evaluation.target_fpr is None or (outlook.smallest_fpr or 1.0) <= evaluation.target_fpr:
         return outlook.text
     target = evaluation.target_fpr
-    needed = units_needed(target, different_share=different)["finite-sample"]
-    takes_more = f" {takes(target, needed, outlook.counted, units=count)}" if needed else ""
-    return f"{outlook.text}. The target rate {100 * target:g} % cannot be guaranteed from this dataset.{takes_more}"
+    ways = possible_instead(
+        vars(dataset), dataset.rows, target, protocol=protocol, count=count, different=different
+    )
+    return (
+        f"{outlook.text}. The target rate {100 * target:g} % cannot be guaranteed from this dataset. What can, the "
+        f"easiest first: {'; '.join(f'({number}) {way}' for number, way in enumerate(ways, 1))}"
+    )
 
 
 class TrainingQueue(JobQueue):
