@@ -63,7 +63,7 @@ def _target_shares(share: Float64, n: Int64, s: Int64, at_most: float) -> Float6
     return shares
 
 
-_NEAR: Final = ((0.0, 0.5), (0.125, 0.12), (0.25, 0.12), (0.4, 0.1), (0.55, 0.08), (0.7, 0.05))
+_NEAR: Final = ((0.0, 0.35), (0.125, 0.2), (0.25, 0.25), (0.4, 0.1), (0.55, 0.05), (0.7, 0.03))
 """Shares of wrong items that Q mixes, in parts of the share asked about, with their weights."""
 _WIDE: Final = 0.03
 """Weight of all shares above the one asked about, which keep the bound close where more is wrong."""

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pairmark.models.core.inputs import PLACEHOLDERS
 from pairmark.models.records.schema import FieldType
 
-# Texts that are one edit apart have the same first or the same last half: counting edits is slow, and few pairs have.
-_HALF = "(least(length({a}), length({b})) - 1) // 2"
-_ONE_EDIT = (
-    "CASE WHEN abs(length({a}) - length({b})) <= 1 "
-    f"AND (left({{a}}, {_HALF}) = left({{b}}, {_HALF}) OR right({{a}}, {_HALF}) = right({{b}}, {_HALF})) "
-    "THEN damerau_levenshtein({a}, {b}) <= 1 END"
+# Counting edits is slow, and few pairs have few: texts one edit apart have the same first or the same last half.
+_EDITS = (
+    "CASE WHEN abs(length({{a}}) - length({{b}})) <= {n} AND (left({{a}}, {same}) = left({{b}}, {same}) "
+    "OR right({{a}}, {same}) = right({{b}}, {same})) THEN damerau_levenshtein({{a}}, {{b}}) <= {n} END"
 )
+_LEAST = "least(length({a}), length({b}))"
+_ONE_EDIT = _EDITS.format(n=1, same=f"({_LEAST} - 1) // 2")
+# Two records of one person may each have a mistake in the date; strangers' dates are seldom that close.
+_TWO_EDITS = _EDITS.format(n=2, same=f"{_LEAST} // 3")
 _ALIKE = "jaro_winkler_similarity({a}, {b}, 0.9) >= 0.9 THEN 2 WHEN " + _ONE_EDIT
 _CLOSE = "abs(TRY_CAST({a} AS DOUBLE) - TRY_CAST({b} AS DOUBLE)) <= 0.05 * abs(TRY_CAST({a} AS DOUBLE))"
 _WORDS_ALIKE = (
@@ -50,7 +52,9 @@ class LinkField:
         """SQL of the agreement of two cells: 0 missing, 1 apart, 2 alike, 3 equal."""
         if self.type == "number":
             alike = _CLOSE if self.measured else _ONE_EDIT
-        elif self.type in ("date", "boolean"):
+        elif self.type == "date":
+            alike = _TWO_EDITS
+        elif self.type == "boolean":
             alike = _ONE_EDIT
         else:
             alike = f"{_ALIKE} THEN 2 WHEN {_WORDS_ALIKE}" if self.wordy else _ALIKE
