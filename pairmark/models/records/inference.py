@@ -55,7 +55,6 @@ _CODE_WIDTH = 6
 _MOST_CATEGORIES = 100
 _NUMBERED = 20
 """Rows from which on a rising column looks like a count of them."""
-_RISING = 0.95
 _MOST_FREQUENT = 10
 """Values that are more frequent than a word that may be a name, such as Null, where it is kept as one."""
 
@@ -486,13 +485,6 @@ def _look(cells: _Cells, column: RecordColumn) -> None:
             "looks like an id, and is compared. If it says nothing of who a row is, give it as id or ignore "
             f"(--column {column.name}:ignore)"
         )
-    if column.type == "number" and len(cells.first) >= _RISING * cells.n:
-        steps = cells.steps
-        if sum(step > 0 for step in steps) >= _RISING * max(len(steps), 1):
-            cells.warnings.append(
-                "rises from row to row, as row numbers do: where the rows of one person stand together, it gives the "
-                "answer away. Give it as id or ignore, unless order means something"
-            )
     for what, is_broken in (
         ("begin like a formula of a spreadsheet and are kept as text", _is_formula),
         ("hold characters of a wrong encoding", lambda cell: bool(_GARBLED.search(cell))),

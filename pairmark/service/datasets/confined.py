@@ -180,6 +180,12 @@ class Upload:
         """Whether it has columns with names."""
         return self.kind in ("csv", "parquet")
 
+    @property
+    def is_labelled(self) -> bool:
+        """Whether it is said what the rows are labelled by, or that they are not."""
+        request = self.request
+        return bool(request.label or request.ranking or request.unlabelled or self.pairs)
+
 
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 

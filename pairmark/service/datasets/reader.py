@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import io
-import shlex
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -33,7 +32,7 @@ from pairmark.service.datasets.confined import (
     checked_members,
     damage_refused,
 )
-from pairmark.service.datasets.data import DatasetPairs, naming_features, naming_warning
+from pairmark.service.datasets.data import DatasetPairs
 from pairmark.service.datasets.pairs import contradictions, facts_of_list, pair_counts, read_pairs
 from pairmark.service.datasets.tabular import (
     Table,
@@ -41,6 +40,7 @@ from pairmark.service.datasets.tabular import (
     plain_text,
     text_features,
 )
+from pairmark.service.datasets.troubles import exclusions, naming_warnings, numbering_warnings
 from pairmark.service.datasets.writer import (
     MAX_RANKED,
     Block,
@@ -52,12 +52,39 @@ from pairmark.service.datasets.writer import (
 )
 from pairmark.service.errors import InvalidInput, TooLarge
 
-_NUMBERED = 10
-"""Rows from which numbers that go up by one are taken for a count of the rows."""
-_RISING = 0.95
-"""Share of the steps from row to row from which on a feature numbers the rows; few may repeat a number or miss one."""
-_GLANCED = 1_000
-"""Rows by which features that cannot be a count are told apart, before all rows are read."""
+
+@dataclass(kw_only=True)
+class _Source:
+    """A file that is open: its rows, what writes them, and what is known of it.
+
+    Attributes
+    ----------
+    request : how it is read. notes : what each column of a table of records was taken for.
+    records : the cells of such a table, with their schema. texts : columns for which a table is one.
+    """
+
+    request: DatasetRequest
+    writer: DatasetWriter
+    blocks: Iterator[Block]
+    warnings: list[str] = field(default_factory=list)
+    notes: list[RecordColumnOut] | None = None
+    records: RecordTable | None = None
+    texts: list[str] = field(default_factory=list)
+
+    @property
+    def row_of(self) -> tuple[dict[str, int], dict[str, int]] | None:
+        """Row id -> row of the left and the right table, where there are two."""
+        return None if self.records is None else self.records.row_of
+
+    def pairs(self, upload: Upload, scratch: Path) -> DatasetPairs | None:
+        """The pairs that go with the rows, once these were read."""
+        if upload.pairs is None:
+            return None
+        (path, form), n_rows = upload.pairs, self.writer.rows
+        left_of, right_of = self.row_of or (self.writer.row_of(), None)
+        return read_pairs(
+            path, scratch / "pairs", form, upload.limits, rows=n_rows, row_of=left_of, right_row_of=right_of
+        )
 
 
 def read_dataset(
@@ -70,86 +97,90 @@ def read_dataset(
     spec : what the caller wants recorded next to the data.
     """
     scratch.mkdir(exist_ok=True)
-    kind, limits = upload.kind, upload.limits
-    texts: list[str] = []
-    notes: list[RecordColumnOut] | None = None
-    row_of: tuple[dict[str, int], dict[str, int]] | None = None
-    warnings: list[str] = []
     with ExitStack() as stack:
-        if upload.is_table:
-            header = upload.request.header
-            file = TableFile(upload.file, scratch / "table", kind, limits, header=header)
-            stack.enter_context(closing(file))
-            if upload.request.columns is None:
-                texts = text_features(file, upload.request)
-                if texts or upload.right is not None:
-                    upload = replace(upload, request=upload.request.model_copy(update={"columns": {}}))
-        elif upload.request.columns is not None:
-            raise InvalidInput(
-                f"columns are those of CSV and Parquet; {kind} holds numbers: leave it out", field="columns"
-            )
-        request = upload.request
-        labelled = bool(request.label or request.ranking or request.unlabelled or upload.pairs)
-        if request.columns is not None:
-            records, writer, notes = _from_records(upload, file, out, scratch)
-            blocks, row_of = iter([records.block]), records.row_of
-            if records.one_sided:
-                warnings.append(
-                    f"not compared, since only one of the tables has them: {name_list(records.one_sided)}. Name them "
-                    "alike where they hold the same"
-                )
-            if not labelled and records.block.labels is None:
-                _refuse_unlabelled("no column is of type identity or classes")
-        elif upload.is_table:
-            table = Table(file, request)
-            if not labelled:
-                _refuse_unlabelled(f"the columns are {name_list(table.roles.names)}")
-            writer, blocks, warnings = _from_table(table, out, limits)
-        elif kind == "npz":
-            npz = Npz(upload.file, scratch, limits)
-            if not labelled and "y" not in npz:
-                _refuse_unlabelled(f"the arrays are {name_list(sorted(npz.names))}")
-            writer, blocks, warnings = _from_npz(npz, out, request, limits)
-        else:
-            writer, blocks, warnings = _from_svmlight(upload.file, out, scratch, request, limits)
-        stack.callback(writer.close)
-        for block in blocks:
-            writer.add(block)
-        if writer.rows == 0:
+        source = _opened(upload, out, scratch, stack)
+        stack.callback(source.writer.close)
+        for block in source.blocks:
+            source.writer.add(block)
+        if source.writer.rows == 0:
             raise InvalidInput("the file has no rows; expected at least one row of data")
-        read = None
-        if upload.pairs is not None:
-            path, form = upload.pairs
-            left_of, right_of = row_of or (writer.row_of(), None)
-            read = read_pairs(
-                path, scratch / "pairs", form, limits, rows=writer.rows, row_of=left_of, right_row_of=right_of
-            )
-            warnings += contradictions(read)
-        dataset = writer.finish(read, spec, None if row_of is None else len(row_of[0]))
-    dataset.warnings[:0] = warnings
-    if 0 < len(texts) < sum(each.type == "number" for each in notes or ()):
-        dataset.warnings.append(
-            f"read as records, since not only numbers are in {name_list(texts)}. Exclude such columns to learn from "
-            f"vectors ({_exclusions(texts)})"
-        )
-    dataset.warnings += [f"column {each.name!r}: {line}" for each in notes or () for line in each.warnings]
-    if upload.is_table and request.columns is None:
-        dataset.warnings += _numbering_warnings(out, dataset.feature_names or [])
-    summary = _summary(dataset, kind, request, spec, read)
-    if read is not None and read.population is None:
-        summary["listed"] = facts_of_list(read, out, dataset.warnings)
-    if notes is not None:
-        summary["columns"] = [each.model_dump(mode="json") for each in notes]
-        identity = next((each for each in notes if each.type in ("identity", "classes")), None)
-        if identity is not None and dataset.label_counts.size and request.label is None:
-            summary["label"], summary["label_role"] = identity.name, identity.type
+        pairs = source.pairs(upload, scratch)
+        dataset = source.writer.finish(pairs, spec, None if source.row_of is None else len(source.row_of[0]))
+    dataset.warnings[:0] = source.warnings + ([] if pairs is None else contradictions(pairs))
+    # The list of warnings is the summary's too.
+    dataset.warnings += _warnings_of_columns(source)
+    summary = _summary(dataset, upload.kind, source.request, spec, pairs)
+    if pairs is not None and pairs.population is None:
+        summary["listed"] = facts_of_list(pairs, out, dataset.warnings)
+    if source.notes is not None:
+        summary |= _facts_of_columns(source.notes, source.request, dataset)
     _check_labels(dataset, summary["label_role"])
-    if dataset.label_counts.size and not dataset.sparse:
-        X: Any = np.load(out / "X.npy", mmap_mode="r") if notes is None else records.block.X
-        schema = None if notes is None else records.inference.schema
-        names = dataset.feature_names or [f"x{at}" for at in range(dataset.features)]
-        dataset.warnings += naming_warning(naming_features(X, np.load(out / "y.npy"), names, schema))
+    dataset.warnings += _warnings_of_features(source, dataset, out)
     return dataset, summary
+
+
+def _opened(upload: Upload, out: Path, scratch: Path, stack: ExitStack) -> _Source:
+    """The file, read as its format and its columns say; it is open until the stack is left."""
+    request, kind, limits = upload.request, upload.kind, upload.limits
+    if upload.is_table:
+        file = TableFile(upload.file, scratch / "table", kind, limits, header=request.header)
+        stack.enter_context(closing(file))
+        texts = text_features(file, request) if request.columns is None else []
+        if request.columns is not None or texts or upload.right is not None:
+            request = request.model_copy(update={"columns": request.columns or {}})
+            return _from_records(replace(upload, request=request), file, out, scratch, texts)
+        table = Table(file, request)
+        if not upload.is_labelled:
+            _refuse_unlabelled(f"the columns are {name_list(table.roles.names)}")
+        return _from_table(table, out, request, limits)
+    if request.columns is not None:
+        raise InvalidInput(
+            f"columns are those of CSV and Parquet; {kind} holds numbers: leave it out", field="columns"
+        )
+    if kind == "npz":
+        npz = Npz(upload.file, scratch, limits)
+        if not upload.is_labelled and "y" not in npz:
+            _refuse_unlabelled(f"the arrays are {name_list(sorted(npz.names))}")
+        return _from_npz(npz, out, request, limits)
+    return _from_svmlight(upload.file, out, scratch, request, limits)
+
+
+def _facts_of_columns(
+    notes: Sequence[RecordColumnOut], request: DatasetRequest, dataset: Stored
+) -> dict[str, Any]:
+    """What a summary says of the columns of records, and of the label where one of them is it without being named."""
+    facts: dict[str, Any] = {"columns": [each.model_dump(mode="json") for each in notes]}
+    identity = next((each for each in notes if each.type in ("identity", "classes")), None)
+    if identity is not None and dataset.label_counts.size and request.label is None:
+        facts |= {"label": identity.name, "label_role": identity.type}
+    return facts
+
+
+def _warnings_of_columns(source: _Source) -> list[str]:
+    """What the columns of records look like, and why they are records."""
+    notes, texts = source.notes or [], source.texts
+    warnings = [f"column {each.name!r}: {line}" for each in notes for line in each.warnings]
+    if not 0 < len(texts) < sum(each.type == "number" for each in notes):
+        return warnings
+    as_records = (
+        f"read as records, since not only numbers are in {name_list(texts)}. Exclude such columns to learn from "
+        f"vectors ({exclusions(texts)})"
+    )
+    return [as_records, *warnings]
+
+
+def _warnings_of_features(source: _Source, dataset: Stored, folder: Path) -> list[str]:
+    """What the stored features give away."""
+    if dataset.sparse:
+        return []
+    records = source.records
+    X: Any = np.load(folder / "X.npy", mmap_mode="r") if records is None else records.block.X
+    schema = None if records is None else records.inference.schema
+    names = dataset.feature_names or [f"x{at}" for at in range(dataset.features)]
+    warnings = numbering_warnings(X, names, schema)
+    if dataset.label_counts.size:
+        warnings += naming_warnings(X, np.load(folder / "y.npy"), names, schema)
+    return warnings
 
 
 def _check_labels(dataset: Stored, role: str) -> None:
@@ -197,32 +228,7 @@ def _summary(
     }
 
 
-def _numbering_warnings(folder: Path, names: Sequence[str]) -> list[str]:
-    """What a stored table says about features that count its rows."""
-    X: Any = np.load(folder / "X.npy", mmap_mode="r", allow_pickle=False)
-    if len(X) < _NUMBERED or len(X) > 2**24:
-        return []
-    strides = np.diff(X[:: max(len(X) // _GLANCED, 1)], axis=0)
-    numbering = [
-        names[at]
-        for at in np.flatnonzero((strides > 0).mean(axis=0) >= _RISING).tolist()
-        if at < len(names) and (np.diff(X[:, at]) == 1).mean() >= _RISING
-    ]
-    if not numbering:
-        return []
-    return [
-        f"features that number the rows: {name_list(numbering)}. Exclude them, unless order means something "
-        f"({_exclusions(numbering)})"
-    ]
-
-
-def _exclusions(names: Sequence[str]) -> str:
-    return " ".join(f"--exclude {shlex.quote(name)}" for name in names)
-
-
-def _from_table(
-    table: Table, out: Path, limits: FileLimits
-) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
+def _from_table(table: Table, out: Path, request: DatasetRequest, limits: FileLimits) -> _Source:
     warnings = list(table.roles.warnings)
     ranking = None
     label_names = None
@@ -241,24 +247,36 @@ def _from_table(
             raise TooLarge(f"the rankings order {len(label_names)} labels; at most {MAX_RANKED} are taken")
     names = table.feature_names
     writer = DatasetWriter(out, limits, len(names), names, label_names=label_names)
-    return writer, table.blocks(ranking), warnings
+    return _Source(request=request, writer=writer, blocks=table.blocks(ranking), warnings=warnings)
 
 
-def _from_records(
-    upload: Upload, file: TableFile, out: Path, scratch: Path
-) -> tuple[RecordTable, DatasetWriter, list[RecordColumnOut]]:
-    table = read_records(upload, file, scratch)
-    schema = table.inference.schema
+def _from_records(upload: Upload, file: TableFile, out: Path, scratch: Path, texts: list[str]) -> _Source:
+    records, request = read_records(upload, file, scratch), upload.request
+    schema = records.inference.schema
     names = [column.name for column in schema.fields]
     writer = DatasetWriter(
-        out, upload.limits, len(names), names, schema=schema, label_names=table.label_names
+        out, upload.limits, len(names), names, schema=schema, label_names=records.label_names
     )
-    return table, writer, column_notes(table.inference)
+    if not upload.is_labelled and records.block.labels is None:
+        _refuse_unlabelled("no column is of type identity or classes")
+    warnings = []
+    if records.one_sided:
+        warnings.append(
+            f"not compared, since only one of the tables has them: {name_list(records.one_sided)}. Name them alike "
+            "where they hold the same"
+        )
+    return _Source(
+        request=request,
+        writer=writer,
+        blocks=iter([records.block]),
+        warnings=warnings,
+        notes=column_notes(records.inference),
+        records=records,
+        texts=texts,
+    )
 
 
-def _from_npz(
-    npz: Npz, out: Path, request: DatasetRequest, limits: FileLimits
-) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
+def _from_npz(npz: Npz, out: Path, request: DatasetRequest, limits: FileLimits) -> _Source:
     X = npz.points()
     rows, width = (int(size) for size in X.shape)
     if len(request.ranking) > 1:
@@ -297,7 +315,7 @@ def _from_npz(
 
     sparse = not isinstance(X, np.ndarray)
     writer = DatasetWriter(out, limits, len(feature_columns), names, sparse=sparse, label_names=label_names)
-    return writer, blocks(), []
+    return _Source(request=request, writer=writer, blocks=blocks())
 
 
 def _names(npz: Npz, name: str, count: int) -> list[str] | None:
@@ -311,12 +329,12 @@ def _names(npz: Npz, name: str, count: int) -> list[str] | None:
 
 def _from_svmlight(
     file: Path, out: Path, scratch: Path, request: DatasetRequest, limits: FileLimits
-) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
+) -> _Source:
     unused = {"ranking": request.ranking, "exclude": request.exclude, "id": request.id}
-    for field, value in unused.items():
+    for role, value in unused.items():
         if value:
             raise InvalidInput(
-                f"svmlight has no columns to name as {field}; send CSV, Parquet or npz", field=field
+                f"svmlight has no columns to name as {role}; send CSV, Parquet or npz", field=role
             )
     if request.label not in (None, "y", "target", "label"):
         raise InvalidInput("svmlight keeps the label in front of each line; leave `label` out", field="label")
@@ -328,7 +346,7 @@ def _from_svmlight(
     labels = None if request.unlabelled else y.tolist()
     writer = DatasetWriter(out, limits, int(X.shape[1]), sparse=True)
     block = Block(X=X, labels=labels, groups=query.tolist() if query.size else None)
-    return writer, iter([block]), []
+    return _Source(request=request, writer=writer, blocks=iter([block]))
 
 
 _ROLES: dict[str, tuple[FieldType, ...]] = {

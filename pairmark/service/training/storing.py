@@ -33,8 +33,9 @@ from pairmark.models.registry import load, save, spec_of
 from pairmark.schemas.jobs import IF_BETTER
 from pairmark.schemas.models import VersionOut, VersionSummary
 from pairmark.service.blobs import Blobs, delete_unused
-from pairmark.service.datasets.data import LabelledData, naming_features, naming_warning
+from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.promises import folds_in_words
+from pairmark.service.datasets.troubles import naming_warnings
 from pairmark.service.db import Database
 from pairmark.service.errors import CorruptArtefact, InvalidInput, UnknownModel
 from pairmark.service.jobs.queue import JobQueue, persist
@@ -520,8 +521,8 @@ def doubtful(pairs: HeldOutPairs, scores: NDArray[np.float32], data: LabelledDat
     double_names, labels = suspects(scores, pairs.same, rows, y[rows])
     names = double_names if pairs.protocol == "open-set" else double_names[:0]
     n_rows = int(labels.size)
-    naming = naming_features(data.X, y, data.feature_names, data.schema)
-    sentences = [f"A feature {line}." for line in naming_warning(naming)]
+    naming = naming_warnings(data.X, y, data.feature_names, data.schema)
+    sentences = [f"A feature {line}." for line in naming]
     if len(names):
         first_name, second_name = (data.identities[code] for code in names[0].tolist())
         sentences.append(
