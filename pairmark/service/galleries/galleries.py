@@ -214,9 +214,9 @@ class Galleries:
                 n_stored += len(rows)
                 errors.warn_of(rows)
                 if version is not None:
-                    self._index_meanwhile(state, version)
+                    self._index_in_background(state, version)
         if version is not None and n_stored > MEMTABLE_ROWS:
-            self._index_meanwhile(self.state(name), version, at_once=True)
+            self._index_in_background(self.state(name), version, is_last=True)
         if not n_stored and errors.count:
             first = errors.items[0]
             raise InvalidInput(
@@ -247,12 +247,14 @@ class Galleries:
             assert written_state is not None
         return written_state
 
-    def _index_meanwhile(self, state: GalleryState, version: LoadedVersion, *, at_once: bool = False) -> None:
+    def _index_in_background(
+        self, state: GalleryState, version: LoadedVersion, *, is_last: bool = False
+    ) -> None:
         if (version.entry.model_id, version.entry.version) != (state.model_id, state.version):
             return
         live = self.views.live(state, version.estimator)
         # Few rows are the next search's own affair.
-        if at_once and live.pending(state.seq) > MEMTABLE_ROWS:
+        if is_last and live.pending(state.seq) > MEMTABLE_ROWS:
             self.views.in_background(live, partial(live.view, state.seq))
         elif live.pending(state.seq) >= SEGMENT_ROWS:
             self.views.in_background(live, live.flush)
@@ -313,7 +315,9 @@ class Galleries:
         # search.
         unfinished = None
         try:
-            segments = self.views.disk(state).drop_holders(ids or ([] if id is None else spellings(id)))
+            segments = self.views.disk(state).remove_segments_with(
+                ids or ([] if id is None else spellings(id))
+            )
         except OSError as error:
             # The rows are gone for good, which the receipt has to say.
             segments, unfinished = 0, error.strerror or type(error).__name__
@@ -360,7 +364,7 @@ class Galleries:
         for folder in folders:
             if folder.name in states:
                 state = states[folder.name]
-                removed += GalleryDisk(folder, f"{state.model_id}-{state.version}").keep_only()
+                removed += GalleryDisk(folder, f"{state.model_id}-{state.version}").remove_other_versions()
             else:
                 GalleryDisk(folder).drop()
                 removed += 1

@@ -1,12 +1,12 @@
 """A gallery as one process searches it: a log-structured merge tree over the rows in the database.
 
 The rows are the truth, and a write is over once they are committed under the gallery's next sequence numbers. A view is
-made of *segments* (immutable, mapped from a folder that all processes of the machine share), masks of their rows that
-were replaced or erased since, and a *memtable* of the rows that are too young for a segment.
+a snapshot at one sequence number: *segments* (immutable, mapped from a folder that all processes of the machine share),
+masks of their rows that were replaced or erased since, and a *memtable* of the rows that no segment holds yet.
 
 - Read path: `LiveGallery.view` brings the view up to a sequence number, then the view is searched. Few new rows go to
-  the memtable (`_follow`); else segments are opened, or made of the rows (`_load`).
-- Recovery: `_load` of a process that has no view. What is damaged is removed, what is missing is made from the rows.
+  the memtable (`_advance`); else segments are opened, or made of the rows (`_load`).
+- Recovery: `_load` in a process that has no view. What is damaged is removed, what is missing is made from the rows.
 - Compaction: `compact` merges small segments and makes anew those that lost many rows or their folder.
 
 Two locks, always taken in this order: the object's own (threads of this process that need a newer view), and the
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 SEGMENT_ROWS = 131_072
 """Rows of a full segment; the largest."""
 MEMTABLE_ROWS = 2_048
-"""Items that may wait for a segment."""
+"""Rows that a memtable holds at most."""
 DEAD_SHARE = 0.25
 """A segment with more dead rows than this is made anew."""
 
@@ -81,56 +81,63 @@ class LiveGallery:
         if view is not None:
             return view
         with self._lock:
-            return self.cached(seq) or self._follow() or self._loaded()
+            return self.cached(seq) or self._advance() or self._load()
 
-    def _follow(self) -> GalleryView | None:
+    def _advance(self) -> GalleryView | None:
         """Take newer rows into the memtable; None: they are too many, or the view is too old to learn what was
         removed."""
         view = self._view
         if view is None:
             return None
+        # 1. What happened since the view, at one moment.
         with self._db.read(one_moment=True) as session:
             state = self._state(session)
             if state.floor > view.seq or len(view.memtable) + state.seq - view.seq > MEMTABLE_ROWS:
                 return None
             removals = repository.removals(session, self.id, view.seq)
-            young = list(repository.read_range(session, state, self._form, view.seq, state.seq))
+            new_rows = list(repository.read_range(session, state, self._form, view.seq, state.seq))
+        # 2. Mask what was removed, and add what was written. Segments that `flush` made since the view's are left out,
+        # as their rows are in the memtable; they are opened again when a view is loaded.
         removed_seqs, erased_ids = _removed(removals, view.parts)
-        # What was loaded since, without a view, is opened again when it is needed.
         self._parts = [part.without(removed_seqs, state.seq) for part in view.segments]
-        self._view = self._new_view(state.seq, [view.memtable.without(removed_seqs), *young])
+        self._view = self._new_view(state.seq, [view.memtable.without(removed_seqs), *new_rows])
+        # 3. Files that hold erased rows go. What is mapped of them stays masked until compaction makes it anew.
         self._drop_files(erased_ids)
         return self._view
 
-    def _loaded(self) -> GalleryView:
+    def _load(self) -> GalleryView:
+        """A view of the segments that there are, after those that are missing were made."""
         # In steps, each under the disk's lock for one segment at most: an erasure waits for no more than that.
-        while not self._load():
+        while not self._load_step(MEMTABLE_ROWS + 1, with_view=True):
             pass
         assert self._view is not None
         return self._view
 
     def flush(self) -> None:
-        """Make segments of what waits, full ones only: while rows pour in, smaller ones would be merged again."""
+        """Make segments of rows that have none, full ones only: while rows pour in, smaller ones would be merged
+        again."""
         with self._lock:
-            while not self._load(SEGMENT_ROWS):
+            while not self._load_step(SEGMENT_ROWS, with_view=False):
                 pass
 
-    def _load(self, least_rows: int | None = None) -> bool:
-        """Open the segments that there are, or make one that is missing; says whether none is missing now, and there
-        is a new view.
+    def _load_step(self, least_rows: int, *, with_view: bool) -> bool:
+        """Open the segments that there are, then make the first one that is missing or, if none is, a view. Says
+        whether none was missing.
 
         Parameters
         ----------
-        least_rows : from so many young rows on, they get a segment; if given, fewer are left out, and there is no view.
+        least_rows : from so many rows on, the newest ones get a segment; fewer are the memtable.
         """
         with self.disk.lock():
-            opened = {id(part.segment): part for part in self._parts}
-            segments = self.disk.disjoint(self._estimator, [part.segment for part in self._parts])
-            self._parts = [opened.get(id(segment), Part(segment, segment.as_of)) for segment in segments]
+            # 1. Segments that any process of the machine made; masks of those that were open already are kept.
+            part_of = {id(part.segment): part for part in self._parts}
+            segments = self.disk.open_segments(self._estimator, [part.segment for part in self._parts])
+            self._parts = [part_of.get(id(segment), Part(segment, segment.as_of)) for segment in segments]
             # Removals, rows and the state's number are of one moment: a row replaced meanwhile is neither lost nor
             # twice there.
             with self._db.read(one_moment=True) as session:
                 state = self._state(session)
+                # 2. Mask what was removed since the oldest of them.
                 since = min([part.as_of for part in self._parts], default=state.seq)
                 if since < state.floor:
                     # What was removed is no longer listed, so that these can only be made anew.
@@ -140,27 +147,28 @@ class LiveGallery:
                 removals = repository.removals(session, self.id, since)
                 removed_seqs, erased_ids = _removed(removals, self._parts)
                 self._parts = [part.without(removed_seqs, state.seq) for part in self._parts]
-                low, high = self._gap(session, state)
-                least = MEMTABLE_ROWS + 1 if least_rows is None else least_rows
-                whole = high == state.seq and repository.count_range(session, self.id, low, high) < least
-                if whole and least_rows is None:
-                    young = list(repository.read_range(session, state, self._form, low, high))
-                    self._view = self._new_view(state.seq, young)
-                elif not whole:
+                # 3. Make the first segment that is missing; the newest rows need none while they are few.
+                low, high = self._first_gap(state.seq)
+                n_newest = repository.count_range(session, self.id, low, high) if high == state.seq else None
+                is_complete = n_newest is not None and n_newest < least_rows
+                if not is_complete:
                     segment = self._written(self._new_segment(session, state, low, high, SEGMENT_ROWS))
                     parts = [*self._parts, Part(segment, segment.as_of)]
                     self._parts = sorted(parts, key=lambda part: part.segment.low)
+                elif with_view:
+                    newest_rows = list(repository.read_range(session, state, self._form, low, high))
+                    self._view = self._new_view(state.seq, newest_rows)
         self._drop_files(erased_ids)
-        return whole
+        return is_complete
 
-    def _new_view(self, seq: int, young: list[StoredRows]) -> GalleryView:
-        memtable = StoredRows.sorted(young, self._dimension)
+    def _new_view(self, seq: int, memtable_rows: list[StoredRows]) -> GalleryView:
+        memtable = StoredRows.sorted(memtable_rows, self._dimension)
         return GalleryView(self._estimator, seq, tuple(self._parts), memtable)
 
     def _drop_files(self, erased_ids: list[str]) -> None:
         # Not before the disk's lock is free: this takes it.
         if erased_ids:
-            self.disk.drop_holders(erased_ids)
+            self.disk.remove_segments_with(erased_ids)
 
     def _state(self, session: Any) -> GalleryState:
         state = repository.state_by_id(session, self.id)
@@ -168,14 +176,14 @@ class LiveGallery:
             raise UnknownGallery("the gallery was deleted")
         return state
 
-    def _gap(self, session: Any, state: GalleryState) -> tuple[int, int]:
-        """The first range without a segment; the last one is up to the newest number."""
+    def _first_gap(self, seq: int) -> tuple[int, int]:
+        """The first range of sequence numbers without a segment; the last one is up to the newest number."""
         at = 0
         for part in self._parts:
             if part.segment.low > at:
                 return at, part.segment.low
             at = part.segment.high
-        return at, state.seq
+        return at, seq
 
     # ------------------------------------------------------------ segments
 
@@ -186,7 +194,7 @@ class LiveGallery:
         return {f"{prefix}{one.low}-{one.high}-{one.as_of}" for one in segments}
 
     def pending(self, seq: int) -> int:
-        """At most how many rows are neither in a view nor in a segment."""
+        """At most how many rows are neither in the view nor in a segment."""
         parts, view = self._parts, self._view
         return seq - max(0 if view is None else view.seq, parts[-1].segment.high if parts else 0)
 
@@ -217,35 +225,35 @@ class LiveGallery:
 
     def needs_compaction(self) -> bool:
         """Whether segments want to be merged, made anew or written."""
-        return self._group(self._parts) is not None
+        return self._next_merge(self._parts) is not None
 
     def compact(self) -> bool:
         """Merge small segments, and make anew those that lost their folder or many rows; searches go on meanwhile. Says
         whether something was done."""
-        group = self._group(self._parts)
-        if group is None:
+        to_merge = self._next_merge(self._parts)
+        if to_merge is None:
             return False
-        # 1. Under the disk's lock alone, so that searches go on: make one segment of the group's rows, unless another
-        # process did, and remove those that it replaces.
-        low, high = group[0].low, group[-1].high
+        # 1. Under the disk's lock alone, so that searches go on: make one segment of their rows, unless another process
+        # did, and remove those that it replaces. A process killed in between leaves both: the larger one counts.
+        low, high = to_merge[0].low, to_merge[-1].high
         with self.disk.lock():
             opened = [part.segment for part in self._parts]
-            if all(segment in opened for segment in self.disk.disjoint(self._estimator, opened)):
+            if all(segment in opened for segment in self.disk.open_segments(self._estimator, opened)):
                 with self._db.read(one_moment=True) as session:
                     merged = self._new_segment(session, self._state(session), low, high, 2**62)
                 if not self._written(merged).is_on_disk:
                     return False
-                for segment in group:
+                for segment in to_merge:
                     segment.remove()
         # 2. Under the own lock: open what there is now.
         with self._lock:
-            self._parts = [part for part in self._parts if part.segment not in group]
-            self._loaded()
+            self._parts = [part for part in self._parts if part.segment not in to_merge]
+            self._load()
         return True
 
     @staticmethod
-    def _group(parts: list[Part]) -> list[Segment] | None:
-        """Neighboring segments to make into one."""
+    def _next_merge(parts: list[Part]) -> list[Segment] | None:
+        """Neighboring segments to make into one; None: compaction is not needed."""
         for part in parts:
             if not part.segment.is_on_disk or part.n_alive < (1 - DEAD_SHARE) * len(part.segment):
                 return [part.segment]

@@ -181,8 +181,6 @@ def sizes(session: Session, limit: int) -> tuple[dict[str, int], int]:
     return largest, session.scalar(select(func.sum(GalleryRow.items))) or 0
 
 
-log = logging.getLogger(__name__)
-
 READ_ROWS = 16_384
 """Rows read from the database at a time."""
 ROWS_A_STATEMENT = 128

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -151,6 +151,7 @@ class Searches:
         queries = model_rows(request.queries, "queries", version)
         conditions = parse_filter(body.filter, state.fields) if state.items else ()
         deadline = time.monotonic() + self._settings.request_timeout_s
+        # 1. A view of everything acknowledged by now. The threshold of fpir is exact for the one it comes with.
         live = self._galleries.views.live(state, version.estimator)
         point, above, warning = None, None, None
         if body.fpir is None:
@@ -164,6 +165,7 @@ class Searches:
                 f"{self._settings.max_search_results} are returned at a time",
                 limit=self._settings.max_search_results,
             )
+        # 2. What is guaranteed at the rate that was asked for.
         if decision is not None:
             point = decision.public
             above = decision.threshold
@@ -179,60 +181,57 @@ class Searches:
         if point is not None and decision is None and missing is not None and _lacks(missing, view):
             point = without_guarantee(point, INCOMPLETE)
         by_pattern = None if decision is None or missing is None else patterns
-        like, unlike_rows = None, []
+        like, n_unlike_items = None, 0
         if point is not None and ranges is not None:
             like = partial(self._like, ranges)
-            unlike_rows = [part for part in _unlike_rows(view, like) if part[1].size]
+            n_unlike_items = _n_unlike(view, like)
             if body.fpir is not None:
                 point = {**point, "assumes": assumptions("drawn", rows_checked=True)}
-        wanted = k if by_pattern is None else max(4 * k, scores_candidates(version.estimator))
+        # 3. The best items above the threshold: all of them match. Thresholds of records that lack columns are higher
+        # than the one searched by, so that more items are asked for.
+        n_wanted = k if by_pattern is None else max(4 * k, scores_candidates(version.estimator))
         hits = view.search(
             queries,
-            min(wanted, max(view.n_items, 1)),
+            min(n_wanted, max(view.n_items, 1)),
             conditions=conditions,
             above=above,
             by_subject=body.group_by is not None and by_pattern is None,
             deadline=deadline,
-            like=like if unlike_rows else None,
+            like=like if n_unlike_items else None,
             other_search=self._galleries.views.cluster_search(state, conditions, view.seq),
         )
         self._galleries.views.compact_later(live)
+        # 4. At a rate, a query unlike the rows of the calibration matches nobody.
         unlike = np.empty(0, dtype=np.bool_) if like is None or ranges is None else ranges.unlike(queries)
         if like is not None and looked_at is not None:
             looked_at.append((queries, unlike if unlike.size else None))
         flags = unlike.tolist()
         if flags:
             hits = [[] if flag else row for row, flag in zip(hits, flags, strict=True)]
-        # What no threshold lets through is not found at all, so all of them match.
-        codes: list[list[int] | None] = [
-            None if point is None else [DecisionCode.MATCH] * len(row) for row in hits
-        ]
-        told = [] if point is None or moved is None else [moved]
+        warnings = [] if point is None or moved is None else [moved]
         if by_pattern is not None and decision is not None and missing is not None:
             by_subject = body.group_by is not None
-            decided = [
-                _by_pattern(row, lacks, decision, version, by_pattern, by_subject, told)[:k]
+            hits = [
+                _by_pattern(row, lacks, decision, version, by_pattern, by_subject, warnings)[:k]
                 for row, lacks in zip(hits, missing, strict=True)
             ]
-            hits = [[hit for hit, _ in row] for row in decided]
-            codes = [[code for _, code in row] for row in decided]
-        results = [_reported(*row, scores=scores) for row in zip(hits, codes, strict=True)]
+        # 5. The answer, and what reviews may keep of it.
         if decisions is not None and above is not None:
-            threshold = float(above if decision is None else decision.threshold)
             decisions += [
-                SeenDecision(query, hit.id, hit.subject, hit.score, code, threshold)
-                for query, (row, row_codes) in enumerate(zip(hits, codes, strict=True))
-                for hit, code in zip(row, row_codes or (), strict=True)
+                SeenDecision(query, hit.id, hit.subject, hit.score, DecisionCode.MATCH, float(above))
+                for query, row in enumerate(hits)
+                for hit in row
             ]
         facts = {
             "candidates": self._candidates(view, k),
             "operating_point": point if scores else without_threshold(point),
             "reasons": [UNLIKE if flag else None for flag in flags] or None,
-            "unlike_items": sum(rows.size for _, rows in unlike_rows) or None,
+            "unlike_items": n_unlike_items or None,
             "warning": warning,
-            "warnings": told or None,
+            "warnings": warnings or None,
         }
         present_facts = {name: fact for name, fact in facts.items() if fact is not None}
+        results = [[_hit_json(hit, scores, point is not None) for hit in row] for row in hits]
         return to_json({"model": version.public, "results": results, **present_facts}), sum(map(len, hits))
 
     def _like(self, ranges: RowRanges, segment: Segment) -> NDArray[np.bool_] | None:
@@ -355,13 +354,10 @@ def _lacks(missing: NDArray[np.bool_], view: GalleryView) -> bool:
     return bool(missing.any()) or any(part.segment.index.vectors[part.rows()].any() for part in view.parts)
 
 
-def _unlike_rows(view: GalleryView, like: Likeness) -> Iterator[tuple[Segment, NDArray[np.intp]]]:
-    """The current rows of a gallery that are unlike those of the calibration."""
-    for part in view.parts:
-        alike = like(part.segment)
-        if alike is not None:
-            rows = part.rows()
-            yield part.segment, rows[~alike[rows]]
+def _n_unlike(view: GalleryView, like: Likeness) -> int:
+    """How many items of a gallery are unlike the rows of the calibration."""
+    masks = [(part, like(part.segment)) for part in view.parts]
+    return sum(int(np.count_nonzero(~mask[part.rows()])) for part, mask in masks if mask is not None)
 
 
 def _unlike_names(ranges: RowRanges | None, probe: Matrix, items: StoredRows) -> list[str]:
@@ -384,33 +380,29 @@ def _by_pattern(
     version: LoadedVersion,
     patterns: FindThresholds,
     by_subject: bool,
-    told: list[dict[str, str]],
-) -> list[tuple[ItemHit, int]]:
-    """Of hits above the threshold of complete records, those above that of the columns that they and the query have,
-    and the `DecisionCode` of each; the best of each subject. ``told`` takes warnings."""
+    warnings: list[dict[str, str]],
+) -> list[ItemHit]:
+    """Of hits above the threshold of complete records, those above that of the columns that they and the query have;
+    the best of each subject. ``warnings`` takes some more."""
     rows = [np.frombuffer(hit.missing, dtype=np.bool_) for hit in hits]
     lacked = np.array(rows, dtype=np.bool_).reshape(-1, missing.size)
     compared = patterns(decision, version.estimator.patterns(lacked, missing[None]))
-    told += compared.warnings(version.columns)
+    warnings += compared.warnings(version.columns)
     scores = np.array([hit.score for hit in hits], dtype=np.float32)
-    codes = decision.decided(scores, compared.codes, compared.thresholds).tolist()
-    found = [(hit, code) for hit, code in zip(hits, codes, strict=True) if code]
+    matches = decision.decided(scores, compared.codes, compared.thresholds) == DecisionCode.MATCH
+    matching = [hit for hit, matched in zip(hits, matches.tolist(), strict=True) if matched]
     if not by_subject:
-        return found
-    best: dict[Owner, tuple[ItemHit, int]] = {}
-    for hit, code in found:
-        best.setdefault(owner_of(hit.subject, hit.id), (hit, code))
+        return matching
+    best: dict[Owner, ItemHit] = {}
+    for hit in matching:
+        best.setdefault(owner_of(hit.subject, hit.id), hit)
     return list(best.values())
 
 
-def _reported(hits: Sequence[ItemHit], codes: list[int] | None, *, scores: bool) -> list[dict[str, Any]]:
-    """Hits as JSON shows them; ``codes`` : None where nothing was decided."""
-    entries = []
-    for at, hit in enumerate(hits):
-        entry: dict[str, Any] = {"id": hit.id, "subject": hit.subject}
-        if scores:
-            entry["score"] = hit.score
-        if codes is not None:
-            entry["match"] = codes[at] == DecisionCode.MATCH
-        entries.append(entry)
-    return entries
+def _hit_json(hit: ItemHit, scores: bool, matches: bool) -> dict[str, Any]:
+    return {
+        "id": hit.id,
+        "subject": hit.subject,
+        **({"score": hit.score} if scores else {}),
+        **({"match": True} if matches else {}),
+    }

@@ -225,9 +225,9 @@ class GalleryDisk:
             raise
         return open_segment(path, estimator)
 
-    def disjoint(self, estimator: Any, opened: Sequence[Segment]) -> list[Segment]:
-        """Segments of disjoint ranges, in order: those in the folder, and opened ones that are in none. Others are
-        removed: damaged ones, those of killed processes, and those that overlap with a larger one.
+    def open_segments(self, estimator: Any, opened: Sequence[Segment]) -> list[Segment]:
+        """The segments in the folder, and opened ones that are in none, in order of their ranges, which are disjoint.
+        Removes damaged segments, those of killed processes, and those that overlap with a larger one.
 
         The caller holds the gallery's lock, so nothing half-made belongs to anybody.
         """
@@ -249,19 +249,19 @@ class GalleryDisk:
                 segment.remove()
         return disjoint
 
-    def drop_holders(self, ids: list[str]) -> int:
-        """Remove the segments, of whatever version, that hold one of these ids, alive or replaced; returns how
+    def remove_segments_with(self, ids: list[str]) -> int:
+        """Remove the segments, of whatever version, that hold one of these ids, current or replaced; returns how
         many."""
         if not self.path.exists():
             return 0
         with self.lock():
             segments = [path for folder in _folders(self.path) for path in _folders(folder)]
-            holders = [path for path in segments if _holds(path, ids)]
-            for path in holders:
+            holding = [path for path in segments if _holds(path, ids)]
+            for path in holding:
                 remove(path)
-        return len(holders)
+        return len(holding)
 
-    def keep_only(self) -> int:
+    def remove_other_versions(self) -> int:
         """Remove segments of versions that do not serve the gallery; returns of how many."""
         outdated = [folder for folder in _folders(self.path) if folder != self.folder]
         if outdated:
@@ -415,7 +415,7 @@ class GalleryView:
 
     Attributes
     ----------
-    segments : from files that all processes map. memtable : rows that are too young for one.
+    segments : from files that all processes map. memtable : rows that no segment holds yet.
     parts : the segments, and the memtable as one.
     """
 
@@ -426,8 +426,8 @@ class GalleryView:
         self.memtable = memtable
         self.parts = segments
         if len(memtable):
-            young = make_segment(estimator, memtable, low=-1, high=-1, as_of=seq)
-            self.parts = (*segments, Part(young, seq))
+            in_memory = make_segment(estimator, memtable, low=-1, high=-1, as_of=seq)
+            self.parts = (*segments, Part(in_memory, seq))
         self.n_items = sum(part.n_alive for part in self.parts)
 
     def holds(self, seqs: NDArray[np.int64]) -> Bool:
@@ -506,9 +506,9 @@ class GalleryView:
             return np.zeros(len(segment), dtype=np.bool_)
         mask = choose(segment.columns, len(segment), conditions)
         if segment.seqs[0] <= after:
-            young = np.zeros(len(segment), dtype=np.bool_)
-            young[segment.order[np.searchsorted(segment.seqs, after, side="right") :]] = True
-            mask = young if mask is None else mask & young
+            newer = np.zeros(len(segment), dtype=np.bool_)
+            newer[segment.order[np.searchsorted(segment.seqs, after, side="right") :]] = True
+            mask = newer if mask is None else mask & newer
         alike = None if like is None else like(segment)
         if alike is not None:
             mask = alike if mask is None else mask & alike

@@ -116,7 +116,9 @@ def test_an_erasure_cut_short_is_completed_when_it_is_asked_for_again(
     LiveGallery(galleries.database, galleries.views.disk(state), state, estimator).view(state.seq)
     with monkeypatch.context() as patch:
         patch.setattr(
-            type(galleries.views.disk(state)), "drop_holders", lambda *_: (_ for _ in ()).throw(Killed)
+            type(galleries.views.disk(state)),
+            "remove_segments_with",
+            lambda *_: (_ for _ in ()).throw(Killed),
         )
         with pytest.raises(Killed):
             galleries.erase("g", id="n007")
