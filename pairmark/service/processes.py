@@ -65,7 +65,7 @@ def configure_logging(level: str) -> None:
 
 
 _PR_SET_PDEATHSIG = 1
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 
 def is_alive(pid: int) -> bool:
@@ -133,7 +133,7 @@ def die_with_parent(parent: int) -> None:
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         os._exit(1)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()

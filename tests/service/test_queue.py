@@ -196,7 +196,7 @@ def test_cancelling(deployment):
     claim = deployment.queue.claim("a")
     asked = deployment.queue.cancel(running.id)
     assert (asked.state, asked.cancel_requested) == ("running", True)
-    assert deployment.queue.look(claim).cancel_requested
+    assert deployment.queue.lease(claim).cancel_requested
     # A cancel that was answered holds: nothing is registered any more, even if the work is done.
     with pytest.raises(Fenced), deployment.db.write() as session:
         deployment.queue.finish(claim, session, version=1)

@@ -76,6 +76,7 @@ def submit_job(
     for ref in (request.dataset, request.unlabelled):
         if ref is not None:
             check_may(http, "train", name_of(ref), unknown=UnknownDataset)
+    # `TrainingQueue` in training/validation.py checks the request and queues it in one transaction.
     job = services.queue.submit(request, idempotency_key, names_of(http).resources("train"))
     response.headers["Location"] = f"/jobs/{job.id}"
     return job

@@ -1,4 +1,9 @@
-"""The job queue: a table, leases on the database's clock, writes fenced by attempt number."""
+"""The job queue: a table, leases on the database's clock, writes fenced by attempt number.
+
+In the order of a job's life: `JobQueue.enqueue` adds a row; `Leases.claim` gives it to a worker as an attempt, whose
+lease `renew` extends; `Progress` tells how far it is; `Leases.finish`, `fail`, `cancelled`, `release` or `lost` end the
+attempt, and `_requeue_lost` those that fell silent.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +107,7 @@ class Lease:
 T = TypeVar("T")
 _COMMIT_RETRY_S = 60.0
 _SILENT_LEASES = 1.5
-_FORGET_S = 86_400.0
+_KEPT_SILENT_S = 86_400.0
 _WAITING: dict[str, Any] = {
     "state": "queued",
     "stage": "queued",
@@ -148,12 +153,12 @@ class Leases:
         with self._db.write() as session:
             now = self._db.now(session)
             repository.mark_worker(session, worker[:200], job_id, now)
-            repository.forget_workers_before(session, now - _FORGET_S)
+            repository.remove_workers_before(session, now - _KEPT_SILENT_S)
 
     def leave(self, worker: str) -> None:
         """Note that a worker stopped in order."""
         with self._db.write() as session:
-            repository.forget_worker(session, worker[:200])
+            repository.remove_worker(session, worker[:200])
 
     def workers(self) -> list[WorkerOut]:
         """Workers that are alive: heard of within one and a half leases."""
@@ -179,12 +184,12 @@ class Leases:
             until = self._db.now(session) + self._settings.lease_s
             if not repository.write_fenced(session, claim.job_id, claim.attempt, {"lease_until": until}):
                 return Lease(valid=False, cancel_requested=False)
-            return self._lease(session, claim)
+            return self._lease_in(session, claim)
 
-    def look(self, claim: Claim) -> Lease:
+    def lease(self, claim: Claim) -> Lease:
         """See whether the claim still stands, without writing."""
         with self._db.read() as session:
-            return self._lease(session, claim)
+            return self._lease_in(session, claim)
 
     def progress(
         self, claim: Claim, *, fraction: float, stage: str, message: str = "", event: bool = True
@@ -344,7 +349,7 @@ class Leases:
         tenant = repository.tenant_of_job(session, job_id)
         record(session, now, "job.end", f"job:{job_id}", after={"state": state, **audited}, tenant=tenant)
 
-    def _lease(self, session: Session, claim: Claim) -> Lease:
+    def _lease_in(self, session: Session, claim: Claim) -> Lease:
         row = repository.lease_of(session, claim.job_id)
         valid = row is not None and row[0] == "running" and row[1] == claim.attempt
         return Lease(valid=valid, cancel_requested=bool(valid and row and row[2]))

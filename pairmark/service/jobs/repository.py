@@ -217,11 +217,11 @@ def mark_worker(session: Session, name: str, job_id: str | None, now: float) -> 
         session.execute(insert(WorkerRow).values(name=name, started_at=now, seen_at=now, job_id=job_id))
 
 
-def forget_worker(session: Session, name: str) -> None:
+def remove_worker(session: Session, name: str) -> None:
     session.execute(delete(WorkerRow).where(WorkerRow.name == name))
 
 
-def forget_workers_before(session: Session, before: float) -> None:
+def remove_workers_before(session: Session, before: float) -> None:
     """Remove workers not seen since ``before``."""
     session.execute(delete(WorkerRow).where(WorkerRow.seen_at < before))
 

@@ -1,4 +1,8 @@
-"""The worker: claims jobs, runs each in a child process (`pairmark.service.attempt`), and keeps its lease alive."""
+"""The worker: claims jobs, runs each in a child process (`pairmark.service.attempt`), and keeps its lease alive.
+
+`Worker.run` claims, `_work` starts the child, `_watch` renews the lease until the child ends or has to, `_end` says to
+the queue how it ended. Below stands how much memory a job may take.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +36,225 @@ from pairmark.service.errors import (
 from pairmark.service.jobs.queue import Claim, JobQueue
 from pairmark.service.processes import child_environment
 from pairmark.service.settings import Settings
+
+logger = logging.getLogger("pairmark.worker")
+_COLLECT_EVERY_S = 3600.0
+_REAP_S = 10.0
+_LEAVE_S = 2.0
+_POLL_S = 0.2
+
+
+class AttemptEnd(Enum):
+    """How the watch over an attempt ended."""
+
+    EXITED = "its process ended by itself"
+    CANCELLED = "somebody asked to cancel the job, and its process was stopped"
+    STOPPED = "the worker was asked to stop, and stopped its process"
+    SUPERSEDED = "another worker has the job, and its process was stopped"
+    AT_LIMIT = "it reached a limit, and its process was stopped"
+
+
+class Worker:
+    """Runs jobs one after another until asked to stop.
+
+    Parameters
+    ----------
+    settings : passed on to the children, whatever the environment says.
+    name : for the jobs' history; default ``host:pid``.
+    """
+
+    def __init__(self, settings: Settings, name: str | None = None) -> None:
+        self.settings = settings
+        self.name = name or f"{socket.gethostname()}:{os.getpid()}"
+        self._db = open_database(settings)
+        self._blobs = open_blobs(settings)
+        self._queue = JobQueue(self._db, settings)
+        self._memory = memory_limit(settings)
+        self._collected = 0.0
+        self._marked_at = -math.inf
+
+    def run(
+        self, stop: threading.Event | None = None, *, drain: bool = False, only_job: str | None = None
+    ) -> int:
+        """Work until ``stop`` is set; a job under way is then given back to the queue. With ``drain``, return when
+        nothing is left to claim; with ``only_job``, after that job, if nobody else holds it. Returns how many attempts
+        ran."""
+        with acting(Actor(name=f"worker {self.name}")):
+            return self._loop(stop or threading.Event(), drain=drain, only_job=only_job)
+
+    def _loop(self, stop: threading.Event, *, drain: bool, only_job: str | None) -> int:
+        attempts = 0
+        logger.info("worker started", extra={"worker": self.name})
+        try:
+            while not stop.is_set():
+                self._mark_alive()
+                self._collect_leftovers()
+                claim = None
+                with self._logging_failure("no job could be claimed"):
+                    claim = self._queue.claim(self.name, only_job)
+                if claim is None:
+                    if drain or only_job is not None:
+                        break
+                    stop.wait(self.settings.poll_s)
+                    continue
+                attempts += 1
+                self._work(claim, stop)
+        finally:
+            with self._logging_failure("the worker could not sign off"):
+                self._queue.leave(self.name)
+            self._db.dispose()
+            logger.info("worker stopped", extra={"worker": self.name, "attempts": attempts})
+        return attempts
+
+    @contextmanager
+    def _logging_failure(self, complaint: str) -> Iterator[None]:
+        """Go on when the block fails, say because the database is away; the log says so."""
+        try:
+            yield
+        except PairmarkError as error:
+            logger.warning(complaint, extra={"worker": self.name, "reason": error.detail[:500]})
+
+    def _mark_alive(self, job_id: str | None = None, *, now: bool = False) -> None:
+        """Say that this worker is alive, three times a lease."""
+        if not now and time.monotonic() - self._marked_at < self.settings.lease_s / 3:
+            return
+        self._marked_at = time.monotonic()
+        with self._logging_failure("heartbeat failed"):
+            self._queue.mark_alive(self.name, job_id)
+
+    def _collect_leftovers(self) -> None:
+        """Remove what killed processes left in storage, at the start and once an hour."""
+        if self._collected and time.monotonic() - self._collected < _COLLECT_EVERY_S:
+            return
+        self._collected = time.monotonic()
+        with self._logging_failure("what killed processes left in storage was not removed"):
+            collect(self._db, self._blobs)
+            if self.settings.audit_retention_days is not None:
+                AuditLog(self._db).prune(self.settings.audit_retention_days)
+
+    def _work(self, claim: Claim, stop: threading.Event) -> None:
+        fields: dict[str, object] = {"worker": self.name, "job": claim.job_id, "attempt": claim.attempt}
+        logger.info("attempt started", extra={**fields, "learner": claim.learner})
+        arguments = [claim.job_id, str(claim.attempt), str(os.getpid())]
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "pairmark.service.attempt", *arguments],
+            env=child_environment(self.settings),
+            stdin=subprocess.DEVNULL,
+            # A group of its own, to be ended whole; in the same session, since Linux compares priorities within one.
+            process_group=0,
+        )
+        self._mark_alive(claim.job_id, now=True)
+        try:
+            end, limit_error = self._watch(claim, child, stop)
+        except BaseException:
+            _kill(child)
+            raise
+        self._mark_alive(now=True)
+        try:
+            self._end(claim, child, end, limit_error, fields)
+        except Fenced:
+            logger.info("attempt superseded", extra=fields)
+        except PairmarkError as error:
+            # If the child had not ended the job, its lease runs out and another attempt is made.
+            logger.warning("the attempt is left to its lease", extra={**fields, "reason": error.detail})
+
+    def _watch(
+        self, claim: Claim, child: subprocess.Popen[bytes], stop: threading.Event
+    ) -> tuple[AttemptEnd, PairmarkError | None]:
+        """Keep the lease while the child works; returns how that ended, and the error of a limit that it reached."""
+        renew_every = self.settings.lease_s / 3
+        start = time.monotonic()
+        next_renewal = start + renew_every
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=min(self.settings.poll_s, _POLL_S, renew_every))
+                return AttemptEnd.EXITED, None
+            limit_error = self._limit_passed(child, time.monotonic() - start)
+            if limit_error is not None:
+                _kill(child)
+                return AttemptEnd.AT_LIMIT, limit_error
+            self._mark_alive(claim.job_id)
+            try:
+                if time.monotonic() >= next_renewal:
+                    lease = self._queue.renew(claim)
+                    next_renewal = time.monotonic() + renew_every
+                else:
+                    lease = self._queue.lease(claim)
+            except PairmarkError as error:
+                # While the database is away nobody can take the job over either, and writes stay fenced.
+                logger.warning("heartbeat failed", extra={"job": claim.job_id, "reason": error.detail})
+                continue
+            if not lease.valid:
+                # Superseded, or the child has just ended the job and is on its way out.
+                try:
+                    child.wait(timeout=_LEAVE_S)
+                except subprocess.TimeoutExpired:
+                    _kill(child)
+                    return AttemptEnd.SUPERSEDED, None
+                return AttemptEnd.EXITED, None
+            if stop.is_set() or lease.cancel_requested:
+                _kill(child)
+                return (AttemptEnd.CANCELLED if lease.cancel_requested else AttemptEnd.STOPPED), None
+
+    def _limit_passed(self, child: subprocess.Popen[bytes], seconds: float) -> PairmarkError | None:
+        """The limit that an attempt has passed."""
+        longest = self.settings.job_timeout_s
+        if longest is not None and seconds > longest:
+            return JobTimeout(
+                f"the attempt took longer than {longest:g} s; train on fewer pairs or rows, or raise "
+                "PAIRMARK_JOB_TIMEOUT_S"
+            )
+        if memory_in_use(child.pid) > self._memory:
+            return out_of_memory(self._memory)
+        return None
+
+    def _end(
+        self,
+        claim: Claim,
+        child: subprocess.Popen[bytes],
+        end: AttemptEnd,
+        limit_error: PairmarkError | None,
+        fields: Mapping[str, object],
+    ) -> None:
+        if end is AttemptEnd.EXITED:
+            logger.info("attempt ended", extra={**fields, "status": child.returncode})
+            lease = self._queue.lease(claim)
+            if lease.cancel_requested:
+                self._queue.cancelled(claim)
+            elif lease.valid:
+                self._blobs.sweep()
+                detail, error = _death(child.returncode)
+                self._queue.lost(claim, detail, error)
+            return
+        self._blobs.sweep()
+        if limit_error is not None:
+            logger.warning("attempt reached a limit", extra={**fields, "problem": limit_error.slug})
+            self._queue.fail(claim, limit_error)
+        elif end is AttemptEnd.CANCELLED:
+            self._queue.cancelled(claim)
+            logger.info("attempt cancelled", extra=dict(fields))
+        elif end is AttemptEnd.STOPPED:
+            self._queue.release(claim, "its worker was stopped")
+            logger.info("attempt given back", extra=dict(fields))
+        else:
+            raise Fenced
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """End the child and whatever it started, and wait for it."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        child.kill()
+    child.wait(timeout=_REAP_S)
+
+
+def _death(status: int) -> tuple[str, type[PairmarkError]]:
+    """How an attempt's process ended that did not end its job, and what the job fails with after the last try."""
+    if status < 0:
+        return f"its process was ended by {signal.Signals(-status).name}", TrainingKilled
+    return f"its process ended with status {status}; the worker's log has the details", TrainingFailed
+
 
 _SHARE = 0.9
 _CGROUP = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -80,222 +303,3 @@ def out_of_memory(limit: int) -> OutOfMemory:
         f"ran out of memory at {limit / 2**30:.3g} GiB; train on fewer pairs or rows, or raise "
         "PAIRMARK_JOB_MEMORY_BYTES on workers that have more"
     )
-
-
-logger = logging.getLogger("pairmark.worker")
-_COLLECT_EVERY_S = 3600.0
-_REAP_S = 10.0
-_LEAVE_S = 2.0
-_LOOK_S = 0.2
-
-
-class AttemptEnd(Enum):
-    """How the watch over an attempt ended."""
-
-    EXITED = "its process ended by itself"
-    CANCELLED = "somebody asked to cancel the job, and its process was stopped"
-    STOPPED = "the worker was asked to stop, and stopped its process"
-    SUPERSEDED = "another worker has the job, and its process was stopped"
-    AT_LIMIT = "it reached a limit, and its process was stopped"
-
-
-class Worker:
-    """Runs jobs one after another until asked to stop.
-
-    Parameters
-    ----------
-    settings : passed on to the children, whatever the environment says.
-    name : for the jobs' history; default ``host:pid``.
-    """
-
-    def __init__(self, settings: Settings, name: str | None = None) -> None:
-        self.settings = settings
-        self.name = name or f"{socket.gethostname()}:{os.getpid()}"
-        self._db = open_database(settings)
-        self._blobs = open_blobs(settings)
-        self._queue = JobQueue(self._db, settings)
-        self._memory = memory_limit(settings)
-        self._collected = 0.0
-        self._marked_at = -math.inf
-
-    def run(
-        self, stop: threading.Event | None = None, *, drain: bool = False, only_job: str | None = None
-    ) -> int:
-        """Work until ``stop`` is set; a job under way is then given back to the queue. With ``drain``, return when
-        nothing is left to claim; with ``only_job``, after that job, if nobody else holds it. Returns how many attempts
-        ran."""
-        with acting(Actor(name=f"worker {self.name}")):
-            return self._loop(stop or threading.Event(), drain=drain, only_job=only_job)
-
-    def _loop(self, stop: threading.Event, *, drain: bool, only_job: str | None) -> int:
-        attempts = 0
-        logger.info("worker started", extra={"worker": self.name})
-        try:
-            while not stop.is_set():
-                self._mark_alive()
-                self._tidy()
-                claim = None
-                with self._logging_failure("no job could be claimed"):
-                    claim = self._queue.claim(self.name, only_job)
-                if claim is None:
-                    if drain or only_job is not None:
-                        break
-                    stop.wait(self.settings.poll_s)
-                    continue
-                attempts += 1
-                self._work(claim, stop)
-        finally:
-            with self._logging_failure("the worker could not sign off"):
-                self._queue.leave(self.name)
-            self._db.dispose()
-            logger.info("worker stopped", extra={"worker": self.name, "attempts": attempts})
-        return attempts
-
-    @contextmanager
-    def _logging_failure(self, complaint: str) -> Iterator[None]:
-        """Go on when the block fails, say because the database is away; the log says so."""
-        try:
-            yield
-        except PairmarkError as error:
-            logger.warning(complaint, extra={"worker": self.name, "reason": error.detail[:500]})
-
-    def _mark_alive(self, job_id: str | None = None, *, now: bool = False) -> None:
-        """Say that this worker is alive, three times a lease."""
-        if not now and time.monotonic() - self._marked_at < self.settings.lease_s / 3:
-            return
-        self._marked_at = time.monotonic()
-        with self._logging_failure("heartbeat failed"):
-            self._queue.mark_alive(self.name, job_id)
-
-    def _tidy(self) -> None:
-        """Remove what killed processes left in storage, at the start and once an hour."""
-        if self._collected and time.monotonic() - self._collected < _COLLECT_EVERY_S:
-            return
-        self._collected = time.monotonic()
-        with self._logging_failure("storage was not tidied"):
-            collect(self._db, self._blobs)
-            if self.settings.audit_retention_days is not None:
-                AuditLog(self._db).prune(self.settings.audit_retention_days)
-
-    def _work(self, claim: Claim, stop: threading.Event) -> None:
-        fields: dict[str, object] = {"worker": self.name, "job": claim.job_id, "attempt": claim.attempt}
-        logger.info("attempt started", extra={**fields, "learner": claim.learner})
-        arguments = [claim.job_id, str(claim.attempt), str(os.getpid())]
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "pairmark.service.attempt", *arguments],
-            env=child_environment(self.settings),
-            stdin=subprocess.DEVNULL,
-            # A group of its own, to be ended whole; in the same session, since Linux compares priorities within one.
-            process_group=0,
-        )
-        self._mark_alive(claim.job_id, now=True)
-        try:
-            end, limit_error = self._watch(claim, child, stop)
-        except BaseException:
-            _kill(child)
-            raise
-        self._mark_alive(now=True)
-        try:
-            self._end(claim, child, end, limit_error, fields)
-        except Fenced:
-            logger.info("attempt superseded", extra=fields)
-        except PairmarkError as error:
-            # If the child had not ended the job, its lease runs out and another attempt is made.
-            logger.warning("the attempt is left to its lease", extra={**fields, "reason": error.detail})
-
-    def _watch(
-        self, claim: Claim, child: subprocess.Popen[bytes], stop: threading.Event
-    ) -> tuple[AttemptEnd, PairmarkError | None]:
-        """Keep the lease while the child works; returns how that ended, and the error of a limit that it reached."""
-        renew_every = self.settings.lease_s / 3
-        start = time.monotonic()
-        next_renewal = start + renew_every
-        while True:
-            with suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=min(self.settings.poll_s, _LOOK_S, renew_every))
-                return AttemptEnd.EXITED, None
-            limit_error = self._limit_passed(child, time.monotonic() - start)
-            if limit_error is not None:
-                _kill(child)
-                return AttemptEnd.AT_LIMIT, limit_error
-            self._mark_alive(claim.job_id)
-            try:
-                if time.monotonic() >= next_renewal:
-                    lease = self._queue.renew(claim)
-                    next_renewal = time.monotonic() + renew_every
-                else:
-                    lease = self._queue.look(claim)
-            except PairmarkError as error:
-                # While the database is away nobody can take the job over either, and writes stay fenced.
-                logger.warning("heartbeat failed", extra={"job": claim.job_id, "reason": error.detail})
-                continue
-            if not lease.valid:
-                # Superseded, or the child has just ended the job and is on its way out.
-                try:
-                    child.wait(timeout=_LEAVE_S)
-                except subprocess.TimeoutExpired:
-                    _kill(child)
-                    return AttemptEnd.SUPERSEDED, None
-                return AttemptEnd.EXITED, None
-            if stop.is_set() or lease.cancel_requested:
-                _kill(child)
-                return (AttemptEnd.CANCELLED if lease.cancel_requested else AttemptEnd.STOPPED), None
-
-    def _limit_passed(self, child: subprocess.Popen[bytes], seconds: float) -> PairmarkError | None:
-        """The limit that an attempt has passed."""
-        longest = self.settings.job_timeout_s
-        if longest is not None and seconds > longest:
-            return JobTimeout(
-                f"the attempt took longer than {longest:g} s; train on fewer pairs or rows, or raise "
-                "PAIRMARK_JOB_TIMEOUT_S"
-            )
-        if memory_in_use(child.pid) > self._memory:
-            return out_of_memory(self._memory)
-        return None
-
-    def _end(
-        self,
-        claim: Claim,
-        child: subprocess.Popen[bytes],
-        end: AttemptEnd,
-        limit_error: PairmarkError | None,
-        fields: Mapping[str, object],
-    ) -> None:
-        if end is AttemptEnd.EXITED:
-            logger.info("attempt ended", extra={**fields, "status": child.returncode})
-            lease = self._queue.look(claim)
-            if lease.cancel_requested:
-                self._queue.cancelled(claim)
-            elif lease.valid:
-                self._blobs.sweep()
-                detail, error = _death(child.returncode)
-                self._queue.lost(claim, detail, error)
-            return
-        self._blobs.sweep()
-        if limit_error is not None:
-            logger.warning("attempt reached a limit", extra={**fields, "problem": limit_error.slug})
-            self._queue.fail(claim, limit_error)
-        elif end is AttemptEnd.CANCELLED:
-            self._queue.cancelled(claim)
-            logger.info("attempt cancelled", extra=dict(fields))
-        elif end is AttemptEnd.STOPPED:
-            self._queue.release(claim, "its worker was stopped")
-            logger.info("attempt given back", extra=dict(fields))
-        else:
-            raise Fenced
-
-
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    """End the child and whatever it started, and wait for it."""
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        child.kill()
-    child.wait(timeout=_REAP_S)
-
-
-def _death(status: int) -> tuple[str, type[PairmarkError]]:
-    """How an attempt's process ended that did not end its job, and what the job fails with after the last try."""
-    if status < 0:
-        return f"its process was ended by {signal.Signals(-status).name}", TrainingKilled
-    return f"its process ended with status {status}; the worker's log has the details", TrainingFailed

@@ -116,13 +116,16 @@ class Runtime:
         if version is not None and calibration is None and subjects is None:
             own = version.calibration_id
         calibration = own or await self._calibration_for(version, calibration, subjects, fpr, confidence)
-        allowed = False
-        if method == "auto" and version is not None:
-            allowed = self._allows_asymptotic(version.entry.name)
-        elif method == "auto":
+        if version is not None:
+            name = version.entry.name
+        else:
             owner = (await self._calibration(calibration)).owner
-            allowed = self._allows_asymptotic("" if owner is None else owner[0])
-        complete_only = version is not None and self._refuses_missing(version.entry.name)
+            name = "" if owner is None else owner[0]
+        model = self.catalogue.view.models.get(name)
+        policy = None if model is None else model.allow_asymptotic
+        allowed = method == "auto" and (self.settings.allow_asymptotic if policy is None else policy)
+        # Scores made elsewhere lack no column.
+        complete_only = version is not None and model is not None and model.missing == "refuse"
         request = PointRequest(
             calibration, fpr, confidence, method, fnr, simultaneous, allowed, complete_only
         )
@@ -229,17 +232,6 @@ class Runtime:
         entry = self.catalogue.view.models.get(model)
         return None if entry is None else entry.reviews
 
-    def _allows_asymptotic(self, name: str) -> bool:
-        """Whether ``auto`` may answer by bootstrap: the policy of the model of that name, else the server's."""
-        model = self.catalogue.view.models.get(name)
-        policy = None if model is None else model.allow_asymptotic
-        return self.settings.allow_asymptotic if policy is None else policy
-
-    def _refuses_missing(self, name: str) -> bool:
-        """Whether a model's policy refuses pairs that lack a column."""
-        model = self.catalogue.view.models.get(name)
-        return model is not None and model.missing == "refuse"
-
     async def check_calibration(self, calibration: str | None, names: VisibleNames) -> None:
         """`UnknownCalibration`, as for one that is not there, where it is of no model (or scores) of these names."""
         if calibration is None or names.everything:
@@ -298,13 +290,13 @@ class Runtime:
         self.batch_place.close()
 
     async def _view(self) -> CatalogueView:
-        """What there is now; what was deleted is forgotten."""
+        """What there is now; versions that were deleted are evicted."""
         view = self.catalogue.current()
         if view is None:
             view = await self.catalogue.refreshed()
         if view is not self._last_view:
             self._last_view, self._resolved = view, {}
-            self.versions.forget_deleted(view)
+            self.versions.evict_deleted(view)
         return view
 
     def _load(self, entry: VersionEntry) -> LoadedVersion:

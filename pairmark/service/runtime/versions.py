@@ -294,7 +294,7 @@ class LoadedVersions:
             self._serving[(entry.model_id, alias)] = key
         return version
 
-    def forget_deleted(self, view: CatalogueView) -> None:
+    def evict_deleted(self, view: CatalogueView) -> None:
         """Drop versions that the view no longer holds."""
         present = {(model.id, version) for model in view.models.values() for version in model.versions}
         self._versions.drop([key for key, _ in self._versions.entries() if key not in present])

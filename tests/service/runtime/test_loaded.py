@@ -103,7 +103,7 @@ def test_memory_is_bounded_and_deleted_versions_leave_it() -> None:
         assert len(versions) == 2
         assert versions.cached(entry(1)) is None
         kept = ModelEntry(id="id-faces", name="faces", versions={3: entry(3)}, aliases={})
-        versions.forget_deleted(CatalogueView(revision=2, models={"faces": kept}, keys={}, locked=False))
+        versions.evict_deleted(CatalogueView(revision=2, models={"faces": kept}, keys={}, locked=False))
         assert versions.cached(entry(2)) is None
         assert versions.cached(entry(3)) is not None
 
