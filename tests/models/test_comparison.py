@@ -10,6 +10,7 @@ from pairmark.models.evaluation.comparison import (
     compare_pairs,
     compare_rows,
     ranking_baselines,
+    resolved_rates,
 )
 from pairmark.models.evaluation.pairs import pair_report
 from pairmark.models.pairs.splits import held_out_pairs
@@ -90,3 +91,13 @@ def test_neighbours_rank_as_their_region_does_and_the_constant_as_the_majority()
     assert (found["constant"][0] == found["constant"][1]).all()
     most = [[0.0, 1.0, 2.0]] if (X[:, 0] > 0).mean() > 0.5 else [[2.0, 1.0, 0.0]]
     assert kendall_tau(found["constant"][:1], most)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("n_negative", "rates"),
+    [(1_100, (0.1, 0.03, 0.01, 0.003)), (310, (0.1, 0.03, 0.01)), (20, (0.15,)), (2, (0.5,))],
+)
+def test_nobody_is_compared_at_rates_that_the_negative_pairs_do_not_show(
+    n_negative: int, rates: tuple[float, ...]
+):
+    assert resolved_rates(n_negative) == rates

@@ -124,6 +124,34 @@ def test_intervals_are_those_of_people_not_of_pairs() -> None:
     assert width(None) < 0.6 * width(drawn[0].units)
 
 
+def test_intervals_know_blocks_of_a_list_where_there_are_enough_of_them() -> None:
+    """People of one block are alike: the same shift in all their scores."""
+    rng = np.random.default_rng(0)
+    n_blocks, i, j = 24, *np.triu_indices(20, 1)
+    shift = rng.normal(size=n_blocks)[:, None]
+    different = (shift + 0.3 * rng.normal(size=(n_blocks, i.size))).ravel()
+    same = (2.5 + shift + 0.3 * rng.normal(size=(n_blocks, 40))).ravel()
+    blocks = 20 * np.arange(n_blocks)[:, None]
+    ends = [np.stack([(blocks + i).ravel(), (blocks + j).ravel()], axis=1)]
+    ends.append(np.repeat((blocks + np.repeat(np.arange(20), 2)).ravel()[:, None], 2, axis=1))
+    units, truth = np.concatenate(ends), np.repeat([False, True], [different.size, same.size])
+    scores = np.concatenate([different, same])
+
+    def interval(clusters: np.ndarray | None) -> tuple[float, str]:
+        metrics = pair_report(
+            scores, truth, units, clusters=clusters, random_state=0, n_replicates=200, fpr_targets=(0.1,)
+        ).metrics
+        low, high = metrics["tpr_at_fpr"]["0.1"]["interval"]
+        return high - low, metrics["intervals"]
+
+    by_people, known = interval(None), interval(units // 20)
+    assert known[0] > 1.5 * by_people[0]
+    assert "identities, one over 24 blocks of the list" in known[1]
+    few = interval(units // 60)
+    assert few[0] == by_people[0]
+    assert "identities only, since the list has fewer than 10 blocks" in few[1]
+
+
 def test_needs_both_kinds() -> None:
     with pytest.raises(ValueError, match="no pair marked same"):
         roc_curve_pairs([0.1, 0.2], [0, 0])

@@ -18,9 +18,9 @@ from scipy.special import ndtri
 
 from pairmark.models.calibration.finite_sample import t_reach, wilson_interval
 from pairmark.models.core.arrays import Float64, Int64
-from pairmark.models.evaluation.pairs import SortedPairs
+from pairmark.models.evaluation.pairs import RESOLVED, SortedPairs, designs_of
 from pairmark.models.evaluation.rankings import consensus
-from pairmark.models.evaluation.validation import judged_rates, resolved
+from pairmark.models.evaluation.validation import judged_rates
 from pairmark.models.pairs.samples import pair_sample
 
 CONFIDENCE = 0.95
@@ -56,14 +56,15 @@ class ScorerComparison:
 
 
 def resolved_rates(n_different: int, target_fpr: float | None = None) -> tuple[float, ...]:
-    """The rates at which scorers are compared: of those that a race is judged at, what so many different pairs resolve.
+    """The rates at which scorers are compared: of those that a race is judged at, what so many different pairs resolve,
+    as in `pair_report`; else the one that they do.
 
     Parameters
     ----------
     target_fpr : compare around this rate.
     """
-    rates = judged_rates(target_fpr)
-    return tuple(rate for rate, can in zip(rates, resolved(n_different, rates), strict=True) if can)
+    rates = tuple(rate for rate in judged_rates(target_fpr) if n_different * rate >= RESOLVED)
+    return rates or (min(RESOLVED / n_different, 0.5),)
 
 
 def judged_by(rates: Sequence[float]) -> str:
@@ -98,25 +99,27 @@ def compare_pairs(
     name -> how it did. Intervals are percentiles over draws of the units with replacement.
     """
     targets = np.array(sorted(rates), dtype=np.float64)
-    sorted_pairs = {
-        name: SortedPairs.of(pair_sample(values, same, units, protocol=protocol, both_kinds=True), clusters)
+    designs = {
+        name: designs_of(pair_sample(values, same, units, protocol=protocol, both_kinds=True), clusters)
         for name, values in scores.items()
     }
-    point = {name: _tpr(pairs, pairs.weight, targets) for name, pairs in sorted_pairs.items()}
+    point = {name: _tpr(pairs, pairs.weight, targets) for name, (pairs, *_) in designs.items()}
     seeds = np.random.SeedSequence(0 if random_state is None else random_state).spawn(n_replicates)
     blocks = [seeds[start : start + _BLOCK] for start in range(0, n_replicates, _BLOCK)]
-    results = joblib.Parallel(n_jobs=None, prefer="threads")(
-        joblib.delayed(_replicates)(sorted_pairs, block, targets) for block in blocks
-    )
-    draws = np.concatenate(results, axis=1)
-    order = list(sorted_pairs)
+    draws = []
+    for scorers in zip(*designs.values(), strict=True):
+        results = joblib.Parallel(n_jobs=None, prefer="threads")(
+            joblib.delayed(_replicates)(scorers, block, targets) for block in blocks
+        )
+        draws.append(np.concatenate(results, axis=1))
+    order = list(designs)
     at = order.index(reference)
     return {
         name: ScorerComparison(
             value=float(point[name].mean()),
-            interval=_percentiles(draws[number]),
+            interval=_percentiles([drawn[number] for drawn in draws]),
             difference=float(point[reference].mean() - point[name].mean()),
-            difference_interval=_percentiles(draws[at] - draws[number]),
+            difference_interval=_percentiles([drawn[at] - drawn[number] for drawn in draws]),
             tpr_at_fpr={f"{rate:g}": float(value) for rate, value in zip(targets, point[name], strict=True)},
         )
         for number, name in enumerate(order)
@@ -148,22 +151,21 @@ def compare_rows(
 
 
 def _replicates(
-    sorted_pairs: Mapping[str, SortedPairs], seeds: Sequence[np.random.SeedSequence], targets: Float64
+    scorers: Sequence[SortedPairs], seeds: Sequence[np.random.SeedSequence], targets: Float64
 ) -> Float64:
-    """(n_scorers, n_seeds) mean TPR under the same draws of units for all."""
-    out = np.empty((len(sorted_pairs), len(seeds)))
-    first = next(iter(sorted_pairs.values()))
+    """(n_scorers, n_seeds) mean TPR under the same draws of units, or blocks, for all."""
+    out = np.empty((len(scorers), len(seeds)))
     for column, seed in enumerate(seeds):
         rng = np.random.default_rng(seed)
         while True:
-            count = first.draw(rng)
-            weights = [pairs.weights_at(pairs.times(count)) for pairs in sorted_pairs.values()]
+            count = scorers[0].draw(rng)
+            weights = [pairs.weights_at(pairs.times(count)) for pairs in scorers]
             # All scorers have the same pairs, so that none has a kind that another one lacks.
             if weights[0] is not None:
                 break
         out[:, column] = [
             _tpr(pairs, weight, targets).mean()
-            for pairs, weight in zip(sorted_pairs.values(), weights, strict=True)
+            for pairs, weight in zip(scorers, weights, strict=True)
             if weight is not None
         ]
     return out
@@ -173,9 +175,10 @@ def _tpr(pairs: SortedPairs, weight: Float64, targets: Float64) -> Float64:
     return pairs.measure(weight, targets)[0][2:]
 
 
-def _percentiles(values: Float64) -> tuple[float, float]:
-    low, high = np.quantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return float(low), float(high)
+def _percentiles(designs: Sequence[Float64]) -> tuple[float, float]:
+    """The wider of the intervals of draws of units, and of blocks where there are some."""
+    low, high = np.quantile(designs, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=1)
+    return float(low.min()), float(high.max())
 
 
 def _t_interval(values: Float64, owner: Int64) -> tuple[float, float] | None:

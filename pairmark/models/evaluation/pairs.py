@@ -27,7 +27,7 @@ FPR_TARGETS = (0.001, 0.01, 0.1)
 MAX_POINTS = 1_000
 N_REPLICATES = 500
 _BLOCK = 16
-_RESOLVED = 3.0
+RESOLVED = 3.0
 """Different pairs above the threshold, at least, that a rate takes."""
 MIN_CLUSTERS = 10
 """Draws of fewer blocks vary too little to be shown."""
@@ -157,8 +157,8 @@ def pair_report(
     ----------
     scores, same, units : as `roc_curve_pairs`.
     protocol : inferred from units when None, as in `pairmark.operating_point`.
-    clusters : (n_pairs, 2) the block of each side, where the list has some: these are drawn instead of units, if there
-        are at least `MIN_CLUSTERS`.
+    clusters : (n_pairs, 2) the block of each side, where the list has some: if there are at least `MIN_CLUSTERS`, these
+        are drawn, too, and the wider of the two intervals counts.
     confidence : of intervals and bands.
     fpr_targets : rates at which the TPR is reported: the largest TPR of a threshold whose FPR is at most
         that.
@@ -170,23 +170,28 @@ def pair_report(
     sample = pair_sample(scores, same, units, protocol=protocol, both_kinds=True)
     fpr, tpr, thresholds = _roc(sample)
     points = _thin(fpr, tpr)
-    pairs = SortedPairs.of(sample, clusters)
+    designs = designs_of(sample, clusters)
+    pairs = designs[0]
     record = np.searchsorted(-pairs.scores, -thresholds[points], side="left").astype(np.int64)
     point, _ = pairs.measure(pairs.weight, targets, record)
-    # Figures, (n_replicates, n_figures), and curves, (n_replicates, 2, n), of draws of the units.
     seeds = np.random.SeedSequence(int(np.random.default_rng(random_state).integers(0, 2**62)))
     blocks = [min(_BLOCK, n_replicates - start) for start in range(0, n_replicates, _BLOCK)]
-    results = joblib.Parallel(n_jobs=n_jobs, prefer="threads")(
-        joblib.delayed(_replicates)(pairs, sample.rows_independent, targets, record, width, seed)
-        for width, seed in zip(blocks, seeds.spawn(len(blocks)), strict=True)
-    )
-    figures, draws = (np.concatenate(parts) for parts in zip(*results, strict=True))
-    curves = np.quantile(draws, _levels(confidence), axis=0)
+    intervals, curves = [], []
+    for design in designs:
+        results = joblib.Parallel(n_jobs=n_jobs, prefer="threads")(
+            joblib.delayed(_replicates)(design, sample.rows_independent, targets, record, width, seed)
+            for width, seed in zip(blocks, seeds.spawn(len(blocks)), strict=True)
+        )
+        # Figures, (n_replicates, n_figures), and curves, (n_replicates, 2, n), of draws of the units or blocks.
+        figures, draws = (np.concatenate(parts) for parts in zip(*results, strict=True))
+        intervals.append(_intervals(point, figures, sample, confidence))
+        curves.append(np.quantile(draws, _levels(confidence), axis=0))
     # FPR first, then TPR: a low and a high curve of each.
-    bands = dict(zip(BAND_NAMES, curves.swapaxes(0, 1).reshape(4, -1), strict=True))
+    widest = np.stack([np.min(curves, axis=0)[0], np.max(curves, axis=0)[1]])
+    bands = dict(zip(BAND_NAMES, widest.swapaxes(0, 1).reshape(4, -1), strict=True))
     return EvaluationReport(
-        metrics=_metrics(point, figures, targets, sample, pairs, confidence)
-        | _drawn_in_words(pairs, sample, clusters, confidence, len(figures)),
+        metrics=_metrics(point, _wider(intervals), targets, sample, confidence)
+        | {"intervals": _draws_in_words(designs, sample, clusters, confidence, n_replicates)},
         fpr=fpr[points],
         tpr=tpr[points],
         thresholds=thresholds[points],
@@ -195,31 +200,51 @@ def pair_report(
     )
 
 
+def designs_of(sample: PairSample, clusters: Int64 | None) -> list[SortedPairs]:
+    """The pairs by what is drawn for intervals: units; and blocks (``clusters`` as `pair_report` takes them) where
+    there are enough, since neither draw is always the wider."""
+    designs = [SortedPairs.of(sample)]
+    if clusters is not None and np.unique(clusters).size >= MIN_CLUSTERS:
+        designs.append(SortedPairs.of(sample, clusters))
+    return designs
+
+
+def _wider(intervals: list[Float64]) -> Float64:
+    """(n, 2) from the least low to the greatest high end."""
+    return np.stack(
+        [np.min(intervals, axis=0)[:, 0], np.max(intervals, axis=0)[:, 1]],
+        axis=1,
+    )
+
+
+def _intervals(point: Float64, figures: Float64, sample: PairSample, confidence: float) -> Float64:
+    """(n_figures, 2) the interval of each figure, from its draws."""
+    drawn = np.quantile(figures, _levels(confidence), axis=0).T
+    widened = [
+        _widen(float(value), column, sample, confidence)
+        for value, column in zip(point, figures.T, strict=True)
+    ]
+    return _wider([drawn, np.array(widened)])
+
+
 def _levels(confidence: float) -> list[float]:
     return [(1 - confidence) / 2, (1 + confidence) / 2]
 
 
 def _metrics(
-    point: Float64,
-    figures: Float64,
-    targets: Float64,
-    sample: PairSample,
-    pairs: SortedPairs,
-    confidence: float,
+    point: Float64, intervals: Float64, targets: Float64, sample: PairSample, confidence: float
 ) -> dict[str, Any]:
-    """AUC, EER and TPR by rate, each with its interval from the figures of the draws, and sizes."""
-    entries: list[dict[str, Any]] = []
-    for value, column, lower, upper in zip(
-        point, figures.T, *np.quantile(figures, _levels(confidence), axis=0), strict=True
-    ):
-        low, high = _widen(float(value), column, sample, pairs.n_units, confidence)
-        entries.append({"value": float(value), "interval": [min(low, float(lower)), max(high, float(upper))]})
+    """AUC, EER and TPR by rate, each with its interval, and sizes."""
+    entries: list[dict[str, Any]] = [
+        {"value": float(value), "interval": interval.tolist()}
+        for value, interval in zip(point, intervals, strict=True)
+    ]
     n_different = len(sample.different)
     tpr_at: dict[str, dict[str, Any]] = {}
     fnmr_at: dict[str, dict[str, Any]] = {}
     for target, entry in zip(targets, entries[2:], strict=True):
         rate = f"{target:g}"
-        if n_different * target < _RESOLVED:
+        if n_different * target < RESOLVED:
             tpr_at[rate] = fnmr_at[rate] = {"value": None, "interval": None, "resolved": False}
             continue
         low, high = entry["interval"]
@@ -241,19 +266,23 @@ def _metrics(
     }
 
 
-def _drawn_in_words(
-    pairs: SortedPairs, sample: PairSample, clusters: Int64 | None, confidence: float, n_draws: int
-) -> dict[str, str]:
+def _draws_in_words(
+    designs: list[SortedPairs],
+    sample: PairSample,
+    clusters: Int64 | None,
+    confidence: float,
+    n_replicates: int,
+) -> str:
     """What intervals know of."""
     unit = "identities" if sample.protocol == "open-set" else "samples"
     if sample.rows_independent:
         unit = "rows"
-    elif pairs.by_cluster:
-        unit = f"the {pairs.n_units} blocks of the list"
+    elif len(designs) > 1:
+        unit += f", one over {designs[1].n_units} blocks of the list"
     elif clusters is not None:
-        unit += f", since the list has fewer than {MIN_CLUSTERS} blocks"
-    words = f"{100 * confidence:.0f} % intervals, the wider of a bootstrap over {unit} ({n_draws} draws)"
-    return {"intervals": f"{words} and Wilson's interval"}
+        unit += f" only, since the list has fewer than {MIN_CLUSTERS} blocks"
+    words = f"{100 * confidence:.0f} % intervals, the wider of a bootstrap over {unit} ({n_replicates} draws)"
+    return f"{words} and Wilson's interval"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,20 +295,20 @@ class SortedPairs:
     ends: Int64
     units: Int64
     n_units: int
-    by_cluster: bool
 
     @classmethod
     def of(cls, sample: PairSample, clusters: Int64 | None = None) -> SortedPairs:
-        """The pairs of a sample that holds both kinds; ``clusters`` as `pair_report` takes them."""
+        """The pairs of a sample that holds both kinds; ``clusters`` : (n, 2) what they depend on instead of units."""
         sides = (sample.different, sample.same)
         scores = np.concatenate([side.scores for side in sides])
         order = np.argsort(-scores, kind="stable")
         scores = scores[order]
-        ends = [side.edge_units[side.edge] for side in sides]
-        by_cluster = False
-        if clusters is not None and np.unique(clusters).size >= MIN_CLUSTERS:
-            by_cluster, ends = True, [clusters[side.row] for side in sides]
-        distinct_units, codes = np.unique(np.concatenate(ends), return_inverse=True)
+        distinct_units, codes = np.unique(
+            np.concatenate(
+                [side.edge_units[side.edge] if clusters is None else clusters[side.row] for side in sides]
+            ),
+            return_inverse=True,
+        )
         return cls(
             scores=scores,
             weight=np.concatenate([side.weight for side in sides])[order],
@@ -288,7 +317,6 @@ class SortedPairs:
             ends=np.append(np.flatnonzero(scores[1:] != scores[:-1]) + 1, scores.size).astype(np.int64),
             units=codes.reshape(-1, 2)[order].astype(np.int64),
             n_units=int(distinct_units.size),
-            by_cluster=by_cluster,
         )
 
     def measure(
@@ -348,9 +376,7 @@ def _replicates(
     return np.stack(summaries), np.stack(curves)
 
 
-def _widen(
-    value: float, draws: Float64, sample: PairSample, n_drawn: int, confidence: float
-) -> tuple[float, float]:
+def _widen(value: float, draws: Float64, sample: PairSample, confidence: float) -> tuple[float, float]:
     """Wilson's interval for as many observations as the draws say that a figure is worth, with Student's quantile.
 
     At least as many as same pairs share no unit, which are independent; just those where the draws do not vary, since
@@ -360,7 +386,7 @@ def _widen(
     share, variance = min(1.0, max(0.0, value)), float(draws.var())
     # Draws of few units vary too little. This factor, found by simulation (thirty people with unequal numbers of
     # samples), brings the AUC's coverage from .92 to .95 there; it vanishes as units grow in number.
-    variance *= 1 + 8 / max(8, n_drawn)
+    variance *= 1 + 8 / max(8, sample.n_units)
     n_effective = n_independent if variance <= 0 else max(n_independent, int(share * (1 - share) / variance))
     wider = 2 * float(ndtr(stdtrit(n_independent - 1, 0.5 + confidence / 2))) - 1
     return wilson_interval(share, n_effective, min(wider, 1 - 1e-12))
