@@ -422,8 +422,7 @@ def _contestants(name: str, split: Split, size: Size, seed: int) -> dict[str, Ca
 def _training_pairs(data: Split, n_pairs: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if data.listed is not None:
         return data.listed
-    pairs = sample_pairs(data.y, n_pairs, random_state=seed)
-    return pairs.left, pairs.right, pairs.same
+    return sample_pairs(data.y, n_pairs, random_state=seed)
 
 
 def _apart(a: Any, b: Any) -> Any:
@@ -484,16 +483,24 @@ def _split(name: str, repetition: int, size: Size) -> Split:
         train = np.isin(y, people[: people.size // 2])
         protocol = "open-set"
     rows, codes = X[~train], y[~train]
-    pairs = sample_pairs(codes, size.test_pairs, scheme="proportional", random_state=repetition)
+    left, right = _test_pairs(codes.size, size.test_pairs, np.random.default_rng(repetition))
     return Split(
         X=X[train],
         y=y[train],
         rows=rows,
-        left=pairs.left,
-        right=pairs.right,
-        same=pairs.same,
+        left=left,
+        right=right,
+        same=codes[left] == codes[right],
         protocol=protocol,
     )
+
+
+def _test_pairs(n: int, n_pairs: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """All pairs of n rows, or of more than ``n_pairs`` so many at random."""
+    if n * (n - 1) // 2 <= n_pairs:
+        return np.triu_indices(n, 1)
+    left = random.integers(0, n, n_pairs)
+    return left, (left + random.integers(1, n, n_pairs)) % n
 
 
 def _hashed(lines: list[dict[str, str]]) -> Any:

@@ -183,8 +183,8 @@ class SimilarityLogistic(DeclaredState, PairScorerMixin, BaseEstimator):
         self._rarity = rarity_of(rows)
         pairs = sample_pairs(codes, self.n_pairs, random_state=seed)
         prepared = prepared_rows(rows, self._rarity)
-        left, right = (prepared.take(side.astype(np.int64)) for side in (pairs.left, pairs.right))
-        self._learn(left, right, pairs.same.astype(bool), None)
+        left, right = (prepared.take(side) for side in (pairs.left, pairs.right))
+        self._learn(left, right, pairs.same, None)
 
     def _learn_pairs(self, left: Any, right: Any, same: Bool, weight: Float64) -> None:
         left, right = (_csr(side) for side in (left, right))

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64
+from pairmark.models.core.arrays import Bool, Float32, Int32, Int64
 from pairmark.models.pairs.splits import SAME_SHARE, codes_by_appearance, even_level, held_out_pairs
 
 PairMap = Literal["diff-sum", "max-min"]
-PairScheme = Literal["balanced", "proportional"]
 
 _DECODED_AT_A_TIME = 4_096
 _UNEVEN = 4.0
@@ -27,28 +26,18 @@ MAX_PAIRS = 200_000_000
 """Most training pairs held at once (8 bytes of rows each); more than that is refused, with the number."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingPairs:
-    """Pairs of rows to learn from.
+class TrainingPairs(NamedTuple):
+    """Pairs of rows to learn from, those of one identity first.
 
     Attributes
     ----------
-    left, right : (n,) int32 row numbers; ``left != right``. No pair occurs twice.
+    left, right : (n,) row numbers; ``left != right``. No pair occurs twice.
     same : (n,) bool, whether the two rows share an identity.
-    weight : (n,) float64, equal within a kind; weighted shares estimate the population's, whatever the scheme: the
-        share of same pairs, and within each kind of pair the rates F- and F+.
-    n_same, n_different : pairs of each kind in the population, the ``n (n - 1) / 2`` pairs of the rows.
     """
 
-    left: Int32
-    right: Int32
+    left: Int64
+    right: Int64
     same: Bool
-    weight: Float64
-    n_same: int
-    n_different: int
-
-    def __len__(self) -> int:
-        return int(self.left.shape[0])
 
 
 class PairPopulation:
@@ -83,42 +72,18 @@ class PairPopulation:
         self.n_same = int(self._ends_same[-1]) if n else 0
         self.n_different = int(self._ends_different[-1]) if n else 0
 
-    def sample(
-        self,
-        n_pairs: int | None,
-        *,
-        scheme: PairScheme = "balanced",
-        random_state: int | np.random.Generator | None,
-    ) -> TrainingPairs:
-        """Draw pairs; see `sample_pairs`."""
-        total, n_same = self._sizes(n_pairs, scheme)
-        left, right = self._draw(total, n_same, random_state)
-        same = np.arange(total) < n_same
-        # Weights of a kind sum to what it would be drawn by in proportion: `total` pairs in all.
-        of_same, of_different = (
-            population / (self.n_same + self.n_different) * total / max(take, 1)
-            for take, population in ((n_same, self.n_same), (total - n_same, self.n_different))
-        )
-        return TrainingPairs(
-            left=left,
-            right=right,
-            same=same,
-            weight=np.where(same, of_same, of_different),
-            n_same=self.n_same,
-            n_different=self.n_different,
-        )
-
     def table(
-        self, n_pairs: int | None, *, random_state: int | np.random.Generator | None
+        self, n_pairs: int | None, *, random_state: int | np.random.Generator | None, evenly: bool = True
     ) -> tuple[Int32, int]:
         """Left and right rows of pairs, (2, n), and how many of them, the first, are same.
 
-        Drawn as `sample` does by default, but where an identity has over `_UNEVEN` times the mean number of same pairs,
-        these are drawn evenly over identities: one with most rows would be all that is learned of.
+        Half of them are same, as far as there are pairs of either kind. ``evenly`` : where an identity has over
+        `_UNEVEN` times the mean number of same pairs, these are drawn evenly over identities: one with most rows would
+        be all that is learned of.
         """
-        total, n_same = self._sizes(n_pairs, "balanced")
+        total, n_same = self._sizes(n_pairs)
         pairs_each = self._of_identity[self._of_identity > 0]
-        uneven = n_same < self.n_same and pairs_each.max() > _UNEVEN * pairs_each.mean()
+        uneven = evenly and n_same < self.n_same and pairs_each.max() > _UNEVEN * pairs_each.mean()
         return self._draw(total, n_same, random_state, evenly=bool(uneven)), n_same
 
     def _draw(
@@ -153,7 +118,7 @@ class PairPopulation:
             del ranks
         return out
 
-    def _sizes(self, n_pairs: int | None, scheme: PairScheme) -> tuple[int, int]:
+    def _sizes(self, n_pairs: int | None) -> tuple[int, int]:
         """How many pairs are drawn, and how many of them are same."""
         total = self.n_same + self.n_different
         if n_pairs is not None and n_pairs < 2:
@@ -161,47 +126,30 @@ class PairPopulation:
         size = total if n_pairs is None else min(n_pairs, total)
         if size > MAX_PAIRS:
             raise ValueError(f"{size} pairs asked for; expected at most {MAX_PAIRS}: set n_pairs")
-        return size, self._share(size, total, scheme)
-
-    def _share(self, size: int, total: int, scheme: PairScheme) -> int:
-        """How many same pairs are drawn; at least one of each kind that exists."""
-        if scheme == "balanced":
-            take = min(self.n_same, size - min(self.n_different, size // 2))
-        else:
-            take = round(size * self.n_same / total) if total else 0
-        lowest = max(min(1, self.n_same), size - self.n_different)
-        highest = min(self.n_same, size - min(1, self.n_different))
-        return max(lowest, min(take, highest))
+        return size, min(self.n_same, size - min(self.n_different, size // 2))
 
 
 def sample_pairs(
-    y_codes: ArrayLike,
-    n_pairs: int | None,
-    *,
-    scheme: PairScheme = "balanced",
-    random_state: int | np.random.Generator | None,
+    y_codes: ArrayLike, n_pairs: int | None, *, random_state: int | np.random.Generator | None
 ) -> TrainingPairs:
     """Draw training pairs from identities.
 
     Parameters
     ----------
     y_codes : (n,) integers, one identity a row.
-    n_pairs : pairs to draw; ``None`` or more than exist: all ``n (n - 1) / 2``.
-    scheme : ``balanced`` draws as many same as different pairs (as far as there are), ``proportional`` in the
-        population's proportion. At least one pair of each kind that exists is drawn. Either way the empirical rates
-        of Clemencon & Vogel, eq. (2), are incomplete U-statistics that estimate the population's.
+    n_pairs : pairs to draw, as many same as different ones (as far as there are); ``None`` or more than exist: all
+        ``n (n - 1) / 2``. Either way the empirical rates of Clemencon & Vogel, eq. (2), are incomplete U-statistics
+        that estimate the population's.
     random_state : seed; the same seed draws the same pairs.
-
-    Returns
-    -------
-    TrainingPairs, same pairs first.
 
     Raises
     ------
     ValueError
         On fewer than 2 pairs, or more than `MAX_PAIRS`.
     """
-    return PairPopulation(y_codes).sample(n_pairs, scheme=scheme, random_state=random_state)
+    rows, n_same = PairPopulation(y_codes).table(n_pairs, random_state=random_state, evenly=False)
+    left, right = rows.astype(np.int64)
+    return TrainingPairs(left, right, np.arange(left.size) < n_same)
 
 
 def pair_features(left: Float32, right: Float32, pair_map: PairMap = "diff-sum") -> Float32:

@@ -67,15 +67,14 @@ def fit_residual(
     ----------
     U : (n, p) rows that the model is fitted to. F : (n, m) rows whose differences trees see.
     """
-    pairs = sample_pairs(codes, _PAIRS, random_state=int(random.integers(2**31)))
-    left, right = pairs.left.astype(np.int64), pairs.right.astype(np.int64)
+    left, right, same = sample_pairs(codes, _PAIRS, random_state=int(random.integers(2**31)))
     ratios = _left_out(U, codes, left, right, shrinkages, random)
-    slope, intercept = _logistic(ratios, pairs.same)
+    slope, intercept = _logistic(ratios, same)
     settings = TreeSettings(rounds, 0, _RATE, kernels.DEPTH, _LEAST_HESSIAN, _RIDGE)
     differences, margin = np.abs(F[left] - F[right]), slope * ratios + intercept
-    trees = fit_trees(differences, pairs.same, np.ones(left.size), settings, random, margin)
+    trees = fit_trees(differences, same, np.ones(left.size), settings, random, margin)
     features, thresholds, values = trees.completed(kernels.DEPTH)
-    return Residual(features, thresholds, values / slope, _BOUND * float(ratios[~pairs.same].std()))
+    return Residual(features, thresholds, values / slope, _BOUND * float(ratios[~same].std()))
 
 
 def _left_out(

@@ -134,15 +134,14 @@ class RecordScorer(DeclaredState, PairScorerMixin, BaseEstimator):
     ) -> tuple[Int64, Int64, Bool]:
         """Pairs to learn from: at most half of them same; of the different ones half are candidates."""
         pairs = sample_pairs(codes, n_pairs, random_state=int(random.integers(2**31)))
-        left, right = pairs.left.astype(np.int64), pairs.right.astype(np.int64)
         hard_left, hard_right = neighbours.candidate_pairs(self._comparators, prepared)
         hard_pairs = np.flatnonzero(codes[hard_left] != codes[hard_right])
         different = np.flatnonzero(~pairs.same)
         n_hard = min(hard_pairs.size, int(_HARD_SHARE * different.size))
         hard_pairs = np.sort(random.permutation(hard_pairs)[:n_hard])
         positions = np.concatenate([np.flatnonzero(pairs.same), different[: different.size - n_hard]])
-        left = np.concatenate([left[positions], hard_left[hard_pairs]])
-        right = np.concatenate([right[positions], hard_right[hard_pairs]])
+        left = np.concatenate([pairs.left[positions], hard_left[hard_pairs]])
+        right = np.concatenate([pairs.right[positions], hard_right[hard_pairs]])
         return left, right, codes[left] == codes[right]
 
     def score_pairs(
