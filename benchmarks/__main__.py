@@ -20,7 +20,6 @@ SHARED = {
     "default_search": "gallery_search",
     "record_peers": "records",
     "list_splits": "records",
-    "request_cost": "http_peers",
 }
 """Benchmarks that are functions of their names in another's file; all others are ``run`` of their own."""
 
@@ -41,9 +40,7 @@ def main(package: str = "benchmarks") -> int:
     parser.add_argument(
         "--data", help="other data for label_ranking (a folder) or rsbl_tables (a CSV, or a folder of them)"
     )
-    parser.add_argument(
-        "--against", metavar="COMMIT", help="the commit that rates and request_cost compare this one with"
-    )
+    parser.add_argument("--against", metavar="COMMIT", help="the commit that rates compares this one with")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     unknown = sorted(set(options.names) - set(there))

@@ -1,24 +1,18 @@
-"""Pairs of 128 numbers over HTTP: server CPU beside FastAPI, Starlette and Litestar, and beside an earlier commit.
+"""Pairs of 128 numbers over HTTP: server CPU beside FastAPI, Starlette and Litestar.
 
-``http_peers``: all answer cosines of one pair or of 100 sent as JSON, over 8 kept-alive connections, every one with a
+All answer cosines of one pair or of 100 sent as JSON, over 8 kept-alive connections, every one with a
 request on the way. The client is raw sockets; what counts is the CPU of every thread of the server. Ours is
 `pairmark serve` with a model of the learner ``metric``, checks of inputs included. The plain services below
-check nothing and run on uvicorn, uvloop and httptools without an access log.
-
-``request_cost``: `/similarity` and `/match` of one pair beside an earlier commit's service, in turns. On both sides the
-key has a rate. Linux only (it reads /proc).
+check nothing and run on uvicorn, uvloop and httptools without an access log. Linux only (it reads /proc).
 """
 
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +27,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from benchmarks._served import JSON, Served, environment_of, people, request_of, running_server, trained
-from benchmarks.common import ROOT, Claim, Preset, Result, earlier_commit, ratio
+from benchmarks.common import Claim, Preset, Result, ratio
 
 DIMENSION, CONNECTIONS = 128, 8
 OURS, FASTAPI = "pairmark", "FastAPI + numpy, async def"
@@ -45,8 +39,6 @@ GOALS = {
     ("100 pairs", LITESTAR): 0.75,
 }
 """Our CPU over a peer's, at most."""
-GOAL_OF_EARLIER = 1.03
-"""Of the earlier commit's."""
 SERVE = [sys.executable, "-m", "pairmark.service.cli", "serve", "--port"]
 SETTINGS = {"PAIRMARK_RATE_LIMIT": "1000000"}
 Vector = list[float]
@@ -208,65 +200,3 @@ async def litestar_ready() -> str:
 
 
 litestar = Litestar([litestar_one, litestar_many, litestar_ready], openapi_config=None)
-
-
-# ---------------------------------------------------------------- an earlier commit
-
-
-def request_cost(preset: Preset) -> Result:
-    """Single pairs by both commits' services."""
-    rounds, times = (15, 1_000) if preset == "quick" else (41, 3_000)
-    left, right = np.random.default_rng(0).standard_normal((2, DIMENSION)).astype(np.float32).tolist()
-    body = json.dumps({"model": "points", "left": left, "right": right}).encode()
-    commit, earlier = earlier_commit()
-    with tempfile.TemporaryDirectory(prefix="pairmark-bench-") as folder, ExitStack() as stack:
-        served, keys = {}, {}
-        for name, root in ((commit, earlier), ("this one", ROOT)):
-            kept = {key: value for key, value in os.environ.items() if not key.startswith("PAIRMARK_")}
-            home = {"PAIRMARK_HOME": f"{folder}/{name}", "PYTHONPATH": str(root)}
-            environment = {**kept, **SETTINGS, **home}
-            keys[name] = {"x-api-key": _furnished(root, environment, Path(folder))}
-            served[name] = stack.enter_context(running_server(SERVE, environment, "/readyz", root))
-        rows: list[dict[str, Any]] = []
-        shares = {}
-        for path in ("/similarity", "/match?fpr=0.2"):
-            requests = {name: request_of(path, body, {**JSON, **key}) for name, key in keys.items()}
-            spent = in_turns(served, requests, rounds, times)
-            shares[path] = ratio(spent["this one"], spent[commit])
-            rows += [
-                {
-                    "request": path.partition("?")[0],
-                    "commit": name,
-                    "CPU us a request": round(1e6 * statistics.median(seconds), 1),
-                    "of before": 1.0 if name == commit else round(shares[path], 3),
-                }
-                for name, seconds in spent.items()
-            ]
-    claims = [
-        Claim(what=f"server CPU of one {path.partition('?')[0]}, with a rate and tracing, of what it was",
-              goal=f"at most {GOAL_OF_EARLIER}", measured=round(share, 3), holds=share <= GOAL_OF_EARLIER)
-        for path, share in shares.items()
-    ]  # fmt: skip
-    return Result(
-        rows=rows, claims=claims, facts={"requests": rounds * times, "load_average": os.getloadavg()[0]}
-    )
-
-
-def _furnished(root: Path, environment: dict[str, str], folder: Path) -> str:
-    """Make a model that costs next to nothing, so that the service is what is measured, and return a key."""
-    X, y = people(40, 12, DIMENSION)
-    np.savez(folder / "points.npz", X=X, y=y)
-
-    def pairmark(*words: str) -> str:
-        command = [sys.executable, "-m", "pairmark.service.cli", *words]
-        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(words[:2])} in {root}: {done.stderr[-1000:]}")
-        return done.stdout
-
-    pairmark("datasets", "add", "points", str(folder / "points.npz"), "--identity", "y")
-    pairmark("train", "--learner", "metric", "--dataset", "points", "--model", "points", "--no-wait")
-    # Not the command line's own training, which gives up on a cold machine while kernels compile.
-    pairmark("worker", "--drain")
-    key: str = json.loads(pairmark("keys", "create", "--scope", "admin", "--json"))["key"]
-    return key
