@@ -136,29 +136,6 @@ class WebhookPage(Page[WebhookOut]):
     """Webhooks, oldest first."""
 
 
-class DeliveryOut(Answer):
-    """A message to a webhook, and what became of it."""
-
-    id: str = Field(
-        description="also the header `webhook-id`, the same at each attempt",
-        examples=["6f1ed002ab5595859014ebf0951522d9"],
-    )
-    event: Event = Field(description="what happened")
-    state: Literal["waiting", "delivered", "failed"] = Field(
-        description="what became of it", examples=["delivered"]
-    )
-    attempts: int = Field(description="number of attempts so far", examples=[1])
-    created_at: Moment = Field(description="when it was created")
-    next_at: Moment | None = Field(description="when it is tried again; null: it is not")
-    answer: str | None = Field(
-        description="the last attempt's status, or why there was no answer", examples=["204"]
-    )
-
-
-class DeliveryPage(Page[DeliveryOut]):
-    """Messages to a webhook, newest first."""
-
-
 class AuditEntry(Answer):
     """One change. Entries contain names and numbers, but no vectors, keys or identities."""
 

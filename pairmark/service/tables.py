@@ -313,7 +313,7 @@ class WebhookRow(Base):
 
 
 class WebhookDelivery(Base):
-    """A message to a webhook; without ``next_at`` it is not tried again."""
+    """A message to a webhook that waits for ``next_at``; the row goes when it is delivered or given up."""
 
     __tablename__ = "webhook_deliveries"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
@@ -325,8 +325,6 @@ class WebhookDelivery(Base):
     created_at: Mapped[float] = mapped_column(index=True)
     attempts: Mapped[int]
     next_at: Mapped[float | None] = mapped_column(index=True)
-    delivered: Mapped[bool] = mapped_column(default=False)
-    answer: Mapped[str | None] = mapped_column(String(200))
 
 
 class GalleryRow(Base):

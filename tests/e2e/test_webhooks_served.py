@@ -47,20 +47,12 @@ def test_a_running_service_tells_of_an_ended_job_and_of_a_promotion(
         assert told["job.end"]["state"] == "succeeded"
         assert told["alias.move"]["resource"] == "model:people@production"
         path = f"/webhooks/{webhook['id']}"
-        for _ in range(50):
-            items = http.get(f"{path}/deliveries").json()["items"]
-            if {item["state"] for item in items} == {"delivered"}:
-                break
-            time.sleep(0.1)
-        assert {item["state"] for item in items} == {"delivered"}
-        assert {item["event"] for item in items} >= {"job.end", "alias.move"}
         other = http.post("/webhooks", json={"url": listener.url, "events": ["review.alarm"]}).json()
         assert (other["events"], other["secret"][:6]) == (["review.alarm"], "whsec_")
         assert http.delete(f"/webhooks/{other['id']}").status_code == 204
         assert ["secret" in remaining for remaining in http.get("/webhooks").json()["items"]] == [False]
         assert http.delete(path).status_code == 204
         assert http.delete(path).status_code == 404
-        assert http.get("/webhooks/..%2fkeys/deliveries").status_code in (404, 422)
         # Pictures come from the host of the setting, which the page's policy names, and from no other.
         review = http.post("/reviews", json={"source": {"refs": [["../x y", "b"]]}}).json()["id"]
         page = http.get(f"/console/reviews/{review}", headers={"accept": "text/html"})

@@ -11,7 +11,6 @@ from pydantic import AfterValidator, Field
 
 from pairmark.schemas.admin import (
     AuditPage,
-    DeliveryPage,
     KeyPage,
     KeyRequest,
     NewKey,
@@ -117,13 +116,6 @@ def list_webhooks(services: InServices, query: Paging) -> WebhookPage:
 async def delete_webhook(services: InServices, webhook_id: WebhookId) -> None:
     """Delete a webhook and its messages."""
     await asyncio.to_thread(services.webhooks.delete, webhook_id)
-
-
-@webhooks.get("/webhooks/{webhook_id}/deliveries")
-@needs("operator")
-def list_deliveries(services: InServices, webhook_id: WebhookId, query: Paging) -> DeliveryPage:
-    """Messages to a webhook of the last 30 days, newest first, with what became of them."""
-    return services.webhooks.deliveries(webhook_id, query.limit, query.cursor)
 
 
 audit = APIRouter(tags=["audit"], route_class=GuardedRoute)

@@ -18,8 +18,6 @@ from sqlalchemy import delete, func, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 
 from pairmark.schemas.admin import (
-    DeliveryOut,
-    DeliveryPage,
     NewWebhook,
     WebhookOut,
     WebhookPage,
@@ -44,7 +42,6 @@ PAUSES_S: Final = (10, 60, 300, 1_800, 7_200, 18_000, 36_000)
 """Before each further attempt; after the last one, 18 hours on, a delivery has failed."""
 LONGEST_REST_S: Final = 300
 """A receiver that fails is told nothing else for as long as the message waits, and at most this long."""
-KEPT_DAYS: Final = 30
 _ROW: Final = 1
 _SENT = Counter("pairmark_webhook_attempts_total", "attempts to deliver to webhooks", ["delivered"])
 
@@ -55,7 +52,6 @@ class Webhooks:
     def __init__(self, db: Database, settings: Settings) -> None:
         self._db = db
         self._hosts = frozenset(filter(None, (part.strip() for part in settings.webhook_hosts.split(","))))
-        self._forgot = 0.0
         self._busy: set[str] = set()
         """Webhooks that this process sends to just now."""
 
@@ -103,19 +99,6 @@ class Webhooks:
                 raise UnknownWebhook(f"there is no webhook {webhook_id[:50]!r}")
             record(session, self._db.now(session), "webhook.delete", f"webhook:{webhook_id}")
 
-    def deliveries(self, webhook_id: str, limit: int, cursor: str | None) -> DeliveryPage:
-        """Messages to a webhook, newest first, or `UnknownWebhook`."""
-        of, after = WebhookDelivery, start_of(limit, cursor, float, str)
-        query = select(of).where(of.webhook_id == webhook_id)
-        if after is not None:
-            query = query.where(tuple_(of.created_at, of.id) < tuple_(*after))
-        with self._db.read() as session:
-            if session.get(WebhookRow, webhook_id) is None:
-                raise UnknownWebhook(f"there is no webhook {webhook_id[:50]!r}")
-            newest_first = query.order_by(of.created_at.desc(), of.id.desc()).limit(limit + 1)
-            rows = list(session.scalars(newest_first))
-            return page_of(DeliveryPage, rows, limit, lambda row: (row.created_at, row.id), _delivery_out)
-
     async def deliver(self) -> int:
         """Try what is due: messages of one receiver one after another, receivers side by side; returns how many.
 
@@ -154,12 +137,9 @@ class Webhooks:
     def _claim(self, receiver: str) -> Any:
         """Take the delivery to a webhook that is due the longest: nobody else tries it for a while. None: none is."""
         of = WebhookDelivery
-        columns = of.id, of.webhook_id, WebhookRow.url, of.body, of.attempts, of.created_at
+        columns = of.id, of.webhook_id, WebhookRow.url, of.body, of.attempts
         with self._db.write() as session:
             now = self._db.now(session)
-            if now - self._forgot > 3_600:
-                session.execute(delete(of).where(of.created_at < now - KEPT_DAYS * 86_400))
-                self._forgot = now
             due = session.execute(
                 select(*columns)
                 .join(WebhookRow, WebhookRow.id == of.webhook_id)
@@ -192,17 +172,22 @@ class Webhooks:
             return error.detail, False
 
     def _close(self, due: Any, answer: str, delivered: bool) -> None:
+        """Forget a message that is delivered, or was tried for the last time; let its receiver rest after a failure."""
         of = WebhookDelivery
+        is_last = due.attempts >= len(PAUSES_S)
         with self._db.write() as session:
-            again = None if delivered or due.attempts >= len(PAUSES_S) else PAUSES_S[due.attempts]
+            if delivered or is_last:
+                session.execute(delete(of).where(of.id == due.id))
+            if delivered:
+                return
             now = self._db.now(session)
-            if not delivered:
-                rest = LONGEST_REST_S if again is None else min(again, LONGEST_REST_S)
-                others = update(of).where(of.webhook_id == due.webhook_id, of.next_at < now + rest)
-                session.execute(others.values(next_at=now + rest))
-            next_at = None if again is None else now + again
-            values = {"answer": answer[:200], "next_at": next_at, "delivered": delivered}
-            session.execute(update(of).where(of.id == due.id).values(**values))
+            pause = LONGEST_REST_S if is_last else PAUSES_S[due.attempts]
+            rest = now + min(pause, LONGEST_REST_S)
+            waiting = update(of).where(of.webhook_id == due.webhook_id, of.next_at < rest)
+            session.execute(waiting.values(next_at=rest))
+            session.execute(update(of).where(of.id == due.id).values(next_at=now + pause))
+        facts = {"webhook": due.webhook_id, "delivery": due.id, "answer": answer[:200], "given_up": is_last}
+        log.warning("a webhook was not delivered", extra=facts)
 
     def _check(self, url: str) -> None:
         """Refuse addresses that are not on a host of the setting: the service must not be sent anywhere else."""
@@ -249,11 +234,3 @@ def signed(secret: bytes, message: str, now: int, body: bytes) -> dict[str, str]
         "webhook-timestamp": str(now),
         "webhook-signature": f"v1,{base64.b64encode(mark).decode()}",
     }
-
-
-def _delivery_out(row: WebhookDelivery) -> DeliveryOut:
-    state = "delivered" if row.delivered else "waiting" if row.next_at is not None else "failed"
-    facts = {
-        name: getattr(row, name) for name in ("id", "event", "attempts", "created_at", "next_at", "answer")
-    }
-    return DeliveryOut(state=state, **facts)

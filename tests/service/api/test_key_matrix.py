@@ -44,7 +44,7 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
     (
         {ADMIN},
         "delete_version list_keys create_key rotate_key revoke_key list_audit "
-        "create_webhook list_webhooks delete_webhook list_deliveries",
+        "create_webhook list_webhooks delete_webhook",
     ),
     (
         {GALLERY, READ, ITEMS, ADMIN},
