@@ -13,9 +13,9 @@ from pairmark.models.core.artefact import read_artefact
 from pairmark.models.pairs.splits import split_data
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.attempt import attempt_error
+from pairmark.service.datasets.held_out import whole_dataset
 from pairmark.service.errors import Fenced, InvalidInput, NotReady, UnknownModel
 from pairmark.service.jobs.queue import Progress
-from pairmark.service.store.calibrations import whole_dataset
 from pairmark.service.tables import ModelVersion
 from pairmark.service.training.trainer import STAGES, Trainer, fit, score, split
 from pairmark.version import code_version

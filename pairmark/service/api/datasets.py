@@ -79,7 +79,7 @@ async def _read(
         "right": None if right is None else right.file,
         "right_filename": None if right is None else right.filename,
     }
-    return await services.datasets.places.run(partial(work, **files))
+    return await services.upload_places.run(partial(work, **files))
 
 
 @router.post("/datasets", status_code=201)

@@ -470,7 +470,7 @@ class GuardedRoute(APIRoute):
                 )
             file = members.pop("file")
             read = partial(services.datasets.as_json, file.file, file.filename, members, table)
-            body = await services.datasets.places.run(read)
+            body = await services.upload_places.run(read)
         messages = [{"type": "http.request", "body": body, "more_body": False}]
         scope["pairmark.fields"][b"content-type"] = JSON.encode()
         scope["headers"] = list(scope["pairmark.fields"].items())

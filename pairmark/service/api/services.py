@@ -29,7 +29,7 @@ from pairmark.service.jobs.queue import QueueReading
 from pairmark.service.keys import EVERYTHING, ActiveKey, Grants, Keys, Sessions
 from pairmark.service.links.links import Links
 from pairmark.service.names import check_prefix
-from pairmark.service.places import Slots, Turns
+from pairmark.service.places import Places, Slots, Turns
 from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.reviews import JudgedPairs, Reviews
 from pairmark.service.runtime.runtime import Runtime
@@ -80,6 +80,8 @@ if TYPE_CHECKING:
 
 HANDLED_AT_ONCE = 8
 """Requests of one owner that handlers of the framework answer at once."""
+WAITING = 4
+"""Times as many uploads may wait as are read at once."""
 MAX_STREAMS = 50
 """Event streams of one owner in one process."""
 
@@ -114,6 +116,8 @@ class Services:
         self.database = open_database(settings)
         self.blobs = open_blobs(settings)
         self.datasets = Datasets(self.database, self.blobs, settings)
+        threads = settings.max_concurrent_uploads
+        self.upload_places = Places("upload", threads, WAITING * threads, max_threads=2 * threads)
         self.queue = TrainingQueue(self.database, settings)
         self.store = ModelStore(self.database, self.blobs, settings)
         self.runtime = Runtime(self.store, self.database, settings)

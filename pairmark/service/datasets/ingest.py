@@ -29,14 +29,11 @@ from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, TooLarge, storage_errors
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
 from pairmark.service.pagination import page_of, start_of
-from pairmark.service.places import Places
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DatasetRow
 
 Upload = Path | BinaryIO
 _CHUNK = 1 << 20
-WAITING = 4
-"""Times as many uploads may wait as are read at once."""
 _LATER = {"unlabelled", "identity", "classes", "columns"}
 
 
@@ -66,8 +63,6 @@ class Datasets:
 
     def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:
         self._db, self._blobs, self._settings = db, blobs, settings
-        threads = settings.max_concurrent_uploads
-        self.places = Places("upload", threads, WAITING * threads, max_threads=2 * threads)
 
     def add(
         self,
@@ -88,7 +83,7 @@ class Datasets:
         chosen : whether the pairs were chosen by looking at them, so that they may calibrate nothing.
 
         `InvalidInput` and `TooLarge` name row and column and say how to fix it; with `StorageFailed` (storage is full)
-        nothing is left behind. Each takes hundreds of MB: run it in one of the `places`.
+        nothing is left behind. Each takes hundreds of MB: the API runs it in one of `Services.upload_places`.
         """
         checked_name(request.name, "name")
         with self._blobs.workspace() as work, storage_errors("storing the upload"):

@@ -313,10 +313,6 @@ class DatasetWriter:
         if bad.size:
             row = int(np.searchsorted(X.indptr, bad[0], side="right")) - 1
             self._refuse(row, int(X.indices[bad[0]]), data[bad[0]])
-        if X.indices.size and (X.indices.min() < 0 or X.indices.max() >= self.features):
-            raise InvalidInput(
-                f"a column index is outside 0 to {self.features - 1}, the columns of the shape"
-            )
         self._files["data"].append(narrow)
         self._files["indices"].append(X.indices)
         self._files["indptr"].append(np.asarray(X.indptr[1:], dtype=np.int64) + self._nonzeros)

@@ -26,6 +26,7 @@ from pairmark.models.calibration.operating_point import InsufficientCalibrationD
 from pairmark.schemas.base import iso
 from pairmark.schemas.galleries import GalleryCalibrationOut, GalleryCalibrationRequest, ModelOfGallery
 from pairmark.service.caches import BoundedCache
+from pairmark.service.datasets.held_out import cells_for
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.errors import (
     Conflict,
@@ -43,7 +44,6 @@ from pairmark.service.galleries.rows import ItemForm, Matrix, RecordForm, form_o
 from pairmark.service.galleries.segments import GalleryView
 from pairmark.service.runtime.points import plain
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.service.store.calibrations import cells_for
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import GalleryCalibrationRow
 

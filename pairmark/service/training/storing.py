@@ -34,6 +34,7 @@ from pairmark.schemas.jobs import IF_BETTER
 from pairmark.schemas.models import VersionOut, VersionSummary
 from pairmark.service.blobs import Blobs, delete_unused
 from pairmark.service.datasets.data import LabelledData
+from pairmark.service.datasets.held_out import rows_for
 from pairmark.service.datasets.promises import folds_in_words
 from pairmark.service.datasets.troubles import naming_warnings
 from pairmark.service.db import Database
@@ -41,11 +42,7 @@ from pairmark.service.errors import CorruptArtefact, InvalidInput, UnknownModel
 from pairmark.service.jobs.queue import JobQueue, persist
 from pairmark.service.names import PRODUCTION, ModelRef
 from pairmark.service.settings import Settings
-from pairmark.service.store.calibrations import (
-    class_count,
-    rows_for,
-    store_calibration,
-)
+from pairmark.service.store.calibrations import class_count, store_calibration
 from pairmark.service.store.reports import error_arrays
 from pairmark.service.store.repository import NewCalibration, NewVersion
 from pairmark.service.store.store import ModelStore

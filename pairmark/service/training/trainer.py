@@ -61,6 +61,13 @@ from pairmark.models.registry import spec_of
 from pairmark.schemas.jobs import EvaluationRequest
 from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.data import LabelledData
+from pairmark.service.datasets.held_out import (
+    listed_pairs,
+    pairs_among,
+    split_codes,
+    taken_by,
+    units_of_list,
+)
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.datasets.promises import folds_in_words
 from pairmark.service.db import Database
@@ -68,13 +75,6 @@ from pairmark.service.errors import refusals
 from pairmark.service.jobs.queue import Claim, JobQueue, Progress
 from pairmark.service.processes import connected
 from pairmark.service.settings import Settings
-from pairmark.service.store.calibrations import (
-    listed_pairs,
-    pairs_among,
-    split_codes,
-    taken_by,
-    units_of_list,
-)
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.storing import Promotion, Registrar, in_blocks, promotion
 

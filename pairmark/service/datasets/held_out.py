@@ -1,0 +1,272 @@
+"""Pairs and rows of a dataset: which pairs are held out of learning, by whom, and rows as a learner takes them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pairmark.models.core.arrays import Int64
+from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.pairs.splits import (
+    HeldOutPairs,
+    ListedUnits,
+    held_out_pairs,
+    joined_groups,
+    listed_units,
+    resolve_protocol,
+)
+from pairmark.models.records.schema import Records, Schema, schema_of_model
+from pairmark.schemas.jobs import ListOrigin
+from pairmark.service.datasets.data import LabelledData
+from pairmark.service.errors import InvalidInput
+
+
+def split_codes(data: LabelledData, protocol: str) -> tuple[Int64, str]:
+    """What a split keeps together, one code per row, and the resolved protocol.
+
+    Open-set: identities, those that share a group taken together. Closed-set: groups where there are some, else
+    the classes (whose rows may be separated).
+    """
+    assert data.y is not None
+    y = np.asarray(data.y)
+    resolved = resolve_protocol(protocol, len(data.identities))
+    if data.groups is None:
+        return y, resolved
+    if resolved == "closed-set":
+        return np.asarray(data.groups), resolved
+    n_identities, n_groups = len(data.identities), len(data.group_names)
+    _, group = joined_groups(n_identities + n_groups, y, n_identities + np.asarray(data.groups))
+    return group[y].astype(np.int64), resolved
+
+
+def pairs_among(
+    data: LabelledData, rows: Int64, *, protocol: str, n_pairs: int, random_state: int
+) -> HeldOutPairs:
+    """Pairs among some rows of a dataset with identities.
+
+    Rows of one group are dependent. In closed-set use one row of each group is therefore drawn to stand for it; in
+    open-set use identities that share a group are one unit.
+
+    Raises
+    ------
+    ValueError
+        When there are too few identities among the rows.
+    """
+    assert data.y is not None
+    if data.groups is not None and protocol == "closed-set":
+        rows = _one_of_each(np.asarray(data.groups)[rows], rows, random_state)
+    y = np.asarray(data.y)[rows]
+    if data.groups is None or protocol == "closed-set":
+        pairs = held_out_pairs(y, protocol=protocol, n_pairs=n_pairs, random_state=random_state)
+        same, usable = pairs.same, np.ones(len(pairs), dtype=np.bool_)
+    else:
+        entities = split_codes(data, protocol)[0][rows]
+        pairs = held_out_pairs(entities, protocol=protocol, n_pairs=n_pairs, random_state=random_state)
+        same = y[pairs.left] == y[pairs.right]
+        # Two people of one group are neither the same nor independently different.
+        usable = same | ~pairs.same
+    return replace(
+        pairs,
+        left=rows[pairs.left][usable],
+        right=rows[pairs.right][usable],
+        same=same[usable],
+        units=pairs.units[usable],
+    )
+
+
+def listed_pairs(
+    data: LabelledData,
+    numbers: Int64,
+    units: ListedUnits,
+    *,
+    n_pairs: int,
+    random_state: int,
+    listing: ListOrigin | None = None,
+) -> HeldOutPairs:
+    """Some pairs of a dataset's own list; beyond ``n_pairs`` a sample that is drawn by pairs of people, whatever they
+    have, or of a population's sample by rows.
+
+    Parameters
+    ----------
+    numbers : which pairs of the list; of a list with a sample, pairs of that sample.
+    units : units of the whole list.
+    listing : how the list came about; None: unknown, unless it is all pairs.
+    """
+    assert data.pairs is not None
+    population = data.pairs.population
+    origin = listing if listing in ("random-people", "random-rows") else None
+    if numbers.size > n_pairs:
+        rng = np.random.default_rng(random_state)
+        order = rng.permutation(numbers.size)
+        if population is None:
+            if listing == "all" or (
+                listing is None and units.lists_all(np.asarray(data.pairs.same), numbers)
+            ):
+                origin = "random-people"
+            order = order[_by_turns(units.units[numbers[order]], rng)]
+        numbers = np.sort(numbers[order[:n_pairs]])
+    return HeldOutPairs(
+        left=np.asarray(data.pairs.left)[numbers],
+        right=np.asarray(data.pairs.right)[numbers],
+        same=np.asarray(data.pairs.same)[numbers],
+        units=units.units[numbers],
+        protocol=units.protocol,
+        units_assumed=units.assumed,
+        listing=origin,
+        blocks="components" if listing == "blocks" and population is None else None,
+        population=population,
+    )
+
+
+def _by_turns(units: Int64, rng: np.random.Generator) -> Int64:
+    """Rows in another order: a row of each two units, these at random, then a further row of those that have one."""
+    edges, edge = np.unique(np.sort(units, axis=1), axis=0, return_inverse=True)
+    edge = rng.permutation(len(edges))[edge.ravel()]
+    by_edge = np.argsort(edge, kind="stable")
+    starts = np.flatnonzero(np.diff(edge[by_edge], prepend=-1))
+    turn = np.arange(len(edge)) - np.repeat(starts, np.diff(starts, append=len(edge)))
+    return by_edge[np.argsort(turn, kind="stable")]
+
+
+def whole_dataset(
+    data: LabelledData,
+    *,
+    protocol: str,
+    n_pairs: int,
+    random_state: int,
+    listing: ListOrigin | None = None,
+) -> HeldOutPairs:
+    """Pairs of a dataset that is held out as a whole; ``listing`` as `listed_pairs` takes it.
+
+    Raises
+    ------
+    InvalidInput
+        When the dataset has neither identities nor a list of pairs, or too few of them.
+    """
+    try:
+        if data.pairs is not None:
+            units = units_of_list(data, protocol)
+            # What was chosen by looking calibrates nothing.
+            drawn = data.pairs.drawn_from if data.pairs.population else None
+            everything = np.flatnonzero(units.usable if drawn is None else np.asarray(drawn) > 0)
+            pairs = listed_pairs(
+                data, everything, units, n_pairs=n_pairs, random_state=random_state, listing=listing
+            )
+        elif data.y is not None:
+            resolved = resolve_protocol(protocol, len(data.identities))
+            everything = np.arange(len(data), dtype=np.int64)
+            pairs = pairs_among(
+                data, everything, protocol=resolved, n_pairs=n_pairs, random_state=random_state
+            )
+        else:
+            raise InvalidInput(
+                f"dataset {data.name}:{data.version} has neither a label column nor a list of pairs: upload it with "
+                "one",
+                field="dataset",
+            )
+    except ValueError as error:
+        raise InvalidInput(f"dataset {data.name}:{data.version}: {error}", field="dataset") from error
+    if pairs.same.all():
+        raise InvalidInput(f"dataset {data.name}:{data.version} gives no pair that differs", field="dataset")
+    return pairs
+
+
+def units_of_list(data: LabelledData, protocol: str) -> ListedUnits:
+    """Sampling units of a dataset's list of pairs: by its label or group column, or units in the list itself.
+
+    Raises
+    ------
+    ValueError
+        When labels, units and pairs contradict each other.
+    """
+    assert data.pairs is not None
+    return listed_units(
+        np.asarray(data.pairs.left),
+        np.asarray(data.pairs.right),
+        np.asarray(data.pairs.same),
+        protocol=protocol,
+        labels=None if data.y is None else np.asarray(data.y),
+        groups=None if data.groups is None else np.asarray(data.groups),
+        units=data.pairs.units,
+    )
+
+
+def _one_of_each(groups: Int64, rows: Int64, random_state: int) -> Int64:
+    order = np.random.default_rng(random_state).permutation(rows.size)
+    first = np.unique(groups[order], return_index=True)[1]
+    return np.sort(rows[order[first]])
+
+
+_MIB = 1024 * 1024
+
+
+def taken_by(spec: LearnerSpec, X: Any, max_dense_bytes: int) -> Any:
+    """The points as the learner takes them: sparse ones are made dense for a learner that needs it.
+
+    Raises
+    ------
+    InvalidInput
+        When the dense form would exceed the bound.
+    """
+    if isinstance(X, np.ndarray) or spec.accepts_sparse:
+        return X
+    rows, width = X.shape
+    n_bytes = rows * width * 4
+    if n_bytes > max_dense_bytes:
+        raise InvalidInput(
+            f"{spec.kind} takes dense vectors, and {rows} of {width} features need {n_bytes // _MIB} MiB, beyond the "
+            f"bound of {max_dense_bytes // _MIB} MiB (PAIRMARK_MAX_DENSE_BYTES): choose a learner that takes "
+            "sparse input, use fewer features or rows, or raise the bound",
+            field="dataset",
+        )
+    return np.asarray(X.toarray(), dtype=np.float32)
+
+
+def rows_for(estimator: Any, spec: LearnerSpec, data: LabelledData, max_dense_bytes: int) -> Any:
+    """The dataset's rows for a fitted learner, or `InvalidInput`: its columns are not those that the model learned."""
+    schema = schema_of_model(estimator)
+    if schema is None and data.schema is None:
+        return taken_by(spec, data.X, max_dense_bytes)
+    if data.schema is None and spec.takes_records and int(estimator.n_features_in_) == data.n_features:
+        return data.X
+    cells = cells_for(schema, data)
+    encoder = getattr(estimator, "encoder_", None)
+    return cells if encoder is None else encoder.transform(cells)
+
+
+def cells_for(schema: Schema | None, data: LabelledData) -> Any:
+    """The dataset's records as a schema has them, or its vectors where there is none; else `InvalidInput`."""
+    name = f"dataset {data.name}:{data.version}"
+    if data.schema is None and schema is not None:
+        raise InvalidInput(
+            f"{name} holds vectors; the model takes records: {_column_names(schema)}", field="dataset"
+        )
+    if data.schema is not None and schema is None:
+        raise InvalidInput(f"{name} is a table of records; the model takes vectors", field="dataset")
+    if data.schema is None or schema is None:
+        return data.X
+    return _aligned(data.schema, np.asarray(data.X), schema, name)
+
+
+def _aligned(own_schema: Schema, cells: Records, schema: Schema, name: str) -> Records:
+    """The wanted columns in their order."""
+    there = {column.name: (at, column) for at, column in enumerate(own_schema.fields)}
+    order = []
+    for column in schema.fields:
+        at, own = there.get(column.name, (-1, None))
+        if own is None or own.type != column.type:
+            problem = "is missing" if own is None else f"is of type {own.type}"
+            raise InvalidInput(
+                f"{name}: column {column.name!r} {problem}; the model takes it as {column.type}: upload it with "
+                f'columns={{"{column.name}": "{column.type}"}}',
+                field="dataset",
+                column=column.name,
+            )
+        order.append(at)
+    return cells[:, order]
+
+
+def _column_names(schema: Schema | None) -> str:
+    return "" if schema is None else ", ".join(column.name for column in schema.fields[:20])
