@@ -173,15 +173,12 @@ class CalibrationDetail(CalibrationOut):
     """A calibration with its curve for people."""
 
     curve: dict[str, Any] = Field(
-        description="the false positive rate and its upper bound, at each threshold alone",
+        description="the rates that were observed, by threshold; a threshold chosen by them guarantees nothing",
         examples=[
             {
                 "thresholds": [8.1, 3.2, 1.4],
                 "fpr": [0.0, 0.004, 0.02],
                 "tpr": [0.41, 0.95, 0.98],
-                "fpr_upper_bound": {"finite-sample": [0.005, 0.01, 0.029]},
-                "confidence": 0.95,
-                "bands": "pointwise",
             }
         ],
     )

@@ -6,26 +6,16 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import rel_entr
 from scipy.stats import beta, binom, binomtest
 
 from pairmark.models.calibration.finite_sample import (
     FiniteSample,
     binomial_log_tail,
-    log_tail,
     order_rank,
     order_upper,
     population_rank,
     wilson_interval,
 )
-
-
-def test_the_tail_of_an_average_is_the_divergence_of_two_coins() -> None:
-    for mean in (0.0, 0.01, 0.3, 0.5):
-        for p in (0.02, 0.5, 0.9):
-            divergence = float(rel_entr(mean, p) + rel_entr(1 - mean, 1 - p))
-            assert log_tail(mean, p) == pytest.approx(-divergence if mean < p else 0.0)
-    assert log_tail(0.3, 1.0) == -math.inf
 
 
 def test_binomial_tail() -> None:
@@ -41,30 +31,9 @@ def test_binomial_tail() -> None:
                 )
 
 
-@pytest.mark.parametrize(
-    ("n", "share", "counted"), [(29, 1.0, False), (500, 1.0, False), (40, 0.9, False), (300, 1.0, True)]
-)
-def test_the_bound_for_people_is_the_inverse_of_the_rule(n: int, share: float, counted: bool) -> None:
-    above = np.arange(301) / 300 * share
-    bound = FiniteSample(above=above, n=n, n_matched=n, different_share=share, counts_rows=counted)
-    for confidence in (0.5, 0.9, 0.95, 0.999):
-        for at in (0, 20, 150):
-            upper = bound.upper(at, confidence)
-            assert upper is not None
-            tail = (
-                binomial_log_tail(round(above[at] * n), upper, n)
-                if counted
-                else n * log_tail(above[at] + upper * (1 - share), upper)
-            )
-            assert tail == pytest.approx(math.log1p(-confidence), rel=1e-6)
-
-
-def test_binomial_bound_is_clopper_and_pearsons() -> None:
-    bound = FiniteSample(
-        above=np.arange(101) / 100, n=100, n_matched=100, different_share=1.0, counts_rows=True
-    )
+def test_the_upper_bound_is_clopper_and_pearsons() -> None:
     for k in (0, 3, 50):
-        assert bound.upper(k, 0.95) == pytest.approx(beta.ppf(0.95, k + 1, 100 - k), rel=1e-9)
+        assert order_upper(k, 100, 0.95) == pytest.approx(beta.ppf(0.95, k + 1, 100 - k), rel=1e-9)
 
 
 @pytest.mark.parametrize(("n", "population"), [(30, 30), (30, 60), (60, 90), (200, 1_000)])
@@ -95,7 +64,6 @@ def test_a_sample_of_a_population_is_bounded_for_every_number_of_different_pairs
 def test_no_blocks_no_answer() -> None:
     bound = FiniteSample(above=np.zeros(1), n=0, n_matched=0, different_share=1.0)
     assert bound.smallest(0.95) is None
-    assert bound.upper(0, 0.5) is None
 
 
 def test_wilson() -> None:

@@ -289,17 +289,13 @@ def test_the_bootstrap_is_the_same_whatever_the_threads() -> None:
     np.testing.assert_array_equal(states[0]["bootstrap_upper"], states[1]["bootstrap_upper"])
 
 
-def test_the_curve_is_dense_at_low_rates_and_bounded() -> None:
+def test_the_curve_is_dense_at_low_rates() -> None:
     calibration = fitted(People(m=300, n_pairs=30_000).draw(np.random.default_rng(0)))
     curve = calibration.curve(max_points=100)
     assert len(curve["thresholds"]) <= 100
     assert curve["thresholds"] == sorted(curve["thresholds"], reverse=True)
     assert curve["fpr"][0] == 0
     assert sum(rate < 0.01 for rate in curve["fpr"]) > 15
-    for bounds in curve["fpr_upper_bound"].values():
-        known = [(rate, bound) for rate, bound in zip(curve["fpr"], bounds, strict=True) if bound is not None]
-        assert known
-        assert all(rate <= bound for rate, bound in known)
 
 
 GOOD = all_pairs(20)

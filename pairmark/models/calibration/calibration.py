@@ -43,7 +43,7 @@ from pairmark.models.calibration.finite_sample import (
     order_pairs_needed,
     order_rank,
     order_upper,
-    small_sample_interval,
+    student_interval,
 )
 from pairmark.models.calibration.held_out import Arrays, HeldOutScores, pick_points
 from pairmark.models.calibration.inputs import CalibrationRecords, CheckedRows, RowRanges
@@ -674,27 +674,20 @@ class Calibration:
         """Method -> smallest rate that is answered; None where no rate is."""
         return smallest_rates(self._held_out, checked_rate(confidence, "confidence"))
 
-    def curve(self, confidence: float = 0.95, max_points: int = 500) -> dict[str, Any]:
-        """Rates and bounds by threshold, for people: at most ``max_points`` thresholds, dense at low rates.
+    def curve(self, max_points: int = 500) -> dict[str, Any]:
+        """Rates by threshold, for people: at most ``max_points`` thresholds, dense at low rates. They are what was
+        observed; to choose a threshold by them guarantees nothing.
 
         Returns
         -------
-        JSON-able dict of lists: ``thresholds`` (descending), ``fpr``, ``tpr`` (None without same pairs),
-        ``fpr_upper_bound`` of ``finite-sample`` (None where it says nothing), and the ``confidence`` of each bound
-        by itself (they are pointwise).
+        JSON-able dict of lists: ``thresholds`` (descending), ``fpr`` and ``tpr`` (None without same pairs).
         """
-        confidence = checked_rate(confidence, "confidence")
         picks = pick_points(self._finite.above, max_points)
         has_same = bool(self._held_out.facts["n_same_pairs"])
         return {
             "thresholds": [float(t) for t in self._thresholds[picks]],
             "fpr": [self._finite.rate(int(k)) for k in picks],
             "tpr": [self._held_out.share_above(t) for t in self._thresholds[picks]] if has_same else None,
-            "fpr_upper_bound": {
-                "finite-sample": [self._finite.upper(int(k), confidence) for k in picks],
-            },
-            "confidence": confidence,
-            "bands": "pointwise",
         }
 
     def fpr_band(self, confidence: float = 0.95) -> FprBand | None:
@@ -793,7 +786,7 @@ class Calibration:
             kept = 1.0 - self._held_out.facts.get("inputs", {}).get("positive_pairs_flagged", 0.0)
             tpr = kept * self._held_out.share_above(threshold)
             n = int(self._held_out.facts["n_same_independent"])
-            interval = small_sample_interval(tpr, n, n, confidence, floor=n)
+            interval = student_interval(tpr, n, n, confidence)
         return OperatingPoint(
             fpr=fpr,
             threshold=float(threshold),

@@ -30,21 +30,6 @@ MOST_BLOCKS = 10**15
 """What `order_pairs_needed` says at most: beyond it the number has no meaning."""
 
 
-def log_tail(mean: float, p: float) -> float:
-    """-KL(mean || p): n times this bounds log P(average <= mean) for n observations in [0, 1] with expectation >= p.
-
-    Chernoff's bound with Hoeffding's (1963, theorem 1); it also holds for averages of averages over n independent
-    observations each (section 5). It is 0 (says nothing) for mean >= p.
-    """
-    if mean >= p:
-        return 0.0
-    if mean <= 0:
-        return math.log1p(-p) if p < 1 else -math.inf
-    if p >= 1:
-        return -math.inf
-    return -max(0.0, mean * math.log(mean / p) + (1 - mean) * math.log((1 - mean) / (1 - p)))
-
-
 def binomial_log_tail(k: int, p: float, n: int) -> float:
     """log P(Binomial(n, p) <= k), exactly: the order-statistic rule of Tong, Feng & Li (2018), proposition 1."""
     if k == 0:
@@ -93,23 +78,11 @@ def wilson_interval(share: float, n: int, confidence: float) -> tuple[float, flo
     return (0.0 if share <= 0 else max(0.0, centre - half)), (1.0 if share >= 1 else min(1.0, centre + half))
 
 
-def small_sample_interval(
-    share: float, n: int, units: int, confidence: float, *, floor: int
-) -> tuple[float, float]:
-    """Wilson's interval for a share that is worth about ``n`` independent observations.
-
-    An n estimated from few units is itself uncertain, and rather too large. So it is taken for smaller, by a factor
-    found by simulation (thirty people: `make bench BENCH=coverage`) that vanishes as units grow in number, and the
-    quantile is Student's with units - 1 degrees of freedom.
-
-    Parameters
-    ----------
-    units : that n was estimated from.
-    floor : observations known to be independent; n is not taken for less.
-    """
+def student_interval(share: float, n: int, units: int, confidence: float) -> tuple[float, float]:
+    """Wilson's interval for a share that is worth about ``n`` independent observations, an n that was estimated from
+    ``units``: the quantile is Student's with units - 1 degrees of freedom."""
     z = float(stdtrit(max(1, units - 1), 0.5 + confidence / 2))
-    wider = min(2 * float(ndtr(z)) - 1, 1 - 1e-12)
-    return wilson_interval(share, max(floor, int(n / (1 + 16 / max(8, units)))), wider)
+    return wilson_interval(share, n, min(2 * float(ndtr(z)) - 1, 1 - 1e-12))
 
 
 def t_reach(shares: Float64, owner: Int64, confidence: float) -> float | None:
@@ -569,7 +542,7 @@ class FiniteSample:
     Attributes
     ----------
     above : (k,) float64, ascending from 0: A at each distinct score of different pairs, best first.
-    n : independent observations that an average over all pairs is worth; of counted rows, their number.
+    n : of counted rows, their number; else what an average over all pairs is worth, which is told, never used.
     n_matched : pairs that share no unit, of either class, or blocks: by sizes alone.
     different_share : B.
     counts_rows : whether rows are independent of each other, or drawn from a population, so that they are counted.
@@ -617,24 +590,6 @@ class FiniteSample:
     def rate(self, at: int) -> float:
         """The observed false positive rate at a threshold."""
         return min(1.0, float(self.above[at]) / self.different_share)
-
-    def upper(self, at: int, confidence: float) -> float | None:
-        """Upper confidence bound of the rate at a threshold ``at`` fixed beforehand, for people to look at: by the
-        average over all pairs, or the exact tail; None without."""
-        highest = math.nextafter(1.0, 0.0)
-        if self.n < 1 or not self._average_admits(at, highest, confidence):
-            return None
-        lowest = min(max(self.rate(at), math.ulp(0.0)), highest)
-        return smallest_true(lambda rate: self._average_admits(at, rate, confidence), lowest, highest)
-
-    def _average_admits(self, at: int, fpr: float, confidence: float) -> bool:
-        if self.counts_rows:
-            tail = binomial_log_tail(round(float(self.above[at]) * self.n), fpr, self.n)
-        else:
-            # The average of 1{different, above} + fpr 1{same}, whose expectation exceeds fpr exactly when the
-            # rate does.
-            tail = self.n * log_tail(float(self.above[at]) + fpr * (1 - self.different_share), fpr)
-        return tail <= math.log1p(-confidence)
 
     def answers(self, fpr: float, confidence: float) -> bool:
         """Whether ``fpr`` is answered at all."""

@@ -211,7 +211,11 @@ class HeldOutScores:
                 admitted=arrays["bootstrap_admitted"],
             )
             # The arrays of later versions are kept as they are.
-            facts = {**_as_of_today(arrays, meta), "state_version": STATE_VERSION}
+            facts = {**meta, "state_version": STATE_VERSION}
+            if "origin" not in facts:
+                raise ValueError(
+                    "the calibration does not say how its pairs came about: calibrate the version again"
+                )
             if facts["origin"] not in get_args(Origin):
                 raise ValueError("the calibration's origin is not produced by fit")
             own_arrays = {name: array for name, array in arrays.items() if not name.startswith("bootstrap_")}
@@ -278,24 +282,6 @@ def _product(arrays: Arrays, facts: Mapping[str, Any]) -> AllPairs | ListedPairs
     graph = ScoredGraph.from_arrays(arrays)
     kind = AllPairs if graph.cell.size else ListedPairs
     return kind(graph, arrays["above"])
-
-
-def _as_of_today(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts of a calibration that was stored before lists had an origin: what it does not say is not supposed."""
-    facts = dict(meta)
-    if "origin" in facts:
-        return facts
-    counts_rows = bool(facts["independent_rows"] or facts.get("disjoint"))
-    cells = arrays.get("graph_cell", np.empty(0))
-    complete = not counts_rows and cells.size and not cells.any()
-    if facts.get("n_matched") is None:
-        facts["n_matched"] = facts["n_independent"]
-    origin = "assumed" if facts.get("units") == "assumed" else "unknown"
-    if facts["independent_rows"]:
-        origin = "unnamed"
-    elif complete and origin == "unknown":
-        origin = "all"
-    return {**facts, "origin": origin, "counted": counts_rows, "population": None}
 
 
 def pick_points(ascending: Float64, max_points: int) -> Int64:

@@ -17,9 +17,8 @@ from typing import Any, Final, Literal
 import joblib
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, stdtrit
 
-from pairmark.models.calibration.finite_sample import wilson_interval
+from pairmark.models.calibration.finite_sample import student_interval
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.pairs.samples import PairSample, Side, pair_sample
 
@@ -388,8 +387,7 @@ def _widen(value: float, draws: Float64, sample: PairSample, confidence: float) 
     # samples), brings the AUC's coverage from .92 to .95 there; it vanishes as units grow in number.
     variance *= 1 + 8 / max(8, sample.n_units)
     n_effective = n_independent if variance <= 0 else max(n_independent, int(share * (1 - share) / variance))
-    wider = 2 * float(ndtr(stdtrit(n_independent - 1, 0.5 + confidence / 2))) - 1
-    return wilson_interval(share, n_effective, min(wider, 1 - 1e-12))
+    return student_interval(share, n_effective, n_independent, confidence)
 
 
 def _roc(sample: PairSample) -> tuple[Float64, Float64, Float32]:

@@ -578,7 +578,7 @@ async def get_calibration(
     services: InServices,
     calibration_id: Annotated[str, Path(max_length=64, description="the calibration's id")],
 ) -> CalibrationDetail:
-    """A calibration with its curve: the rate and its bound at each threshold taken alone.
+    """A calibration with its curve: the observed rates by threshold.
 
     The key must be allowed to see the calibration's model. For scores of other systems it needs access to all models,
     or `train` on the calibration's name.

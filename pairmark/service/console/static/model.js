@@ -141,11 +141,9 @@ function mark() {
 function local() {
   const reported = state.calibration;
   if (!reported) return null;
-  const { thresholds, fpr, tpr, fpr_upper_bound: bounds } = reported.curve;
-  const method = $("#method").value;
-  const upper = method === "estimate" ? fpr : bounds[method === "auto" ? "finite-sample" : method];
+  const { thresholds, fpr, tpr } = reported.curve;
   let at = -1;
-  for (let i = 0; upper && i < upper.length; i += 1) if (upper[i] !== null && upper[i] <= state.fpr) at = i;
+  for (let i = 0; i < fpr.length; i += 1) if (fpr[i] <= state.fpr) at = i;
   if (at < 0) return null;
   const point = { threshold: thresholds[at], tpr: tpr ? tpr[at] : null, observed_fpr: fpr[at] };
   if (state.fnr === null || !tpr) return point;
