@@ -266,7 +266,7 @@ class TableFile:
 
     Attributes
     ----------
-    columns : what its columns are called. cells : SQL of each column. types : of Parquet; empty of CSV.
+    columns : what its columns are called. cells : SQL of each column. types, n_rows : of Parquet; empty of CSV.
     source, params : what stands after FROM, and its parameters: of CSV every cell as text.
     numeric : columns that are read as numbers.
     """
@@ -276,6 +276,7 @@ class TableFile:
     ) -> None:
         scratch.mkdir(parents=True, exist_ok=True)
         self.limits, self.kind, self.types, self.numeric = limits, kind, list[str](), list[int]()
+        self.n_rows: int | None = None
         self.connection = connected(scratch, limits)
         try:
             if kind == "csv":
@@ -398,6 +399,10 @@ class TableFile:
         self.source, self.params = "read_parquet(?)", [glob.escape(str(path))]
         described = self.query(f"DESCRIBE SELECT * FROM {self.source}").fetchall()
         check_width(len(described), self.limits)
+        rows = self.query(f"SELECT count(*) FROM {self.source}").fetchone() or (0,)
+        if rows[0] > self.limits.rows:
+            raise self.limits.exceeded("rows", f"{rows[0]} rows", "rows")
+        self.n_rows = int(rows[0])
         self.types = [str(row[1]) for row in described]
         self.columns = Columns([row[0] for row in described], pandas_index(self.connection, self.params))
         self.cells = ['"' + str(row[0]).replace('"', '""') + '"' for row in described]
@@ -425,6 +430,10 @@ class Table:
         cells |= {
             n: file.text(n) for n in (*self.roles.texts.values(), *self.roles.ranking) if n not in cells
         }
+        # A small file may hold many rows: it is refused before they are read.
+        table_bytes = (file.n_rows or 0) * (len(cells) + sum(self._widths.values())) * 4
+        if table_bytes > file.limits.stored_bytes:
+            raise file.limits.exceeded("stored_bytes", f"the table unpacks to {table_bytes} bytes", "bytes")
         return cells
 
     def _as_number(self, number: int, kind: str) -> str:
