@@ -60,10 +60,8 @@ def test_sides_and_order_change_no_bit(name: str, way: str) -> None:
     got = model.subject_score(left, right, aggregation=way)
     shuffled = [random.permutation(samples) for samples in left]
     assert model.subject_score(right, shuffled, aggregation=way).tobytes() == got.tobytes()
-    prepared = [model.subjects(side, aggregation=way) for side in (left, right)]
-    some = np.array([3, 0, 17])
-    taken = model.subject_score(prepared[0].take(some), prepared[1].take(some), aggregation=way)
-    assert taken.tobytes() == got[some].tobytes()
+    taken = [[side[at] for at in (3, 0, 17)] for side in (left, right)]
+    assert model.subject_score(*taken, aggregation=way).tobytes() == got[[3, 0, 17]].tobytes()
 
 
 @pytest.mark.parametrize(("name", "way"), CASES)
@@ -93,10 +91,10 @@ def test_what_is_wrong_is_said() -> None:
     with pytest.raises(ValueError, match="aggregation is 'max'; expected one of auto, mean"):
         model.subject_score([X[:2]], [X[2:3]], aggregation="max")
     with pytest.raises(ValueError, match="subject 1 has samples of shape"):
-        model.subjects([X[:2], X[0]])
+        model.subject_score([X[:2], X[0]], [X[:1]])
     with pytest.raises(ValueError, match="samples names no subject"):
-        model.subjects([])
+        model.subject_score([], [X[:1]])
     with pytest.raises(ValueError, match="different numbers of features"):
-        model.subjects([X[:2], X[:2, :3]])
+        model.subject_score([X[:2], X[:2, :3]], [X[:1]])
     with pytest.raises(ValueError, match="left has 2 subjects and right 3"):
         model.subject_score([X[:1]] * 2, [X[:1]] * 3)

@@ -10,7 +10,7 @@ import inspect
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -274,34 +274,12 @@ class PairScorerMixin(Stateful):
         """Ways in which the model compares subjects of several samples; the first is its usual one."""
         return OF_SCORES
 
-    def subjects(self, samples: Samples, *, aggregation: str = "auto") -> Any:
-        """People by their samples, prepared for `subject_score`.
-
-        Parameters
-        ----------
-        samples : one (k, d) array for each subject, k >= 1.
-        aggregation : as `subject_score`.
-
-        Returns
-        -------
-        An object that has a length, and ``take(numbers)`` for some of the subjects.
-
-        Raises
-        ------
-        ValueError
-            On bad samples, and for an aggregation that the model does not have.
-        """
-        check_is_fitted(self)
-        how = self._aggregation(aggregation)
-        return self._prepared_subjects(self._sets(samples, "samples"), how)
-
-    def subject_score(self, left: Any, right: Any, *, aggregation: str = "auto") -> Float32:
+    def subject_score(self, left: Samples, right: Samples, *, aggregation: str = "auto") -> Float32:
         """Similarity of subjects of several samples on either side.
 
         Parameters
         ----------
-        left, right : one (k, d) array for each subject, or what `subjects` made of them with the same aggregation;
-            equally many, or one on a side.
+        left, right : one (k, d) array for each subject, k >= 1; equally many subjects, or one on a side.
         aggregation : ``mean``, ``best`` or ``median`` of the scores of all samples of the left side with all of the
             right; ``plda``, exact, where the model has it; ``auto``: the first of `aggregations`.
 
@@ -316,7 +294,7 @@ class PairScorerMixin(Stateful):
             On bad samples, numbers that do not fit, and an aggregation that the model does not have.
         """
         check_is_fitted(self)
-        a, b = (self._sets(side, "samples") if isinstance(side, Sequence) else side for side in (left, right))
+        a, b = self._sets(left, "left"), self._sets(right, "right")
         return self._subject_score(a, b, self._aggregation(aggregation))
 
     def _sets(self, samples: Samples, name: str) -> SampleSets:

@@ -367,7 +367,6 @@ class SearchForm:
     slack : how far, beyond 2^-40 of its size, the measure that `pair_score` computes may be from the measure of these
         float32 vectors; for families whose scores do not come from these very vectors.
     lengths : what `lengths` found of the gallery, for inner products.
-    offsets : (n,) float32, a number of each gallery row that is added to the measure; `slack` covers its rounding.
     """
 
     measure: Measure
@@ -376,7 +375,6 @@ class SearchForm:
     least_measure: Callable[[float], float] = same_measure
     slack: float = 0.0
     lengths: NDArray[np.float64] | None = field(default=None, repr=False)
-    offsets: Float32 | None = field(default=None, repr=False)
 
 
 class Scorer(Protocol):
@@ -410,8 +408,6 @@ def top_k_by_form(
         for rows, block, mask in _blocks(gallery, limits.allowed):
             size = block.shape[0]
             search_kernels.scan(_CODES[form.measure], block, 0, size, vectors[batch], estimates)
-            if form.offsets is not None:
-                estimates[:, :size] += form.offsets[rows]
             # Gathered rows come from many blocks: the greatest length of all bounds them.
             part = (
                 slice(rows.start // BLOCK, rows.start // BLOCK + 1)

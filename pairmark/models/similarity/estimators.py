@@ -39,7 +39,6 @@ from pairmark.models.similarity.kernels.layout import GrowthLimits, PairTable
 from pairmark.models.similarity.search import CODES, column_arrays
 from pairmark.models.similarity.trees import (
     PackedTrees,
-    RocKnots,
     SimilarityState,
     Tree,
 )
@@ -249,7 +248,7 @@ class SimilarityTree(SimilarityBase):
 
     Attributes
     ----------
-    roc_ : `RocKnots`, the broken line through the leaves' cumulated rates on the training pairs.
+    roc_ : false and true positive rates at the knots of the broken line through the leaves, on the training pairs.
     auc_ : its area, ``1/2 + 1/2`` of the sum of Lambda over all split cells.
     trees_ : the one `Tree`.
 
@@ -290,10 +289,10 @@ class SimilarityTree(SimilarityBase):
         )  # fmt: skip
 
     @property
-    def roc_(self) -> RocKnots:
+    def roc_(self) -> tuple[Float64, Float64]:
         """Knots of the training ROC."""
         check_is_fitted(self)
-        return RocKnots(*self.trees_[0].roc())
+        return self.trees_[0].roc()
 
     @property
     def auc_(self) -> float:
@@ -322,7 +321,6 @@ class SimilarityForest(SimilarityBase):
     Attributes
     ----------
     trees_ : the `Tree` objects.
-    tree_aucs_ : (n_estimators,) each tree's AUC on the pairs it was grown from.
     aggregation_ : the aggregation in use.
     feature_importances_, pair_feature_importances_ : shares of the trees' AUC gain.
 
@@ -377,12 +375,6 @@ class SimilarityForest(SimilarityBase):
         self.n_estimators = n_estimators
         self.aggregation = aggregation
         self.bootstrap = bootstrap
-
-    @property
-    def tree_aucs_(self) -> Float64:
-        """Each tree's AUC on the pairs it was grown from."""
-        check_is_fitted(self)
-        return np.array([tree.auc() for tree in self.trees_])
 
     @property
     def pair_feature_importances_(self) -> Float64:

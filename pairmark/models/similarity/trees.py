@@ -57,13 +57,6 @@ _NODE_ARRAYS = {
 """Attributes of a tree with one entry a node, by the names of their arrays in a file."""
 
 
-class RocKnots(NamedTuple):
-    """A broken-line ROC: false and true positive rates at its knots."""
-
-    fpr: Float64
-    tpr: Float64
-
-
 @dataclass(frozen=True, kw_only=True)
 class Tree:
     """One oriented tree: cells, and the nodes that lead from a cell to its two children.
