@@ -66,18 +66,6 @@ class PairsParameters(PointsParameters):
         le=MAX_COUNT,
         description="octet-stream: number of pairs, which the length of the body is checked against",
     )
-    left_samples: int = Field(
-        1,
-        ge=1,
-        le=MAX_COUNT,
-        description="octet-stream: rows per left subject; in npz, use the array `left_counts`",
-    )
-    right_samples: int = Field(
-        1,
-        ge=1,
-        le=MAX_COUNT,
-        description="octet-stream: rows per right subject; in npz, use the array `right_counts`",
-    )
     aggregation: Aggregation = Field(
         "auto",
         description="how subjects are compared. `mean`, `best`, `median`: over all scores between samples of the two "

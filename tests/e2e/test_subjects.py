@@ -17,7 +17,7 @@ from pairmark.client import AsyncClient, Client
 from tests.serving import RunningServer, serving
 
 N, ROWS, D = 240, 8, 6
-RAW, NPZ = "application/octet-stream", "application/x-npz"
+NPZ = "application/x-npz"
 
 
 def people(seed: int, n: int = N, rows: int = ROWS) -> np.ndarray:
@@ -82,21 +82,9 @@ def test_every_form_of_a_subject_scores_alike(
         {"samples": [{"indices": list(range(D)), "values": row.tolist()} for row in one]} for one in left
     ]
     assert deployment.http.post("/similarity", json={**body, "left": sparse}).json()["scores"] == scores
-    raw = left.tobytes() + right.tobytes()
-    query = f"model=voices&dim={D}&n_left=20&left_samples=5&right_samples=2"
-    answer = deployment.http.post(
-        f"/similarity?{query}", content=raw, headers={"content-type": RAW, "accept": RAW}
-    )
-    assert np.frombuffer(answer.content, "<f4").tolist() == scores
-    packed = npz(
-        left=left.reshape(-1, D), right=right.reshape(-1, D), left_counts=[5] * 4, right_counts=[2] * 4
-    )
-    answer = deployment.http.post("/similarity?model=voices", content=packed, headers={"content-type": NPZ})
-    assert answer.json()["scores"] == scores
     sides = [{"samples": one} for one in left], [{"samples": one} for one in right]
     with Client(deployment.url) as client:
         assert client.similarity(*sides, model="voices").tolist() == scores
-        # Large enough to travel as npz.
         many = [[one for one in side for _ in range(40)] for side in sides]
         assert client.similarity(*many, model="voices").tolist() == np.repeat(scores, 40).tolist()
 
@@ -182,15 +170,6 @@ def test_what_is_wrong_is_named(deployment: RunningServer, strangers: np.ndarray
     assert ask([{"samples": [row]}] * 2, [{"samples": [row] * 2}] * 3)["field"] == "right"
     mixed = ask([{"samples": [row]}, {"samples": [row] * 2}], path="/match?fpr=0.1")
     assert "fixed numbers of samples" in mixed["detail"]
-    bad = npz(left=strangers[0], right=strangers[1, :1], left_counts=[5])
-    answer = deployment.http.post("/similarity?model=voices", content=bad, headers={"content-type": NPZ})
-    assert refused(answer)["field"] == "left_counts"
-    uneven = deployment.http.post(
-        f"/similarity?model=voices&dim={D}&n_left=3&left_samples=2",
-        content=strangers[0, :4].tobytes(),
-        headers={"content-type": RAW},
-    )
-    assert refused(uneven)["field"] == "left_samples"
 
 
 def enrol(deployment: RunningServer, name: str, model: str, samples: np.ndarray, first: int = 0) -> None:

@@ -29,7 +29,7 @@ from pairmark.schemas.scoring import (
 )
 
 # What binary bodies have by their own shape.
-SHAPES = {"dim", "n_left", "pairs", "dtype", "left_samples", "right_samples"}
+SHAPES = {"dim", "n_left", "pairs", "dtype"}
 CALLS = [
     ("similarity", SimilarityParameters, SHAPES | {"detail"}),
     ("match", MatchParameters, SHAPES),

@@ -348,11 +348,14 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
                 kernels.unit_sparse(*csr_parts(rows))
             return rows
         X = _dense(X)
-        padded = np.zeros((X.shape[0], -(-d // kernels.LANES) * kernels.LANES), dtype=np.float32)
-        if self.whiten:
-            kernels.whitened(np.require(X, requirements=["C", "W"]), self.mean_, self.whitening_, padded)
+        if d % kernels.LANES == 0 and not self.whiten:
+            padded = np.array(X, order="C")
         else:
-            padded[:, :d] = X
+            padded = np.zeros((X.shape[0], -(-d // kernels.LANES) * kernels.LANES), dtype=np.float32)
+            if self.whiten:
+                kernels.whitened(np.require(X, requirements=["C", "W"]), self.mean_, self.whitening_, padded)
+            else:
+                padded[:, :d] = X
         if self.metric == "cosine":
             unit_rows(padded)
         return padded

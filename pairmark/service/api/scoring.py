@@ -125,9 +125,8 @@ async def similarity(call: Call) -> Response:
 
     Bulk bodies: `application/octet-stream` is little-endian float32, row-major: all left rows, then all right rows
     (`dim` defaults to the model's, `n_left` to half of the rows). `application/x-npz` contains the arrays `left` and
-    `right`. For subjects of several samples, send the rows subject by subject. `left_samples` and `right_samples` give
-    the number of rows per subject; in npz, the arrays `left_counts` and `right_counts` do. With `Accept:
-    application/octet-stream` the answer is raw too: float32 scores.
+    `right`. Subjects of several samples are sent as JSON. With `Accept: application/octet-stream` the answer is raw
+    too: float32 scores.
     """
     raw = call.media(JSON, *BINARY_BODIES, raw=True)
     detail = call.query.detail
@@ -260,7 +259,6 @@ async def _read_pairs(call: Call, capability: str) -> tuple[VectorPairs, LoadedV
                 body,
                 dim=query.dim or version.n_features,
                 n_left=query.n_left,
-                samples=(query.left_samples, query.right_samples),
                 pairs=query.pairs,
                 dtype=query.dtype,
             )

@@ -12,7 +12,7 @@ from pairmark.models.core.arrays import Float32
 from pairmark.models.core.artefact import npy_header
 from pairmark.service.datasets.confined import UNREADABLE_HEAD, checked_members, damage_refused
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.bodies import Counts, Features, VectorPairs
+from pairmark.service.runtime.bodies import Features, VectorPairs
 
 DTYPES = {"float32": "<f4", "float16": "<f2", "float64": "<f8"}
 _ENOUGH, _GLANCED, _SMALL, _WILD = 128, 2_048, 1e-20, 0.2
@@ -27,7 +27,6 @@ def parse_octets(
     *,
     dim: int,
     n_left: int | None,
-    samples: tuple[int, int] = (1, 1),
     pairs: int | None = None,
     dtype: str = "float32",
 ) -> VectorPairs:
@@ -37,7 +36,6 @@ def parse_octets(
     ----------
     dim : numbers in a vector.
     n_left : left vectors; None: half of all.
-    samples : how many rows each subject of the left and of the right side has.
     pairs : how many pairs were sent; None: not said.
     dtype : a key of `DTYPES`.
     """
@@ -54,11 +52,7 @@ def parse_octets(
         raise InvalidInput(
             f"n_left is {n_left} and the body has {n_rows} rows; expected 1 to {n_rows - 1}", field="n_left"
         )
-    left, right = rows[:n_left], rows[n_left:]
-    counts = None
-    if samples != (1, 1):
-        counts = (_even_counts(len(left), samples[0], "left"), _even_counts(len(right), samples[1], "right"))
-    read = VectorPairs(_all_finite(left, "left"), _all_finite(right, "right"), counts)
+    read = VectorPairs(_all_finite(rows[:n_left], "left"), _all_finite(rows[n_left:], "right"))
     if pairs is not None and read.n_pairs != pairs:
         raise InvalidInput(
             f"the body holds {read.n_pairs} pairs of {dim} {dtype}, and pairs is {pairs}; expected dtype= to name the "
@@ -66,15 +60,6 @@ def parse_octets(
             field="pairs",
         )
     return read
-
-
-def _even_counts(n_rows: int, each: int, side: str) -> Counts:
-    if n_rows % each:
-        raise InvalidInput(
-            f"the {side} side has {n_rows} rows, which is not a multiple of {each} samples per subject",
-            field=f"{side}_samples",
-        )
-    return np.full(n_rows // each, each, dtype=np.int64)
 
 
 def parse_rows(body: bytes, *, dim: int, dtype: str = "float32") -> Features:
@@ -118,31 +103,9 @@ def _octet_rows(body: bytes, dim: int, dtype: str) -> Float32:
 
 
 def parse_npz(body: bytes, *, max_bytes: int) -> VectorPairs:
-    """Read an npz of arrays ``left`` and ``right``. Object arrays are refused and sizes bounded before unpacking.
-
-    With ``left_counts`` or ``right_counts``, rows of that side are samples, subject after subject, so many each.
-    """
-    arrays = _npz_members(body, ("left", "right"), max_bytes, ("left_counts", "right_counts"))
-    left, right = arrays["left"], arrays["right"]
-    if len(arrays) == 2:
-        return VectorPairs(left, right)
-    a, b = (_counts(arrays.get(f"{side}_counts"), len(arrays[side]), side) for side in ("left", "right"))
-    return VectorPairs(left, right, None if a.max() == b.max() == 1 else (a, b))
-
-
-def _counts(column: Float32 | None, n_rows: int, side: str) -> Counts:
-    if column is None:
-        return np.ones(n_rows, dtype=np.int64)
-    field = f"{side}_counts"
-    counts = column.reshape(-1).astype(np.int64)
-    if (counts != column.reshape(-1)).any() or counts.min() < 1:
-        raise InvalidInput(f"{field}: expected whole numbers, at least 1 for each subject", field=field)
-    if int(counts.sum()) != n_rows:
-        raise InvalidInput(
-            f"{field} adds up to {int(counts.sum())} samples and {side} has {n_rows} rows; expected the same number",
-            field=field,
-        )
-    return counts
+    """Read an npz of arrays ``left`` and ``right``. Object arrays are refused and sizes bounded before unpacking."""
+    arrays = _npz_members(body, ("left", "right"), max_bytes)
+    return VectorPairs(arrays["left"], arrays["right"])
 
 
 def parse_npz_rows(body: bytes, *, max_bytes: int) -> Features:
@@ -150,32 +113,23 @@ def parse_npz_rows(body: bytes, *, max_bytes: int) -> Features:
     return Features(_npz_members(body, ("features",), max_bytes)["features"])
 
 
-def _npz_members(
-    body: bytes, names: tuple[str, ...], max_bytes: int, perhaps: tuple[str, ...] = ()
-) -> dict[str, Float32]:
+def _npz_members(body: bytes, names: tuple[str, ...], max_bytes: int) -> dict[str, Float32]:
     array_names = " and ".join(map(repr, names))
-    if perhaps:
-        array_names += f" (and perhaps {' and '.join(map(repr, perhaps))})"
     damage = damage_refused("the body is not a readable npz (a zip of .npy files)", "body")
     with damage, zipfile.ZipFile(io.BytesIO(body)) as archive:
-        also = sum(f"{name}.npy" in archive.namelist() for name in perhaps)
-        infos = checked_members(archive, max_bytes * (len(names) + also))
+        infos = checked_members(archive, max_bytes * len(names))
         members = {info.filename.removesuffix(".npy"): info for info in infos}
         missing = [name for name in names if name not in members]
         if missing:
             raise InvalidInput(
                 f"the npz has no array {missing[0]!r}; expected {array_names}", field=missing[0]
             )
-        extra = sorted(set(members) - set(names) - set(perhaps))
+        extra = sorted(set(members) - set(names))
         if extra:
             raise InvalidInput(
                 f"the npz has an array {extra[0][:100]!r}; expected only {array_names}", field="body"
             )
-        return {
-            name: _read_member(archive, members[name], name, max_bytes)
-            for name in (*names, *perhaps)
-            if name in members
-        }
+        return {name: _read_member(archive, members[name], name, max_bytes) for name in names}
 
 
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, max_bytes: int) -> Float32:

@@ -12,7 +12,6 @@ import math
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
@@ -411,10 +410,13 @@ def split_vectors(
 ) -> tuple[Form, Mapping[str, bytes | Float32]]:
     """As `split_request`; lists of plain vectors are read already."""
     dense = _dense_lists(body, lists) if len(body) <= MAX_AT_ONCE else None
-    if dense is not None:
-        with suppress(ValidationError):
-            return form.model_validate(dense[0]), dense[1]
-    return split_request(form, body, lists)
+    if dense is None:
+        return split_request(form, body, lists)
+    others, vectors = dense
+    try:
+        return form.model_validate(others), vectors
+    except ValidationError:
+        return split_request(form, body, lists)
 
 
 class _Parser(threading.local):
