@@ -220,26 +220,27 @@ def _distinct(name: str, values: Sequence[Any]) -> _Cells:
 def _told_of_placeholders(cells: _Cells, column: RecordColumn, *, declared: bool) -> RecordColumn:
     """The column as one whose placeholders are values, where it was declared or hardly has any: somebody may be called
     Null. Either is told."""
-    found = cells.placeholders
-    if not found or column.type not in COMPARED:
+    placeholders = cells.placeholders
+    if not placeholders or column.type not in COMPARED:
         return column
-    more_frequent = sum(n > max(found.values()) for n in cells.counts.values())
+    more_frequent = sum(n > max(placeholders.values()) for n in cells.counts.values())
     is_value = column.type in STRINGS and (
-        declared or (more_frequent >= _MOST_FREQUENT and all(cell.strip().isalpha() for cell in found))
+        declared or (more_frequent >= _MOST_FREQUENT and all(cell.strip().isalpha() for cell in placeholders))
     )
     if column.type == "date" and declared:
         is_value = column.format is not None and all(
-            date_of(cell, column.format) is not None for cell in found
+            date_of(cell, column.format) is not None for cell in placeholders
         )
     if is_value:
         cells.warnings.append(
-            f"{counted(found)}: cells that often stand for no value are kept as values; empty those that are none"
+            f"{counted(placeholders)}: cells that often stand for no value are kept as values; empty those that are "
+            "none"
         )
-        cells.missing -= sum(found.values())
+        cells.missing -= sum(placeholders.values())
         cells.placeholders = {}
         return column.model_copy(update={"verbatim": True})
     cells.warnings.append(
-        f"{counted(found)}: taken as missing. To keep them as values, give the column's type "
+        f"{counted(placeholders)}: taken as missing. To keep them as values, give the column's type "
         f"(--column {column.name}:{column.type})"
     )
     return column

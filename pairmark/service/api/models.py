@@ -69,7 +69,7 @@ from pairmark.service.names import MAX_NAME, MAX_VERSION, name_of
 from pairmark.service.runtime.bodies import list_of, parse_lists, read_scores
 from pairmark.service.runtime.versions import tree_data
 from pairmark.service.store.calibrations import unknown_calibration
-from pairmark.service.store.reports import KEPT, ErrorKind
+from pairmark.service.store.reports import HARDEST, ErrorKind
 from pairmark.service.store.versions import calibration_without_origin, without_origin
 from pairmark.version import code_version
 
@@ -131,7 +131,7 @@ class ErrorsQuery(QueryModel):
         lt=1,
         description="only pairs that are wrong at the operating point of this rate; default: the hardest of all pairs",
     )
-    limit: int = Field(50, ge=1, le=KEPT, description="largest number of pairs in the answer")
+    limit: int = Field(50, ge=1, le=HARDEST, description="largest number of pairs in the answer")
 
 
 class TreeQuery(QueryModel):

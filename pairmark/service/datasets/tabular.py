@@ -206,7 +206,7 @@ _SAMPLED, _SAMPLED_CELLS = 1_000, 200_000
 _MAX_LINE = 8 * 1024 * 1024
 _BUFFER = 2 * _MAX_LINE
 _SHARE = 0.5
-"""Of a reader's memory that DuckDB may take; numbers and texts of the rows at hand need the rest."""
+"""Of a reader's memory that DuckDB may take; numbers and texts of the fetched rows need the rest."""
 _TEXT_ROWS = 16_384
 CSV_SOURCE = (
     "read_csv(?, auto_detect=false, header=?, delim=?, quote='\"', escape='\"', strict_mode=true, "

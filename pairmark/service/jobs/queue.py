@@ -107,7 +107,7 @@ class Lease:
 T = TypeVar("T")
 _COMMIT_RETRY_S = 60.0
 _SILENT_LEASES = 1.5
-_KEPT_SILENT_S = 86_400.0
+_REMOVE_SILENT_S = 86_400.0
 _WAITING: dict[str, Any] = {
     "state": "queued",
     "stage": "queued",
@@ -153,7 +153,7 @@ class Leases:
         with self._db.write() as session:
             now = self._db.now(session)
             repository.mark_worker(session, worker[:200], job_id, now)
-            repository.remove_workers_before(session, now - _KEPT_SILENT_S)
+            repository.remove_workers_before(session, now - _REMOVE_SILENT_S)
 
     def leave(self, worker: str) -> None:
         """Note that a worker stopped in order."""

@@ -292,8 +292,8 @@ def memory_in_use(group: int) -> int:
         # Those that have ended, or belong to somebody else, are passed over.
         with suppress(OSError):
             if folder.name.isdigit() and os.getpgid(int(folder.name)) == group:
-                found = re.search(r"^RssAnon:\s+(\d+)", (folder / "status").read_text(), re.MULTILINE)
-                total += 1024 * int(found[1]) if found else 0
+                resident = re.search(r"^RssAnon:\s+(\d+)", (folder / "status").read_text(), re.MULTILINE)
+                total += 1024 * int(resident[1]) if resident else 0
     return total
 
 

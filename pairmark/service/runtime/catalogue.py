@@ -47,9 +47,9 @@ from pairmark.service.tables import AliasRow, CalibrationRow, ModelRow, ModelVer
 log = logging.getLogger(__name__)
 
 _PATIENCE_S = 0.5
-"""How long a request waits for a slow database before the view at hand serves it."""
+"""How long a request waits for a slow database before the cached view serves it."""
 _LOOK_UP_PATIENCE_S = 10.0
-"""How long one waits that the view at hand cannot serve, before it is asked to retry."""
+"""How long one waits that the cached view cannot serve, before it is asked to retry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ class Catalogue:
 
     @property
     def view(self) -> CatalogueView:
-        """The view at hand, however old. `NotReady` before the first one."""
+        """The cached view, however old. `NotReady` before the first one."""
         if self._view is None:
             raise NotReady("the catalogue of models was not read yet")
         return self._view
@@ -220,7 +220,7 @@ class Catalogue:
         return self._view if time.monotonic() < self._fresh_until else None
 
     async def refreshed(self) -> CatalogueView:
-        """A fresh view; when the database is slow or away, the one at hand. `NotReady` when there is none."""
+        """A fresh view; when the database is slow or away, the cached one. `NotReady` when there is none."""
         if time.monotonic() < self._fresh_until and self._view is not None:
             return self._view
         task = self._refresh_task()

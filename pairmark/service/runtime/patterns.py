@@ -133,7 +133,7 @@ class Patterns:
                 found[pattern] = point.threshold, point.lower or np.float32(0)
                 continue
             thresholds = (
-                UNSUPPORTED if request.complete_only else self._points.known_thresholds(request, pattern)
+                UNSUPPORTED if request.complete_only else self._points.cached_thresholds(request, pattern)
             )
             if thresholds is None and not may_work:
                 return None

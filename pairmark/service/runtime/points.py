@@ -77,7 +77,7 @@ class ServedPoint:
         """The point after inputs have moved: it decides as before and guarantees nothing."""
         public = without_guarantee(self.public, warning["detail"].rstrip("."))
         # That was checked, and is not so.
-        public["assumes"] = [one for one in public["assumes"] if one["assumption"] != "people-alike"]
+        public["assumes"] = [each for each in public["assumes"] if each["assumption"] != "people-alike"]
         return replace(self, public=public, json=to_json(public), warnings=(warning,))
 
 
@@ -153,7 +153,7 @@ class OperatingPoints:
         calibration = entry.calibration
         class_facts = {} if entry.subjects is None else entry.subjects.facts
         try:
-            point = calibration.operating_point(**_asked(request, entry.number))
+            point = calibration.operating_point(**_arguments(request, entry.number))
         except InsufficientCalibrationData as error:
             smallest, needed = (
                 error.smallest_fpr.get("finite-sample"),
@@ -178,10 +178,10 @@ class OperatingPoints:
             "calibration_id": calibration_id,
             **class_facts,
         }
-        for one in public["assumes"] if request.complete_only else ():
-            if one["assumption"] == "missing-at-random":
+        for assumption in public["assumes"] if request.complete_only else ():
+            if assumption["assumption"] == "missing-at-random":
                 # No pair that lacks a cell is decided.
-                one["status"] = "checked"
+                assumption["status"] = "checked"
         if calibration.folds is not None:
             public["meaning"] += (
                 f" The threshold comes from {calibration.folds} folds, whose models each score people they never saw; "
@@ -208,7 +208,7 @@ class OperatingPoints:
         self._points.put(request, served_point)
         return served_point
 
-    def known_thresholds(self, request: PointRequest, pattern: bytes) -> Thresholds | None:
+    def cached_thresholds(self, request: PointRequest, pattern: bytes) -> Thresholds | None:
         """Those of pairs that lack a pattern of columns, when they were worked out before."""
         return self._thresholds.get((request, pattern))
 
@@ -218,21 +218,21 @@ class OperatingPoints:
         calibration's people do not suffice, or their records were not kept."""
         entry = self.fetch(request.calibration_id)
         calibration, key = entry.calibration, (request.calibration_id, pattern)
-        found: Thresholds = UNSUPPORTED
+        thresholds: Thresholds = UNSUPPORTED
         if calibration.supports(columns, request.fpr, request.confidence):
             with suppress(ValueError):
                 partial = self._patterns.get(key) or calibration.without_columns(columns, estimator)
-                points = partial.points(**_asked(request, entry.number))
-                found = (
+                points = partial.points(**_arguments(request, entry.number))
+                thresholds = (
                     max(np.float32(point.threshold) for point in points),
                     min(np.float32(point.fnr_threshold or 0) for point in points),
                 )
                 self._patterns.put(key, partial)
-        self._thresholds.put((request, pattern), found)
-        return found
+        self._thresholds.put((request, pattern), thresholds)
+        return thresholds
 
 
-def _asked(request: PointRequest, number: int | None) -> dict[str, Any]:
+def _arguments(request: PointRequest, number: int | None) -> dict[str, Any]:
     """What `Calibration.operating_point` takes; ``number`` : the calibration's in the ledger."""
     names = ("fpr", "confidence", "method", "allow_asymptotic", "simultaneous", "fnr")
     candidate = number if request.simultaneous else None

@@ -85,7 +85,7 @@ def limits_of(version: VersionOut, promises: list[PromisedRate]) -> list[str]:
 
 ErrorKind = Literal["false-match", "false-non-match"]
 
-KEPT = 200
+HARDEST = 200
 """Hardest pairs of each kind that a report keeps."""
 _SIDES = {"false-match": "hardest_different", "false-non-match": "hardest_same"}
 
@@ -96,7 +96,7 @@ def error_arrays(pairs: HeldOutPairs, scores: NDArray[np.float32]) -> dict[str, 
     for kind, name in _SIDES.items():
         mine = np.flatnonzero(~pairs.same if kind == "false-match" else pairs.same)
         hardest = -scores[mine] if kind == "false-match" else scores[mine]
-        order = mine[np.argsort(hardest, kind="stable")[:KEPT]]
+        order = mine[np.argsort(hardest, kind="stable")[:HARDEST]]
         arrays[f"{name}_rows"] = np.stack([pairs.left[order], pairs.right[order]], axis=1)
         arrays[f"{name}_scores"] = scores[order]
         arrays[f"{name}_of"] = np.array([mine.size])
@@ -133,7 +133,7 @@ class Reports:
         return board
 
     def errors(
-        self, name: str, version: int, *, kind: ErrorKind, fpr: float | None = None, limit: int = KEPT
+        self, name: str, version: int, *, kind: ErrorKind, fpr: float | None = None, limit: int = HARDEST
     ) -> ErrorsOut:
         """The hardest held-out pairs of the version's own test part; with ``fpr`` only those that are wrong at
         that operating point, or `UnsupportedRate`. `ModelNotCapable` when it scores no pairs, or they
@@ -249,8 +249,8 @@ class Reports:
         flags, inputs, unlike_words = None, None, []
         if calibration is not None and calibration.inputs is not None:
             flags = calibration.inputs.flags(X)
-            seen = np.unique([pairs.left, pairs.right])
-            inputs = {"rows": int(seen.size), "unlike": int(flags[seen].sum())}
+            scored_rows = np.unique([pairs.left, pairs.right])
+            inputs = {"rows": int(scored_rows.size), "unlike": int(flags[scored_rows].sum())}
             if inputs["unlike"] > MANY_UNLIKE * inputs["rows"]:
                 unlike_words = [
                     f"{inputs['unlike']} of {inputs['rows']} rows are unlike those of the calibration, so their pairs "

@@ -24,7 +24,7 @@ class Points:
     def fetch(self, calibration: str) -> Any:
         return self._entry
 
-    def known_thresholds(self, request: PointRequest, pattern: bytes) -> Any:
+    def cached_thresholds(self, request: PointRequest, pattern: bytes) -> Any:
         return self.known.get(pattern)
 
     def thresholds(self, request: PointRequest, pattern: bytes, columns: Any, estimator: Any) -> Any:
