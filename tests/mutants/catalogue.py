@@ -210,7 +210,7 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "pairs that were chosen by looking at them calibrate nothing",
             STORE,
-            r"if self\._datasets\.get\(dataset\)\.chosen:",
+            r"if self\.datasets\.get\(dataset\)\.chosen:",
             "if False:",
         ),
     ),
@@ -461,8 +461,8 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "a job learns from its training part alone",
             "pairmark/service/training",
-            r"estimator\.fit\(job\.X\[parts\.rows\], np\.asarray\(job\.data\.y\)\[parts\.rows\]",
-            "estimator.fit(job.X, np.asarray(job.data.y)",
+            r"estimator\.fit\(job\.X\[rows\], np\.asarray\(job\.data\.y\)\[rows\], \*\*",
+            "estimator.fit(job.X, np.asarray(job.data.y), **",
         ),
     ),
     "tests/service/test_store.py": (
