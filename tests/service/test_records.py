@@ -177,6 +177,8 @@ class TestTraining:
         parts = deployment.store.version("m", number).facts["parts"]
         assert parts["train_pairs"] == 80
         assert parts["calibration_pairs"] + parts["test_pairs"] == 240
+        # Link jobs score a pair among its rivals in the tables.
+        assert deployment.store.load("m", number).context_ is not None
         calibration, _ = deployment.store.calibrations.load(
             deployment.store.version("m", number).calibration_id
         )

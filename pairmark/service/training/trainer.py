@@ -56,6 +56,7 @@ from pairmark.models.pairs.splits import (
     split_pairs,
 )
 from pairmark.models.records.encoder import RecordEncoder
+from pairmark.models.records.estimator import RecordSimilarity
 from pairmark.models.records.tables import declaration
 from pairmark.models.registry import spec_of
 from pairmark.schemas.jobs import EvaluationRequest
@@ -308,10 +309,10 @@ def fit(job: SplitJob, settings: Settings, progress: Progress) -> FittedJob:
         refusals("the learner refused the training part"),
     ):
         if n_fits == 1:
-            _learn(estimator, job, **options)
+            _learn(estimator, job, among_rivals=True, **options)
         else:
             with as_part(0.0, 1 / n_fits, "learning from all that train"):
-                _learn(estimator, job, **options)
+                _learn(estimator, job, among_rivals=True, **options)
         for number, fold in enumerate(job.parts.folds, 1):
             with as_part(number / n_fits, (number + 1) / n_fits, f"fold {number} of {n_fits - 1}"):
                 settled = estimator.settled() if hasattr(estimator, "settled") else clone(estimator)
@@ -319,14 +320,14 @@ def fit(job: SplitJob, settings: Settings, progress: Progress) -> FittedJob:
     return FittedJob(**vars(job), estimator=estimator, fold_models=tuple(fold_models))
 
 
-def _learn(estimator: Any, job: SplitJob, **options: Any) -> Any:
+def _learn(estimator: Any, job: SplitJob, *, among_rivals: bool = False, **options: Any) -> Any:
     rows = job.parts.rows
     if job.spec.needs == "rankings":
         estimator.fit(job.X[rows], np.asarray(job.data.rankings)[rows])
     elif job.parts.pairs is None:
         estimator.fit(job.X[rows], np.asarray(job.data.y)[rows], **options)
     else:
-        fit_listed(estimator, job, **options)
+        fit_listed(estimator, job, among_rivals=among_rivals, **options)
     if job.encoder is not None:
         estimator.encoder_ = job.encoder
     return estimator
@@ -397,8 +398,11 @@ def _data_params(job: SplitJob) -> dict[str, Any]:
     return params
 
 
-def fit_listed(estimator: Any, job: SplitJob, **options: Any) -> None:
-    """Fit on the listed training pairs, or `ValueError` when those of positive weight are not of both kinds."""
+def fit_listed(estimator: Any, job: SplitJob, *, among_rivals: bool = False, **options: Any) -> None:
+    """Fit on the listed training pairs, or `ValueError` when those of positive weight are not of both kinds.
+
+    ``among_rivals`` : learn from a pair's rivals in the tables, too, which link jobs score by.
+    """
     pairs, X, training_pairs = job.data.pairs, job.X, job.parts.pairs
     assert pairs is not None
     weight = None if pairs.weight is None else np.asarray(pairs.weight)[training_pairs]
@@ -406,7 +410,10 @@ def fit_listed(estimator: Any, job: SplitJob, **options: Any) -> None:
     # Some learners take pairs of one kind and learn a constant: nothing that a service should promote.
     checked_pairs(same.size, same, weight)
     left, right = (np.asarray(end)[training_pairs] for end in (pairs.left, pairs.right))
-    estimator.fit_pairs(X[left], X[right], same, sample_weight=weight, **options)
+    if among_rivals and isinstance(estimator, RecordSimilarity):
+        estimator.fit_among(X, left, right, same, weight, n_left=job.data.n_left)
+    else:
+        estimator.fit_pairs(X[left], X[right], same, sample_weight=weight, **options)
 
 
 def _unlabelled(job: LoadedJob, settings: Settings) -> dict[str, Any]:

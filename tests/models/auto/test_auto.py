@@ -155,6 +155,18 @@ def test_the_race_is_repeatable_and_saved_with_its_winner(tmp_path: Path) -> Non
     assert loaded.top_k(X[:2], X, 3)[0].tolist() == fitted().top_k(X[:2], X, 3)[0].tolist()
 
 
+def test_a_settled_one_learns_the_winner_with_its_settings_and_compares_nobody() -> None:
+    chosen = fitted()
+    # Ten people: too few for a race that would choose the same.
+    settled = chosen.settled().fit(X[:60], Y[:60])
+    assert settled.winner_ == chosen.winner_
+    assert settled.leaderboard_ == chosen.leaderboard_
+    models: list[Any] = [settled.model_, chosen.model_]
+    assert type(models[0]) is type(models[1])
+    assert models[0].get_params() == models[1].get_params()
+    assert not np.array_equal(settled.pair_score(X[:5], X[5:10]), chosen.pair_score(X[:5], X[5:10]))
+
+
 def test_threads_change_nothing() -> None:
     names = ["cosine", "discriminant cosine", "logistic"]
     alone = SimilarityAuto(candidates=names).fit(X, Y)
