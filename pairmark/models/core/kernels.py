@@ -117,6 +117,27 @@ def unit_lengths(values, length):
                 row[j] = np.float32(np.float64(row[j]) * factor)
 
 
+@kernel
+def projected(rows, mean, matrix, out):
+    """``(rows - mean) @ matrix`` into the first columns of ``out``, summed in float64 in the order of the inputs."""
+    d, width = matrix.shape
+    sums = np.empty((_ROWS, width))
+    # Some rows share each line of the matrix that is read; each keeps sums of its own.
+    for start in range(0, rows.shape[0], _ROWS):
+        n = min(_ROWS, rows.shape[0] - start)
+        sums[:] = 0.0
+        for j in range(d):
+            line = matrix[j]
+            for r in range(n):
+                x = np.float64(rows[start + r, j]) - mean[j]
+                total = sums[r]
+                for k in range(width):
+                    total[k] += x * line[k]
+        for r in range(n):
+            for k in range(width):
+                out[start + r, k] = sums[r, k]
+
+
 @inner_kernel
 def dot(a, b):
     """Inner product of two rows padded with zeros to a multiple of eight, in eight lanes in float64."""

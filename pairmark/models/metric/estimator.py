@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
 from pairmark.models.core.inputs import by_feature, csr_parts, feature_names_of, one_of_equals
-from pairmark.models.core.kernels import unit_rows
+from pairmark.models.core.kernels import projected, unit_rows
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import (
     LENGTHS,
@@ -353,7 +353,7 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
         else:
             padded = np.zeros((X.shape[0], -(-d // kernels.LANES) * kernels.LANES), dtype=np.float32)
             if self.whiten:
-                kernels.whitened(np.require(X, requirements=["C", "W"]), self.mean_, self.whitening_, padded)
+                projected(np.require(X, requirements=["C", "W"]), self.mean_, self.whitening_, padded)
             else:
                 padded[:, :d] = X
         if self.metric == "cosine":

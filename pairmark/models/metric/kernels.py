@@ -129,28 +129,3 @@ def unit_sparse(starts, indices, values):
         if length > 0.0:
             for at in range(starts[i], starts[i + 1]):
                 values[at] = values[at] / length
-
-
-@kernel
-def whitened(rows, mean, matrix, out):
-    """(rows - mean) @ matrix into the first columns of ``out``; a row's result does not depend on the others.
-
-    A matrix product from a library rounds differently for different numbers of rows, which would break the
-    symmetry of scores and their agreement between pairs and grids.
-    """
-    d = matrix.shape[0]
-    sums = np.empty((8, d))
-    # Eight rows share each line of the matrix that is read; each keeps sums of its own.
-    for start in range(0, rows.shape[0], 8):
-        n = min(8, rows.shape[0] - start)
-        sums[:] = 0.0
-        for j in range(d):
-            line = matrix[j]
-            for r in range(n):
-                x = np.float64(rows[start + r, j]) - mean[j]
-                total = sums[r]
-                for k in range(d):
-                    total[k] += x * line[k]
-        for r in range(n):
-            for k in range(d):
-                out[start + r, k] = sums[r, k]

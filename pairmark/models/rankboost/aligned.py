@@ -18,6 +18,7 @@ from pairmark.models.core import progress
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
 from pairmark.models.core.inputs import csr_parts, one_of_equals
+from pairmark.models.core.kernels import projected
 from pairmark.models.core.search import LENGTHS, GalleryIndex, Rows, SearchForm, lengths, numbered, sealed
 from pairmark.models.core.spec import Seed, document_parameters
 from pairmark.models.core.state import Array, DeclaredState, Fact, StoredState, refuse
@@ -369,7 +370,7 @@ class AlignedKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin,
         kernels.squashed(activations, self.biases_[0])
         for weight, bias in zip(self.weights_[1:], self.biases_[1:], strict=True):
             out = np.empty((activations.shape[0], weight.shape[1]))
-            kernels.product(activations, weight, out)
+            projected(activations, np.zeros(weight.shape[0]), weight, out)
             kernels.squashed(out, bias)
             activations = out
         scaled: Float32 = (activations / np.sqrt(activations.shape[1])).astype(np.float32)

@@ -301,18 +301,6 @@ def squashed(rows, bias):
 
 
 @kernel
-def product(rows, weights, out):
-    """rows @ weights, each row by itself."""
-    for row in range(rows.shape[0]):
-        total = out[row]
-        total[:] = 0.0
-        for j in range(rows.shape[1]):
-            x = rows[row, j]
-            for k in range(total.shape[0]):
-                total[k] += x * weights[j, k]
-
-
-@kernel
 def inner(left, right, at_left, at_right, out):
     """Inner products of rows of float32, in float64: pair i is left[at_left[i]], right[at_right[i]]."""
     for pair in range(out.shape[0]):

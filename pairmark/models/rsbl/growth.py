@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
+from pairmark.models.core.kernels import projected
 from pairmark.models.core.state import Array, Fact
 from pairmark.models.rsbl import kernels
 
@@ -61,8 +62,8 @@ class Inputs:
         if self.whitening is None:
             return scaled
         out = np.empty_like(scaled)
-        kernels.projected(scaled, self.whitening, out)
-        return out
+        projected(scaled, np.zeros(len(self.whitening)), self.whitening, out)
+        return np.clip(out, -_LARGEST, _LARGEST)
 
 
 def _scaled(rows: Float32, mean: Float64, scale: Float64) -> Float32:

@@ -131,21 +131,6 @@ def gaussians(beta, distances, columns, scale, out):
 
 
 @kernel
-def projected(rows, matrix, out):
-    """``rows @ matrix``, (n, d) float32, summed in float64."""
-    sums = np.empty(matrix.shape[1])
-    for i in range(rows.shape[0]):
-        sums[:] = 0.0
-        for j in range(matrix.shape[0]):
-            x = np.float64(rows[i, j])
-            line = matrix[j]
-            for t in range(sums.shape[0]):
-                sums[t] += x * line[t]
-        for t in range(sums.shape[0]):
-            out[i, t] = max(-1e30, min(1e30, sums[t]))
-
-
-@kernel
 def cosines(a, b, grid, out):
     """Cosines of padded rows of length one, of all pairs of two sets of rows, (n_a, n_b), or side by side, (n, 1).
 
