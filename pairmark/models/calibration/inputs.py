@@ -69,10 +69,10 @@ class RowRanges:
         if not is_numeric(rows) or first.size < FEWEST:
             return None
         scales = _scales(rows if training is None or not training.shape[0] else training)
-        seen = _statistics(rows, scales)
-        low, high = seen.min(axis=0), seen.max(axis=0)
+        statistics = _statistics(rows, scales)
+        low, high = statistics.min(axis=0), statistics.max(axis=0)
         margin = MARGIN * max(1.0, AMPLE / first.size) * (high - low) + ROUNDING
-        return cls(scales=scales, ranges=np.stack([low - margin, high + margin]), reference=seen[first])
+        return cls(scales=scales, ranges=np.stack([low - margin, high + margin]), reference=statistics[first])
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self | None:
@@ -99,8 +99,8 @@ class RowRanges:
 
     def flags(self, rows: Any) -> Bool:
         """(n,) whether a row is outside a range."""
-        seen = self.statistics(rows)
-        outside: Bool = ~((seen >= self.ranges[0]) & (seen <= self.ranges[1])).all(axis=1)
+        statistics = self.statistics(rows)
+        outside: Bool = ~((statistics >= self.ranges[0]) & (statistics <= self.ranges[1])).all(axis=1)
         return outside
 
     def statistics(self, rows: Any) -> Float64:
@@ -357,8 +357,8 @@ class CalibrationRecords:
         sets = X if isinstance(X, SampleSets) else SampleSets.of_rows(X)
         if not are_records(sets.rows):
             return None
-        kept = _enough_pairs(pairs)
-        numbers, ends = np.unique([pairs.left[kept], pairs.right[kept]], return_inverse=True)
+        sample = _enough_pairs(pairs)
+        numbers, ends = np.unique([pairs.left[sample], pairs.right[sample]], return_inverse=True)
         left, right = ends.reshape(2, -1)
         drawn = sets.take(numbers)
         rows, index = np.unique(drawn.index, return_inverse=True)
@@ -366,8 +366,8 @@ class CalibrationRecords:
             subjects=SampleSets(rows=sets.rows[rows], index=index, counts=drawn.counts),
             left=left,
             right=right,
-            same=pairs.same[kept],
-            units=pairs.units[kept],
+            same=pairs.same[sample],
+            units=pairs.units[sample],
             facts=pairs.origin,
             aggregation=aggregation,
         )
@@ -444,11 +444,11 @@ class CalibrationRecords:
 
     def scored_without(self, columns: Bool, scorer: Any) -> Float32:
         """(n_pairs,) scores with these columns, (2, d), blanked on either side."""
-        known = pattern_codes(self.patterns)
+        scored_patterns = pattern_codes(self.patterns)
         (code,) = pattern_codes(columns[None])
         scores: Float32
-        if code in known:
-            scores = self.scores[known.index(code)]
+        if code in scored_patterns:
+            scores = self.scores[scored_patterns.index(code)]
             return scores
         cells, n = np.concatenate([self.subjects.rows, self.subjects.rows]), len(self.subjects.rows)
         for side, start in zip(columns, (0, n), strict=True):
@@ -505,14 +505,14 @@ class DriftTest:
         for start in range(0, len(statistics), TOGETHER):
             if self.moved is not None:
                 return
-            seen = statistics[start : start + TOGETHER]
-            beyond = np.stack([seen < self._edges[0], seen > self._edges[1]], axis=1)
+            part = statistics[start : start + TOGETHER]
+            beyond = np.stack([part < self._edges[0], part > self._edges[1]], axis=1)
             # All rows at once: R_n = P_n (R_0 + sum of 1 / P_(j - 1) over j up to n), P the products of L.
             factors = np.where(beyond[..., None], hit, miss)
             products = np.cumprod(factors, axis=0)
             sums = products * (self._sums + np.cumsum(factors / products, axis=0))
             alarmed = np.flatnonzero(sums.mean(axis=(1, 2, 3)) >= ALARM)
-            last = alarmed[0] if alarmed.size else len(seen) - 1
+            last = alarmed[0] if alarmed.size else len(part) - 1
             self.n += int(last) + 1
             self._sums = sums[last]
             if alarmed.size:

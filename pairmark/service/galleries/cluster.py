@@ -187,8 +187,8 @@ class ClusterSearch:
             if time.monotonic() < self._not_before or sum(len(part.segment) for part in parts) < LEAST_ROWS:
                 return [], masked_parts
             try:
-                asked = (queries, k, conditions, above)
-                hits, searched = self._ask_workers(state, parts, asked, seq, deadline)
+                search_args = (queries, k, conditions, above)
+                hits, searched = self._ask_workers(state, parts, search_args, seq, deadline)
             except (SearchTooLong, InvalidInput):
                 raise
             except Exception as error:
@@ -202,7 +202,12 @@ class ClusterSearch:
         return best
 
     def _ask_workers(
-        self, state: GalleryState, parts: list[Part], asked: tuple[Any, ...], seq: int, deadline: float | None
+        self,
+        state: GalleryState,
+        parts: list[Part],
+        search_args: tuple[Any, ...],
+        seq: int,
+        deadline: float | None,
     ) -> tuple[list[list[ItemHit]], list[Part]]:
         """The best rows of each query, and the parts that they are the best of."""
         client = self._connected()
@@ -221,7 +226,7 @@ class ClusterSearch:
                 search,
                 [tasks[at] for at in members],
                 [parts[at].dead_seqs() for at in members],
-                *asked,
+                *search_args,
                 workers=None if worker is None else [worker],
                 # A worker that is lost meanwhile must not hold up the answer.
                 allow_other_workers=worker is not None,
@@ -235,7 +240,7 @@ class ClusterSearch:
         except BaseException:
             client.cancel(searches)
             raise
-        hits: list[list[ItemHit]] = [[] for _ in asked[0]]
+        hits: list[list[ItemHit]] = [[] for _ in search_args[0]]
         searched: list[Part] = []
         for members, (worker_hits, as_of) in zip(groups.values(), answers, strict=True):
             # A segment made from newer rows than the view's lacks what was replaced since: it is searched here.

@@ -236,16 +236,16 @@ class Searches:
 
     def _like(self, ranges: RowRanges, segment: Segment) -> NDArray[np.bool_] | None:
         """Which rows of a segment are like those of the calibration; None: all. Looked at once a segment."""
-        known = self._alike.get(segment)
-        if known is None or known[0] is not ranges:
+        cached = self._alike.get(segment)
+        if cached is None or cached[0] is not ranges:
             vectors: Any = getattr(segment.index, "vectors", ())
             alike = np.ones(len(segment), dtype=np.bool_)
             for at in range(0, len(vectors), CHECKED_ROWS):
                 flags = ranges.unlike(np.array(vectors[at : at + CHECKED_ROWS], dtype=np.float32))
                 alike[at : at + flags.size] = ~flags
-            known = ranges, None if alike.all() else alike
-            self._alike[segment] = known
-        return known[1]
+            cached = ranges, None if alike.all() else alike
+            self._alike[segment] = cached
+        return cached[1]
 
     def _candidates(self, view: GalleryView, k: int) -> dict[str, int] | None:
         """How many candidates were scored of each query, where not all items were."""

@@ -289,6 +289,7 @@ def restore(
                 f"{source} is a backup of {manifest.kind}, and PAIRMARK_DATABASE_URL names {kind_of(db)}"
             )
         _refuse_data(db, blobs, manifest)
+        # 1. Blobs first: a restore that ends early leaves blobs that no row names, and can be asked for again.
         for key, names in manifest.blobs.items():
             _restore_blob(blobs, archive, key, names)
         with tempfile.TemporaryDirectory(prefix=".restore-", dir=settings.home) as folder:
@@ -298,6 +299,8 @@ def restore(
                 raise CorruptArtefact(
                     "the backup's database was changed after it was written (sha256 differs)"
                 )
+            # 2. Then the rows, which appear at once. SQLite's copy is upgraded and its keys are revoked before; on
+            # PostgreSQL that follows.
             if db.is_sqlite:
                 restored = Database(f"sqlite:///{copy}")
                 revoked, new_key = _finished(restored, manifest, keys)

@@ -156,11 +156,13 @@ class DecisionRecorder:
         if now >= stream.ends or policy is not stream.policy:
             stream.roll_hour(now, policy)
         hour = stream.hour
+        # 1. All decisions are counted: the counts are the population that reviews draw from.
         hour.decided += n
         earlier = hour.counts.get(deciding, [0] * len(counts))
         hour.counts[deciding] = [total + more for total, more in zip(earlier, counts, strict=True)]
         if hour.decided * hour.chance > policy.per_hour:
             stream.lower_chance(lowered(hour.chance, hour.decided, policy.per_hour))
+        # 2. Each has a random key; those below the hour's chance are kept, and stay a uniform sample as it is lowered.
         keys = stream.keys(n)
         sampled = np.flatnonzero(keys < hour.chance).tolist()
         codes = decisions() if sampled else ()
@@ -202,6 +204,8 @@ class DecisionRecorder:
                 if not all(repository.lock_model(session, model_id)):
                     settled.append((hour, 0.0))
                     continue
+                # The model's row is locked: what other processes counted of this hour is all there, and the smallest
+                # chance of any of them becomes that of the hour.
                 total, earlier = repository.hour_total(session, model_id, hour.number)
                 chance = hour.chance if earlier is None else min(earlier, hour.chance)
                 chance = lowered(chance, total + sum(map(sum, hour.counts.values())), policy.per_hour)

@@ -415,6 +415,7 @@ class Reviews:
         with self._db.write() as session:
             review = _existing(session, review_id, lock=True)
             now = self._db.now(session)
+            # The review's row is locked, so that no two reviewers are handed the same draw.
             items = repository.held_items(session, review_id, reviewer, now, n)
             if len(items) < n:
                 items += repository.free_items(session, review_id, now, n - len(items))
