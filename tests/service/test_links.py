@@ -34,16 +34,19 @@ def write(path: Path, columns: Mapping[str, Sequence[Any]]) -> Path:
 
 
 def linked(
-    folder: Path, *files: Path, settings: Settings | None = None, id_column: str | None = None, **options: Any
+    folder: Path,
+    *files: Path,
+    settings: Settings | None = None,
+    columns: dict[str, str] | None = None,
+    **options: Any,
 ) -> tuple[LinkSummary, list[dict[str, str]]]:
     """What linking some files says, and the rows that it writes."""
     scratch = folder / f"scratch{len(list(folder.iterdir()))}"
     scratch.mkdir()
     out = scratch / "links.csv"
-    asked = Asked(**options)
-    summary = link_files(
-        files, scratch, settings or Settings(job_threads=1), asked, out=out, id_column=id_column
-    )
+    id_column = options.pop("id_column", None)
+    asked, settings = Asked(**options), settings or Settings(job_threads=1)
+    summary = link_files(files, scratch, settings, asked, out=out, id_column=id_column, columns=columns)
     with out.open(newline="") as stream:
         return summary, list(csv.DictReader(stream))
 
@@ -217,6 +220,8 @@ def test_an_id_column_that_is_not_there_and_tables_without_a_common_column_are_r
     file = write(tmp_path / "t.csv", table(50, "plain")[1])
     with pytest.raises(InvalidInput, match="no column is called 'nope'"):
         linked(tmp_path, file, id_column="nope")
+    with pytest.raises(InvalidInput, match="no column is called 'bron'"):
+        linked(tmp_path, file, columns={"bron": "date"})
     other = write(tmp_path / "o.csv", {"id": [1, 2, 3], "color": ["red", "green", "blue"]})
     with pytest.raises(InvalidInput, match="no column in common"):
         linked(tmp_path, file, other)
@@ -306,7 +311,12 @@ def test_rules_of_the_command_are_the_only_ones_and_an_unknown_column_is_named(
     blocking = json.loads(capfd.readouterr().out)["blocking"]
     assert blocking["rules"] == [["phone"], ["first", "last"]]
     assert blocking["at_most"] == 7
-    with pytest.raises(SystemExit) as ended:
-        main(["link", file, "--rule", "telephone"])
-    assert ended.value.code == 1
-    assert "'telephone' is not compared; expected some of first, last" in capfd.readouterr().err
+    for code, wrong, said in (
+        (1, ["--rule", "telephone"], "'telephone' is not compared; expected some of first, last"),
+        (1, ["--model", "nobody"], "there is no model 'nobody'"),
+        (2, ["-o", str(tmp_path / "nowhere" / "links.csv")], "there is no such folder"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(["link", file, *wrong])
+        assert ended.value.code == code
+        assert said in capfd.readouterr().err.replace("\n", "")

@@ -360,9 +360,11 @@ def test_entities_are_merged_and_split_by_hand_and_stay_so(client: Client, colum
 
 
 def test_a_record_is_erased_from_links_entities_and_review(client: Client, columns: Rows) -> None:
-    upload(client, "erased", columns)
+    upload(client, "erased", columns | {"id": [f"s/{each}" for each in columns["id"]]})
     made = client.link("erased")
     name, records = next((name, each) for name, each in entities_of(client, made).items() if len(each) > 2)
+    link = asked(client, "GET", f"/links/{made['id']}/links/{name}/{records[1]}")
+    assert (link["left"], link["right"], link["entity"]) == (name, records[1], name)
     receipt = asked(client, "POST", f"/links/{made['id']}/erase", json={"record": name})
     assert receipt["links"] > 0
     assert receipt["review_items"] == receipt["links"]

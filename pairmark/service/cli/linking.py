@@ -94,6 +94,9 @@ def link(
         raise typer.BadParameter(
             f"{out}: expected a name that ends in .csv or .parquet", param_hint="--output"
         )
+    is_here = out is not None and not out.startswith("s3://")
+    if out is not None and is_here and not Path(out).absolute().parent.is_dir():
+        raise typer.BadParameter(f"{out}: there is no such folder", param_hint="--output")
     asked = Asked(
         false_links=false_links,
         rules=[[name.strip() for name in each.split(",")] for each in rule] if rule else None,
@@ -102,7 +105,6 @@ def link(
     )
     with tempfile.TemporaryDirectory(prefix="pairmark-links-") as folder:
         files = [_file(each, Path(folder)) for each in (table, other) if each is not None]
-        is_here = out is not None and not out.startswith("s3://")
         path = Path(out) if out is not None and is_here else Path(folder) / f"links{suffix}"
         with output.progress_bar("linking") as progress, listening(progress):
             summary = link_files(
@@ -138,10 +140,11 @@ def _file(table: str, folder: Path) -> Path:
 
 def _learned(model: str) -> Learned:
     from pairmark.service.blobs import open_blobs
-    from pairmark.service.cli.options import settings
+    from pairmark.service.cli.options import prepare_database, settings
     from pairmark.service.db import open_database
     from pairmark.service.links.learned import Learned
 
+    prepare_database(settings())
     return Learned(open_database(settings()), open_blobs(settings()), settings(), model)
 
 

@@ -48,6 +48,7 @@ _CHANGES_SQL = (
     "coalesce(list_sort(list(DISTINCT now) FILTER (now <> old)), []) FROM moved WHERE old IS NOT NULL GROUP BY old "
     "HAVING count(DISTINCT coalesce('e' || now, 'r' || record)) > 1 ORDER BY 1, 2"
 )
+_IDS_SQL = "SELECT id FROM kept WHERE side = ? AND id IN (SELECT unnest(?))"
 
 Key = tuple[int, str]
 """Of a record: 0 for the left table, 1 for the right one, and its id."""
@@ -268,6 +269,17 @@ def free_name(records: Sequence[str], taken: set[str]) -> str:
 
 
 # ---------------------------------------------------------------- one pair
+
+
+def split_ids(folder: Path, text: str) -> tuple[str, str]:
+    """The ids of a left and a right record, joined by a slash: ids may hold slashes themselves."""
+    pairs = [(text[:at], text[at + 1 :]) for at, char in enumerate(text) if char == "/"]
+    side = right_side(folder)
+    lefts, rights = (
+        {row[0] for row in read_rows(folder / RECORDS, _IDS_SQL, of, [pair[at] for pair in pairs])}
+        for at, of in enumerate((0, side))
+    )
+    return next((pair for pair in pairs if pair[0] in lefts and pair[1] in rights), pairs[0])
 
 
 def texts_of(folder: Path, keys: Sequence[Key]) -> list[dict[str, Any]]:

@@ -147,7 +147,10 @@ def summary_of(of: Linked, asked: Asked) -> LinkSummary:
     estimate = linking.false_links
     recall, interval = linking.recall, None
     if of.recall is not None and of.recall[1]:
-        recall, interval = of.recall[0] / of.recall[1], _exact_interval(*of.recall, asked.confidence)
+        from pairmark.models.calibration.finite_sample import order_upper
+
+        (k, n), one_sided = of.recall, (1 + asked.confidence) / 2
+        recall, interval = k / n, (1 - order_upper(n - k, n, one_sided), order_upper(k, n, one_sided))
     return LinkSummary(
         records=tables.n_rows,
         candidates=linking.n_candidates,
@@ -170,16 +173,6 @@ def summary_of(of: Linked, asked: Asked) -> LinkSummary:
         ids=tables.ids,
         notes=tables.notes,
     )
-
-
-def _exact_interval(k: int, n: int, confidence: float) -> tuple[float, float]:
-    """Clopper's and Pearson's (1934) interval for a share of n that were k."""
-    from scipy.special import betaincinv
-
-    tail = (1 - confidence) / 2
-    low = 0.0 if k == 0 else float(betaincinv(k, n - k + 1, tail))
-    high = 1.0 if k == n else float(betaincinv(k + 1, n - k, 1 - tail))
-    return low, high
 
 
 def link_files(

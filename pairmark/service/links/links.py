@@ -153,6 +153,7 @@ class Links:
     def explain(self, link_id: str, left: str, right: str, names: VisibleNames) -> LinkExplained:
         """Why two records are linked or not, field by field; `UnknownLinks` where one is not there."""
         folder = self.folder(link_id, names)
+        left, right = kept.split_ids(folder, f"{left}/{right}")
         one, other = kept.texts_of(folder, [(0, left), (kept.right_side(folder), right)])
         fields = kept.explained(folder, one, other)
         with self._db.read() as session:

@@ -105,12 +105,15 @@ def read_tables(
         sides.append(
             _read(connection, path, scratch / str(at), limits, f"side{at}", columns or {}, 3 - len(files))
         )
-    if id_column not in {None, ROW, *(name for side in sides for name in side.columns)}:
-        raise InvalidInput(
-            f"no column is called {id_column!r}; expected one of {', '.join(sides[0].columns[:20])}, or {ROW}, which "
-            "numbers the rows",
-            field="id",
-        )
+    names = {ROW, *(name for side in sides for name in side.columns)}
+    for what, given in (("id", [id_column or ROW]), ("columns", columns or {})):
+        for name in given:
+            if name not in names:
+                raise InvalidInput(
+                    f"no column is called {name!r}; expected one of {', '.join(sides[0].columns[:20])}"
+                    + (f", or {ROW}, which numbers the rows" if what == "id" else ""),
+                    field=what,
+                )
     for side in sides:
         side.id_column = _id_of(connection, side, id_column, sides[0].id_column)
     fields, chosen, notes = _matched(sides)
@@ -221,6 +224,8 @@ def _id_of(
     named = [name for name in side.columns if _ID_NAME.fullmatch(name)]
     if len(named) == 1:
         _refuse_repeated(connection, side, named[0])
+        if named[0].casefold() == "id":
+            return named[0]
     dates = side.inference.schema.of_type("date")
     likely = named or [
         name for name in side.columns if name not in dates and _is_code(connection, side, name)
