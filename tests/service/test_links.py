@@ -16,6 +16,7 @@ from scipy.sparse.csgraph import connected_components
 
 from benchmarks._linked_people import people
 from pairmark.models.records.linking import engine
+from pairmark.models.records.linking.cells import LinkField
 from pairmark.schemas.links import LinkSummary
 from pairmark.service.cli import main
 from pairmark.service.errors import InvalidInput
@@ -320,3 +321,23 @@ def test_rules_of_the_command_are_the_only_ones_and_an_unknown_column_is_named(
             main(["link", file, *wrong])
         assert ended.value.code == code
         assert said in capfd.readouterr().err.replace("\n", "")
+
+
+def test_a_trained_model_gets_candidates_by_all_words_that_there_is_room_for() -> None:
+    def linking(budget: int, **scoring: Any) -> engine.Linking:
+        connection = duckdb.connect()
+        titles = [f"item{row % 20} color{row % 7} size{row % 3} part{row}" for row in range(200)]
+        connection.register("given", {"row": np.arange(200), "c0": np.array(titles, dtype=object)})
+        connection.execute("CREATE TABLE source AS FROM given")
+        field = LinkField(name="title", type="text", wordy=True)
+        found = engine.Linking(connection, [field], 200, budget=budget, **scoring)
+        found.run()
+        return found
+
+    def strangers(a: Any, b: Any) -> Any:
+        return np.zeros(a.size)
+
+    assert linking(50).n_candidates == 0
+    by_item, by_color = (linking(most, scorer=strangers, cut=0.5).n_candidates for most in (10, 50))
+    assert by_item == 20 * 45
+    assert 200 * 200 // 16 < by_color <= 50 * 200

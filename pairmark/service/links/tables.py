@@ -105,10 +105,10 @@ def read_tables(
         sides.append(
             _read(connection, path, scratch / str(at), limits, f"side{at}", columns or {}, 3 - len(files))
         )
-    names = {ROW, *(name for side in sides for name in side.columns)}
+    readable = {ROW, *(name for side in sides for name in side.columns)}
     for what, given in (("id", [id_column or ROW]), ("columns", columns or {})):
         for name in given:
-            if name not in names:
+            if name not in readable:
                 raise InvalidInput(
                     f"no column is called {name!r}; expected one of {', '.join(sides[0].columns[:20])}"
                     + (f", or {ROW}, which numbers the rows" if what == "id" else ""),

@@ -221,7 +221,18 @@ class Linking:
                     "AND row IN (SELECT row FROM hashes)"
                 )
                 self._count("FROM words")
-                room -= self._join("FROM words", _CAP, room, (at,))
+                # A trained model tells strangers who share a word apart, a fitted one does so by its few patterns.
+                cap = _CAP if self._scorer is None else self._widest(room)
+                room -= self._join("FROM words", cap, room, (at,))
+
+    def _widest(self, room: int) -> int:
+        """The most rows that may share a word, as far as there is room for the pairs."""
+        return int(
+            self._one(
+                "SELECT coalesce(max(n), 0) FROM (SELECT n, sum(sum(pairs)) OVER (ORDER BY n) AS total FROM key_counts "
+                f"WHERE n <= {_GIVEN_CAP} GROUP BY n) WHERE total <= {room}"
+            )
+        )
 
     def _places_of(self, rule: Sequence[str]) -> tuple[int, ...]:
         # A column that has one value in all rows makes no difference.
