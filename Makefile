@@ -132,8 +132,8 @@ format: $(VENV)/.dev
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-# It breaks things with the tests' tools; the others run beside peers.
-HARD = $(filter faults,$(BENCH))
+# These use the tests' tools; the others run beside peers.
+HARD = $(filter faults fuzz,$(BENCH))
 bench: $(if $(HARD),$(VENV)/.dev,$(BENCH_VENV)/.bench)
 	@$(if $(HARD),$(VENV),$(BENCH_VENV))/bin/python -m benchmarks $(BENCH) --preset $(PRESET) $(BENCH_ARGS)
 
