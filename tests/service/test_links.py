@@ -20,7 +20,7 @@ from pairmark.models.records.linking.cells import LinkField
 from pairmark.schemas.links import LinkSummary
 from pairmark.service.cli import main
 from pairmark.service.errors import InvalidInput
-from pairmark.service.links.linking import Asked, link_files
+from pairmark.service.links.linking import LinkOptions, link_files
 from pairmark.service.settings import Settings
 
 N = 3_000
@@ -46,7 +46,7 @@ def linked(
     scratch.mkdir()
     out = scratch / "links.csv"
     id_column = options.pop("id_column", None)
-    asked, settings = Asked(**options), settings or Settings(job_threads=1)
+    asked, settings = LinkOptions(**options), settings or Settings(job_threads=1)
     summary = link_files(files, scratch, settings, asked, out=out, id_column=id_column, columns=columns)
     with out.open(newline="") as stream:
         return summary, list(csv.DictReader(stream))

@@ -216,9 +216,9 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
 
     def settled(self) -> Self:
         """An unfitted one that learns this one's winner with its settings, and compares nobody."""
-        other: Self = clone(self)
-        other._choice = self
-        return other
+        unfitted: Self = clone(self)
+        unfitted._choice = self
+        return unfitted
 
     def _race(self, task: RaceTask, seed: int, fit: Any) -> None:
         if self._choice is not None:

@@ -22,7 +22,7 @@ from pairmark.service.errors import InvalidInput
 from pairmark.service.jobs.queue import Claim, JobQueue, Progress
 from pairmark.service.links import kept, repository
 from pairmark.service.links.learned import Learned
-from pairmark.service.links.linking import Asked, Linked, linked, summary_of
+from pairmark.service.links.linking import Linked, LinkOptions, linked, summary_of
 from pairmark.service.reviews.reviews import Item, Stratum, open_review, strata_of_kind
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DecisionCode
@@ -60,7 +60,7 @@ class Linker:
                 if request.model is None
                 else Learned(self._db, self._blobs, self._settings, request.model)
             )
-            asked = Asked(
+            link_options = LinkOptions(
                 false_links=request.false_links,
                 fpr=request.fpr,
                 rules=request.rules,
@@ -79,18 +79,24 @@ class Linker:
             with listening(progress.within):
                 found = stack.enter_context(
                     linked(
-                        files, scratch, self._settings, asked, id_column=_ID, columns=types, learned=learned
+                        files,
+                        scratch,
+                        self._settings,
+                        link_options,
+                        id_column=_ID,
+                        columns=types,
+                        learned=learned,
                     )
                 )
             progress.stage("storing")
             if found.doubts is not None:
                 raise self._to_judge(claim, request, found)
-            kept.keep(found.connection, out, found.linking, asked.previous)
+            kept.keep(found.connection, out, found.linking, link_options.previous)
             strata = _strata(found, _KEPT)
             missed = _strata(found, _KEPT, split=False) if request.missed_links is not None else []
             if missed:
                 missed += _strata(found, _BELOW, DecisionCode.DIFFERENT)
-            summary = summary_of(found, asked)
+            summary = summary_of(found, link_options)
             key = self._blobs.put_folder(out)
             with self._db.write() as session:
                 hold(session, self._blobs, key)

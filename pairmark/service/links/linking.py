@@ -27,7 +27,7 @@ COLUMNS = ("left", "right", "score", "decision", "entity")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class LinkOptions:
     """What to link by; see `pairmark.schemas.links.LinksRequest`.
 
     Attributes
@@ -69,7 +69,7 @@ def linked(
     files: Sequence[Path],
     scratch: Path,
     settings: Settings,
-    asked: Asked,
+    options: LinkOptions,
     *,
     id_column: str | None = None,
     columns: dict[str, str] | None = None,
@@ -86,29 +86,29 @@ def linked(
     bounds = kept.bounds(settings, scratch, settings.job_threads)
     with kept.connected(**bounds) as connection:
         tables = read_tables(connection, files, scratch, limits, id_column=id_column, columns=columns)
-        check_rules(asked.rules, [field.name for field in tables.fields])
-        previous = None if asked.previous is None else kept.bring(connection, asked.previous, tables)
+        check_rules(options.rules, [field.name for field in tables.fields])
+        previous = None if options.previous is None else kept.bring(connection, options.previous, tables)
         linking = Linking(
             connection,
             tables.fields,
             tables.n_rows,
             tables.n_left,
-            rules=asked.rules,
-            one_to_one=asked.one_to_one,
-            budget=asked.candidates_per_record,
+            rules=options.rules,
+            one_to_one=options.one_to_one,
+            budget=options.candidates_per_record,
             previous=previous,
             spread=_spread(connection, settings),
-            **({} if learned is None else _scoring(learned, connection, tables, asked.cut)),
+            **({} if learned is None else _scoring(learned, connection, tables, options.cut)),
         )
         try:
-            linking.run(asked.false_links, asked.fpr)
+            linking.run(options.false_links, options.fpr)
         except NeedsJudgements as error:
             yield Linked(connection=connection, tables=tables, linking=linking, doubts=str(error))
             return
         kept.name_entities(connection, tables, again=previous is not None)
         recall = None
-        if asked.labels is not None and previous is None:
-            connection.register("given", {"row": np.arange(asked.labels.size), "who": asked.labels})
+        if options.labels is not None and previous is None:
+            connection.register("given", {"row": np.arange(options.labels.size), "who": options.labels})
             connection.execute("CREATE TABLE labels AS SELECT * FROM given WHERE who >= 0")
             connection.unregister("given")
             recall = linking.measured_recall()
@@ -141,7 +141,7 @@ def check_rules(rules: Sequence[Sequence[str]] | None, columns: Sequence[str]) -
                 )
 
 
-def summary_of(of: Linked, asked: Asked) -> LinkSummary:
+def summary_of(of: Linked, options: LinkOptions) -> LinkSummary:
     """What was linked."""
     linking, tables = of.linking, of.tables
     estimate = linking.false_links
@@ -149,7 +149,7 @@ def summary_of(of: Linked, asked: Asked) -> LinkSummary:
     if of.recall is not None and of.recall[1]:
         from pairmark.models.calibration.finite_sample import order_upper
 
-        (k, n), one_sided = of.recall, (1 + asked.confidence) / 2
+        (k, n), one_sided = of.recall, (1 + options.confidence) / 2
         recall, interval = k / n, (1 - order_upper(n - k, n, one_sided), order_upper(k, n, one_sided))
     return LinkSummary(
         records=tables.n_rows,
@@ -161,14 +161,14 @@ def summary_of(of: Linked, asked: Asked) -> LinkSummary:
         blocking=LinkBlocking(
             rules=[list(rule) for rule in linking.rules],
             left_out=[list(rule) for rule in linking.left_out],
-            at_most=asked.candidates_per_record,
+            at_most=options.candidates_per_record,
             candidates_per_record=round(linking.n_candidates / tables.n_rows, 2),
             recall=None if recall is None else round(recall, 4),
             recall_interval=interval,
             recall_from=None if recall is None else "overlap" if interval is None else "labels",
         ),
         false_links=FalseLinks(
-            estimate=None if estimate is None else round(estimate, 6), confidence=asked.confidence
+            estimate=None if estimate is None else round(estimate, 6), confidence=options.confidence
         ),
         ids=tables.ids,
         notes=tables.notes,
@@ -179,7 +179,7 @@ def link_files(
     files: Sequence[Path],
     scratch: Path,
     settings: Settings,
-    asked: Asked,
+    options: LinkOptions,
     *,
     out: Path,
     id_column: str | None = None,
@@ -188,7 +188,7 @@ def link_files(
 ) -> LinkSummary:
     """Write the links of one table, or between two, to a CSV or Parquet file; `InvalidInput` as `linked`."""
     with linked(
-        files, scratch, settings, asked, id_column=id_column, columns=columns, learned=learned
+        files, scratch, settings, options, id_column=id_column, columns=columns, learned=learned
     ) as found:
         if found.doubts is not None:
             raise InvalidInput(
@@ -197,4 +197,4 @@ def link_files(
                 "what people judge decides which are the same (`pairmark link --model`)"
             )
         kept.copy_to(found.connection, kept.LINKS_SQL, out)
-        return summary_of(found, asked)
+        return summary_of(found, options)
