@@ -169,21 +169,6 @@ class CalibrationPage(Page[CalibrationOut]):
     """Some calibrations, newest first."""
 
 
-class CalibrationDetail(CalibrationOut):
-    """A calibration with its curve for people."""
-
-    curve: dict[str, Any] = Field(
-        description="the rates that were observed, by threshold; a threshold chosen by them guarantees nothing",
-        examples=[
-            {
-                "thresholds": [8.1, 3.2, 1.4],
-                "fpr": [0.0, 0.004, 0.02],
-                "tpr": [0.41, 0.95, 0.98],
-            }
-        ],
-    )
-
-
 class MeasureRequest(Request):
     """The data to measure a version on."""
 

@@ -159,7 +159,7 @@ def test_a_version_tells_where_it_came_from(digits_deployment: RunningServer) ->
     problem(http.get("/models/nobody"), 404, "unknown-model")
     calibration = http.get(f"/calibrations/{version['calibration_id']}").json()
     assert calibration["model"] == "digits"
-    assert calibration["curve"]
+    assert calibration["summary"]["smallest_fpr"]
 
 
 def test_learners_tell_their_parameters(digits_deployment: RunningServer) -> None:

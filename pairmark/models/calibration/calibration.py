@@ -45,7 +45,7 @@ from pairmark.models.calibration.finite_sample import (
     order_upper,
     student_interval,
 )
-from pairmark.models.calibration.held_out import Arrays, HeldOutScores, pick_points
+from pairmark.models.calibration.held_out import Arrays, HeldOutScores
 from pairmark.models.calibration.inputs import CalibrationRecords, CheckedRows, RowRanges
 from pairmark.models.calibration.operating_point import (
     ANSWERING,
@@ -673,22 +673,6 @@ class Calibration:
     def smallest_fpr(self, confidence: float = 0.95) -> dict[str, float | None]:
         """Method -> smallest rate that is answered; None where no rate is."""
         return smallest_rates(self._held_out, checked_rate(confidence, "confidence"))
-
-    def curve(self, max_points: int = 500) -> dict[str, Any]:
-        """Rates by threshold, for people: at most ``max_points`` thresholds, dense at low rates. They are what was
-        observed; to choose a threshold by them guarantees nothing.
-
-        Returns
-        -------
-        JSON-able dict of lists: ``thresholds`` (descending), ``fpr`` and ``tpr`` (None without same pairs).
-        """
-        picks = pick_points(self._finite.above, max_points)
-        has_same = bool(self._held_out.facts["n_same_pairs"])
-        return {
-            "thresholds": [float(t) for t in self._thresholds[picks]],
-            "fpr": [self._finite.rate(int(k)) for k in picks],
-            "tpr": [self._held_out.share_above(t) for t in self._thresholds[picks]] if has_same else None,
-        }
 
     def fpr_band(self, confidence: float = 0.95) -> FprBand | None:
         """A step-wise finite-sample upper bound of the false positive rate that holds at every threshold at once; None

@@ -23,7 +23,6 @@ from pairmark.schemas.models import (
     AliasChangePage,
     AliasOut,
     AliasRequest,
-    CalibrationDetail,
     CalibrationOut,
     CalibrationPage,
     CalibrationRequest,
@@ -577,13 +576,13 @@ async def get_calibration(
     http: Request,
     services: InServices,
     calibration_id: Annotated[str, Path(max_length=64, description="the calibration's id")],
-) -> CalibrationDetail:
-    """A calibration with its curve: the observed rates by threshold.
+) -> CalibrationOut:
+    """A calibration: what it was made from, and the smallest rate that each method supports.
 
     The key must be allowed to see the calibration's model. For scores of other systems it needs access to all models,
     or `train` on the calibration's name.
     """
-    calibration = await asyncio.to_thread(services.store.calibrations.detail, calibration_id)
+    _, calibration = await asyncio.to_thread(services.store.calibrations.load, calibration_id)
     grants = names_of(http)
     if not grants.allows("train", calibration.model or calibration.name):
         models = grants.resources("score", "train")

@@ -23,7 +23,6 @@ from pairmark.models.pairs.splits import (
 from pairmark.models.registry import spec_of
 from pairmark.schemas.jobs import ListOrigin, Protocol
 from pairmark.schemas.models import (
-    CalibrationDetail,
     CalibrationOut,
     CalibrationPage,
 )
@@ -205,11 +204,6 @@ class Calibrations:
         if imported_as(row) == "unsigned":
             calibration = calibration.without_guarantee()
         return calibration, calibration_out(row, model)
-
-    def detail(self, calibration_id: str) -> CalibrationDetail:
-        """A calibration with its curve for people."""
-        calibration, detail = self.load(calibration_id)
-        return CalibrationDetail(**detail.model_dump(), curve=calibration.curve())
 
     def page(
         self, limit: int = 50, cursor: str | None = None, *, names: VisibleNames = EVERY_NAME

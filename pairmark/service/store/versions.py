@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,9 +129,6 @@ def _askable(word: str) -> bool:
     return word.isascii() and word.isprintable()
 
 
-Calibrated = TypeVar("Calibrated", bound=CalibrationOut)
-
-
 def alias_out(model: str, row: AliasRow) -> AliasOut:
     return AliasOut.model_validate({**row.values(), "model": model})
 
@@ -189,7 +186,7 @@ def without_origin(version: VersionOut) -> VersionOut:
     return version.model_copy(update={"lineage": lineage, "calibrations": calibrations})
 
 
-def calibration_without_origin(calibration: Calibrated) -> Calibrated:
+def calibration_without_origin(calibration: CalibrationOut) -> CalibrationOut:
     """A calibration without the name and the digest of its dataset."""
     summary = {name: value for name, value in calibration.summary.items() if name != "dataset"}
     name = calibration.name.partition(" held out of ")[0]

@@ -1,5 +1,4 @@
-// The operating point: a rate is chosen on the curve, read from the calibration's own table at once, and then asked of
-// the service, which answers exactly.
+// The operating point: a rate is chosen on the curve, and then asked of the service.
 
 import { api, ApiError, waysOut } from "./api.js";
 import { Chart } from "./chart.js";
@@ -138,19 +137,6 @@ function mark() {
 
 // ---------------------------------------------------------------- the point
 
-function local() {
-  const reported = state.calibration;
-  if (!reported) return null;
-  const { thresholds, fpr, tpr } = reported.curve;
-  let at = -1;
-  for (let i = 0; i < fpr.length; i += 1) if (fpr[i] <= state.fpr) at = i;
-  if (at < 0) return null;
-  const point = { threshold: thresholds[at], tpr: tpr ? tpr[at] : null, observed_fpr: fpr[at] };
-  if (state.fnr === null || !tpr) return point;
-  const low = tpr.findIndex((share) => 1 - share <= state.fnr);
-  return { ...point, fnr_threshold: Math.min(thresholds[low < 0 ? thresholds.length - 1 : low], point.threshold) };
-}
-
 function choseRate(fpr, from) {
   if (!(fpr > 0 && fpr < 1)) return;
   state.fpr = Number(fpr.toPrecision(2));
@@ -169,10 +155,8 @@ function choseMisses(fnr, from) {
   moved();
 }
 
-// Drawn at once from the calibration's table; the service is asked when the slider rests.
+// The line follows at once; the service is asked for the rest when the slider rests.
 function moved() {
-  const at = local();
-  if (Number($("#confidence").value) === 0.95) state.point = at ? { ...at, approximate: true } : null;
   mark();
   clearTimeout(state.timer);
   state.timer = setTimeout(ask, ASK_AFTER_MS);
