@@ -91,8 +91,6 @@ def run(preset: Preset) -> Result:
         for name, (mean, deviation) in zip(RANKERS, AUTHORS[data.name], strict=True):
             reported = summary(done, data.name, name, "authors_tau")
             standard = summary(done, data.name, name)
-            assert reported is not None
-            assert standard is not None
             near = abs(reported[0] - mean) <= deviation + ROUNDED
             hits[name] += near
             row |= {
