@@ -70,7 +70,6 @@ def blocks(rng: Rng, *, n: int, size: int, rate: float = 0.05, share: float = 0.
 
     return {
         "auto": failed(true_rate, rate, made()),
-        "blocks": failed(true_rate, rate, made(blocks="components")),
         "declared random": failed(true_rate, rate, made(listing="random-people")),
     }
 

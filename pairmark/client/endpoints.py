@@ -625,8 +625,8 @@ class Service(Calls):
         ``left_unit`` and ``right_unit`` are the identity (open-set) or the sample (closed-set) on each side;
         ``protocol`` says which, where no same pair has one unit twice. Without units nothing is guaranteed, unless
         pairs are declared ``independent``, or a random sample of a ``population`` of so many pairs. ``listing``
-        (``all``, ``drawn``, ``random-people``, ``random-rows``) or ``blocks`` (``components``, or each pair's) say how
-        the pairs were listed; a list of unknown origin that is not all pairs guarantees nothing.
+        (``all``, ``drawn``, ``random-people``, ``random-rows``) says how the pairs were listed; a list of unknown
+        origin that is not all pairs guarantees nothing.
         """
         if (scores is None) == (file is None):
             raise ValueError("expected either scores and same, or a file")

@@ -15,7 +15,7 @@ EventName = Literal["progress", "log", "done"]
 IF_BETTER = "if-better"
 Protocol = Literal["auto", "open-set", "closed-set"]
 ListOrigin = Annotated[
-    Literal["all", "random-people", "random-rows", "blocks"],
+    Literal["all", "random-people", "random-rows"],
     # Jobs of 0.2.0 say so.
     BeforeValidator(lambda origin: "random-people" if origin == "random" else origin),
 ]
@@ -24,8 +24,7 @@ Listing = Annotated[
     Field(
         description="for datasets that list pairs: how the list came about. `all`: every pair of the people; "
         "`random-people`: pairs of people, drawn without looking at what they have; `random-rows`: pairs of rows, "
-        "drawn at random, which guarantees nothing; `blocks`: all inside of blocks that share nobody, the connected "
-        "parts of the list, which become the units; null: unknown, and then nothing is guaranteed unless the list is "
+        "drawn at random, which guarantees nothing; null: unknown, and then nothing is guaranteed unless the list is "
         "all pairs"
     ),
 ]

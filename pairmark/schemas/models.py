@@ -244,11 +244,6 @@ class ScoresRequest(ScoresOptions):
     right_unit: list[Unit] | None = Field(
         None, description="unit of each right side", examples=[["ada", "bob", "eve"]]
     )
-    blocks: Literal["components"] | list[Unit] | None = Field(
-        None,
-        description="for pairs listed inside of blocks (one postcode, say): the block of each pair, or `components`, "
-        "the connected parts of the list. Blocks become the units, and weigh equally; nobody may be in two",
-    )
 
 
 class Lineage(Answer, extra="allow"):

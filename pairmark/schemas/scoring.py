@@ -28,8 +28,8 @@ from pairmark.schemas.base import (
 from pairmark.schemas.models import Guarantee, Imported
 
 ORIGIN_TEXT = (
-    "how the calibration pairs came about: `all` pairs of the units, `drawn` by Pairmark, listed at `random`, inside "
-    "of `blocks`, `independent` of each other, a random sample of a `population`; or, with nothing guaranteed, "
+    "how the calibration pairs came about: `all` pairs of the units, `drawn` by Pairmark, listed at `random`, "
+    "`independent` of each other, a random sample of a `population`; or, with nothing guaranteed, "
     "`random-rows` (pairs of samples were drawn), `unknown`, `unnamed` (no units), `assumed` (people were guessed) or "
     "`imported` (in a file that is not signed)"
 )
@@ -327,8 +327,7 @@ class OperatingPointOut(Answer):
         description="with `fnr`: share of the different calibration pairs that are between the two thresholds",
     )
     guarantee: Guarantee = Field(
-        description="`finite-sample`: for new people (closed-set: for new samples of these classes; blocks: for new "
-        "blocks), "
+        description="`finite-sample`: for new people (closed-set: for new samples of these classes), "
         "whatever their scores look like; `finite-population`: for one fixed list of pairs, of which people judged "
         "a random part; "
         "`asymptotic`: approximately, for new people: with hundreds, none of whom looks like everybody; `none`: "

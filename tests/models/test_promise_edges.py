@@ -35,7 +35,7 @@ def renamed(units: np.ndarray, seed: int) -> list[np.ndarray]:
     return [numbers, numbers.astype(np.int16), numbers.astype(float), numbers.astype(str)]
 
 
-@pytest.mark.parametrize("how", ["all", "list", "cells", "blocks"])
+@pytest.mark.parametrize("how", ["all", "list", "cells"])
 @pytest.mark.parametrize("fpr", [0.05, 0.1, 0.3])
 def test_names_play_no_part_in_a_threshold(how: str, fpr: float) -> None:
     scores, same, units = people()
@@ -47,9 +47,6 @@ def test_names_play_no_part_in_a_threshold(how: str, fpr: float) -> None:
         pairs = held_out_pairs(np.arange(260) // 2, protocol="open-set", n_pairs=2_000, random_state=0)
         scores = np.random.default_rng(2).standard_normal(len(pairs)) + 4.0 * pairs.same
         same, units, options = pairs.same, pairs.units, {"listing": "drawn"}
-    elif how == "blocks":
-        inside = units[:, 0] // 2 == units[:, 1] // 2
-        scores, same, units, options = scores[inside], same[inside], units[inside], {"blocks": "components"}
     plain = Calibration.fit(scores, same, units, **options)
     arrays, meta = plain.to_state()
     for names in renamed(units, seed=1):
@@ -102,7 +99,6 @@ def test_what_is_expected_rises_with_people_and_never_passes_the_best() -> None:
         ({"listing": "random-people"}, "random", "finite-sample"),
         ({"listing": "random-rows"}, "random-rows", "none"),
         ({"listing": "drawn"}, "drawn", "finite-sample"),
-        ({"blocks": "components"}, "blocks", "finite-sample"),
         ({"units": None}, "unnamed", "none"),
         ({"units": None, "independent": True}, "independent", "finite-sample"),
         ({"units": None, "population": 100_000}, "population", "finite-population"),
@@ -110,12 +106,7 @@ def test_what_is_expected_rises_with_people_and_never_passes_the_best() -> None:
 )
 def test_a_list_is_promised_what_its_origin_allows(options: dict, origin: str, guarantee: str) -> None:
     scores, same, units = thin(0.3)
-    asked = {"units": units, **options}
-    if "blocks" in options:
-        asked["units"] = units // 2 * 2 + (units % 2)
-        inside = asked["units"][:, 0] // 5 == asked["units"][:, 1] // 5
-        scores, same, asked["units"] = scores[inside], same[inside], asked["units"][inside]
-    point = operating_point(scores, same, 0.3, **asked)
+    point = operating_point(scores, same, 0.3, **{"units": units, **options})
     assert (point.origin, point.guarantee) == (origin, guarantee)
     if guarantee == "none":
         # What would change it is said.
@@ -135,50 +126,27 @@ def test_all_pairs_are_recognised_and_what_is_declared_is_checked() -> None:
         ({"units": some[2], "listing": "chosen"}, "expected None or one of"),
         ({"units": some[2], "independent": True}, "not both"),
         ({"population": 10}, "at least the"),
-        ({"units": some[2], "blocks": np.arange(some[0].size) % 3}, "another block"),
-        ({"units": some[2], "blocks": np.zeros(3)}, "one block a pair"),
-        ({"units": some[2], "blocks": "parts"}, "components"),
-        ({"blocks": "components"}, "blocks are for lists of people"),
     ):
         with pytest.raises(ValueError, match=said):
             operating_point(some[0], some[1], 0.1, **options)
 
 
-def test_blocks_that_match_everything_are_counted_as_blocks() -> None:
-    """60 blocks support 4.9 %, and one whose pairs all match takes its share of the rate, whatever its pairs are."""
-    within = np.stack(np.triu_indices(4, 1), axis=1)
-    units = np.concatenate([within + 4 * block for block in range(60)])
-    rng = np.random.default_rng(0)
-    scores = rng.standard_normal(len(units))
-    same = np.zeros(len(units))
-    by_column = {"blocks": units[:, 0] // 4}
-    point = operating_point(scores, same, 0.05, units=units, **by_column)
-    assert (point.n_units, point.n_independent) == (60, 60)
-    assert point == operating_point(scores, same, 0.05, units=units, blocks="components")
-    with pytest.raises(InsufficientCalibrationData, match="blocks"):
-        operating_point(scores, same, 0.048, units=units, **by_column)
-    loud = operating_point(
-        np.where(units[:, 0] < 4, 9.0, scores), same, 0.05, units=units, blocks="components"
-    )
-    assert loud.threshold > point.threshold
-    # Cells are Pairmark's own, or they are blocks.
-    cells = held_out_pairs(np.arange(240), protocol="open-set", n_pairs=len(units), random_state=0)
-    few = rng.standard_normal(len(cells))
-    assert operating_point(few, cells.same, 0.05, units=cells.units, protocol="open-set").guarantee == "none"
-    assert (
+def test_complete_parts_of_a_list_are_cells_only_where_they_were_drawn() -> None:
+    cells = held_out_pairs(np.arange(240), protocol="open-set", n_pairs=360, random_state=0)
+    scores = np.random.default_rng(0).standard_normal(len(cells))
+    guarantees = [
         operating_point(
-            few, cells.same, 0.05, units=cells.units, protocol="open-set", listing="drawn"
+            scores, cells.same, 0.05, units=cells.units, protocol="open-set", listing=listing
         ).guarantee
-        == "finite-sample"
-    )
+        for listing in (None, "drawn")
+    ]
+    assert guarantees == ["none", "finite-sample"]
 
 
 def test_a_stored_calibration_keeps_its_origin() -> None:
     scores, same, units = thin(0.4)
-    inside = units[:, 0] // 5 == units[:, 1] // 5
     for made in (
         Calibration.fit(scores, same, units, listing="random-people"),
-        Calibration.fit(scores[inside], same[inside], units[inside], blocks="components"),
         Calibration.fit(scores, same, population=50_000),
     ):
         arrays, meta = made.to_state()

@@ -309,25 +309,6 @@ def random_list(n_pairs: int, n_rows: int, seed: int) -> tuple[ListedUnits, Any]
 
 @settings(max_examples=60, deadline=None)
 @given(n_pairs=st.integers(40, 300), n_rows=st.integers(60, 400), seed=st.integers(0, 2**32 - 1))
-def test_components_of_a_list_keep_people_together(n_pairs: int, n_rows: int, seed: int) -> None:
-    try:
-        listed, same = random_list(n_pairs, n_rows, seed)
-        split = split_pairs(
-            listed.units, same, listed.usable, protocol=listed.protocol, by_component=True, random_state=seed
-        )
-    except ValueError:
-        # Chains join nearly everybody, or same pairs contradict different ones.
-        return
-    parts = [set(listed.units[part].ravel()) for part in (split.train, split.calibration, split.test)]
-    assert not parts[0] & parts[1]
-    assert not parts[0] & parts[2]
-    assert not parts[1] & parts[2]
-    assert sum(map(len, (split.train, split.calibration, split.test))) + split.n_dropped == n_pairs
-    assert split.n_dropped == np.count_nonzero(~listed.usable)
-
-
-@settings(max_examples=60, deadline=None)
-@given(n_pairs=st.integers(40, 300), n_rows=st.integers(60, 400), seed=st.integers(0, 2**32 - 1))
 def test_no_fold_shares_a_unit_or_a_block_with_what_it_learns_from(
     n_pairs: int, n_rows: int, seed: int
 ) -> None:

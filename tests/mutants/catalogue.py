@@ -357,12 +357,6 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             "return",
         ),
         (
-            "blocks that share a person are not taken for independent",
-            PAIRS,
-            r"if conflicts\.size:",
-            "if False:",
-        ),
-        (
             "nothing is guaranteed where nobody says whom pairs are of",
             BOUNDS,
             'return "independent" if independent else "unnamed"',

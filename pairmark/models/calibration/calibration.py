@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -144,8 +144,7 @@ def smallest_rates(held_out: HeldOutScores, confidence: float) -> dict[str, floa
 
 def units_required(held_out: HeldOutScores, fpr: float, confidence: float) -> dict[str, int | None]:
     """Method -> units that ``fpr`` takes; see `InsufficientCalibrationData.required_units`."""
-    # A unit is one observation: a pair, or a block.
-    rows_independent = bool(held_out.facts["independent_rows"]) or held_out.origin == "blocks"
+    rows_independent = bool(held_out.facts["independent_rows"])
     required = units_needed(
         fpr,
         confidence,
@@ -357,7 +356,6 @@ class Calibration:
         *,
         protocol: str | None = None,
         listing: str | None = None,
-        blocks: ArrayLike | Literal["components"] | None = None,
         independent: bool = False,
         population: int | None = None,
         n_replicates: int = N_REPLICATES,
@@ -385,8 +383,6 @@ class Calibration:
         listing : which pairs of the units these are: ``all``; ``random-people``, pairs of people drawn without looking
             at what they have; ``random-rows``, pairs of their samples, which guarantee nothing; ``drawn``
             by `pairmark.models.pairs`; None: unknown, unless they are all.
-        blocks : (n_pairs,) the block that each pair was listed in, or ``components``, the connected parts of the list.
-            Blocks become the units, each of the same weight.
         independent : with no ``units``, that no two pairs share a person.
         population : the pairs are a random sample, drawn without replacement, of so many, and the promise is about
             these, whatever depends on what. Units are not needed.
@@ -399,17 +395,11 @@ class Calibration:
         ValueError
             For scores that are not finite or all equal, or lower for positive pairs than for nearly all negative ones,
             shapes that do not fit, no different pair, one unit, a listing
-            that the pairs contradict, somebody in two blocks, a population smaller than the sample.
+            that the pairs contradict, a population smaller than the sample.
         """
         if n_replicates < 1000:
             raise ValueError(f"n_replicates is {n_replicates}; expected at least 1000")
-        if population is not None and blocks is not None:
-            raise ValueError(
-                "a sample of a population needs no blocks: expected one of population and blocks"
-            )
-        sample = pair_sample(
-            scores, same, units if population is None else None, protocol=protocol, blocks=blocks
-        )
+        sample = pair_sample(scores, same, units if population is None else None, protocol=protocol)
         if len(sample.same) >= FEWEST_TURNED and np.median(sample.same.scores) < np.quantile(
             sample.different.scores, 0.05
         ):
@@ -572,7 +562,7 @@ class Calibration:
         """
         facts = self._held_out.facts
         is_named = facts["n_same_pairs"] and self.protocol == "open-set"
-        if is_named or facts["independent_rows"] or self._held_out.origin == "blocks":
+        if is_named or facts["independent_rows"]:
             return
         raise ValueError(
             f"protocol is missing, and the {facts['n_units']} units do not settle it: no same pair carries one unit "
@@ -820,7 +810,6 @@ def operating_point(
     independent: bool = False,
     protocol: str | None = None,
     listing: str | None = None,
-    blocks: ArrayLike | Literal["components"] | None = None,
     population: int | None = None,
 ) -> OperatingPoint:
     """The lowest threshold at which the false positive rate is at most ``fpr``, with this confidence.
@@ -847,7 +836,6 @@ def operating_point(
         units,
         protocol=protocol,
         listing=listing,
-        blocks=blocks,
         independent=independent,
         population=population,
     )

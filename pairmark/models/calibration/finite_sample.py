@@ -2,8 +2,8 @@
 
 - independent rows, and units that are each in one pair: the exact binomial tail;
 - a random sample of a fixed population of pairs: the exact hypergeometric tail;
-- pairs of units, and pairs inside of blocks: a product over independent parts (`matching_product`, `listed_product`,
-  `block_product`), compared with 1 / (1 - confidence).
+- pairs of units: a product over the pairs of a matching, averaged over matchings (`AllPairs`, `ListedPairs`), compared
+  with 1 / (1 - confidence).
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import bdtr, bdtri, gammaln, ndtr, ndtri, stdtrit
 
 from pairmark.models.calibration.kernels.matchings import list_matchings, log_mean_product
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64
-from pairmark.models.pairs.samples import PairSample, Side
+from pairmark.models.pairs.samples import PairSample
 from pairmark.models.pairs.splits import permutation_of, stream_of
 
 _STEPS = 200
@@ -160,7 +158,7 @@ def _worst_populations(n: int, population: int, p: float) -> tuple[Int64, Int64]
 
 
 def order_pairs_needed(fpr: float, confidence: float) -> int:
-    """Independent pairs, or blocks, from which ``fpr`` is answered at all; at most `MOST_BLOCKS`."""
+    """Independent pairs from which ``fpr`` is answered at all; at most `MOST_BLOCKS`."""
     log_tail_of_one = math.log1p(-fpr)
     n_pairs = math.log1p(-confidence) / log_tail_of_one if log_tail_of_one < 0 else math.inf
     # A hair off: a floor asked back must not take one block more.
@@ -475,61 +473,6 @@ class ListedPairs:
         return matched
 
 
-_BLOCK_PARTS = ("row_block", "row_at", "row_share")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Blocks:
-    """Different pairs by the block that they are in.
-
-    Attributes
-    ----------
-    row_block : (R,) int32 block of each different pair, best score first.
-    row_at : (R,) int32 ascending: a row lies above threshold number k exactly when its ``row_at`` is below k.
-    row_share : (R,) float64 its share of its block.
-    n : blocks.
-    """
-
-    row_block: Int32 = field(repr=False)
-    row_at: Int32 = field(repr=False)
-    row_share: Float64 = field(repr=False)
-    n: int
-
-    @classmethod
-    def of(cls, side: Side, thresholds: Float32) -> Self:
-        """The blocks of a sample's different pairs (`PairSample.by_block`: its edges are blocks)."""
-        return cls(
-            row_block=side.edge.astype(np.int32),
-            row_at=np.searchsorted(-thresholds, -side.scores).astype(np.int32),
-            row_share=side.weight * side.n_blocks,
-            n=side.n_blocks,
-        )
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        return {f"block_{name}": getattr(self, name) for name in _BLOCK_PARTS}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        rows = {name: arrays[f"block_{name}"] for name in _BLOCK_PARTS}
-        return cls(**rows, n=int(rows["row_block"].max()) + 1)
-
-    def lookup(self, fpr: float, limit: float, parts: Mixture) -> int | None:
-        """Number of the lowest threshold that is admitted; None when not even the highest is."""
-        return last_true(lambda at: self.admits(at, fpr, limit, parts), int(self.row_at[-1]) + 1)
-
-    def admits(self, at: int, fpr: float, limit: float, parts: Mixture) -> bool:
-        """Whether the product at threshold number ``at`` reaches e^limit."""
-        end = int(np.searchsorted(self.row_at, at))
-        hit = np.bincount(self.row_block[:end], weights=self.row_share[:end], minlength=self.n)
-        # Shares of one block sum to 1; rounding may carry them past it.
-        share = np.minimum(hit, 1.0)
-        logs = [
-            math.log(part) + float(np.log1p(-shrink * share).sum()) - self.n * math.log1p(-shrink * fpr)
-            for part, shrink in parts
-        ]
-        return bool(np.logaddexp.reduce(logs) >= limit)
-
-
 STEPS_PER_DECADE = 10
 """Rates that bounds of many thresholds step through."""
 _HAIR = 1e-9
@@ -543,10 +486,10 @@ class FiniteSample:
     ----------
     above : (k,) float64, ascending from 0: A at each distinct score of different pairs, best first.
     n : of counted rows, their number; else what an average over all pairs is worth, which is told, never used.
-    n_matched : pairs that share no unit, of either class, or blocks: by sizes alone.
+    n_matched : pairs that share no unit, of either class: by sizes alone.
     different_share : B.
     counts_rows : whether rows are independent of each other, or drawn from a population, so that they are counted.
-    product : the bound for pairs that share units or blocks; None where rows are counted.
+    product : the bound for pairs that share units; None where rows are counted.
     population : pairs of the population that the rows are a random sample of; None: rows are of people to come.
     n_same : same pairs of that sample.
     """
@@ -556,7 +499,7 @@ class FiniteSample:
     n_matched: int
     different_share: float
     counts_rows: bool = False
-    product: AllPairs | ListedPairs | Blocks | None = field(default=None, repr=False)
+    product: AllPairs | ListedPairs | None = field(default=None, repr=False)
     population: int | None = None
     n_same: int = 0
 

@@ -19,7 +19,7 @@ from pairmark.models.calibration.bootstrap import (
     empty_table,
     n_above,
 )
-from pairmark.models.calibration.finite_sample import AllPairs, Blocks, FiniteSample, ListedPairs, ScoredGraph
+from pairmark.models.calibration.finite_sample import AllPairs, FiniteSample, ListedPairs, ScoredGraph
 from pairmark.models.calibration.kernels.row_statistics import N_STATISTICS
 from pairmark.models.calibration.operating_point import Origin
 from pairmark.models.core.arrays import Float32, Float64, Int64
@@ -62,9 +62,6 @@ def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) ->
         "graph_cell": Array(kind="int32", shape=("cells",), low=0, optional=True),
         "graph_row_edge": Array(kind="int32", shape=("rows",), below="edges", optional=True),
         "graph_row_at": Array(kind="int32", shape=("rows",), low=0, order="never-falling", optional=True),
-        "block_row_block": Array(kind="int32", shape=("rows",), low=0, optional=True),
-        "block_row_at": Array(kind="int32", shape=("rows",), low=0, order="never-falling", optional=True),
-        "block_row_share": Array(kind="float64", shape=("rows",), low=0, high=1 + _ROUNDING, optional=True),
         "inputs_scales": Array(kind="float32", shape=(2, "features"), optional=True),
         "inputs_ranges": Array(kind="float64", shape=(2, N_STATISTICS), optional=True),
         "inputs_reference": Array(kind="float64", shape=("people", N_STATISTICS), optional=True),
@@ -152,9 +149,7 @@ class HeldOutScores:
         if sample.protocol == "closed-set":
             share = sample.different.total()
         # Pairs that share no unit are independent, and counted as such.
-        counts_rows = sample.rows_independent or (
-            not sample.by_block and n_matched == n_different + len(sample.same) * (share < 1)
-        )
+        counts_rows = sample.rows_independent or n_matched == n_different + len(sample.same) * (share < 1)
         # Rows are counted as they are: A over B is then the plain share of different rows above.
         if counts_rows:
             n, above, share = n_different, above / share, 1.0
@@ -183,9 +178,7 @@ class HeldOutScores:
             "same_above": same_above,
             "matched_same": matched_same,
         }
-        if sample.by_block:
-            arrays |= Blocks.of(sample.different, thresholds).arrays()
-        elif not counts_rows:
+        if not counts_rows:
             arrays |= ScoredGraph.of(sample, thresholds, cells=origin == "drawn").arrays()
         held_out = cls(arrays, facts, None)
         held_out._sample, held_out._n_jobs = sample, n_jobs
@@ -212,12 +205,10 @@ class HeldOutScores:
             )
             # The arrays of later versions are kept as they are.
             facts = {**meta, "state_version": STATE_VERSION}
-            if "origin" not in facts:
+            if facts.get("origin") not in get_args(Origin):
                 raise ValueError(
-                    "the calibration does not say how its pairs came about: calibrate the version again"
+                    "the calibration's origin is not produced by fit (any more): calibrate the version again"
                 )
-            if facts["origin"] not in get_args(Origin):
-                raise ValueError("the calibration's origin is not produced by fit")
             own_arrays = {name: array for name, array in arrays.items() if not name.startswith("bootstrap_")}
             return cls(own_arrays, facts, table)
 
@@ -236,8 +227,6 @@ class HeldOutScores:
         """What the units are, in words."""
         if self.facts["independent_rows"]:
             return "pairs"
-        if self.origin == "blocks":
-            return "blocks"
         return "people" if self.protocol == "open-set" else "samples"
 
     def share_above(self, threshold: np.float32) -> float:
@@ -259,26 +248,23 @@ class HeldOutScores:
         with self._lock:
             if self._table is None:
                 assert self._sample is not None
-                plain = self.origin not in ("blocks", "population")
                 self._table = (
-                    bootstrap_table(
+                    empty_table()
+                    if self.origin == "population"
+                    else bootstrap_table(
                         self._sample,
                         n_replicates=int(self.facts["n_replicates"]),
                         n_jobs=self._n_jobs,
                     )
-                    if plain
-                    else empty_table()
                 )
                 self._sample = None
             return self._table
 
 
-def _product(arrays: Arrays, facts: Mapping[str, Any]) -> AllPairs | ListedPairs | Blocks | None:
+def _product(arrays: Arrays, facts: Mapping[str, Any]) -> AllPairs | ListedPairs | None:
     """The bound for pairs that are not independent of each other; None where they are counted."""
     if facts["counted"]:
         return None
-    if facts["origin"] == "blocks":
-        return Blocks.from_arrays(arrays)
     graph = ScoredGraph.from_arrays(arrays)
     kind = AllPairs if graph.cell.size else ListedPairs
     return kind(graph, arrays["above"])

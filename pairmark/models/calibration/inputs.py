@@ -241,7 +241,7 @@ def _enough_pairs(pairs: HeldOutPairs) -> Int64:
     """Numbers of some pairs of all people. Where all pairs inside of cells are there, these are those inside of parts
     of the cells, so that they count as fully; which parts depends on the number of people alone."""
     numbers = np.arange(len(pairs))
-    if pairs.blocks is not None or len(pairs) <= MOST_PAIRS:
+    if len(pairs) <= MOST_PAIRS:
         return numbers
     people, ends = np.unique(pairs.units, return_inverse=True)
     m, ends = people.size, ends.reshape(-1, 2)

@@ -15,7 +15,6 @@ Origin = Literal[
     "random",
     "random-rows",
     "drawn",
-    "blocks",
     "independent",
     "population",
     "unknown",
@@ -27,8 +26,7 @@ Guarantee = Literal["finite-sample", "finite-population", "asymptotic", "none"]
 Assumption = Literal["people-alike", "pairs-drawn", "missing-at-random"]
 Status = Literal["checked", "declared", "unchecked"]
 GUARANTEES: dict[Guarantee, str] = {
-    "finite-sample": "for new people (closed-set: for new samples of these classes; blocks: for new blocks), whatever "
-    "their scores look like",
+    "finite-sample": "for new people (closed-set: for new samples of these classes), whatever their scores look like",
     "finite-population": "for one fixed list of pairs, of which people judged a random part",
     "asymptotic": "approximately, for new people: with hundreds, none of whom looks like everybody",
     "none": "nothing is guaranteed",
@@ -38,8 +36,7 @@ LISTINGS = ("all", "drawn", "random-people", "random-rows")
 
 _LISTED = (
     "score every pair of the calibration people; or draw pairs of people at random, or let Pairmark draw them, and "
-    "declare it (listing='random-people' or 'drawn'); or, where pairs were listed inside of blocks, give each pair's "
-    "block (blocks)"
+    "declare it (listing='random-people' or 'drawn')"
 )
 _WANTING: dict[str, str] = {
     "unknown": "pairs are a list whose origin is not known, and a list that was chosen by looking at people can hide "
@@ -59,7 +56,6 @@ _ASSUMED: dict[str, str] = {
     "drawn": "the calibration {units} are a random sample of those to come",
     "random": "the calibration {units} are a random sample of those to come, and their pairs were listed at random, "
     "without looking at {units}",
-    "blocks": "blocks are a random sample of the blocks to come and independent of each other; blocks weigh equally",
     "independent": "pairs are independent of each other and a random sample of those to come, as was declared",
 }
 
@@ -83,8 +79,6 @@ def origin_of(
         raise ValueError(
             "independent pairs have no units in common: expected units or independent=True, not both"
         )
-    if sample.by_block:
-        return "blocks"
     if assumed:
         return "assumed"
     if sample.complete:
@@ -151,14 +145,12 @@ def meaning_of(
             f"With {sure} confidence, at most {rate} of the negative pairs of this population of {pairs:,} pairs "
             "score above the threshold, if the judged pairs are a random sample of it. Nothing is said of other pairs."
         )
-    pair_words = {
-        "blocks": "pairs of different people in a new block",
-        "independent": "new pairs that are different",
-    }.get(
-        origin,
-        "pairs of different new people (each pair of people counts once)"
+    pair_words = (
+        "new pairs that are different"
+        if origin == "independent"
+        else "pairs of different new people (each pair of people counts once)"
         if protocol == "open-set"
-        else "new pairs of different classes (each pair of samples counts once)",
+        else "new pairs of different classes (each pair of samples counts once)"
     )
     assumed = _ASSUMED[origin].format(units="people" if protocol == "open-set" else "samples")
     words = f"With {sure} confidence, at most {rate} of {pair_words} score above the threshold, if {assumed}."
@@ -245,7 +237,7 @@ class OperatingPoint:
         for a calibration that was made before it was kept.
     n_independent : pairs that share no unit, which ``finite-sample`` counts.
     origin : how the pairs came about: ``all``, every pair of the units; ``drawn`` by Pairmark; listed at ``random``;
-        inside of ``blocks``; ``independent`` of each other, as declared; a random sample of a ``population``; or, so
+        ``independent`` of each other, as declared; a random sample of a ``population``; or, so
         that nothing is guaranteed, ``unknown``, ``unnamed`` (nothing says whom a pair is of) or ``assumed`` (people
         were guessed).
     simultaneous : whether the guarantee holds for all rates at once; else for this one, fixed before scores were seen.

@@ -8,8 +8,8 @@ averaged first, edges weigh equally, and the graph gives the number of independe
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,7 +23,7 @@ from pairmark.models.core.inputs import (
     refuse_placeholders,
 )
 from pairmark.models.pairs.kernels import greedy_matching
-from pairmark.models.pairs.splits import Protocol, codes_by_appearance, joined_groups, permutation_of
+from pairmark.models.pairs.splits import Protocol, codes_by_appearance, permutation_of
 
 _FIXED_POINT = float(2**60)
 """Weights are summed as whole multiples of 2^-60: the same sum in every order, rounded against ourselves."""
@@ -77,7 +77,6 @@ class PairSample:
     rows_independent : no units were given: every row is an observation of its own.
     n_units : m, units among the pairs that the false positive rate is measured on.
     different, same : the two sides.
-    by_block : blocks are the units: an edge is a block.
     """
 
     protocol: Protocol
@@ -85,7 +84,6 @@ class PairSample:
     n_units: int
     different: Side
     same: Side
-    by_block: bool = False
 
     @property
     def complete(self) -> bool:
@@ -104,7 +102,6 @@ def pair_sample(
     protocol: str | None = None,
     sample_weight: ArrayLike | None = None,
     both_kinds: bool = False,
-    blocks: ArrayLike | Literal["components"] | None = None,
 ) -> PairSample:
     """Check scored pairs and group them by edges of units.
 
@@ -116,8 +113,6 @@ def pair_sample(
     protocol : when None: closed-set if any same pair carries two different units, else open-set.
     sample_weight : (n,) not negative, chosen without looking at scores; rows of weight 0 are left out.
     both_kinds : whether same pairs are needed too.
-    blocks : (n,) block of each pair, or ``components``, the connected parts of the list: these become the units, and
-        all blocks weigh equally. Open-set only; nobody may be in two blocks.
     """
     values = _checked_scores(scores)
     is_same, weight = checked_same(same, values.size), checked_weight(sample_weight, values.size)
@@ -143,9 +138,6 @@ def pair_sample(
     else:
         resolved_protocol = _protocol_of(pairs, is_same, protocol)
     independent = units is None
-    block_of = (
-        None if blocks is None else _block_of_unit(pairs, resolved_protocol, blocks, independent=independent)
-    )
     relative = weight / weight.max()
     if independent:
         n_different = int((~is_same).sum())
@@ -156,9 +148,6 @@ def pair_sample(
         different = _side(values, relative, pairs, ~is_same, None, blocks=None)
         mates = _side(values, relative, pairs, is_same, None, blocks=None)
         n_units = int(np.unique(different.edge_units).size)
-        if block_of is not None:
-            different, mates = _by_block(different, block_of), _by_block(mates, block_of)
-            n_units = different.n_blocks
     else:
         # Edges of both kinds count: labels are part of what was drawn, so they may not be conditioned on.
         edges = np.unique(np.sort(pairs, axis=1), axis=0)
@@ -174,45 +163,6 @@ def pair_sample(
         n_units=n_units,
         different=different,
         same=mates,
-        by_block=block_of is not None,
-    )
-
-
-def _block_of_unit(pairs: Int64, protocol: Protocol, blocks: ArrayLike, *, independent: bool) -> Int64:
-    """The block of each unit code; a ``ValueError`` where somebody is in two."""
-    if independent or protocol != "open-set":
-        raise ValueError("blocks are for lists of people in open-set use: give units that name identities")
-    n = int(pairs.max()) + 1
-    if isinstance(blocks, str):
-        if blocks != "components":
-            raise ValueError(f"blocks is {blocks!r}; expected 'components', or the block of each pair")
-        return joined_groups(n, pairs[:, 0], pairs[:, 1])[1]
-    names = np.asarray(blocks)
-    if names.shape != pairs.shape[:1]:
-        raise ValueError(f"blocks have shape {names.shape}; expected {pairs.shape[:1]}, one block a pair")
-    codes = np.unique(names, return_inverse=True)[1].astype(np.int64)
-    block_of = np.full(n, -1, dtype=np.int64)
-    block_of[pairs] = codes[:, None]
-    conflicts = np.flatnonzero((block_of[pairs] != codes[:, None]).any(axis=1))
-    if conflicts.size:
-        raise ValueError(
-            f"pair {int(conflicts[0])} has a person who is in another block too: blocks are units only where "
-            "nobody is in two; blocks='components' takes blocks that share a person together"
-        )
-    return block_of
-
-
-def _by_block(side: Side, block_of: Int64) -> Side:
-    """The side with blocks as its edges: rows of two units are averaged first, then pairs of units, then blocks."""
-    names, block = np.unique(block_of[side.edge_units[:, 0]], return_inverse=True)
-    rows, edges = np.bincount(side.edge), np.bincount(block)
-    of_row = block[side.edge].astype(np.int64)
-    return replace(
-        side,
-        weight=1.0 / (rows[side.edge] * edges[of_row] * max(1, names.size)),
-        edge=of_row,
-        edge_units=np.stack([names, names], axis=1),
-        n_blocks=int(names.size),
     )
 
 
@@ -239,16 +189,14 @@ def independent_blocks(edges: Int64) -> int:
 
 
 def matched_scores(sample: PairSample) -> tuple[Float32, int]:
-    """Scores of same pairs that share no unit, lowest first (in open-set use one pair of each person or block), and how
-    many pairs share no unit, in closed-set use same and different ones.
+    """Scores of same pairs that share no unit, lowest first (in open-set use one pair of each person), and how many
+    pairs share no unit, in closed-set use same and different ones.
 
     The matching is greedy along a permutation of the scored pairs of units, same and different alike, so neither
     scores nor labels have a say; one row stands for each pair of units.
     """
     different, same = sample.different, sample.same
     n_different = different.edge_units.shape[0]
-    if sample.by_block:
-        return np.sort(_one_of_each(same, np.arange(same.n_blocks))), n_different
     edges = different.edge_units
     if sample.protocol == "closed-set":
         edges = np.concatenate([different.edge_units, same.edge_units])

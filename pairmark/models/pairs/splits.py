@@ -176,7 +176,6 @@ class HeldOutPairs:
     protocol : resolved.
     units_assumed : whether units were guessed, since nothing says who the points belong to.
     listing : which pairs of the units these are, as `pairmark.operating_point` takes it.
-    blocks : (n,) block of each pair, or ``components``; None where pairs were not listed inside of blocks.
     population : how many pairs these were drawn from at random; None: they are no sample of one list.
     folds : (n,) the fold whose model scores each pair, having learned from the others; None: one model scores all.
     clusters : (n, 2) the block of each side, where lists were cut along their graph.
@@ -189,7 +188,6 @@ class HeldOutPairs:
     protocol: Protocol
     units_assumed: bool = False
     listing: Literal["all", "drawn", "random-people", "random-rows"] | None = "drawn"
-    blocks: Int64 | Literal["components"] | None = None
     population: int | None = None
     folds: Int64 | None = field(repr=False, default=None)
     clusters: Int64 | None = field(repr=False, default=None)
@@ -200,7 +198,7 @@ class HeldOutPairs:
     @property
     def origin(self) -> dict[str, Any]:
         """How the pairs came about, as `pairmark.models.calibration.calibration.Calibration.fit` takes it."""
-        names = ("protocol", "units_assumed", "listing", "blocks", "population")
+        names = ("protocol", "units_assumed", "listing", "population")
         return {name: getattr(self, name) for name in names}
 
 
@@ -291,7 +289,6 @@ def split_pairs(
     *,
     protocol: Protocol,
     name: str = "units",
-    by_component: bool = False,
     calibration_fraction: float | None = CALIBRATION_FRACTION,
     test_fraction: float = TEST_FRACTION,
     random_state: RandomState = None,
@@ -305,7 +302,6 @@ def split_pairs(
     ----------
     units, usable, protocol, name : as `pairmark.models.pairs.splits.listed_units` gives them.
     same : (n_pairs,) whether the pair is marked same.
-    by_component : whether connected parts of the list are given to a part at random, instead of units.
     calibration_fraction, test_fraction : as `split_data`.
 
     Raises
@@ -315,15 +311,10 @@ def split_pairs(
     """
     n_units = int(units.max()) + 1
     rng = np.random.default_rng(random_state)
-    if by_component:
-        component = joined_groups(n_units, *units[usable].T)[1]
-        sizes = _sizes(n_units, calibration_fraction, test_fraction, name)
-        part_of = _shared_out(component, sizes, rng)
-    else:
-        strata = np.zeros(n_units, dtype=np.int64)
-        if protocol == "open-set":
-            strata[units[same, 0]] = 1
-        part_of = _parts(strata, calibration_fraction, test_fraction, rng, name)
+    strata = np.zeros(n_units, dtype=np.int64)
+    if protocol == "open-set":
+        strata[units[same, 0]] = 1
+    part_of = _parts(strata, calibration_fraction, test_fraction, rng, name)
     sides = part_of[units]
     is_uncrossed = usable & (sides[:, 0] == sides[:, 1])
     n_dropped = int((~is_uncrossed).sum())
@@ -679,8 +670,6 @@ class ListedUnits:
 
         ``listing`` : as a job declares it.
         """
-        if listing == "blocks":
-            return "blocks"
         if self.assumed:
             return "assumed"
         if self.lists_all(same):

@@ -534,7 +534,6 @@ SCORES_LISTS = {
     "same": _read_same,
     "left_unit": _UNITS,
     "right_unit": _UNITS,
-    "blocks": lambda text, name: "components" if text.strip() == b'"components"' else _UNITS(text, name),
 }
 
 SCORES_TABLE = TableForm(

@@ -238,8 +238,8 @@ def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
     show_promise(to, dataset)
     if dataset["n_pairs"] and dataset["population"] is None:
         to.print(
-            "guarantee: depends on how the list of pairs came about. Name it with `pairmark train --listing all`, "
-            "`random-people` or `blocks`; of a list of unknown origin nothing is guaranteed"
+            "guarantee: depends on how the list of pairs came about. Name it with `pairmark train --listing all` "
+            "or `random-people`; of a list of unknown origin nothing is guaranteed"
         )
     output.warn(to, dataset.get("warnings") or [])
 

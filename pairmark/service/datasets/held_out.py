@@ -115,7 +115,6 @@ def listed_pairs(
         protocol=units.protocol,
         units_assumed=units.assumed,
         listing=origin,
-        blocks="components" if listing == "blocks" and population is None else None,
         population=population,
     )
 

@@ -144,7 +144,6 @@ class Calibrations:
         protocol: str | None = None,
         independent: bool = False,
         listing: str | None = None,
-        blocks: Any = None,
         population: int | None = None,
     ) -> CalibrationOut:
         """Calibrate scores of another system.
@@ -154,7 +153,7 @@ class Calibrations:
         scores, same : (n,) numbers, and 0 or 1.
         left_unit, right_unit : (n,) sampling unit on each side, strings or whole numbers. Same-identity pairs carry the
             same unit twice in open-set use.
-        protocol, independent, listing, blocks, population : as `pairmark.operating_point` takes them: what units are,
+        protocol, independent, listing, population : as `pairmark.operating_point` takes them: what units are,
             and what is known of how the pairs came about. Where nothing is known, nothing is guaranteed.
 
         Raises
@@ -180,9 +179,6 @@ class Calibrations:
                 protocol=protocol,
                 independent=independent,
                 listing=listing,
-                blocks=blocks
-                if blocks is None or isinstance(blocks, str)
-                else [str(block) for block in blocks],
                 population=population,
             )
             if protocol is None:
@@ -195,10 +191,11 @@ class Calibrations:
     def load(self, calibration_id: str) -> tuple[Calibration, CalibrationOut]:
         """A calibration, loaded, and its facts, or `UnknownCalibration`."""
         row, model = self.row(calibration_id)
-        if "combined" in row.summary:
+        if "combined" in row.summary or row.summary.get("origin") == "blocks":
             raise Conflict(
-                f"calibration {calibration_id} weighs scores of several systems, which is no longer done: combine them "
-                "into one score a pair, and calibrate that (POST /calibrations)"
+                f"calibration {calibration_id} counts blocks of pairs, or weighs scores of several systems, which is "
+                "no longer done: calibrate one score a pair again (POST /calibrations, or POST "
+                "/models/NAME/versions/VERSION/calibrations)"
             )
         calibration = read_calibration(self._versions.blobs.folder(row.blob))
         if imported_as(row) == "unsigned":

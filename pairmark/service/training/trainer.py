@@ -511,7 +511,6 @@ def _pair_list(job: LoadedJob) -> Parts:
             units.usable,
             protocol=units.protocol,
             name=units.name,
-            by_component=origin == "blocks",
             **_fractions(job),
         )
     seeds = (_CALIBRATION_SEED, job.seed + 2)

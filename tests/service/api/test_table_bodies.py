@@ -109,7 +109,6 @@ def test_scores_of_independent_pairs_need_no_units(plain_server: RunningServer) 
         ("score,same\n", {}, "file", "no rows"),
         ("score,same\n1,1\n0,0\n", {"listing": "some"}, "listing", "listing"),
         ("score,same\n1,1\n0,0\n", {"scores": "1"}, "scores", "expected file, name"),
-        ("score,same\n1,1\n0,0\n", {"blocks": "some"}, "blocks", "blocks"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_named(
