@@ -162,7 +162,7 @@ def test_a_table_that_would_be_refused_still_shows_its_columns(deployment):
         ("day", "feature"),
         ("size", "feature"),
     ]
-    missing = "column 'who': 2 of 20 cells are empty, the first in row 5"
+    missing = "row 5 has no label"
     assert missing in seen.problem
     with pytest.raises(InvalidInput, match=missing):
         deployment.datasets.add(

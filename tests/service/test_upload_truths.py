@@ -91,11 +91,13 @@ def test_what_does_not_name_the_person_is_not_told(deployment: Deployment) -> No
         ("CustomerID", RNG.permutation(10**6)[:120].tolist()),
         ("guid", [f"{at:x}" for at in RNG.integers(2**60, size=120)]),
         ("rowKey", [f"z{at}" for at in RNG.permutation(10**6)[:120]]),
+        ("photo_id", [".", "..", "N/A", *(f"z{at}" for at in RNG.permutation(10**6)[:117])]),
     ],
 )
 def test_labels_of_rows_are_ids(deployment: Deployment, column: str, cells: list[Any]) -> None:
     types = {each.name: each.type for each in added(deployment, {**RECORDS, column: cells}).columns}
     assert types[column] == "id"
+    assert deployment.datasets.rows("table", [0]).items[0].id == str(cells[0])
     # A second one is compared, and told.
     second = added(deployment, {**RECORDS, column: cells}, columns={column: "text"})
     assert f"column '{column}': looks like an id" in " ".join(second.warnings)

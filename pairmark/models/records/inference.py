@@ -109,7 +109,8 @@ class _Cells:
 
     @property
     def unique(self) -> bool:
-        return len(self.first) == self.n and self.missing == 0
+        """Whether every row has a cell of its own; an id may well be called ``.`` or ``NA``."""
+        return len(self.counts) == self.n
 
     @cached_property
     def numbers(self) -> list[float]:

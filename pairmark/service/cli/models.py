@@ -230,8 +230,10 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
-    keys = "rows features sha256 label label_role ranking_labels label_counts n_pairs n_same_pairs created_at"
-    of = {key: dataset[key] for key in keys.split()}
+    keys = "rows features sha256 label label_role ranking_labels label_counts created_at"
+    of = {
+        key: dataset[key] for key in (f"{keys} n_pairs n_same_pairs" if dataset["n_pairs"] else keys).split()
+    }
     output.details({"dataset": f"{dataset['name']}:{dataset['version']}", **of})(to)
     if dataset["existing"]:
         to.print("the newest version has this content already: nothing was added")

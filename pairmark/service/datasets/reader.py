@@ -401,7 +401,6 @@ def read_records(upload: Upload, file: TableFile, scratch: Path) -> RecordTable:
     columns = {role: _column(inference.schema, role, types, request) for role, types in _ROLES.items()}
     if request.unlabelled:
         columns["label"] = None
-    _refuse_missing(table, [name for role, name in columns.items() if name is not None])
     texts: dict[str, Any] = {f"{role}s": table[name] for role, name in columns.items() if name is not None}
     if upload.right is None:
         return RecordTable(inference, Block(X=cells, rankings=positions, **texts), labels)
@@ -452,19 +451,6 @@ def _types(request: DatasetRequest) -> dict[str, str]:
         if name is not None and by_column.get(name) not in types:
             by_column[name] = types[0]
     return by_column | dict.fromkeys(request.ranking, "ignore")
-
-
-def _refuse_missing(table: Mapping[str, Sequence[Any]], names: Sequence[str]) -> None:
-    """Refuse labels, groups and ids that some rows lack."""
-    for name in names:
-        rows = [row for row, cell in enumerate(table[name], start=1) if not (as_text(cell) or "").strip()]
-        if rows:
-            raise InvalidInput(
-                f"column {name!r}: {len(rows):,} of {len(table[name]):,} cells are empty, the first in row {rows[0]} "
-                "(fill them in, or leave the rows out)",
-                row=rows[0],
-                column=name,
-            )
 
 
 def _rankings(table: Mapping[str, Sequence[Any]], names: Sequence[str]) -> tuple[list[str] | None, Any]:
