@@ -16,7 +16,7 @@ from pairmark.models import SimilarityForest
 from pairmark.models.core.progress import listening
 from pairmark.service.errors import NotReady
 from pairmark.service.settings import Settings
-from pairmark.service.training import trainer
+from pairmark.service.training import fitting
 from pairmark.service.training.trainer import Trainer
 from tests.service.conftest import SMALL_FOREST
 from tests.service.test_links import linked, table, write
@@ -112,6 +112,6 @@ def test_a_cluster_that_is_not_there_is_named(deployment, monkeypatch: pytest.Mo
     claim = deployment.queue.claim("test")
     assert claim is not None
     away = deployment.settings.model_copy(update={"dask_scheduler": nowhere})
-    monkeypatch.setattr(trainer, "CONNECT_S", 1)
+    monkeypatch.setattr(fitting, "CONNECT_S", 1)
     with pytest.raises(NotReady, match=f"{nowhere}.*PAIRMARK_DASK_SCHEDULER"):
         Trainer(deployment.db, deployment.blobs, away).run(claim)

@@ -11,7 +11,7 @@ from experiments._synthetic_rankings import make_ranking_data, truncated_gaussia
 from pairmark import kendall_tau
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.errors import InvalidInput
-from pairmark.service.training.trainer import ROWS
+from pairmark.service.training.splitting import ROWS
 
 LABELS = ["rain", "snow", "sun", "wind"]
 PARAMS = {"n_estimators": 15, "random_state": 0}

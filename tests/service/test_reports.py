@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pairmark.service.training.trainer import Trainer, split
+from pairmark.service.training.splitting import split
+from pairmark.service.training.trainer import Trainer
 from tests.service.conftest import people
 
 

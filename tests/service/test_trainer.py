@@ -17,7 +17,9 @@ from pairmark.service.datasets.held_out import whole_dataset
 from pairmark.service.errors import Fenced, InvalidInput, NotReady, UnknownModel
 from pairmark.service.jobs.queue import Progress
 from pairmark.service.tables import ModelVersion
-from pairmark.service.training.trainer import STAGES, Trainer, fit, score, split
+from pairmark.service.training.fitting import fit, score
+from pairmark.service.training.splitting import split
+from pairmark.service.training.trainer import STAGES, Trainer
 from pairmark.version import code_version
 from tests.service.conftest import SMALL_FOREST, people
 
@@ -177,10 +179,10 @@ def test_every_figure_of_folds_is_of_people_whom_the_model_did_not_see(deploymen
     scored = score(fit(job, deployment.settings, progress), progress)
     test = job.parts.test
     assert len(scored.fold_models) == np.unique(test.folds).size > 1
-    assert not scored.scores.test.any()
+    assert not scored.test_scores.any()
     assert scored.estimator.score_pairs(job.X, test.left, test.right).min() == 2
     if kind == "identities":
-        assert not scored.scores.calibration.any()
+        assert not scored.calibration_scores.any()
 
 
 def test_groups_are_not_torn_apart(deployment):

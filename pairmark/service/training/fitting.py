@@ -1,0 +1,195 @@
+"""The middle stages of a job: the learner and the models of its folds fit, and score what was held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from joblib import parallel_config
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from sklearn.base import clone
+
+from pairmark.models.core.arrays import Int64
+from pairmark.models.core.inputs import checked_pairs
+from pairmark.models.core.progress import as_part, listening
+from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.pairs.splits import HeldOutPairs
+from pairmark.models.records.estimator import RecordSimilarity
+from pairmark.models.records.tables import declaration
+from pairmark.service.datasets.held_out import taken_by
+from pairmark.service.errors import refusals
+from pairmark.service.jobs.queue import Progress
+from pairmark.service.processes import connected
+from pairmark.service.settings import Settings
+from pairmark.service.training.splitting import LoadedJob, SplitJob, encoded
+
+CONNECT_S = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedJob(SplitJob):
+    """The job with its learner, fitted on the training part, and those of its folds."""
+
+    estimator: Any
+    fold_models: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredJob(FittedJob):
+    """The job with what the learner says of the held-out parts.
+
+    Attributes
+    ----------
+    calibration_scores, test_scores : of the held-out pairs; None for a learner that scores none.
+    row_predictions : of `Parts.test_rows`: predicted positions, or probabilities of classes.
+    """
+
+    calibration_scores: NDArray[np.float32] | None = field(repr=False, default=None)
+    test_scores: NDArray[np.float32] | None = field(repr=False, default=None)
+    row_predictions: NDArray[np.float64] | None = field(repr=False, default=None)
+
+
+def fit(job: SplitJob, settings: Settings, progress: Progress) -> FittedJob:
+    """The job with its learners fitted, or `InvalidInput` when one refuses its training part.
+
+    What a learner chooses is chosen once, on the whole training part: scores of folds whose models differ in kind are
+    not on one scale.
+    """
+    estimator = job.spec.estimator(
+        **{**job.spec.params.model_validate(job.claim.params).model_dump(), **_data_params(job)}
+    )
+    options = _unlabelled(job, settings)
+    fold_models = []
+    n_fits = 1 + len(job.parts.folds)
+    with (
+        _engine(job.spec, settings),
+        listening(progress.within, progress.log),
+        refusals("the learner refused the training part"),
+    ):
+        if n_fits == 1:
+            learn(estimator, job, among_rivals=True, **options)
+        else:
+            with as_part(0.0, 1 / n_fits, "learning from all that train"):
+                learn(estimator, job, among_rivals=True, **options)
+        for number in range(1, n_fits):
+            with as_part(number / n_fits, (number + 1) / n_fits, f"fold {number} of {n_fits - 1}"):
+                settled = estimator.settled() if hasattr(estimator, "settled") else clone(estimator)
+                fold = replace(job, parts=job.parts.of_fold(number - 1))
+                fold_models.append(learn(settled, encoded(fold), **options))
+    return FittedJob(**vars(job), estimator=estimator, fold_models=tuple(fold_models))
+
+
+def _data_params(job: SplitJob) -> dict[str, Any]:
+    """What the job knows and a learner that chooses by cross-validation should: the use it is meant for."""
+    claim, schema = job.claim, job.data.schema
+    params: dict[str, Any] = {}
+    if claim.params.get("protocol") == "auto":
+        params["protocol"] = job.parts.protocol
+    if job.spec.takes_records and schema is not None:
+        params["columns"] = declaration(schema)
+    target = claim.evaluation.target_fpr
+    if target is not None and "target_fpr" in claim.params and claim.params["target_fpr"] is None:
+        params["target_fpr"] = target
+    return params
+
+
+def _unlabelled(job: LoadedJob, settings: Settings) -> dict[str, Any]:
+    """Further rows for a learner that takes some; sparse ones have the columns of the job's."""
+    if job.unlabelled is None:
+        return {}
+    rows, width = taken_by(job.spec, job.unlabelled.X, settings.max_dense_bytes), int(job.X.shape[1])
+    if not isinstance(rows, np.ndarray):
+        rows = rows[:, :width]
+        rows = csr_array((rows.data, rows.indices, rows.indptr), shape=(rows.shape[0], width))
+    return {"unlabelled": rows}
+
+
+@contextmanager
+def _engine(spec: LearnerSpec, settings: Settings) -> Iterator[None]:
+    """Run joblib's parallel parts inside the block on the cluster, if there is one and the learner can use it. Results
+    do not depend on where they were made: learners draw every seed before parallel work begins."""
+    if settings.dask_scheduler is None or not spec.distributes:
+        yield
+        return
+    client = connected(settings.dask_scheduler, CONNECT_S)
+    try:
+        with parallel_config(backend="dask", client=client, n_jobs=-1):
+            yield
+    finally:
+        client.close()
+
+
+def learn(estimator: Any, job: SplitJob, *, among_rivals: bool = False, **options: Any) -> Any:
+    """The estimator, fitted on the job's training part, or `ValueError`: of listed pairs, those of positive weight must
+    be of both kinds.
+
+    ``among_rivals`` : learn from a listed pair's rivals in the tables, too, which link jobs score by.
+    """
+    rows, numbers, pairs = job.parts.rows, job.parts.pairs, job.data.pairs
+    if job.spec.needs == "rankings":
+        estimator.fit(job.X[rows], np.asarray(job.data.rankings)[rows])
+    elif numbers is None or pairs is None:
+        estimator.fit(job.X[rows], np.asarray(job.data.y)[rows], **options)
+    else:
+        weight = None if pairs.weight is None else np.asarray(pairs.weight)[numbers]
+        left, right, same = (np.asarray(values)[numbers] for values in (pairs.left, pairs.right, pairs.same))
+        # Some learners take pairs of one kind and learn a constant: nothing that a service should promote.
+        checked_pairs(same.size, same, weight)
+        if among_rivals and isinstance(estimator, RecordSimilarity):
+            estimator.fit_among(job.X, left, right, same, weight, n_left=job.data.n_left)
+        else:
+            estimator.fit_pairs(job.X[left], job.X[right], same, sample_weight=weight, **options)
+    if job.encoder is not None:
+        estimator.encoder_ = job.encoder
+    return estimator
+
+
+def out_of_fold(
+    model_of: Callable[[int], Any], folds: Int64, X: Any, left: Int64, right: Int64
+) -> NDArray[np.float32]:
+    """Scores of pairs, each by the model of its fold; ``model_of`` gives that of a fold's number."""
+    scores = np.empty(folds.size, dtype=np.float32)
+    for number in np.unique(folds).tolist():
+        at, model = np.flatnonzero(folds == number), model_of(number)
+        encoder = getattr(model, "encoder_", None)
+        rows = X if encoder is None else encoder.transform(X)
+        scores[at] = model.score_pairs(rows, left[at], right[at])
+    return scores
+
+
+def score(job: FittedJob, progress: Progress) -> ScoredJob:
+    """The job with scores of the held-out pairs and predictions for the held-out rows, or `InvalidInput` when the
+    learner cannot score them."""
+    parts, estimator, X = job.parts, job.estimator, job.X
+    calibration = test = rows = None
+    with refusals("the learner could not score the held-out part"):
+        if parts.calibration is not None and parts.test is not None:
+            share = len(parts.calibration) / (len(parts.calibration) + len(parts.test))
+
+            def scores_of(pairs: HeldOutPairs, start: float, share: float) -> NDArray[np.float32]:
+                if pairs.folds is not None:
+                    models = job.fold_models.__getitem__
+                    return out_of_fold(models, pairs.folds, job.unencoded, pairs.left, pairs.right)
+                scores: NDArray[np.float32] = estimator.score_pairs(
+                    X, pairs.left, pairs.right, lambda part: progress.within(start + part * share)
+                )
+                return scores
+
+            calibration = scores_of(parts.calibration, 0.0, share)
+            test = calibration if parts.calibrates_by_folds else scores_of(parts.test, share, 1 - share)
+        if parts.test_rows is not None:
+            if job.spec.needs == "rankings":
+                rows = in_blocks(estimator.predict, X, parts.test_rows)
+            else:
+                rows = in_blocks(estimator.predict_proba, X, parts.test_rows, 4_096)
+    return ScoredJob(**vars(job), calibration_scores=calibration, test_scores=test, row_predictions=rows)
+
+
+def in_blocks(predict: Callable[[Any], Any], X: Any, rows: Int64, size: int = 65_536) -> NDArray[np.float64]:
+    """What is predicted for some rows, (n, labels), ``size`` at a time."""
+    starts = range(0, rows.size, size)
+    return np.concatenate([np.asarray(predict(X[rows[start : start + size]])) for start in starts])
