@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
@@ -35,13 +35,13 @@ from pairmark.models.auto.race import (
     winner,
 )
 from pairmark.models.core.arrays import Bool, Float64, Int64
-from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.core.artefact import ArtefactError, OutdatedModel
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.progress import as_part, one_blas_thread
 from pairmark.models.core.scores import PairsOfRows, SampleSets
 from pairmark.models.core.search import Rows, SearchLimits, TopK
-from pairmark.models.core.spec import RandomState, document_parameters
-from pairmark.models.core.state import DeclaredState, Fact, Inner
+from pairmark.models.core.spec import RandomState, document_parameters, jsonable_params
+from pairmark.models.core.state import Fact, State, Stateful, checked_model, current_params
 from pairmark.models.evaluation.validation import (
     REPEATS,
     judged_rates,
@@ -52,19 +52,56 @@ from pairmark.models.evaluation.validation import (
 )
 from pairmark.models.pairs.splits import some_pairs
 
+_WINNER = "winner-"
+"""Begins the names of the winner's arrays."""
 
-class SimilarityAutoState(DeclaredState):
+
+class _Winner(BaseModel):
+    """What is kept of the winner beside its arrays."""
+
+    model_config = ConfigDict(strict=True)
+
+    kind: str
+    params: dict[str, Any]
+    meta: dict[str, Any]
+
+
+class SimilarityAutoState(Stateful):
     """The winner and the race."""
 
-    model_: Annotated[PairScorerMixin, Inner(specs=RACING, prefix="winner-", fact="model")]
+    model_: PairScorerMixin
     winner_: Annotated[str, Fact()]
     leaderboard_: Annotated[list[dict[str, Any]], Fact()]
 
-    def _restored(self) -> None:
+    def to_state(self) -> State:
+        """Fitted state as named arrays and JSON-able facts."""
+        arrays, facts = super().to_state()
+        spec = next(spec for spec in RACING.values() if type(self.model_) is spec.estimator)
+        own_arrays, meta = self.model_.to_state()
+        arrays.update({f"{_WINNER}{name}": array for name, array in own_arrays.items()})
+        model = {"kind": spec.kind, "params": jsonable_params(spec, self.model_), "meta": meta}
+        return arrays, facts | {"model": model}
+
+    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
+        """This estimator, fitted with what `to_state` gave; an `ArtefactError` names the fact, or the array and its
+        row, that no fit writes."""
+        super().from_state({name: arrays[name] for name in arrays if not name.startswith(_WINNER)}, meta)
         if self.winner_ not in [entry.get("name") for entry in self.leaderboard_]:
             raise ArtefactError(
                 f"winner is {self.winner_!r}; expected a candidate of leaderboard: restore the artefact or train again"
             )
+        stored = checked_model(_Winner, meta["model"], "model.")
+        if stored.kind not in RACING:
+            raise OutdatedModel(f"model.kind is {stored.kind[:80]!r}; expected one of {', '.join(RACING)}")
+        spec = RACING[stored.kind]
+        model: Any = spec.estimator(**current_params(spec, stored.params, "model.params."))
+        own_arrays = {name.removeprefix(_WINNER): arrays[name] for name in arrays if name.startswith(_WINNER)}
+        own_meta = {**stored.meta, "n_features_in": self.n_features_in_, "feature_names_in": None}
+        try:
+            self.model_ = model.from_state(own_arrays, own_meta)
+        except ArtefactError as error:
+            raise type(error)(str(error).replace("array '", f"array '{_WINNER}")) from error
+        return self
 
 
 _SIMPLE_OF_CLASSES = ("cosine", "similarity forest")

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any, Self, cast, get_args
 
 import numpy as np
@@ -23,7 +22,7 @@ from pairmark.models.calibration.finite_sample import AllPairs, FiniteSample, Li
 from pairmark.models.calibration.kernels.row_statistics import N_STATISTICS
 from pairmark.models.calibration.operating_point import Origin
 from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.state import Array, StoredState, check_arrays, refuse, require
+from pairmark.models.core.state import Array, check_arrays, refuse, require
 from pairmark.models.pairs.samples import PairSample, matched_scores
 
 _ROUNDING = 1e-9
@@ -77,15 +76,14 @@ def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) ->
     }
     # What later versions may add is not read.
     read = {name: array for name, array in arrays.items() if name in layout}
-    file = StoredState(params={}, facts=SimpleNamespace(), arrays=read)
-    check_arrays(file, layout)
+    sizes: dict[str, int] = {}
+    check_arrays(read, layout, sizes)
     for name in ("thresholds", "bootstrap_thresholds"):
         values = arrays[name]
         require(values[1:] < values[:-1], name, values[1:], "less than the row before it", first_row=1)
-    n = file.sizes["thresholds"]
-    if n < 1:
+    if sizes["thresholds"] < 1:
         raise refuse("thresholds", None, "has no rows", "one or more")
-    n_units = file.sizes.get("cells", 0)
+    n_units = sizes.get("cells", 0)
     for name in ("graph_different", "graph_same"):
         if n_units:
             require(arrays[name] < n_units, name, arrays[name], f"less than {n_units}")

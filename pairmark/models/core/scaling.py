@@ -17,7 +17,7 @@ from pairmark.models.core import kernels as row_kernels
 from pairmark.models.core.arrays import Float32, Float64, Int64, Matrix
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.base import PairScorerMixin
-from pairmark.models.core.state import Array, StoredState, refuse, require
+from pairmark.models.core.state import Array, refuse, require
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
@@ -161,11 +161,9 @@ class NormalMarginals:
     knots: Annotated[Float32, Array(shape=("features", "knots"), infinite=True)]
     values: Annotated[Float32, Array(shape=("features", "knots"))]
 
-    @classmethod
-    def relate(cls, file: StoredState, prefix: str) -> None:
+    def relate(self, prefix: str) -> None:
         """Refuse knots that are none."""
-        name = f"{prefix}knots"
-        knots = file.arrays[name]
+        name, knots = f"{prefix}knots", self.knots
         if knots.shape[1] < 1:
             raise refuse(name, None, "has no columns", "one or more")
         require(np.isfinite(knots[:, :1]), name, knots[:, :1], "a finite number first")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -22,7 +21,7 @@ from pairmark.models.core.progress import report
 from pairmark.models.core.scaling import fitted_sharpness
 from pairmark.models.core.search import GalleryIndex, Rows, SearchForm
 from pairmark.models.core.spec import RandomState, document_parameters
-from pairmark.models.core.state import Array, DeclaredState, Fact, StateRecord, StoredState, refuse
+from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
 from pairmark.models.ghost import kernels
 from pairmark.models.ghost.classify import (
     STRATEGIES,
@@ -176,7 +175,7 @@ def _known_meta_features(names: list[str] | str) -> list[str] | str:
 
 
 @document_parameters
-class Ghost(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
+class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     """Graph higher-order similarity transformation (Battistella et al. 2022, hal-03563705).
 
     Learns weights >= 0 of distance features so that in every training set the true clusters, each around its best
@@ -221,9 +220,9 @@ class Ghost(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, Base
     validation_: Annotated[Any, Fact(kind=dict[str, float] | None)]
     classes_: Annotated[NDArray[Any] | None, Array(kind="labels", shape=("classes",))]
     _classes: Annotated[GhostClasses | None, StateRecord()]
-    _scales: Annotated[Scales, StateRecord(get=attrgetter("_space.scales"))]
-    _graph: Annotated[Graph | None, StateRecord(fact="graph", get=attrgetter("_space.graph"))]
-    _rows: Annotated[Float32 | None, Array(shape=("rows", "features"), get=attrgetter("_space.rows"))]
+    _scales: Annotated[Scales, StateRecord()]
+    _graph: Annotated[Graph | None, StateRecord()]
+    _rows: Annotated[Float32 | None, Array(shape=("rows", "features"))]
 
     _gone = frozenset({"variances"})
     score = ClassifierMixin.score
@@ -505,6 +504,7 @@ class Ghost(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, Base
         self.other_scales_ = scales
         self.exemplar_price_ = float(weights.exemplar) * unit
         self.loss_curve_ = curve
+        self._scales, self._rows, self._graph = self._space.scales, self._space.rows, self._space.graph
         self._weighing = weighing_of(self._space, self.weights_, scales, self.n_features_in_)
 
     def _check_alive(self, weights: GhostWeights, reason: str) -> None:
@@ -529,7 +529,6 @@ class Ghost(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, Base
     def _restored(self) -> None:
         meta_features = _meta_features(self._params(), self._graph is not None)
         self._space = Space(meta_features, self._scales, self._rows, self._graph)
-        self.n_features_in_ = int(self._scales.differences.size)
         self._weighing = weighing_of(self._space, self.weights_, self.other_scales_, self.n_features_in_)
 
     @classmethod
@@ -546,8 +545,7 @@ class Ghost(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, Base
             "classes": file.length("classes"),
         }
 
-    @classmethod
-    def _relate(cls, file: StoredState) -> None:
+    def _relate(self, file: StoredState) -> None:
         arrays, facts, n = file.arrays, file.facts, file.sizes["rows"]
         if "rows" not in arrays and (facts.graph is not None or "classes" in arrays):
             raise refuse("rows", None, "is missing", "the rows of the graph and of the classes")

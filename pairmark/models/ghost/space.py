@@ -11,10 +11,10 @@ from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.state import Array, Fact, StoredState, require_offsets
+from pairmark.models.core.state import Array, Fact, require_offsets
 from pairmark.models.ghost import kernels
 
 MAX_POINTS = 5_000
@@ -25,14 +25,11 @@ _SHORTEST = 1e-6
 """In units of the mean edge: equal points lie this far apart, since a length of 0 would read as no edge."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Graph:
-    """An undirected graph with lengths, and what is asked of it.
+class GraphFacts(BaseModel):
+    """Numbers of a graph.
 
     Attributes
     ----------
-    paths : (n, n) float32, symmetric; lengths of the shortest paths (SP_2 of section 3.9), at most ``far``.
-    links : (n, n) bool, symmetric, False on the diagonal.
     far : what unconnected points count as: twice the longest path there is and an edge more, so that a new point
         at the end of it is not yet as far.
     n_neighbours : links of a new point.
@@ -41,13 +38,29 @@ class Graph:
     by_features : whether lengths are distances of features; else a new point's links have length ``unit``.
     """
 
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
+
+    far: float = Field(ge=0.0)
+    n_neighbours: int = Field(ge=1, le=1_000)
+    top_degree: int = Field(ge=0, le=MAX_POINTS)
+    unit: float = Field(ge=0.0)
+    by_features: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """An undirected graph with lengths, and what is asked of it.
+
+    Attributes
+    ----------
+    paths : (n, n) float32, symmetric; lengths of the shortest paths (SP_2 of section 3.9), at most ``far``.
+    links : (n, n) bool, symmetric, False on the diagonal.
+    facts : what else is known of it.
+    """
+
     paths: Annotated[Float32, Array(shape=("rows", "rows"), low=0)]
     links: Annotated[Bool, Array(shape=("rows", "rows"))]
-    far: Annotated[float, Fact(), Field(ge=0.0)]
-    n_neighbours: Annotated[int, Fact(), Field(ge=1, le=1_000)]
-    top_degree: Annotated[int, Fact(), Field(ge=0, le=MAX_POINTS)]
-    unit: Annotated[float, Fact(), Field(ge=0.0)]
-    by_features: Annotated[bool, Fact()]
+    facts: Annotated[GraphFacts, Fact(name="graph")]
 
     def __len__(self) -> int:
         return int(self.paths.shape[0])
@@ -101,12 +114,12 @@ def checked_edges(edges: ArrayLike, n_left: int, n_right: int) -> tuple[Int64, I
 
 def attach_nearest(graph: Graph, distances: Float32) -> Attachment:
     """Link new points to their nearest in the graph; ``distances`` is (n_new, n)."""
-    k = min(graph.n_neighbours, len(graph))
+    k = min(graph.facts.n_neighbours, len(graph))
     places = np.argsort(distances, axis=1, kind="stable")[:, :k].astype(np.int64)
-    if graph.by_features:
+    if graph.facts.by_features:
         lengths = np.ascontiguousarray(np.take_along_axis(distances, places, axis=1), dtype=np.float32)
     else:
-        lengths = np.full(places.shape, graph.unit, dtype=np.float32)
+        lengths = np.full(places.shape, graph.facts.unit, dtype=np.float32)
     return Attachment(places=places, lengths=lengths)
 
 
@@ -130,7 +143,7 @@ def attach_given(graph: Graph, edges: ArrayLike, nearest: Attachment) -> Attachm
 
 def paths_to_graph(graph: Graph, attached: Attachment) -> Float32:
     """(n_new, n) shortest paths from new points to the graph's."""
-    out = np.full((attached.places.shape[0], len(graph)), graph.far, dtype=np.float32)
+    out = np.full((attached.places.shape[0], len(graph)), graph.facts.far, dtype=np.float32)
     for places, lengths in zip(attached.places.T, attached.lengths.T, strict=True):
         np.minimum(out, lengths[:, None] + graph.paths[places], out=out)
     return out
@@ -165,11 +178,13 @@ def _graph(n: int, left: Any, right: Any, lengths: Any, n_neighbours: int, *, by
     return Graph(
         paths=np.where(reached, paths, farthest).astype(np.float32),
         links=links,
-        far=farthest,
-        n_neighbours=n_neighbours,
-        top_degree=int(links.sum(axis=1).max(initial=0)),
-        unit=unit,
-        by_features=by_features,
+        facts=GraphFacts(
+            far=farthest,
+            n_neighbours=n_neighbours,
+            top_degree=int(links.sum(axis=1).max(initial=0)),
+            unit=unit,
+            by_features=by_features,
+        ),
     )
 
 
@@ -412,11 +427,9 @@ class Companions:
         """The rows, those of a class side by side."""
         return self.rows[self.members[:, 0]]
 
-    @classmethod
-    def relate(cls, file: StoredState, prefix: str) -> None:
+    def relate(self, prefix: str) -> None:
         """Refuse offsets that do not fit."""
-        name = f"{prefix}first"
-        require_offsets(name, file.arrays[name], file.sizes[f"{prefix}sets"], f"{prefix}members")
+        require_offsets(f"{prefix}first", self.first, self.members.shape[0], f"{prefix}members")
 
 
 def by_class(reduction: np.ufunc, table: Float64, codes: Int64, n_classes: int) -> Float64:
@@ -504,11 +517,11 @@ class Space:
             a, b, graph = A.attached, B.attached, self.graph
             assert graph is not None
             direct = np.full(out.shape, np.inf)
-            if graph.by_features:
+            if graph.facts.by_features:
                 direct[:] = 0.0
                 kernels.weighted(A.raw, B.raw, grid, self._all_features, self.inverse, direct)
             kernels.paths_between(
-                graph.paths, graph.far, a.places, a.lengths, b.places, b.lengths, grid, direct, out
+                graph.paths, graph.facts.far, a.places, a.lengths, b.places, b.lengths, grid, direct, out
             )
         return out if grid else out[:, 0]
 
@@ -533,7 +546,7 @@ class Space:
         out = np.zeros((len(P), len(Q)))
         feature = SETS[name]
         PQ, PR, QR = (self._between(feature.between, *pair) for pair in ((P, Q), (P, R), (Q, R)))
-        top = float(self.graph.top_degree) if self.graph is not None else 0.0
+        top = float(self.graph.facts.top_degree) if self.graph is not None else 0.0
         kernels.sets_of_three(
             feature.code, PQ, PR, QR, P.ids, Q.ids, R.ids, sets.first, q_class, top, HOW[reduction], out
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -14,7 +15,7 @@ from pairmark.models.core.progress import report
 from pairmark.models.core.spec import RandomState, Threads, document_parameters
 from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
 from pairmark.models.evaluation.rankings import Aggregation, kendall_tau, pairwise_shares, positions_of
-from pairmark.models.label_ranking.base import RankerBase, TrainingRankings, aggregated, spread_seeds
+from pairmark.models.label_ranking.base import RankerBase, TrainingRankings, aggregated, n_pairs, spread_seeds
 from pairmark.models.label_ranking.pairwise import (
     LogisticPairs,
     problems_of,
@@ -58,10 +59,9 @@ class ForestCandidate:
     positions: Annotated[Float32, Array(shape=("rows", "n_labels"), nan=True)]
     targets: Annotated[Float64, Array(shape=("rows", "n_labels"))]
 
-    @classmethod
-    def relate(cls, file: StoredState, prefix: str) -> None:
+    def relate(self, prefix: str) -> None:
         """Refuse a forest without a tree."""
-        require_trees(file, prefix)
+        require_trees(self.trees, prefix)
 
     def shares(self, X: Float32) -> Float64:
         return self.trees.votes(X, self.positions, self.targets)
@@ -85,12 +85,14 @@ class LogisticCandidate:
     models: Annotated[LogisticPairs, StateRecord()]
     modelled: Annotated[Int64, Array(shape=("models",), below="pairs", order="rising")]
     constant: Annotated[Float64, Array(shape=("pairs",), low=0, high=1)]
-    k: Annotated[Int64, Array(shape=())]
+    k: Annotated[Int64, Array(shape=(), low=2)]
 
-    @classmethod
-    def relate(cls, file: StoredState, prefix: str) -> None:
+    def relate(self, prefix: str) -> None:
         """Refuse another number of labels."""
-        _require_k(file, prefix)
+        if n_pairs(int(self.k)) != self.constant.size:
+            raise refuse(
+                f"{prefix}k", None, f"is {self.k}", f"that of labels with {self.constant.size} pairs"
+            )
 
     def shares(self, X: Float32) -> Float64:
         return square(self.models.shares(X), self.modelled, self.constant, int(self.k))
@@ -119,12 +121,6 @@ def fit_candidate(name: str, data: Examples, seed: int, n_jobs: int | None) -> C
     options = {"random": True} if name == "extra-trees" else {}
     candidate: Candidate = CANDIDATE_CLASSES[name].fit(data, seed, n_jobs, **options)
     return candidate
-
-
-def _require_k(file: StoredState, prefix: str) -> None:
-    k = file.arrays[f"{prefix}k"]
-    if k != file.facts.n_labels:
-        raise refuse(f"{prefix}k", None, f"is {k}", f"{file.facts.n_labels}, the number of labels")
 
 
 def _candidate_class(name: str) -> Any:
@@ -177,14 +173,7 @@ class LabelRankingAuto(RankerBase):
     """
 
     _member_names: Annotated[list[str], Fact(name="members"), Field(min_length=1)]
-    members_: Annotated[
-        dict[str, Candidate],
-        StateRecord(
-            prefix="member{0}_",
-            each=lambda file: file.facts.members,
-            of=lambda _, name: _candidate_class(name),
-        ),
-    ]
+    members_: dict[str, Candidate]
     weights_: Annotated[dict[str, float], Fact()]
     tau_: Annotated[dict[str, float], Fact()]
     blend_tau_: Annotated[float, Fact()]
@@ -294,11 +283,19 @@ class LabelRankingAuto(RankerBase):
         # Adding up the blend in another order would change its last bits.
         self.weights_ = {name: self.weights_[name] for name in self._member_names}
 
-    @classmethod
-    def _relate(cls, file: StoredState) -> None:
+    def _parts(self) -> Mapping[str, Any]:
+        return {f"member{at}_": member for at, member in enumerate(self.members_.values())}
+
+    def _read_parts(self, file: StoredState) -> None:
+        self.members_ = {
+            name: file.record(_candidate_class(name), f"member{at}_")
+            for at, name in enumerate(file.facts.members)
+        }
+
+    def _relate(self, file: StoredState) -> None:
         super()._relate(file)
-        names = file.facts.members
-        if len(set(names)) < len(names) or set(names) - file.facts.weights.keys():
+        names = self._member_names
+        if len(set(names)) < len(names) or set(names) - self.weights_.keys():
             raise refuse("members", None, f"is {names} in the manifest", "each once, with a weight")
 
 

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.inputs import checked_matrix, row_of_unranked
 from pairmark.models.core.spec import check_params
-from pairmark.models.core.state import Array, DeclaredState, Fact, StoredState, require
+from pairmark.models.core.state import Array, Fact, Stateful, StoredState, require
 from pairmark.models.evaluation.rankings import (
     Positions,
     borda,
@@ -152,7 +152,7 @@ _BLOCK_CELLS = 8_000_000
 """Numbers of a block of pairwise matrices: bounds the memory of a large batch."""
 
 
-class RankerBase(DeclaredState, BaseEstimator):
+class RankerBase(Stateful, BaseEstimator):
     """A ranker that learns in canonical label order (see `TrainingRankings`) and answers in the given one.
 
     Families' rankers give `_learn` and `_scores`.
@@ -210,11 +210,9 @@ class RankerBase(DeclaredState, BaseEstimator):
     def _sizes(cls, file: StoredState) -> Mapping[str, int]:
         return {"pairs": n_pairs(file.facts.n_labels)}
 
-    @classmethod
-    def _relate(cls, file: StoredState) -> None:
-        order = file.arrays["label_order"]
-        counts = np.bincount(order, minlength=file.facts.n_labels)
-        require(counts[order] == 1, "label_order", order, "each label once")
+    def _relate(self, file: StoredState) -> None:
+        counts = np.bincount(self.order_, minlength=self.n_labels_)
+        require(counts[self.order_] == 1, "label_order", self.order_, "each label once")
 
     def _check(self) -> None:
         """Hold the parameters against their model; a `ValueError` names those that do not fit."""

@@ -15,7 +15,7 @@ from sklearn.base import clone
 from pairmark.models.core.arrays import Bool, Float32, Float64
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import PYTHON_ONLY, Classifier, RandomState, Threads, document_parameters
-from pairmark.models.core.state import Array, State, StateRecord, StoredState, refuse
+from pairmark.models.core.state import Array, State, StateRecord, StoredState
 from pairmark.models.label_ranking.base import RankerBase, TrainingRankings, aggregated, spread_seeds
 from pairmark.models.label_ranking.trees import (
     GrowOptions,
@@ -24,6 +24,9 @@ from pairmark.models.label_ranking.trees import (
     grow_trees,
     in_threads,
 )
+
+_MODELS = "pairs_"
+"""Begins the names of the models' arrays."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,13 +140,6 @@ class TreePairs:
             for at in range(0, roots.size, self.n_each)
         ]
         return np.hstack(columns) if columns else np.empty((X.shape[0], 0))
-
-    @classmethod
-    def relate(cls, file: StoredState, prefix: str) -> None:
-        """Refuse another number of trees."""
-        n, n_expected = file.sizes[f"{prefix}trees"], file.sizes["models"] * cls.n_each
-        if n != n_expected:
-            raise refuse(f"{prefix}roots", None, f"has {n} rows", f"{n_expected}")
 
     @classmethod
     def fit(
@@ -290,9 +286,7 @@ class PairwiseLabelRanker(RankerBase):
            [0., 1., 2.]])
     """
 
-    models_: Annotated[
-        PairModels, StateRecord(prefix="pairs_", of=lambda file, _: STORED[file.params["estimator"]])
-    ]
+    models_: PairModels
     modelled_: Annotated[NDArray[np.int64], Array(shape=("models",), below="pairs", order="rising")]
     constant_: Annotated[Float64, Array(shape=("pairs",), low=0, high=1)]
     unseen_pairs_: Annotated[NDArray[np.int64], Array(shape=("unseen", 2), below="n_labels")]
@@ -356,7 +350,15 @@ class PairwiseLabelRanker(RankerBase):
 
     @classmethod
     def _sizes(cls, file: StoredState) -> Mapping[str, int]:
-        return {**super()._sizes(file), "models": file.length("modelled")}
+        n = file.length("modelled")
+        n_each = getattr(STORED[file.params["estimator"]], "n_each", 1)
+        return {**super()._sizes(file), "models": n, f"{_MODELS}trees": n * n_each}
+
+    def _parts(self) -> Mapping[str, Any]:
+        return {_MODELS: self.models_}
+
+    def _read_parts(self, file: StoredState) -> None:
+        self.models_ = file.record(STORED[file.params["estimator"]], _MODELS)
 
 
 def _warn_unseen(pairs: NDArray[np.intp]) -> None:

@@ -91,15 +91,12 @@ class Trees:
     members: Annotated[NDArray[np.int32], Array(shape=("members",), below="rows")]
     mass: Annotated[Float32, Array(shape=("members",), low=0)]
 
-    @classmethod
-    def relate(cls, file: StoredState, prefix: str) -> None:
+    def relate(self, prefix: str) -> None:
         """Refuse offsets that do not fit, and a node that does not come after its parent: no walk is endless."""
-        starts = f"{prefix}member_start"
-        require_offsets(starts, file.arrays[starts], file.sizes[f"{prefix}members"], f"{prefix}members")
-        feature, left, right = (file.arrays[prefix + name] for name in ("feature", "left", "right"))
-        number = np.arange(feature.size)
-        for name, child in (("left", left), ("right", right)):
-            require((feature < 0) | (child > number), prefix + name, child, "a node after its parent")
+        require_offsets(f"{prefix}member_start", self.member_start, self.members.size, f"{prefix}members")
+        number = np.arange(self.feature.size)
+        for name, child in (("left", self.left), ("right", self.right)):
+            require((self.feature < 0) | (child > number), prefix + name, child, "a node after its parent")
 
     def of(self, roots: Int64) -> tuple[Any, ...]:
         """Arguments of the reading kernels, for some of the trees."""
@@ -388,9 +385,9 @@ def _bypass(
     return stand_in
 
 
-def require_trees(file: StoredState, prefix: str) -> None:
+def require_trees(trees: Trees, prefix: str) -> None:
     """Refuse a forest without a tree."""
-    if not file.sizes[f"{prefix}trees"]:
+    if not trees.roots.size:
         raise refuse(f"{prefix}roots", None, "has no rows", "one tree at least")
 
 
@@ -471,10 +468,9 @@ class _TreesBase(RankerBase):
             return -self.trees_.means(X, self.targets_) / 2.0
         return aggregated(self.trees_.votes(X, self.positions_, self.targets_), self.aggregation)
 
-    @classmethod
-    def _relate(cls, file: StoredState) -> None:
+    def _relate(self, file: StoredState) -> None:
         super()._relate(file)
-        require_trees(file, "")
+        require_trees(self.trees_, "")
 
 
 @document_parameters

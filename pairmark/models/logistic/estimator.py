@@ -22,7 +22,7 @@ from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import GalleryIndex
 from pairmark.models.core.search import Rows as RowNumbers
 from pairmark.models.core.spec import RandomState, document_parameters
-from pairmark.models.core.state import Array, DeclaredState, StoredState, require
+from pairmark.models.core.state import Array, StoredState
 from pairmark.models.logistic import kernels
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.pairs.splits import some_pairs
@@ -117,7 +117,7 @@ def _columns(rarity: Float64, left: PreparedRows, right: PreparedRows) -> Any:
 
 
 @document_parameters
-class SimilarityLogistic(DeclaredState, PairScorerMixin, BaseEstimator):
+class SimilarityLogistic(PairScorerMixin, BaseEstimator):
     """Same or different by logistic regression on the differences of two rows.
 
     A score is the log-odds of same: a weighted sum of each feature's difference, of two cosines (of plain rows, and of
@@ -147,7 +147,7 @@ class SimilarityLogistic(DeclaredState, PairScorerMixin, BaseEstimator):
     """
 
     coef_: Annotated[Float64, Array(name="weights", shape=("features",))]
-    _rarity: Annotated[Float64, Array(name="scale", shape=("features",), low=0)]
+    _rarity: Annotated[Float64, Array(name="scale", shape=("features",), positive=True, high=_MOST_RARE)]
     _terms: Annotated[Float64, Array(shape=(5,))]
 
     _accepts_sparse = True
@@ -259,11 +259,6 @@ class SimilarityLogistic(DeclaredState, PairScorerMixin, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_terms")
 
-    @classmethod
-    def _relate(cls, file: StoredState) -> None:
+    def _relate(self, file: StoredState) -> None:
         if np.any(file.arrays.get("centre", 0.0)):
             raise OutdatedModel("rows is 'standard', which this version no longer has; expected 'unit'")
-        scale = file.arrays["scale"]
-        require(
-            (scale > 0) & (scale <= _MOST_RARE), "scale", scale, f"a number above 0, at most {_MOST_RARE:g}"
-        )

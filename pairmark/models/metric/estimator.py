@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
@@ -29,7 +29,7 @@ from pairmark.models.core.search import (
     sealed,
 )
 from pairmark.models.core.spec import document_parameters
-from pairmark.models.core.state import Array, DeclaredState, StoredState
+from pairmark.models.core.state import Array, StoredState
 from pairmark.models.metric import kernels
 
 MAX_FEATURES = 8192
@@ -164,12 +164,8 @@ _FORMS: Final[dict[int, tuple[Measure, Callable[[float], float]]]] = {
 }
 
 
-def _whitens(file: StoredState) -> bool:
-    return bool(file.params["whiten"])
-
-
 @document_parameters
-class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstimator):
+class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
     """A known metric, optionally after whitening within identities; nothing else is learned.
 
     From explicit pairs, the same ones are what varies within identities; ``sample_weight`` weighs them.
@@ -201,8 +197,8 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
     True
     """
 
-    mean_: Annotated[Float64, Array(shape=("features",), when=_whitens)]
-    whitening_: Annotated[Float64, Array(shape=("features", "features"), when=_whitens)]
+    mean_: Float64
+    whitening_: Float64
     _accepts_sparse = True
     _missing = "median"
 
@@ -359,6 +355,14 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
         if self.metric == "cosine":
             unit_rows(padded)
         return padded
+
+    def _parts(self) -> Mapping[str, Any]:
+        return {"mean": self.mean_, "whitening": self.whitening_} if self.whiten else {}
+
+    def _read_parts(self, file: StoredState) -> None:
+        if self.whiten:
+            self.mean_ = file.array("mean", Array(kind="float64", shape=("features",)))
+            self.whitening_ = file.array("whitening", Array(kind="float64", shape=("features", "features")))
 
     def _restored(self) -> None:
         self._code = _CODES[self.metric]

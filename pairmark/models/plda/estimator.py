@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field
+from pydantic import AfterValidator, Field, PlainSerializer
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -35,7 +35,7 @@ from pairmark.models.core.search import (
     sealed,
 )
 from pairmark.models.core.spec import RandomState, check_params, document_parameters
-from pairmark.models.core.state import Array, DeclaredState, Fact, StateRecord, StoredState, refuse
+from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
 from pairmark.models.evaluation.validation import (
     Fold,
     judged_rates,
@@ -168,7 +168,7 @@ class Subjects:
 
 
 @document_parameters
-class Plda(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstimator):
+class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Probabilistic linear discriminant analysis: the two-covariance model of identities.
 
     Identities are Gaussian around centres that are Gaussian themselves. A pair's score is the natural logarithm of
@@ -208,7 +208,10 @@ class Plda(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstimator):
 
     settings_: Annotated[dict[str, Any], Fact(kind=dict[str, bool | int | float | str])]
     validated_tpr_: Annotated[
-        dict[float, float], Fact(kind=list[_Rate], write=lambda rates: list(rates.items()), read=dict)
+        dict[float, float],
+        Fact(
+            kind=Annotated[list[_Rate], AfterValidator(dict), PlainSerializer(lambda rates: [*rates.items()])]
+        ),
     ]
     psi_: Annotated[Float64, Array(shape=("coordinates",), low=0)]
     _map: Annotated[LatentMap, StateRecord()]
@@ -525,10 +528,7 @@ class Plda(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         width = file.length("components", 1) if "components" in file.arrays else file.sizes["features"]
         return {"prepared": width}
 
-    @classmethod
-    def _relate(cls, file: StoredState) -> None:
-        if ("residual_features" in file.arrays) != (file.facts.residual_bound is not None):
-            raise refuse("residual_features", None, "does not go with residual_bound", "both or neither")
+    def _relate(self, file: StoredState) -> None:
         if file.sizes["coordinates"] < 1:
             raise refuse("psi", None, "has no rows", "one or more")
         if "components" not in file.arrays:

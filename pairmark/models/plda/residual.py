@@ -40,7 +40,7 @@ class Residual(NamedTuple):
     features: Annotated[NDArray[np.int32], Array(shape=("trees", kernels.NODES), below="prepared")]
     thresholds: Annotated[Float32, Array(shape=("trees", kernels.NODES))]
     values: Annotated[Float64, Array(shape=("trees", kernels.LEAVES))]
-    bound: Annotated[float, Fact(name="residual_bound"), Field(ge=0.0)]
+    bound: Annotated[float, Fact(), Field(ge=0.0)]
 
     def corrections(self, a: Float32, b: Float32) -> Float64:
         """What trees add to pairs of rows, (n,); one side may have a single row."""

@@ -21,7 +21,7 @@ from pairmark.models.core.inputs import csr_parts, one_of_equals
 from pairmark.models.core.kernels import projected
 from pairmark.models.core.search import LENGTHS, GalleryIndex, Rows, SearchForm, lengths, numbered, sealed
 from pairmark.models.core.spec import Seed, document_parameters
-from pairmark.models.core.state import Array, DeclaredState, Fact, StoredState, refuse
+from pairmark.models.core.state import Array, Fact, StoredState, refuse
 from pairmark.models.rankboost import kernels
 from pairmark.models.rankboost.rows import KnownColumns, places_of, sparse_rows
 
@@ -196,16 +196,8 @@ def _drawn(n: int, most: int, rng: np.random.Generator) -> Int64:
     return np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
 
 
-def _layers(file: StoredState) -> range:
-    return range(file.facts.layers)
-
-
-def _has_both_sides(file: StoredState) -> bool:
-    return not file.params["psd"]
-
-
 @document_parameters
-class AlignedKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
+class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Similarity by a network that is trained towards yy' (Sokolov, Urvoy and Ricard 2011, section 3.2).
 
     With ``psd``, tanh layers map each row to phi(x), and K(x, x') = <phi(x), phi(x')> / S, S being the last layer's
@@ -235,9 +227,9 @@ class AlignedKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin,
     """
 
     columns_: Annotated[Int64, Array(shape=("columns",), below="features", order="rising")]
-    weights_: Annotated[list[Float64], Array(name="weight_{0}", shape=("size {0}", "size {1}"), each=_layers)]
-    biases_: Annotated[list[Float64], Array(name="bias_{0}", shape=("size {1}",), each=_layers)]
-    second_: Annotated[Float64 | None, Array(shape=("columns", "size 1"), when=_has_both_sides)]
+    weights_: list[Float64]
+    biases_: list[Float64]
+    second_: Float64 | None
     loss_curve_: Annotated[list[float], Fact()]
     _layers: Annotated[int, Fact(), Field(ge=1, le=5)]
     _gone = frozenset({"learning_rate", "pivots_left", "pivots_right", "projection"})
@@ -441,7 +433,7 @@ class AlignedKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin,
 
     @classmethod
     def _sizes(cls, file: StoredState) -> Mapping[str, int]:
-        sizes = [file.length("columns"), *file.params["hidden"], *([1] if _has_both_sides(file) else [])]
+        sizes = [file.length("columns"), *file.params["hidden"], *([] if file.params["psd"] else [1])]
         if file.facts.layers != len(sizes) - 1:
             raise refuse(
                 "layers",
@@ -452,3 +444,17 @@ class AlignedKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin,
         if not sizes[0]:
             raise refuse("columns", None, "has no rows", "one or more")
         return {f"size {at}": size for at, size in enumerate(sizes)}
+
+    def _parts(self) -> Mapping[str, Any]:
+        parts = {f"weight_{at}": weight for at, weight in enumerate(self.weights_)}
+        parts |= {f"bias_{at}": bias for at, bias in enumerate(self.biases_)}
+        return parts if self.second_ is None else parts | {"second": self.second_}
+
+    def _read_parts(self, file: StoredState) -> None:
+        self.weights_, self.biases_, self.second_ = [], [], None
+        for at in range(file.facts.layers):
+            shape = f"size {at}", f"size {at + 1}"
+            self.weights_.append(file.array(f"weight_{at}", Array(kind="float64", shape=shape)))
+            self.biases_.append(file.array(f"bias_{at}", Array(kind="float64", shape=shape[1:])))
+        if not self.psd:
+            self.second_ = file.array("second", Array(kind="float64", shape=("columns", "size 1")))

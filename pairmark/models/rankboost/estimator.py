@@ -20,7 +20,7 @@ from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.scores import identity_means
 from pairmark.models.core.search import GalleryIndex, Rows, numbered
 from pairmark.models.core.spec import Seed, document_parameters
-from pairmark.models.core.state import Array, DeclaredState, StateRecord, StoredState, refuse, require
+from pairmark.models.core.state import Array, StateRecord, StoredState, refuse, require
 from pairmark.models.rankboost import embedding, kernels
 from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, boost, class_tasks, pair_task
 from pairmark.models.rankboost.rows import KnownColumns, bin_rows, sparse_rows
@@ -38,7 +38,7 @@ _Size = Annotated[int, Field(ge=1, le=100_000)]
 
 
 @document_parameters
-class RankBoostKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
+class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Similarity by the weak rankers that two rows share (Sokolov, Urvoy and Ricard 2011).
 
     RankBoost learns H(x) = sum of alpha_t h_t(x) from labels (section 3.1), h_t being 1 where one feature (``stump``)
@@ -373,16 +373,15 @@ class RankBoostKernel(DeclaredState, KnownColumns, PairScorerMixin, EmbedderMixi
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "projection_")
 
-    @classmethod
-    def _relate(cls, file: StoredState) -> None:
-        arrays, n = file.arrays, file.sizes["rankers"]
+    def _relate(self, file: StoredState) -> None:
+        n = len(self.rules_)
         if not n:
             raise refuse("features", None, "has no rows", "one or more")
-        features = arrays["features"]
+        features = self.rules_.features
         require(features[:, 0] >= 0, "features", features[:, 0], "a feature: only the second may be -1")
-        if file.sizes["coordinates"] != n:
-            raise refuse("centre", None, f"has {file.sizes['coordinates']} rows", f"{n}, one a coordinate")
-        if "projection" not in arrays and {"B", "C"} & set(file.params["chain"]):
+        if self._centre.size != n:
+            raise refuse("centre", None, f"has {self._centre.size} rows", f"{n}, one a coordinate")
+        if self.projection_ is None and {"B", "C"} & set(self.chain):
             raise refuse("projection", None, "is missing", "it with pivots or a projection in the chain")
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from pydantic import AfterValidator, PlainSerializer
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
@@ -17,7 +18,7 @@ from pairmark.models.core.base import SCORE_BLOCK, GalleryIndex, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import Rows, SearchLimits, TopK, TopRows, numbered, padded, sealed
-from pairmark.models.core.state import Array, DeclaredState, Fact, StateRecord, StoredState
+from pairmark.models.core.state import Array, Fact, StoredState
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.records import neighbours
 from pairmark.models.records.comparators import Comparators, Prepared, Rarity
@@ -69,7 +70,7 @@ _HARD_SHARE = 0.5
 """Of the different pairs drawn from identities, how many are candidates, which differ less than most."""
 
 
-class RecordScorer(DeclaredState, PairScorerMixin, BaseEstimator):
+class RecordScorer(PairScorerMixin, BaseEstimator):
     """A similarity of records that compares them field by field.
 
     Records are given as a pandas or polars frame, an Arrow table, a mapping from column to cells, a list of
@@ -79,30 +80,33 @@ class RecordScorer(DeclaredState, PairScorerMixin, BaseEstimator):
     columns: Mapping[str, str] | None
     _comparators: Annotated[
         Comparators,
-        Fact(name="comparators", kind=dict[str, Any], write=Comparators.to_json, read=Comparators.from_json),
-    ]
-    _rarity: Annotated[Rarity, StateRecord(prefix="rarity_", get=lambda model: model._comparators.rarity)]
-    _one_sided: Annotated[
-        Int64 | None,
-        Array(name="one_sided", shape=("patterns",), get=lambda model: model._comparators.one_sided),
+        Fact(
+            kind=Annotated[
+                dict[str, Any], AfterValidator(Comparators.from_json), PlainSerializer(Comparators.to_json)
+            ]
+        ),
     ]
 
     @classmethod
     def _sizes(cls, file: StoredState) -> Mapping[str, int]:
-        comparators = Comparators.from_json(file.facts.comparators)
+        comparators = file.facts.comparators
         n_fields, n = len(comparators.schema.fields), len(comparators.features)
         if n_fields != file.sizes["features"]:
             raise ArtefactError(
                 f"the schema has {n_fields} fields for {file.sizes['features']} features: n_features_in"
             )
-        return {"texts": comparators.n_texts, "comparators": n, "comparators_and_context": n + N_CONTEXT}
+        return {"texts": comparators.n_texts, "comparators": n, "context_comparators": n + N_CONTEXT}
 
-    def _restored(self) -> None:
-        self._comparators.rarity = self._rarity
+    def _parts(self) -> Mapping[str, Any]:
+        return {"rarity_": self._comparators.rarity, "one_sided": self._comparators.one_sided}
+
+    def _read_parts(self, file: StoredState) -> None:
+        comparators = file.facts.comparators
+        comparators.rarity = file.record(Rarity, "rarity_")
         # Models of before have no patterns of one side.
-        if self._one_sided is not None:
-            self._comparators.one_sided = self._one_sided
-        del self._rarity, self._one_sided
+        one_sided = file.array("one_sided", Array(kind="int64", shape=("patterns",), optional=True))
+        if one_sided is not None:
+            comparators.one_sided = one_sided
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()

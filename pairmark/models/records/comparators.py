@@ -25,7 +25,7 @@ from rapidfuzz.process import cpdist
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.core.state import Array, StoredState, checked_model, require_offsets
+from pairmark.models.core.state import Array, checked_model, require_offsets
 from pairmark.models.records.kernels import measures, tokens
 from pairmark.models.records.kernels.tokens import Cells
 from pairmark.models.records.schema import STRINGS, RecordColumn, Records, Schema
@@ -93,11 +93,9 @@ class Rarity(NamedTuple):
     starts: Annotated[Int64, Array(shape=("texts + 1",), low=0, order="never-falling")]
     unseen: Annotated[Float32, Array(shape=("texts",), positive=True, high=100.0)]
 
-    @classmethod
-    def relate(cls, file: StoredState, prefix: str) -> None:
+    def relate(self, prefix: str) -> None:
         """Refuse tokens whose parts by field do not fit."""
-        hashes = f"{prefix}hashes"
-        require_offsets(f"{prefix}starts", file.arrays[f"{prefix}starts"], file.length(hashes), hashes)
+        require_offsets(f"{prefix}starts", self.starts, self.hashes.size, f"{prefix}hashes")
 
 
 class TextFacts(BaseModel):

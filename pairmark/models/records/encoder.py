@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.core.state import Array, State, StoredState, check_arrays, checked_model
+from pairmark.models.core.state import Array, State, check_arrays, checked_model
 from pairmark.models.records.comparators import absent_cells, cell_text
 from pairmark.models.records.kernels.tokens import FNV_PRIME, FNV_START
 from pairmark.models.records.schema import RecordColumn, Records, Schema
@@ -272,7 +272,7 @@ class RecordEncoder:
             "scale": Array(kind="float64", shape=(len(encoder._scaled),), positive=True),
             "rarity": Array(kind="float32", shape=(len(encoder._texts), facts.n_grams), low=0.0, high=1e3),
         }
-        check_arrays(StoredState(params={}, facts=facts, arrays=arrays), layout)
+        check_arrays(arrays, layout, {})
         encoder._levels = facts.levels
         encoder._centre, encoder._scale = np.array(arrays["centre"]), np.array(arrays["scale"])
         encoder._rarity = np.array(arrays["rarity"])

@@ -11,10 +11,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.inputs import checked_pairs, row_numbers
 from pairmark.models.core.spec import RandomState, document_parameters
-from pairmark.models.core.state import Array, Fact, StateRecord, StoredState
+from pairmark.models.core.state import StateRecord
 from pairmark.models.records.base import BLOCK, COLUMNS, RecordScorer, explained
 from pairmark.models.records.comparators import Prepared
 from pairmark.models.records.neighbours import N_CONTEXT, RivalIndex, find_rivals, logits
@@ -25,14 +24,6 @@ BLANKED_SHARE, N_PATTERNS = 1 / 3, 24
 """Training pairs that are learned from a second time without some of their columns, and how many choices of columns."""
 N_FOLDS = 5
 """Parts of the training pairs, by left row: each is scored by models of the others."""
-
-
-class RivalTrees(BoostedTrees):
-    """Trees that see a pair's rivals beside its comparators."""
-
-    n_boosted: Annotated[int, Fact(name="context_n_boosted", default=None), Field(ge=0)]
-    bias: Annotated[float, Fact(name="context_bias", default=None), Field(ge=-1e6, le=1e6)]
-    features: Annotated[NDArray[np.int32], Array(shape=("nodes",), low=-1, below="comparators_and_context")]
 
 
 @document_parameters
@@ -91,13 +82,7 @@ class RecordSimilarity(RecordScorer):
         self.random_state = random_state
 
     trees_: Annotated[BoostedTrees, StateRecord()]
-    context_: Annotated[RivalTrees | None, StateRecord(prefix="context_")]
-
-    @classmethod
-    def _relate(cls, file: StoredState) -> None:
-        facts = file.facts.context_n_boosted, file.facts.context_bias
-        if len({"context_roots" in file.arrays, *(fact is not None for fact in facts)}) > 1:
-            raise ArtefactError("context_n_boosted, context_bias and arrays: expected all of them, or none")
+    context_: Annotated[BoostedTrees | None, StateRecord(prefix="context_")]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "trees_")
@@ -248,7 +233,7 @@ class RecordSimilarity(RecordScorer):
         trees = fit_trees(
             np.hstack([features, context]), same, weight, self._settings, random, directions=directions
         )
-        self.context_ = RivalTrees(*trees)
+        self.context_ = trees
 
     def explain(self, left: Any, right: Any, feature_names: Any = None) -> dict[str, Any]:
         """What each field contributes to one pair's score.

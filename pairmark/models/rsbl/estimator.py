@@ -20,7 +20,7 @@ from pairmark.models.core.progress import one_blas_thread, report
 from pairmark.models.core.scaling import fitted_sharpness
 from pairmark.models.core.search import LENGTHS, GalleryIndex, Rows, SearchForm, lengths, same_measure, sealed
 from pairmark.models.core.spec import Seed, check_params, document_parameters
-from pairmark.models.core.state import Array, DeclaredState, Fact, StateRecord, StoredState, refuse
+from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
 from pairmark.models.pairs.splits import labeled_rows_of_pairs
 from pairmark.models.rsbl import kernels
 from pairmark.models.rsbl.choosing import (
@@ -43,18 +43,6 @@ BLOCK_BYTES: Final = 64 * 1024 * 1024
 _MOST_LAYERS = 20
 
 
-def _layers(file: StoredState) -> range:
-    return range(len(file.facts.betas))
-
-
-def _is_1nn(file: StoredState) -> bool:
-    return bool(file.params["final"] == "1nn")
-
-
-def _is_svm(file: StoredState) -> bool:
-    return not _is_1nn(file)
-
-
 SELECTION_ROWS: Final = 2_000
 """k is chosen, and probabilities calibrated, on at most so many rows, drawn class by class."""
 EXACT_ROWS: Final = 2_000
@@ -63,7 +51,7 @@ MAX_FINAL_BYTES: Final = 2 * 1024**3
 
 
 @document_parameters
-class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
+class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     """Recursive similarity-based learning (Maszczyk & Duch, "Recursive similarity-based algorithm for deep learning").
 
     Algorithm 1: features are standardised. Each layer finds every training row's nearest neighbours in the space so
@@ -104,27 +92,18 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
     """
 
     classes_: Annotated[NDArray[Any], Array(kind="labels", shape=("classes",))]
-    k_: Annotated[list[int], Fact(kind=list[Annotated[int, Field(ge=0)]])]
+    k_: Annotated[list[Annotated[int, Field(ge=0)]], Fact()]
     errors_: Annotated[list[list[float]], Fact()]
     n_components_: Annotated[int, Fact(), Field(ge=1)]
     _sharpness: Annotated[float, Fact(), Field(ge=0.0)]
     _inputs: Annotated[Inputs, StateRecord()]
-    _refs: Annotated[
-        list[Float32], Array(name="refs_{0}", shape=("width of {0}", "references"), each=_layers)
-    ]
-    layers_: Annotated[list[Layer], StateRecord(prefix="*_{0}", each=_layers)]
-    _final_codes: Annotated[Int64 | None, Array(shape=("rows",), below="classes", when=_is_1nn)]
-    _final_rows: Annotated[
-        list[Float32] | None,
-        Array(
-            name="final_rows_{0}",
-            shape=("width of {0}", "rows"),
-            when=_is_1nn,
-            each=lambda file: range(len(file.facts.betas) + 1),
-        ),
-    ]
-    _coef: Annotated[Float64 | None, Array(shape=("machines", "n_components"), when=_is_svm)]
-    _intercept: Annotated[Float64 | None, Array(shape=("machines",), when=_is_svm)]
+    _betas: Annotated[list[Annotated[float, Field(ge=0.0)]], Fact()]
+    _refs: list[Float32]
+    layers_: list[Layer]
+    _final_codes: Annotated[Int64 | None, Array(shape=("rows",), below="classes")]
+    _final_rows: list[Float32] | None
+    _coef: Annotated[Float64 | None, Array(shape=("machines", "n_components"))]
+    _intercept: Annotated[Float64 | None, Array(shape=("machines",))]
 
     _gone = frozenset({"nominal"})
     score = ClassifierMixin.score
@@ -278,6 +257,7 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
             Layer(columns=np.searchsorted(columns, layer.columns), counts=layer.counts, beta=layer.beta)
             for layer in growth.layers
         ]
+        self._betas = [layer.beta for layer in growth.layers]
         self._refs = [np.ascontiguousarray(block[rows].T) for block in growth.blocks[: len(growth.layers)]]
 
     def _set_classifier(self, blocks: list[Float32], codes: Int64, rng: np.random.Generator) -> None:
@@ -386,6 +366,50 @@ class RSBL(DeclaredState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseE
         sizes = {f"width of {at}": width for at, width in enumerate(widths)}
         references = file.length("refs_0", 1)
         return sizes | {"machines": 1 if n_classes == 2 else n_classes, "references": references}
+
+    def _parts(self) -> Mapping[str, Any]:
+        parts: dict[str, Any] = {f"refs_{at}": refs for at, refs in enumerate(self._refs)}
+        parts |= {f"columns_{at}": layer.columns for at, layer in enumerate(self.layers_)}
+        parts |= {f"counts_{at}": layer.counts for at, layer in enumerate(self.layers_)}
+        return parts | {f"final_rows_{at}": rows for at, rows in enumerate(self._final_rows or [])}
+
+    def _read_parts(self, file: StoredState) -> None:
+        widths = [f"width of {at}" for at in range(len(file.facts.betas) + 1)]
+        self._refs, self.layers_ = [], []
+        for at, beta in enumerate(file.facts.betas):
+            refs = Array(kind="float32", shape=(widths[at], "references"))
+            columns = Array(kind="int64", shape=(widths[at + 1],), below="references")
+            counts = Array(kind="float64", shape=(widths[at + 1],), low=0)
+            self._refs.append(file.array(f"refs_{at}", refs))
+            self.layers_.append(
+                Layer(
+                    columns=file.array(f"columns_{at}", columns),
+                    counts=file.array(f"counts_{at}", counts),
+                    beta=beta,
+                )
+            )
+        self._final_rows = None
+        if self.final == "1nn":
+            self._final_rows = [
+                file.array(f"final_rows_{at}", Array(kind="float32", shape=(width, "rows")))
+                for at, width in enumerate(widths)
+            ]
+
+    def _relate(self, file: StoredState) -> None:
+        if (self._inputs.whitening is None) == (self.metric == "mahalanobis"):
+            raise refuse("whitening", None, "does not go with the metric", "it for mahalanobis alone")
+        if (
+            len(
+                {
+                    self.final == "1nn",
+                    self._final_codes is not None,
+                    self._coef is None,
+                    self._intercept is None,
+                }
+            )
+            > 1
+        ):
+            raise refuse("coef", None, "does not go with final", "coef and intercept, or final_codes")
 
     def transform(self, X: ArrayLike) -> Float32:
         """Rows in the space that has grown: the inputs as prepared, and each layer's features.

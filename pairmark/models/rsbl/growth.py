@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 import numpy as np
-from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.kernels import projected
-from pairmark.models.core.state import Array, Fact
+from pairmark.models.core.state import Array
 from pairmark.models.rsbl import kernels
 
 MAX_WHITENED = 4_096
@@ -33,10 +32,7 @@ class Inputs:
 
     mean: Annotated[Float64, Array(shape=("width of 0",))]
     scale: Annotated[Float64, Array(shape=("width of 0",), positive=True)]
-    whitening: Annotated[
-        Float64 | None,
-        Array(shape=("width of 0", "width of 0"), when=lambda file: file.params["metric"] == "mahalanobis"),
-    ]
+    whitening: Annotated[Float64 | None, Array(shape=("width of 0", "width of 0"))]
 
     @classmethod
     def of_rows(cls, X: Float32, *, whiten: bool) -> Inputs:
@@ -102,9 +98,9 @@ class Layer:
     beta : of the Gaussians.
     """
 
-    columns: Annotated[Int64, Array(shape=("columns",), below="references")] = field(repr=False)
-    counts: Annotated[Float64, Array(shape=("columns",), low=0)] = field(repr=False)
-    beta: Annotated[float, Fact(name="betas"), Field(ge=0.0)]
+    columns: Int64 = field(repr=False)
+    counts: Float64 = field(repr=False)
+    beta: float
 
 
 class Distances:

@@ -8,22 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float32, Float64, Int32, Int64
 from pairmark.models.core.artefact import OutdatedModel
-from pairmark.models.core.state import (
-    Array,
-    DeclaredState,
-    StateRecord,
-    StoredState,
-    refuse,
-    require,
-    require_offsets,
-)
+from pairmark.models.core.state import Array, Stateful, StoredState, refuse, require, require_offsets
 from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.kernels import scoring as scoring_kernels
@@ -326,28 +318,33 @@ def _is_forest(file: StoredState) -> bool:
     return "n_estimators" in file.params
 
 
-@dataclass(frozen=True, kw_only=True)
-class JoinedTrees:
-    """What `trees.joined_arrays` gives."""
+_ARRAYS = {
+    "cells": Array(kind="int64", shape=("cells", 7), low=-1, high=2**62),
+    "node_feature": Array(kind="int32", shape=("nodes",), low=0, below="pair features"),
+    "node_threshold": Array(kind="float32", shape=("nodes",)),
+    "node_low": Array(kind="int32", shape=("nodes",), low=-(2**31)),
+    "node_high": Array(kind="int32", shape=("nodes",), low=-(2**31)),
+    "node_starts": Array(kind="int64", shape=("trees + 1",), low=0, order="never-falling"),
+    "cell_starts": Array(kind="int64", shape=("trees + 1",), low=0, order="rising"),
+}
+"""What `joined_arrays` gives."""
 
-    cells: Annotated[Int64, Array(shape=("cells", 7), low=-1, high=2**62)]
-    node_feature: Annotated[Int32, Array(shape=("nodes",), low=0, below="pair features")]
-    node_threshold: Annotated[Float32, Array(shape=("nodes",))]
-    node_low: Annotated[Int32, Array(shape=("nodes",), low=-(2**31))]
-    node_high: Annotated[Int32, Array(shape=("nodes",), low=-(2**31))]
-    node_starts: Annotated[Int64, Array(shape=("trees + 1",), low=0, order="never-falling")]
-    cell_starts: Annotated[Int64, Array(shape=("trees + 1",), low=0, order="rising")]
 
-
-class SimilarityState(DeclaredState):
+class SimilarityState(Stateful):
     """Trees."""
 
     _keeps_mapped = True
     trees_: list[Tree]
-    _joined: Annotated[JoinedTrees, StateRecord(get=lambda model: JoinedTrees(**joined_arrays(model.trees_)))]
+
+    def _parts(self) -> Mapping[str, Any]:
+        return joined_arrays(self.trees_)
+
+    def _read_parts(self, file: StoredState) -> None:
+        self._joined = {name: file.array(name, declared) for name, declared in _ARRAYS.items()}
 
     def _restored(self) -> None:
-        self.trees_ = parted_trees(vars(vars(self).pop("_joined")))
+        self.trees_ = parted_trees(self._joined)
+        del self._joined
 
     @classmethod
     def _sizes(cls, file: StoredState) -> Mapping[str, int]:
@@ -355,8 +352,7 @@ class SimilarityState(DeclaredState):
             raise OutdatedModel("pair_features is 'discriminant', which this version no longer has")
         return {"pair features": 2 * file.sizes["features"]}
 
-    @classmethod
-    def _relate(cls, file: StoredState) -> None:
+    def _relate(self, file: StoredState) -> None:
         _require_cells(file)
         _require_nodes(file)
 
