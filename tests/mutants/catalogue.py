@@ -175,7 +175,7 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "a calibration is seen by who may see its model",
             "pairmark/service/runtime",
-            r"if calibration is None or names\.everything:",
+            r"if names\.everything:",
             "if True:",
         ),
         (
@@ -268,16 +268,10 @@ WATCHED: dict[str, tuple[Row, ...]] = {
     ),
     "tests/service/runtime/test_served_point.py": (
         (
-            "match is score > threshold, strictly (arrays)",
+            "match is score > threshold, strictly",
             "pairmark/service/runtime",
             r"\(scores > upper\)",
             "(scores >= upper)",
-        ),
-        (
-            "match is score > threshold, strictly (single pairs)",
-            "pairmark/service/runtime",
-            r"\[score > threshold for",
-            "[score >= threshold for",
         ),
     ),
     "tests/models/calibration/test_cells.py": (

@@ -144,9 +144,7 @@ async def admit(
     if needed == "open" or (needed == "metrics" and settings.metrics_public):
         return
     catalogue = services.runtime.catalogue
-    view = catalogue.current()
-    if view is None:
-        view = await catalogue.refreshed()
+    view = await catalogue.refreshed()
     headers: dict[bytes, bytes] = scope["pairmark.fields"]
     credential = shown_key(headers)
     if credential is None and not view.locked:

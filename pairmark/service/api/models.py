@@ -306,7 +306,7 @@ async def get_tree(
     services: InServices, name: Name, version: Number, query: Annotated[TreeQuery, Query()]
 ) -> Any:
     """A tree of the model, if it has trees: its cells with counts and rates, and their splits."""
-    loaded_version = await services.runtime.version(name, version)
+    loaded_version = await services.runtime.version_for(f"{name}:{version}", None)
     return await asyncio.to_thread(tree_data, loaded_version, query.tree)
 
 

@@ -37,11 +37,11 @@ from pairmark.service.api.problems import (
     SlowBody,
     UnsupportedMediaType,
 )
-from pairmark.service.api.services import Services, key_of, may, names_of
+from pairmark.service.api.services import Services, key_of, names_of
 from pairmark.service.audit import Actor, acting
 from pairmark.service.datasets.table_bodies import TableForm
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge, invalid_field
-from pairmark.service.names import NAME_PATTERN, VisibleNames
+from pairmark.service.names import NAME_PATTERN
 from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.places import RequestWork, current_owner
 from pairmark.service.runtime.bodies import check_structure
@@ -117,6 +117,7 @@ class Call(Request):
     ----------
     services : of this process. query : what the route's query model read. work : where the request's work runs.
     kind : the type of the body; without one it is JSON.
+    grants : what who asks may see and do. asker : who that is: a key's id, else an address.
     """
 
     def __init__(
@@ -126,21 +127,15 @@ class Call(Request):
         self.services, self.query, self.work = services, query, work
         self.kind = media_type(scope["pairmark.fields"])
         self._whole: bytes | None = None
-
-    @property
-    def asker(self) -> str:
-        """Who asks: a key's id, else an address."""
-        key = key_of(self)
-        return key.id if key is not None else str(self.client and self.client.host)
-
-    @property
-    def models(self) -> VisibleNames:
-        """The models that who asks may use here."""
-        return names_of(self).usable
+        key, client = key_of(self), scope.get("client")
+        self.grants = names_of(self)
+        self.asker: str = key.id if key is not None else str(client and client[0])
 
     def shows_scores(self, version: LoadedVersion | None) -> bool:
         """Whether who asks may see scores of a version; a key with `decide` alone gets decisions only."""
-        return not may(self, "decide") or may(self, "score", None if version is None else version.entry.name)
+        if not self.grants.allows("decide"):
+            return True
+        return self.grants.allows("score", None if version is None else version.entry.name)
 
     def check_listed(self, version: LoadedVersion | None, *rates: float | None, **fixed: bool) -> None:
         """Refuse what would tell a key that may only decide more than decisions at the listed rates: a series of rates,
@@ -521,7 +516,7 @@ class PlainRoute(GuardedRoute):
         receive = await self.admitted(services, scope, receive)
         query = None if self.needs.query is None else read_query(self.needs.query, scope["query_string"])
         seconds = services.settings.request_timeout_s if self.needs.limits.timed else None
-        with services.runtime.request_work() as work:
+        with RequestWork(services.runtime.batch_place) as work:
             call = Call(scope, receive, services, query, work)
             async with asyncio.timeout(seconds):
                 await services.turns.begin(current_owner())

@@ -97,12 +97,8 @@ class ScoredPairs:
     """The class of subjects that a decision is about; None for plain vectors."""
     aggregation: str | None = None
     """How subjects were compared; None for plain vectors."""
-
-    def unseen(self) -> tuple[dict[str, str], ...]:
-        """Warnings of categories that training did not have."""
-        if self.version is None or self.pairs is None:
-            return ()
-        return self.version.unseen_categories(self.pairs.left, self.pairs.right)
+    warnings: tuple[dict[str, str], ...] = ()
+    """Of categories that training did not have."""
 
     def codes(self, point: ServedPoint, *, raw: bool = False) -> Any:
         """What was decided of each pair, an array; see `ServedPoint.decided`."""
@@ -136,7 +132,8 @@ async def similarity(call: Call) -> Response:
     if detail:
         ranges = await call.services.runtime.row_ranges(scored.version, None)
         scored.unlike = UnlikePairs.of(ranges, scored.pairs)
-    answer = await call.work.run(_writing(scored, raw), lambda: _scores_answer(scored, raw, detail))
+    writing_s = len(scored.scores) * WRITING_S
+    answer = await call.work.run(writing_s, lambda: _scores_answer(scored, raw, detail))
     _SCORED.inc(len(scored.scores))
     return answer
 
@@ -167,7 +164,8 @@ async def match(call: Call) -> Response:
     """
     query, runtime = call.query, call.services.runtime
     raw = call.media(JSON, *BINARY_BODIES, raw=True)
-    await runtime.check_calibration(query.calibration, call.models)
+    if query.calibration is not None:
+        await runtime.check_calibration(query.calibration, call.grants.usable)
     if call.kind == JSON and holds_scores(await call.read_body()):
         scored = await _given_scores(call)
     else:
@@ -193,13 +191,14 @@ async def match(call: Call) -> Response:
         simultaneous=query.simultaneous,
         subjects=scored.subjects,
     )
-    scored.compared = await runtime.compared(scored.version, point, scored.pairs, call.asker)
-    n_matched, answer = await call.work.run(
-        _writing(scored, raw), lambda: _match_answer(scored, point, raw, with_scores)
-    )
-    if scored.version is not None and scored.pairs is not None:
+    version, pairs = scored.version, scored.pairs
+    if version is not None and pairs is not None and pairs.lacked is not None:
+        scored.compared = await runtime.compared(version, point, pairs.lacked, call.asker)
+    writing_s = len(scored.scores) * WRITING_S
+    n_matched, answer = await call.work.run(writing_s, lambda: _match_answer(scored, point, raw, with_scores))
+    if version is not None and pairs is not None:
         _MATCHED.inc(len(scored.scores))
-        _note(call, scored, scored.version, scored.pairs, point, n_matched)
+        _note(call, scored, version, pairs, point, n_matched)
     return answer
 
 
@@ -220,9 +219,8 @@ async def explain(call: Call) -> Response:
     def work() -> bytes:
         score, explanation = version.explain(pairs, call.query.aggregation)
         answer = {"model": version.public, "score": score, "explanation": plain(explanation)}
-        lacked = version.lacked(pairs)
-        if lacked is not None:
-            absent = lacked[0].any(axis=0).tolist()
+        if pairs.lacked is not None:
+            absent = pairs.lacked[0].any(axis=0).tolist()
             answer["compared"] = [
                 name for name, lacks in zip(version.columns, absent, strict=True) if not lacks
             ]
@@ -243,8 +241,8 @@ async def _read(
         if read.model is not None and named not in (None, read.model):
             raise InvalidInput("the body and the query name different models; expected one", field="model")
         model = named if read.model is None else read.model
-        return read, await version_for(model, capability, call.models)
-    version = await version_for(named, capability, call.models)
+        return read, await version_for(model, capability, call.grants.usable)
+    version = await version_for(named, capability, call.grants.usable)
     return await call.parsed(lambda body: parse(body, version)), version
 
 
@@ -275,12 +273,18 @@ async def _score(call: Call, capability: str) -> ScoredPairs:
     how = call.query.aggregation
     if pairs.counts is not None:
         how = version.aggregation(how)
-    scores = await call.work.run(version.seconds(pairs.n_scored), lambda: version.score_pairs(pairs, how))
-    if pairs.counts is None:
-        return ScoredPairs(scores, version.json, version, pairs)
-    of = pairs.sample_class() if capability == "match" else None
-    subjects = None if of is None else SubjectClass(*of, how)
-    return ScoredPairs(scores, version.json, version, pairs, subjects=subjects, aggregation=how)
+
+    def work() -> ScoredPairs:
+        scores = version.score_pairs(pairs, how)
+        warnings = version.unseen_categories(pairs.left, pairs.right)
+        return ScoredPairs(scores, version.json, version, pairs, warnings=warnings)
+
+    scored = await call.work.run(version.seconds(pairs.n_scored), work)
+    if pairs.counts is not None:
+        scored.aggregation = how
+        of = pairs.sample_class() if capability == "match" else None
+        scored.subjects = None if of is None else SubjectClass(*of, how)
+    return scored
 
 
 async def _given_scores(call: Call) -> ScoredPairs:
@@ -313,7 +317,7 @@ def _note(
     call.services.runtime.inputs.note(
         version,
         point.inputs,
-        [] if pairs.counts is not None else pairs.left if pairs.rows is None else pairs.rows[0],
+        [] if pairs.counts is not None or pairs.rows is None else pairs.rows[0],
         None if unlike is None else unlike.flags,
         call.asker,
         n_rows=len(pairs.left) + len(pairs.right),
@@ -337,10 +341,6 @@ def _note(
 # ---------------------------------------------------------------- answer
 
 
-def _writing(scored: ScoredPairs, raw: bool) -> float:
-    return 0.0 if raw else len(scored.scores) * WRITING_S
-
-
 def _scores_answer(scored: ScoredPairs, raw: bool, detail: bool) -> Response:
     if raw:
         return Response(scored.scores.tobytes(), media_type=OCTETS, headers=model_header(scored.model_json))
@@ -351,7 +351,7 @@ def _scores_answer(scored: ScoredPairs, raw: bool, detail: bool) -> Response:
         unlike = scored.unlike
         places = [] if unlike is None else [{"pair": at, "rows": unlike.names(at)} for at in unlike.places]
         body += b',"unlike":%b' % to_json(places)
-    return JsonAnswer(body + warnings_member(scored.unseen()) + b"}")
+    return JsonAnswer(body + warnings_member(scored.warnings) + b"}")
 
 
 def _match_answer(
@@ -361,47 +361,34 @@ def _match_answer(
     unlike, compared = UnlikePairs.of(point.inputs, scored.pairs), scored.compared
     scored.unlike = unlike
     if raw:
-        codes = scored.codes(point, raw=True).tobytes()
+        octets = scored.codes(point, raw=True).tobytes()
         headers = _point_headers(scored.model_json, point, with_scores)
-        return codes.count(1), Response(codes, media_type=OCTETS, headers=headers)
-    scores: list[float] = scored.scores.tolist()
-    odd, warnings = unlike or compared, point.warnings + scored.unseen()
-    decided = point.match_list(scores) if odd is None else (scored.codes(point) == 1).tolist()
-    if point.lower is not None or not with_scores or odd is not None:
-        entries: list[dict[str, Any]] = [
-            {"score": score, "match": match} if with_scores else {"match": match}
-            for score, match in zip(scores, decided, strict=True)
-        ]
-        if point.lower is not None:
-            for entry, code in zip(entries, scored.codes(point).tolist(), strict=True):
-                entry["decision"] = DECISIONS[code]
-        if unlike is not None:
-            for pair in unlike.places:
-                entries[pair] |= unlike.told(pair)
-        if compared is not None:
-            assert scored.version is not None
-            columns = scored.version.columns
-            warnings += compared.warnings(columns)
-            for pair in compared.places:
-                entries[pair] |= compared.told(pair, columns, with_scores=with_scores)
-        matches = to_json(entries)
-    else:
-        matches = (
-            b"[%b]"
-            % ",".join(
-                [
-                    f'{{"score":{score!r},"match":true}}' if match else f'{{"score":{score!r},"match":false}}'
-                    for score, match in zip(scores, decided, strict=True)
-                ]
-            ).encode()
-        )
+        return octets.count(1), Response(octets, media_type=OCTETS, headers=headers)
+    codes = scored.codes(point).tolist()
+    warnings = point.warnings + scored.warnings
+    matches: list[dict[str, Any]] = [
+        {"score": score, "match": code == 1} if with_scores else {"match": code == 1}
+        for score, code in zip(scored.scores.tolist(), codes, strict=True)
+    ]
+    if point.lower is not None:
+        for entry, code in zip(matches, codes, strict=True):
+            entry["decision"] = DECISIONS[code]
+    if unlike is not None:
+        for pair in unlike.places:
+            matches[pair] |= unlike.told(pair)
+    if compared is not None:
+        assert scored.version is not None
+        columns = scored.version.columns
+        warnings += compared.warnings(columns)
+        for pair in compared.places:
+            matches[pair] |= compared.told(pair, columns, with_scores=with_scores)
     body = b'{"model":%b,"matches":%b,"operating_point":%b%b}' % (
         scored.model_json,
-        matches,
+        to_json(matches),
         point.json if with_scores else to_json(without_threshold(point.public)),
         warnings_member(warnings),
     )
-    return sum(decided), JsonAnswer(body)
+    return codes.count(1), JsonAnswer(body)
 
 
 def model_header(model: bytes) -> dict[str, str]:
@@ -559,7 +546,7 @@ async def rank_points(call: Call) -> Response:
 
 async def _ranked(call: Call, points: Points) -> Response:
     _check_number(call, len(points))
-    version = await call.services.runtime.version_for(points.model, "rank-labels", call.models)
+    version = await call.services.runtime.version_for(points.model, "rank-labels", call.grants.usable)
     names = version.label_names
     assert names is not None
     seconds = version.seconds_a_point * len(points)

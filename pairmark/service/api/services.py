@@ -198,8 +198,7 @@ def names_of(request: Request) -> Grants:
 
 def may(request: Request, scope: Scope, resource: str | None = None, *, level: Level = "read") -> bool:
     """Whether who asks has a scope: on this resource, or (None) on any at all."""
-    key = key_of(request)
-    return key is None or key.allows(scope, resource, level=level)
+    return names_of(request).allows(scope, resource, level=level)
 
 
 def check_may(

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from scipy.sparse import csr_array
 
-from pairmark.models.core.arrays import Float32
+from pairmark.models.core.arrays import Bool, Float32
 from pairmark.models.records.schema import RESERVED, RecordError, Schema, is_plain, schema_of_model
 from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE, FAST, FLOAT32_MAX
 from pairmark.schemas.scoring import AskingBody, PairsFields
@@ -86,7 +86,9 @@ class VectorPairs:
     refs: list[list[str]] | None = None
     """The caller's names of both sides of each pair."""
     rows: tuple[Any, Any] | None = None
-    """Both sides as the model took them, where these are not as they were sent."""
+    """Both sides as the model that scored them took them."""
+    lacked: Bool | None = None
+    """(n, 2, d) columns without which both sides of scored records were compared; None where nothing is lacking."""
 
     @property
     def n_pairs(self) -> int:

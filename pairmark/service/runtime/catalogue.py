@@ -108,12 +108,21 @@ class CatalogueView:
             return None
         return session, key
 
-    def resolve(self, ref: str | None, capability: str, visible: VisibleNames = EVERY_NAME) -> VersionEntry:
-        """The version that a reference means, if it can do what is asked; a refusal lists only ``visible`` others."""
+    def resolve(
+        self, ref: str | None, capability: str | None, visible: VisibleNames = EVERY_NAME
+    ) -> VersionEntry:
+        """The version that a reference means, if it can do what is asked (None: whatever it can) and is of a
+        ``visible`` model."""
         if ref is None:
-            return self._only_one(capability)
-        entry = self.entry(ref)
-        if capability not in entry.capabilities:
+            assert capability is not None, "what no name says, it decides"
+            return self._only_one(capability, visible)
+        if not visible.everything:
+            name = name_of(ref)
+            check_prefix(name, visible, UnknownModel)
+            if name not in visible:
+                raise Forbidden(f"the key may not use the model {name[:100]!r} for this", field="model")
+        entry = self._named(ref)
+        if capability is not None and capability not in entry.capabilities:
             able = [model.name for model in self._able(capability, visible)]
             raise ModelNotCapable(
                 f"{entry.name}:{entry.version} is a {entry.kind}, which cannot {capability!r}; it can: "
@@ -124,7 +133,7 @@ class CatalogueView:
             )
         return entry
 
-    def entry(self, ref: str) -> VersionEntry:
+    def _named(self, ref: str) -> VersionEntry:
         """The version that a reference names, whatever it can do, or `UnknownModel`."""
         name, separator, suffix = split_ref(ref)
         model = self.models.get(name)
@@ -157,16 +166,6 @@ class CatalogueView:
                 field="model",
             )
         return model.versions[at]
-
-    def restricted_ref(self, ref: str | None, capability: str, visible: VisibleNames) -> str:
-        """The reference as one to these models only, for who may use no others; `UnknownModel` for another tenant's."""
-        if ref is None:
-            return self._only_one(capability, visible).name
-        name = name_of(ref)
-        check_prefix(name, visible, UnknownModel)
-        if name not in visible:
-            raise Forbidden(f"the key may not use the model {name[:100]!r} for this", field="model")
-        return ref
 
     def _able(self, capability: str, names: VisibleNames) -> list[VersionEntry]:
         entries = []
@@ -214,10 +213,6 @@ class Catalogue:
         if self._view is None:
             raise NotReady("the catalogue of models was not read yet")
         return self._view
-
-    def current(self) -> CatalogueView | None:
-        """The view if it is fresh, else None: then await `refreshed`."""
-        return self._view if time.monotonic() < self._fresh_until else None
 
     async def refreshed(self) -> CatalogueView:
         """A fresh view; when the database is slow or away, the cached one. `NotReady` when there is none."""

@@ -170,10 +170,9 @@ class UnlikePairs:
     @classmethod
     def of(cls, ranges: RowRanges | None, pairs: VectorPairs | None) -> Self | None:
         """None where no row is, and where nothing is known of rows."""
-        if pairs is None or ranges is None:
+        if pairs is None or pairs.rows is None or ranges is None:
             return None
-        left, right = (pairs.left, pairs.right) if pairs.rows is None else pairs.rows
-        flags = ranges.unlike(left, right)
+        flags = ranges.unlike(*pairs.rows)
         return cls(flags, pairs) if flags.size else None
 
     @property

@@ -68,11 +68,6 @@ class ServedPoint:
             codes[refused > 0] = refused[refused > 0] if raw else 0 if self.lower is None else 2
         return codes
 
-    def match_list(self, scores: list[float]) -> list[bool]:
-        """The matches among a few scores: an array costs more than they do. Doubles of float32 order as these."""
-        threshold = float(self.threshold)
-        return [score > threshold for score in scores]
-
     def moved(self, warning: dict[str, str]) -> ServedPoint:
         """The point after inputs have moved: it decides as before and guarantees nothing."""
         public = without_guarantee(self.public, warning["detail"].rstrip("."))

@@ -24,7 +24,6 @@ from pairmark.service.runtime.bodies import (
     raise_beyond,
     read_rows,
     split_vectors,
-    to_rows,
 )
 from pairmark.service.runtime.versions import LoadedVersion, warnings_member
 
@@ -161,8 +160,7 @@ def rank(version: LoadedVersion, label_names: Sequence[str], points: Points) -> 
     if version.columns:
         rows = points.rows
         side: SideRows = rows if isinstance(rows, np.ndarray) else RecordRows(rows, single=points.single)
-        form = {"accepts_sparse": version.accepts_sparse, "estimator": version.estimator}
-        X = to_rows(side, "features", version.n_features, **form)
+        X = version.rows(side, "features")
         warnings = version.unseen_categories(side)
     else:
         X = features_of(points, version.feature_names, version.n_features)
@@ -205,9 +203,7 @@ def classified(version: LoadedVersion, features: Features) -> tuple[NDArray[np.i
             f"{MAX_PROBABILITIES} are given at a time: send fewer points",
             limit=MAX_PROBABILITIES // k,
         )
-    form = {"accepts_sparse": version.accepts_sparse, "estimator": version.estimator}
-    rows = to_rows(features.rows, "features", version.n_features, **form)
-    probabilities = np.asarray(version.estimator.predict_proba(rows))
+    probabilities = np.asarray(version.estimator.predict_proba(version.rows(features.rows, "features")))
     check_finite(probabilities, noun="point", what="distribution", field="features")
     best = probabilities.argmax(axis=1).astype(np.int64)
     return best, np.ascontiguousarray(probabilities, dtype=np.float32)

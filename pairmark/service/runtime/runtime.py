@@ -13,6 +13,7 @@ import numpy as np
 
 from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.calibration.promises import units_needed
+from pairmark.models.core.arrays import Bool
 from pairmark.models.registry import spec_of
 from pairmark.models.warmup import warm_loaded
 from pairmark.schemas.models import ReviewPolicy
@@ -28,8 +29,7 @@ from pairmark.service.errors import (
     UnsupportedRate,
 )
 from pairmark.service.names import EVERY_NAME, PRODUCTION, VisibleNames, split_ref
-from pairmark.service.places import Places, RequestWork
-from pairmark.service.runtime.bodies import VectorPairs
+from pairmark.service.places import Places
 from pairmark.service.runtime.catalogue import Catalogue, CatalogueView, VersionEntry
 from pairmark.service.runtime.inputs import InputChecks
 from pairmark.service.runtime.patterns import ComparedPairs, Patterns
@@ -60,37 +60,31 @@ class Runtime:
         self.inputs = InputChecks(self.store.calibrations.mark_moved)
         self.warm = False
         self._last_view: CatalogueView | None = None
-        self._resolved: dict[tuple[str | None, str, VisibleNames], tuple[VersionEntry, str | None]] = {}
-        """Versions and aliases by reference, as the last view has them."""
         self._classes: BoundedCache[tuple[str, SubjectClass], str] = BoundedCache(4_096)
         self.batch_place = Places("batch", os.cpu_count() or 1, settings.max_concurrent_batches)
 
     async def version_for(
-        self, ref: str | None, capability: str, visible: VisibleNames = EVERY_NAME
+        self, ref: str | None, capability: str | None, visible: VisibleNames = EVERY_NAME
     ) -> LoadedVersion:
-        """The version of a reference, loaded and warm; ``visible``: the names of the only models that may be used."""
-        view = await self._view()
-        reference = ref, capability, visible
-        resolved = self._resolved.get(reference)
-        if resolved is None:
-            if not visible.everything:
-                ref = view.restricted_ref(ref, capability, visible)
-            try:
-                entry = view.resolve(ref, capability, visible)
-            except UnknownModel:
-                # It may be younger than the view: a job that has just ended, say, on another process's word.
-                entry = (await self.catalogue.looked_up()).resolve(ref, capability, visible)
-            resolved = self._resolved[reference] = entry, _alias_of(ref)
-        return await self.versions.get(*resolved)
+        """The version of a reference, loaded and warm.
 
-    async def version(self, name: str, version: int) -> LoadedVersion:
-        """A version by its number, loaded and warm, whatever it can do."""
-        ref = f"{name}:{version}"
+        Parameters
+        ----------
+        ref : None: the only model that can do it.
+        capability : what is asked of it; None: whatever it can do.
+        visible : the names of the only models that may be used.
+        """
+        view = await self.catalogue.refreshed()
+        if view is not self._last_view:
+            self._last_view = view
+            self.versions.evict_deleted(view)
         try:
-            entry = (await self._view()).entry(ref)
+            entry = view.resolve(ref, capability, visible)
         except UnknownModel:
-            entry = (await self.catalogue.looked_up()).entry(ref)
-        return await self.versions.get(entry, None)
+            # It may be younger than the view: a job that has just ended, say, on another process's word.
+            entry = (await self.catalogue.looked_up()).resolve(ref, capability, visible)
+        _, mark, alias = split_ref(ref or "")
+        return await self.versions.get(entry, None if mark == ":" else alias or PRODUCTION)
 
     async def operating_point(
         self,
@@ -112,16 +106,14 @@ class Runtime:
         calibration : id; None: the version's own.
         subjects : numbers of samples and aggregation of what was scored; None for single vectors.
         """
-        own = None
-        if version is not None and calibration is None and subjects is None:
-            own = version.calibration_id
-        calibration = own or await self._calibration_for(version, calibration, subjects, fpr, confidence)
+        calibration = await self._calibration_for(version, calibration, subjects, fpr, confidence)
         if version is not None:
             name = version.entry.name
         else:
             owner = (await self._calibration(calibration)).owner
             name = "" if owner is None else owner[0]
-        model = self.catalogue.view.models.get(name)
+        view = self.catalogue.view
+        model = view.models.get(name)
         policy = None if model is None else model.allow_asymptotic
         allowed = method == "auto" and (self.settings.allow_asymptotic if policy is None else policy)
         # Scores made elsewhere lack no column.
@@ -133,19 +125,19 @@ class Runtime:
         if point is None:
             point = await asyncio.to_thread(self.points.compute, request)
         # A calibration of subjects is of the same people's rows.
-        warning = self.moved(calibration) or self.moved(None if version is None else version.calibration_id)
+        own = None if version is None else version.calibration_id
+        warning = view.moved.get(calibration) or view.moved.get(own or "")
         return point if warning is None else point.moved(warning)
 
     async def compared(
-        self, version: LoadedVersion | None, point: ServedPoint, pairs: VectorPairs | None, client: str
-    ) -> ComparedPairs | None:
-        """The thresholds of pairs of records that lack columns; None where none does."""
-        lacked = None if pairs is None or version is None else version.lacked(pairs)
-        if lacked is None or version is None:
-            return None
+        self, version: LoadedVersion, point: ServedPoint, lacked: Bool, client: str
+    ) -> ComparedPairs:
+        """The thresholds of pairs of records that lack columns."""
         asked = version.estimator, client, point, lacked
         known = self.patterns.find(*asked, may_work=False)
-        return known or await self.batch_place.run(lambda: self.patterns.found(*asked))
+        if known is not None:
+            return known
+        return await self.batch_place.run(lambda: self.patterns.found(*asked))
 
     def moved(self, calibration: str | None) -> dict[str, str] | None:
         """The warning that inputs are no longer like those of a calibration; None where they are."""
@@ -232,9 +224,9 @@ class Runtime:
         entry = self.catalogue.view.models.get(model)
         return None if entry is None else entry.reviews
 
-    async def check_calibration(self, calibration: str | None, names: VisibleNames) -> None:
+    async def check_calibration(self, calibration: str, names: VisibleNames) -> None:
         """`UnknownCalibration`, as for one that is not there, where it is of no model (or scores) of these names."""
-        if calibration is None or names.everything:
+        if names.everything:
             return
         with contextlib.suppress(UnknownCalibration, DamagedRow):
             # One of a version may be named by who may use its model. Scores of another system belong to no model: a
@@ -262,9 +254,6 @@ class Runtime:
     async def _calibration(self, calibration_id: str) -> LoadedCalibration:
         return await asyncio.to_thread(self.points.fetch, calibration_id)
 
-    def request_work(self) -> RequestWork:
-        return RequestWork(self.batch_place)
-
     async def load_promoted(self) -> None:
         """Load what production means, as far as memory allows, so that no request waits for it.
 
@@ -288,16 +277,6 @@ class Runtime:
     def close(self) -> None:
         """Let threads end."""
         self.batch_place.close()
-
-    async def _view(self) -> CatalogueView:
-        """What there is now; versions that were deleted are evicted."""
-        view = self.catalogue.current()
-        if view is None:
-            view = await self.catalogue.refreshed()
-        if view is not self._last_view:
-            self._last_view, self._resolved = view, {}
-            self.versions.evict_deleted(view)
-        return view
 
     def _load(self, entry: VersionEntry) -> LoadedVersion:
         ranks, classifies = "rank-labels" in entry.capabilities, "classify" in entry.capabilities
@@ -359,8 +338,3 @@ def _seconds(work: Callable[[], object]) -> float:
         work()
         times.append(time.thread_time() - start)
     return min(times)
-
-
-def _alias_of(ref: str | None) -> str | None:
-    _, mark, suffix = split_ref(ref or "")
-    return None if mark == ":" else suffix or PRODUCTION

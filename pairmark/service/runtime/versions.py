@@ -18,7 +18,7 @@ from scipy.sparse import csr_array, issparse
 from pairmark.models.calibration.inputs import are_records, blanked_subjects, cells_missing, lacked_by_subject
 from pairmark.models.core.arrays import Bool, Float32
 from pairmark.models.core.scores import SampleSets
-from pairmark.models.records.schema import is_plain, schema_of_model
+from pairmark.models.records.schema import schema_of_model
 from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.writer import name_list
 from pairmark.service.errors import (
@@ -29,6 +29,7 @@ from pairmark.service.errors import (
     out_of_files,
 )
 from pairmark.service.runtime.bodies import (
+    Counts,
     Features,
     RecordRows,
     SideRows,
@@ -73,7 +74,6 @@ class LoadedVersion:
         self.public = {"name": self.entry.name, "version": self.entry.version, "kind": self.entry.kind}
         self.json = to_json(self.public)
         schema = schema_of_model(self.estimator)
-        self._takes_vectors = schema is None or is_plain(schema)
         self.columns = [] if schema is None else [column.name for column in schema.fields]
 
     def seconds(self, n_pairs: int) -> float:
@@ -90,7 +90,8 @@ class LoadedVersion:
         (n,) float32, higher is more similar; swapping the sides changes no bit.
         """
         n = max(left.shape[0], right.shape[0])
-        left, right = _repeated(left, n), _repeated(right, n)
+        if left.shape[0] != right.shape[0]:
+            left, right = _repeated(left, n), _repeated(right, n)
         # Both sides were validated as they were parsed, so the estimator's own checks are not paid again.
         if n <= FEW:
             scores: Float32 = self.estimator._pair_score(left, right)
@@ -123,10 +124,12 @@ class LoadedVersion:
 
     def score_pairs(self, pairs: VectorPairs, aggregation: str = "auto") -> Float32:
         """Scores of parsed pairs, checked against the model's dimension."""
-        left: Any = pairs.left
-        right: Any = pairs.right
-        if not (self._scores_as_sent(left) and self._scores_as_sent(right)):
-            left, right = pairs.rows = self._rows_of(pairs)
+        left, right = self.rows(pairs.left, "left"), self.rows(pairs.right, "right")
+        if self.accepts_sparse and (issparse(left) != issparse(right)):
+            left, right = csr_array(left), csr_array(right)
+        pairs.rows = left, right
+        if are_records(left) and are_records(right):
+            pairs.lacked = self._lacked(left, right, pairs.counts)
         if pairs.counts is not None:
             a, b = (
                 SampleSets.of_rows(rows, counts)
@@ -137,15 +140,14 @@ class LoadedVersion:
             self.aggregation(aggregation)
         return self.score(left, right)
 
-    def lacked(self, pairs: VectorPairs) -> Bool | None:
-        """(n, 2, d) columns without which both sides of scored pairs of records were compared, of subjects those that
-        any sample of either lacks; None where nothing is lacking."""
-        if pairs.rows is None or not all(are_records(side) for side in pairs.rows):
-            return None
-        left, right = (cells_missing(side) for side in pairs.rows)
-        if pairs.counts is not None:
-            sides = zip(pairs.rows, pairs.counts, strict=True)
-            left, right = (lacked_by_subject(SampleSets.of_rows(side, counts)) for side, counts in sides)
+    def _lacked(self, left: Any, right: Any, counts: tuple[Counts, Counts] | None) -> Bool | None:
+        """(n, 2, d) columns without which both sides of pairs of records are compared, of subjects those that any
+        sample of either lacks; None where nothing is lacking."""
+        if counts is None:
+            left, right = cells_missing(left), cells_missing(right)
+        else:
+            sides = zip((left, right), counts, strict=True)
+            left, right = (lacked_by_subject(SampleSets.of_rows(side, of)) for side, of in sides)
             left = right = left | right
         lacked: Bool | None = self.estimator.patterns(left, right) if left.any() or right.any() else None
         return lacked
@@ -154,9 +156,9 @@ class LoadedVersion:
         """A warning for each column of records as sent that holds categories which training did not have, of a learner
         that takes them encoded; one that compares texts needs none."""
         encoder = getattr(self.estimator, "encoder_", None)
-        records = [record for side in sides if isinstance(side, RecordRows) for record in side.rows]
         if encoder is None:
             return ()
+        records = [record for side in sides if isinstance(side, RecordRows) for record in side.rows]
         return tuple(
             {
                 "code": "unseen-category",
@@ -166,16 +168,11 @@ class LoadedVersion:
             for column, values in encoder.unseen(records).items()
         )
 
-    def _scores_as_sent(self, side: SideRows) -> bool:
-        return self._takes_vectors and isinstance(side, np.ndarray) and side.shape[1] == self.n_features
-
-    def _rows_of(self, pairs: VectorPairs) -> tuple[Any, Any]:
-        form = {"accepts_sparse": self.accepts_sparse, "estimator": self.estimator}
-        left = to_rows(pairs.left, "left", self.n_features, **form)
-        right = to_rows(pairs.right, "right", self.n_features, **form)
-        if self.accepts_sparse and (issparse(left) != issparse(right)):
-            left, right = csr_array(left), csr_array(right)
-        return left, right
+    def rows(self, side: SideRows, name: str) -> Any:
+        """Rows of a request as the learner takes them, see `to_rows`; ``name`` is what refusals call them."""
+        return to_rows(
+            side, name, self.n_features, accepts_sparse=self.accepts_sparse, estimator=self.estimator
+        )
 
     def explain(self, pairs: VectorPairs, aggregation: str = "auto") -> tuple[float, dict[str, Any]]:
         """One pair's score, with the learner's explanation."""
@@ -215,13 +212,7 @@ def warnings_member(warnings: Sequence[dict[str, str]]) -> bytes:
 
 def embedded(version: LoadedVersion, features: Features) -> Float32:
     """A version's own vectors of points, (n, n_components) C-contiguous float32."""
-    rows = to_rows(
-        features.rows,
-        "features",
-        version.n_features,
-        accepts_sparse=version.accepts_sparse,
-        estimator=version.estimator,
-    )
+    rows = version.rows(features.rows, "features")
     vectors = np.ascontiguousarray(version.estimator.transform(rows), dtype=np.float32)
     check_finite(vectors, noun="point", what="vector", field="features")
     return vectors

@@ -122,9 +122,7 @@ def test_a_view_follows_changes_within_its_age(database: Database, clock: Clock)
     async def scenario() -> None:
         catalogue = Catalogue(database, 1.0)
         first = await catalogue.refreshed()
-        assert catalogue.current() is first
         clock.now += 1.1
-        assert catalogue.current() is None
         # Nothing changed: the same view, so that what was made from it stays valid.
         assert await catalogue.refreshed() is first
         move(database, "faces", 2)
