@@ -27,7 +27,8 @@ from benchmarks.records import GOALS_AMONG, best_threshold, read_published, tabl
 from pairmark.models.records.estimator import RecordSimilarity
 from pairmark.models.records.linking.engine import Scorer
 from pairmark.models.records.tables import declaration
-from pairmark.service.links.linking import LinkOptions, linked
+from pairmark.schemas.links import LinksRequest
+from pairmark.service.links.linking import linked
 from pairmark.service.settings import Settings
 
 GOAL_F1 = 0.995
@@ -102,9 +103,9 @@ def link_models(preset: Preset) -> Result:
             for one_to_one in (False, True):
                 work = Path(scratch) / str(one_to_one)
                 work.mkdir()
-                asked = LinkOptions(cut=trained.cut, one_to_one=one_to_one)
+                request = LinksRequest(left=name, one_to_one=one_to_one)
                 options: Any = {"id_column": "id", "learned": trained}
-                with linked(files, work, Settings(job_threads=1), asked, **options) as found:
+                with linked(files, work, Settings(job_threads=1), request, **options) as found:
                     kept = {*found.connection.execute("SELECT a, b FROM links WHERE kept").fetchall()}
                     rules = found.linking
                 is_link = np.array([pair in kept for pair in zip(a.tolist(), b.tolist(), strict=True)])

@@ -21,6 +21,8 @@ import pairmark
 from pairmark.service.errors import NotReady
 from pairmark.service.settings import Settings
 
+CONNECT_S = 30
+"""For a job to reach the cluster."""
 _OF_EVERY_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {
     "message",
     "asctime",

@@ -17,10 +17,10 @@ from scipy.sparse.csgraph import connected_components
 from benchmarks._linked_people import people
 from pairmark.models.records.linking import engine
 from pairmark.models.records.linking.cells import LinkField
-from pairmark.schemas.links import LinkSummary
+from pairmark.schemas.links import LinksRequest, LinkSummary
 from pairmark.service.cli import main
 from pairmark.service.errors import InvalidInput
-from pairmark.service.links.linking import LinkOptions, link_files
+from pairmark.service.links.linking import link_files
 from pairmark.service.settings import Settings
 
 N = 3_000
@@ -46,8 +46,8 @@ def linked(
     scratch.mkdir()
     out = scratch / "links.csv"
     id_column = options.pop("id_column", None)
-    asked, settings = LinkOptions(**options), settings or Settings(job_threads=1)
-    summary = link_files(files, scratch, settings, asked, out=out, id_column=id_column, columns=columns)
+    request, settings = LinksRequest(left="table", **options), settings or Settings(job_threads=1)
+    summary = link_files(files, scratch, settings, request, out=out, id_column=id_column, columns=columns)
     with out.open(newline="") as stream:
         return summary, list(csv.DictReader(stream))
 

@@ -79,10 +79,10 @@ def link(
     first record.
     """
     from pairmark.models.core.progress import listening
-    from pairmark.schemas.links import CANDIDATES_PER_RECORD
+    from pairmark.schemas.links import CANDIDATES_PER_RECORD, LinksRequest
     from pairmark.service.cli.options import settings
-    from pairmark.service.links.kept import read_rows
-    from pairmark.service.links.linking import COLUMNS, LinkOptions, link_files
+    from pairmark.service.links.folders import read_rows
+    from pairmark.service.links.linking import COLUMNS, link_files
 
     learned = None if model is None else _learned(model)
     types = column_types(column) or {}
@@ -97,7 +97,8 @@ def link(
     is_here = out is not None and not out.startswith("s3://")
     if out is not None and is_here and not Path(out).absolute().parent.is_dir():
         raise typer.BadParameter(f"{out}: there is no such folder", param_hint="--output")
-    link_options = LinkOptions(
+    request = LinksRequest(
+        left=Path(table).name[:200],
         false_links=false_links,
         rules=[[name.strip() for name in each.split(",")] for each in rule] if rule else None,
         candidates_per_record=candidates_per_record or CANDIDATES_PER_RECORD,
@@ -111,7 +112,7 @@ def link(
                 files,
                 Path(folder),
                 settings(),
-                link_options,
+                request,
                 out=path,
                 id_column=id_column,
                 columns=types,

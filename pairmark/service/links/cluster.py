@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from pairmark.models.core.progress import report
 from pairmark.service.blobs import open_blobs
 from pairmark.service.errors import NotReady
-from pairmark.service.links import kept
-from pairmark.service.processes import connected
+from pairmark.service.links import folders
+from pairmark.service.processes import CONNECT_S, connected
 from pairmark.service.settings import Settings
 
-CONNECT_S = 30
 _PARTS_EACH = 4
 """Parts for each thread of the cluster, at least: some take longer than others."""
 
@@ -34,9 +33,12 @@ def compared(key: str, tables: Sequence[str], first: str, query: str) -> Columns
     settings = Settings()
     blobs = open_blobs(settings)
     folder = blobs.folder(key)
-    with blobs.workspace() as scratch, kept.connected(**kept.bounds(settings, scratch, 1)) as connection:
+    with (
+        blobs.workspace() as scratch,
+        folders.connected(**folders.bounds(settings, scratch, 1)) as connection,
+    ):
         for name in tables:
-            connection.execute(f"CREATE VIEW {name} AS FROM {kept.quoted(folder / f'{name}.parquet')}")
+            connection.execute(f"CREATE VIEW {name} AS FROM {folders.quoted(folder / f'{name}.parquet')}")
         connection.execute(first)
         return {column: np.ma.getdata(of) for column, of in connection.execute(query).fetchnumpy().items()}
 
@@ -58,7 +60,7 @@ class OnCluster:
             _wait_for_workers(client)
             with blobs.workspace() as work:
                 for name in tables:
-                    kept.copy_to(self._connection, f"FROM {name}", work / f"{name}.parquet")
+                    folders.copy_to(self._connection, f"FROM {name}", work / f"{name}.parquet")
                 # Of this run alone: nobody else deletes it.
                 (work / "run").write_text(secrets.token_hex(16))
                 key = blobs.put_folder(work)

@@ -20,9 +20,9 @@ from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
 from pairmark.service.jobs.queue import Claim, JobQueue, Progress
-from pairmark.service.links import kept, repository
+from pairmark.service.links import folders, repository
 from pairmark.service.links.learned import Learned
-from pairmark.service.links.linking import Linked, LinkOptions, linked, summary_of
+from pairmark.service.links.linking import Linked, linked, summary_of
 from pairmark.service.reviews.reviews import Item, Stratum, open_review, strata_of_kind
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DecisionCode
@@ -58,19 +58,9 @@ class Linker:
             learned = (
                 None
                 if request.model is None
-                else Learned(self._db, self._blobs, self._settings, request.model)
+                else Learned(self._db, self._blobs, self._settings, request.model, threshold)
             )
-            link_options = LinkOptions(
-                false_links=request.false_links,
-                fpr=request.fpr,
-                rules=request.rules,
-                one_to_one=request.one_to_one,
-                candidates_per_record=request.candidates_per_record,
-                cut=threshold,
-                confidence=request.confidence,
-                labels=_labels(tables),
-                previous=None if request.previous is None else self._previous(request.previous),
-            )
+            previous = None if request.previous is None else self._previous(request.previous)
             progress.stage("linking")
             out, scratch = work / "out", work / "scratch"
             out.mkdir()
@@ -82,21 +72,24 @@ class Linker:
                         files,
                         scratch,
                         self._settings,
-                        link_options,
+                        request,
                         id_column=_ID,
                         columns=types,
                         learned=learned,
+                        previous=previous,
                     )
                 )
             progress.stage("storing")
             if found.doubts is not None:
                 raise self._to_judge(claim, request, found)
-            kept.keep(found.connection, out, found.linking, link_options.previous)
+            folders.keep(found.connection, out, found.linking, previous)
             strata = _strata(found, _KEPT)
             missed = _strata(found, _KEPT, split=False) if request.missed_links is not None else []
             if missed:
                 missed += _strata(found, _BELOW, DecisionCode.DIFFERENT)
-            summary = summary_of(found, link_options)
+            who = _identities_of(tables) if previous is None else None
+            connected = None if who is None else found.linking.measured_recall(who)
+            summary = summary_of(found, request, connected)
             key = self._blobs.put_folder(out)
             with self._db.write() as session:
                 hold(session, self._blobs, key)
@@ -201,8 +194,8 @@ def _strata(
     return strata_of_kind(kind, margins.size, margins, items, split=split) if margins.size else []
 
 
-def _labels(tables: list[LabelledData]) -> NDArray[np.int64] | None:
-    """Whom each row is of, by the tables' identities; None where a table has none."""
+def _identities_of(tables: list[LabelledData]) -> NDArray[np.int64] | None:
+    """(n,) whom each row is of, by the tables' identities, -1 where nobody knows; None where a table has none."""
     if any(data.y is None for data in tables):
         return None
     names = sorted({name for data in tables for name in data.identities})
@@ -224,11 +217,11 @@ def _written(data: LabelledData, path: Path) -> Path:
     cells = np.asarray(data.X)
     columns: dict[str, list[str | None]] = {_ID: [row_name(data, row) for row in range(len(data))]}
     columns |= {column.name: _texts(column, cells[:, at]) for at, column in enumerate(data.schema.fields)}
-    with kept.connected(threads="1") as connection:
+    with folders.connected(threads="1") as connection:
         # Columns of objects are text, whatever their first cells are.
         connection.execute("SET pandas_analyze_sample = 0")
         connection.register("given", {name: np.array(of, dtype=object) for name, of in columns.items()})
-        kept.copy_to(connection, "FROM given", path)
+        folders.copy_to(connection, "FROM given", path)
     return path
 
 

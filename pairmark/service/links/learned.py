@@ -23,10 +23,13 @@ class Learned:
 
     Attributes
     ----------
-    ref : `name:version`. cut : above this score a pair is likelier a match than not. notes : what to know of the cut.
+    ref : `name:version`. cut : links score above it; where none is given, above it a pair is likelier a match than not.
+    notes : what to know of the cut.
     """
 
-    def __init__(self, db: Database, blobs: Blobs, settings: Settings, ref: str) -> None:
+    def __init__(
+        self, db: Database, blobs: Blobs, settings: Settings, ref: str, cut: float | None = None
+    ) -> None:
         store = VersionStore(db, blobs, settings)
         with db.read() as session:
             model, row = store.resolved(session, parse_ref(ref))
@@ -34,9 +37,9 @@ class Learned:
         self.ref = f"{name}:{version}"
         self._estimator = store.load(row, name)
         prior = getattr(self._estimator, "prior_", None)
-        self.cut = 0.5 if prior is None else float(np.log((1 - prior) / prior))
+        self.cut = cut if cut is not None else 0.5 if prior is None else float(np.log((1 - prior) / prior))
         self.notes = []
-        if prior is not None:
+        if prior is not None and cut is None:
             self.notes = [
                 f"the cut of {self.ref} comes from the share of matches among its training records, which seldom fits "
                 "other tables: labels are needed for a cut to rely on. Calibrate the model on labeled pairs and give "

@@ -32,7 +32,7 @@ from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, ModelNotCapable, UnknownLinks
 from pairmark.service.jobs.queue import JobQueue, NewJob
-from pairmark.service.links import kept, repository
+from pairmark.service.links import folders, repository
 from pairmark.service.links.learned import Learned
 from pairmark.service.links.linking import check_rules
 from pairmark.service.links.tables import key_of
@@ -49,9 +49,9 @@ _REVIEWS = ("review", "missed_review")
 _IN_ORDER = "SELECT * EXCLUDE place FROM kept ORDER BY place"
 _ENTITIES = "SELECT entity, list(record ORDER BY side, place) FROM kept GROUP BY entity ORDER BY min(place)"
 _LISTS: dict[type[Page[Any]], tuple[str, type[Answer], str]] = {
-    LinkPage: (kept.LINKS, LinkOut, _IN_ORDER),
-    EntityPage: (kept.ENTITIES, EntityOut, _ENTITIES),
-    ChangePage: (kept.CHANGES, EntityChange, _IN_ORDER),
+    LinkPage: (folders.LINKS, LinkOut, _IN_ORDER),
+    EntityPage: (folders.ENTITIES, EntityOut, _ENTITIES),
+    ChangePage: (folders.CHANGES, EntityChange, _IN_ORDER),
 }
 
 P = TypeVar("P", bound=Page[Any])
@@ -141,7 +141,9 @@ class Links:
         """A page of links or changes in their order, or of entities in that of their first records."""
         file, item, sql = _LISTS[kind]
         start = start_of(limit, cursor, int) or 0
-        rows = kept.read_rows(self.folder(link_id, names) / file, f"{sql} LIMIT ? OFFSET ?", limit + 1, start)
+        rows = folders.read_rows(
+            self.folder(link_id, names) / file, f"{sql} LIMIT ? OFFSET ?", limit + 1, start
+        )
         return page_of(
             kind,
             rows,
@@ -153,16 +155,16 @@ class Links:
     def explain(self, link_id: str, left: str, right: str, names: VisibleNames) -> LinkExplained:
         """Why two records are linked or not, field by field; `UnknownLinks` where one is not there."""
         folder = self.folder(link_id, names)
-        left, right = kept.split_ids(folder, f"{left}/{right}")
-        one, other = kept.texts_of(folder, [(0, left), (kept.right_side(folder), right)])
-        fields = kept.explained(folder, one, other)
+        left, right = folders.split_ids(folder, f"{left}/{right}")
+        one, other = folders.texts_of(folder, [(0, left), (folders.right_side(folder), right)])
+        fields = folders.explained(folder, one, other)
         with self._db.read() as session:
             model = self._found(session, link_id, names)[0].request["model"]
         if model is not None:
             learned = Learned(self._db, self._blobs, self._settings, model)
             weights = learned.explained(one, other)
             fields = [field | {"weight": weights.get(field["field"], 0.0)} for field in fields]
-        score, decision, entity = kept.link_of(folder, left, right) or (None, "different", None)
+        score, decision, entity = folders.link_of(folder, left, right) or (None, "different", None)
         return LinkExplained(
             left=left, right=right, score=score, decision=decision, entity=entity, fields=fields
         )
@@ -172,11 +174,11 @@ class Links:
 
         def change(folder: Path, out: Path) -> None:
             if edit.merge is not None:
-                kept.merge(folder, out, edit.merge)
+                folders.merge(folder, out, edit.merge)
             else:
                 assert edit.split is not None
                 assert edit.records is not None
-                kept.split(folder, out, edit.split, edit.records)
+                folders.split(folder, out, edit.split, edit.records)
 
         self._change(link_id, names, change, "links.edit", edit.model_dump(exclude_none=True))
         return self.get(link_id, names)
@@ -187,7 +189,7 @@ class Links:
 
         def change(folder: Path, out: Path) -> None:
             nonlocal n_links
-            n_links = kept.erase(folder, out, name)
+            n_links = folders.erase(folder, out, name)
 
         n_items = self._change(link_id, names, change, "links.erase", {}, erased=name)
         self._db.truncate_log()
@@ -213,7 +215,7 @@ class Links:
                     f"the link job is {state}; its links are there when it has succeeded", state=state
                 )
             folder = self._blobs.folder(row.blob)
-        if not (folder / kept.ENTITIES).exists():
+        if not (folder / folders.ENTITIES).exists():
             raise Conflict("these links are of an earlier version: delete them and link again (POST /links)")
         return folder
 
@@ -233,7 +235,7 @@ class Links:
             out = work / "out"
             out.mkdir()
             change(folder, out)
-            counts = kept.counts(out)
+            counts = folders.counts(out)
             key = self._blobs.put_folder(out)
         with self._db.write() as session:
             row, _ = self._found(session, link_id, names, lock=True)

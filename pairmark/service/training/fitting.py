@@ -23,11 +23,9 @@ from pairmark.models.records.tables import declaration
 from pairmark.service.datasets.held_out import taken_by
 from pairmark.service.errors import refusals
 from pairmark.service.jobs.queue import Progress
-from pairmark.service.processes import connected
+from pairmark.service.processes import CONNECT_S, connected
 from pairmark.service.settings import Settings
 from pairmark.service.training.splitting import LoadedJob, SplitJob, encoded
-
-CONNECT_S = 30
 
 
 @dataclass(frozen=True, kw_only=True)

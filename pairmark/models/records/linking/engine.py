@@ -302,18 +302,17 @@ class Linking:
             twins = "SELECT first AS a, row AS b, NULL AS columns FROM twins"
             con.execute(f"INSERT INTO compared {self._coded(twins, 'p.columns, ')}")
 
-    def measured_recall(self) -> tuple[int, int]:
-        """Of entities of two records or more, as the table ``labels(row, who)`` has them, how many candidates connect,
-        and how many there are. Of two tables those count that have records in both."""
-        con = self._con
-        rows = con.execute("SELECT row, who FROM labels ORDER BY row").fetchnumpy()
-        row, who = np.asarray(rows["row"], dtype=np.int64), np.asarray(rows["who"], dtype=np.int64)
-        found = con.execute(
-            "SELECT a, b FROM compared JOIN labels x ON x.row = a JOIN labels y ON y.row = b WHERE x.who = y.who "
-            "UNION ALL SELECT first, row FROM twins"
+    def measured_recall(self, identities: Int64) -> tuple[int, int]:
+        """Of entities of two records or more, as (n,) ``identities`` has them (-1: nobody knows), how many candidates
+        connect, and how many there are. Of two tables those count that have records in both."""
+        row = np.flatnonzero(identities >= 0)
+        who = identities[row]
+        candidates = self._con.execute(
+            "SELECT a, b, false AS equal FROM compared UNION ALL SELECT first, row, true FROM twins"
         ).fetchnumpy()
-        a, b = (np.asarray(found[side], dtype=np.int64) for side in ("a", "b"))
-        graph = coo_array((np.ones(a.size), (a, b)), shape=(self.n_rows, self.n_rows))
+        a, b = (np.asarray(candidates[side], dtype=np.int64) for side in ("a", "b"))
+        joins = candidates["equal"] | ((identities[a] == identities[b]) & (identities[a] >= 0))
+        graph = coo_array((np.ones(joins.sum()), (a[joins], b[joins])), shape=(self.n_rows, self.n_rows))
         part = connected_components(graph, directed=False)[1][row]
         n_who = int(who.max(initial=-1)) + 1
         together = np.unique(np.stack([who, part]), axis=1)[0]
