@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,11 @@ from scipy.special import expit
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.progress import report
-from pairmark.models.core.state import Array, Fact, refuse, require
+from pairmark.models.core.state import Array, Fact, StoredState, refuse, require
 from pairmark.models.trees import kernels
+
+Nodes = tuple[NDArray[Any], ...]
+"""Of one tree: features, bins, sides of missing values, children and values."""
 
 _SAMPLE = 200_000
 _REPORT_EVERY = 10
@@ -66,19 +69,38 @@ class BoostedTrees(NamedTuple):
         return features.astype(np.int32), thresholds.astype(np.float32), self.values[nodes]
 
     def contributions(self, features: Float32) -> Float64:
-        """What each feature adds to one pair's score, (m + 1,); the last is what every pair begins with."""
-        out = np.empty(features.size + 1)
-        kernels.contributions(np.ascontiguousarray(features), *self, out)
-        return out
+        """What each feature adds to one pair's score, (m + 1,); the last is what every pair begins with.
 
-    def relate(self, prefix: str) -> None:
+        What the boosted margin adds to the chance is shared out as its steps share out the margin.
+        """
+        nodes, kinds = self.roots.copy(), (np.arange(self.roots.size) >= self.n_boosted).astype(np.int64)
+        steps = np.zeros((2, features.size))
+        while (inner := np.flatnonzero(self.features[nodes] >= 0)).size:
+            at = nodes[inner]
+            tested = self.features[at]
+            value = features[tested]
+            goes_low = np.where(np.isnan(value), self.low_missing[at] == 1, value <= self.thresholds[at])
+            nodes[inner] = self.children[at] + ~goes_low
+            np.add.at(steps, (kinds[inner], tested), self.values[nodes[inner]] - self.values[at])
+        starts = np.bincount(kinds, weights=self.values[self.roots], minlength=2)
+        parts = []
+        if self.n_boosted:
+            begin = self.bias + starts[0]
+            ends = expit(begin), expit(begin + steps[0].sum())
+            parts.append(np.append(steps[0] * (ends[1] - ends[0]) / (steps[0].sum() or 1.0), ends[0]))
+        if self.n_boosted < self.roots.size:
+            parts.append(np.append(steps[1], starts[1]) / (self.roots.size - self.n_boosted))
+        return np.asarray(np.mean(parts, axis=0))
+
+    @classmethod
+    def relate(cls, file: StoredState, prefix: str) -> None:
         """Refuse trees whose nodes lead out of their tree, or back."""
-        roots, features, children = self.roots, self.features, self.children
-        n = features.size
-        if not 1 <= max(self.n_boosted, 1) <= roots.size:
-            raise ArtefactError(
-                f"{prefix}n_boosted is {self.n_boosted}, and {prefix}roots has {roots.size} trees"
-            )
+        roots, features, children = (
+            file.arrays[f"{prefix}{name}"] for name in ("roots", "features", "children")
+        )
+        n, n_boosted = features.size, getattr(file.facts, f"{prefix}n_boosted")
+        if n_boosted is None or not 1 <= max(n_boosted, 1) <= roots.size:
+            raise ArtefactError(f"{prefix}n_boosted is {n_boosted}, and {prefix}roots has {roots.size} trees")
         if roots[0] != 0 or roots[-1] >= n:
             raise refuse(
                 f"{prefix}roots",
@@ -136,74 +158,59 @@ def fit_trees(
     target = same.astype(np.float64)
     base = float(np.average(target, weights=weight))
     bias = float(np.log(base / (1 - base))) if 0 < base < 1 else (10.0 if base else -10.0)
-    forest = _GrowingForest(codes, borders, np.zeros(m) if directions is None else directions, random)
+    bound = np.zeros(m) if directions is None else directions
     n_trees = settings.n_boosted + settings.n_forest
     margin = np.full(n, bias) if margin is None else margin.copy()
     n_tried = min(m, max(4, round(settings.tried_share * m)))
+    trees: list[Nodes] = []
+    leaves = np.empty(n)
     for tree in range(settings.n_boosted):
         chance = expit(margin)
         g, h = weight * (chance - target), np.maximum(weight * chance * (1.0 - chance), 1e-12)
         columns = random.permutation(m)[:n_tried].astype(np.int64)
-        limits = settings.max_depth, settings.least_weight, settings.ridge, n_tried
-        nodes = forest.add(g, h, np.arange(n), *limits, False, columns)
-        kernels.add_leaves(codes, *nodes, settings.learning_rate, margin)
+        limits = settings.max_depth, settings.least_weight, settings.ridge, n_tried, False, bound
+        trees.append(_grown(codes, g, h, np.arange(n), limits, columns, random, leaves))
+        trees[-1][-1][:] *= settings.learning_rate
+        margin += settings.learning_rate * leaves
         if tree % _REPORT_EVERY == 0:
             report(tree / n_trees, f"growing trees: {tree} of {n_trees}")
     g, h = -target * weight, weight.astype(np.float64)
     rows = np.flatnonzero(weight > 0)
-    for tree in range(settings.n_forest):
-        n_tried = max(1, round(np.sqrt(m)))
-        forest.add(g, h, rows, _FOREST_DEPTH, _FOREST_LEAST, 0.0, n_tried, True, np.arange(m))
+    for tree in range(settings.n_boosted, n_trees):
+        limits = _FOREST_DEPTH, _FOREST_LEAST, 0.0, max(1, round(np.sqrt(m))), True, bound
+        trees.append(_grown(codes, g, h, rows, limits, np.arange(m), random, leaves))
         if tree % _REPORT_EVERY == 0:
-            n_done = settings.n_boosted + tree
-            report(n_done / n_trees, f"growing trees: {n_done} of {n_trees}")
-    return forest.trees(settings.n_boosted, bias)
+            report(tree / n_trees, f"growing trees: {tree} of {n_trees}")
+    return _end_to_end(trees, borders, settings.n_boosted, bias)
 
 
-class _GrowingForest:
-    """Trees as they come."""
+def _grown(
+    codes: NDArray[np.uint8], g: Float64, h: Float64, rows: Int64, limits: tuple[Any, ...], columns: Int64,
+    random: np.random.Generator, leaves: Float64,
+) -> Nodes:  # fmt: skip
+    """A tree; ``limits`` are those of `kernels.grow`, and ``leaves`` (n,) become the values of the rows' leaves."""
+    room = min(2 ** (limits[0] + 1), 2 * rows.size + 1)
+    nodes = (
+        np.empty(room, dtype=np.int32), np.zeros(room, dtype=np.int32), np.zeros(room, dtype=np.uint8),
+        np.zeros(room, dtype=np.int64), np.empty(room),
+    )  # fmt: skip
+    state = random.integers(1, 2**63, 1).astype(np.uint64)
+    n = kernels.grow(codes, g, h, rows.copy(), *limits, columns, state, leaves, *nodes)
+    return tuple(array[:n] for array in nodes)
 
-    def __init__(
-        self, codes: NDArray[np.uint8], borders: Float32, directions: Float64, random: np.random.Generator
-    ) -> None:
-        self._codes, self._borders, self._directions, self._random = codes, borders, directions, random
-        self._trees: list[tuple[NDArray[np.generic], ...]] = []
 
-    def add(
-        self, g: Float64, h: Float64, rows: Int64, depth: int, min_weight: float, ridge: float, n_tried: int,
-        random_border: bool, columns: Int64,
-    ) -> tuple[NDArray[np.generic], ...]:  # fmt: skip
-        """Grow a tree; its nodes' features, bins, sides of missing values, children and values."""
-        room = min(2 ** (depth + 1), 2 * rows.size + 1)
-        nodes = (
-            np.empty(room, dtype=np.int32), np.zeros(room, dtype=np.int32), np.zeros(room, dtype=np.uint8),
-            np.zeros(room, dtype=np.int64), np.empty(room),
-        )  # fmt: skip
-        state = self._random.integers(1, 2**63, 1).astype(np.uint64)
-        limits = depth, min_weight, ridge, n_tried, random_border, self._directions
-        n = kernels.grow(self._codes, g, h, rows.copy(), *limits, columns, state, *nodes)
-        tree = tuple(array[:n] for array in nodes)
-        self._trees.append(tree)
-        return tree
-
-    def trees(self, n_boosted: int, bias: float) -> BoostedTrees:
-        sizes = [tree[0].size for tree in self._trees]
-        roots = (
-            np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64) if sizes else np.empty(0, np.int64)
-        )
-        features, bins, low_missing, children, values = (
-            np.concatenate([tree[part] for tree in self._trees]) for part in range(5)
-        )
-        split = features >= 0
-        padded = np.hstack([self._borders, np.full((self._borders.shape[0], 1), np.inf, dtype=np.float32)])
-        thresholds = np.where(split, padded[np.maximum(features, 0), bins], 0).astype(np.float32)
-        # Numbers in a tree become numbers in the whole; a border above all values is the greatest number.
-        thresholds = np.minimum(thresholds, np.finfo(np.float32).max)
-        children = np.where(split, children + np.repeat(roots, sizes), 0)
-        return BoostedTrees(
-            roots, n_boosted, bias, features.astype(np.int32), thresholds, low_missing.astype(np.uint8),
-            children.astype(np.int64), values.astype(np.float64),
-        )  # fmt: skip
+def _end_to_end(trees: list[Nodes], borders: Float32, n_boosted: int, bias: float) -> BoostedTrees:
+    """Trees in bins as trees in values; numbers of nodes in a tree become numbers in the whole."""
+    sizes = [tree[0].size for tree in trees]
+    roots = np.cumsum([0, *sizes], dtype=np.int64)[:-1]
+    features, bins, low_missing, children, values = map(np.concatenate, zip(*trees, strict=True))
+    split = features >= 0
+    padded = np.hstack([borders, np.full((borders.shape[0], 1), np.inf, dtype=np.float32)])
+    thresholds = np.where(split, padded[np.maximum(features, 0), bins], 0)
+    # A border above all values is the greatest number.
+    thresholds = np.minimum(thresholds, np.finfo(np.float32).max).astype(np.float32)
+    children = np.where(split, children + np.repeat(roots, sizes), 0)
+    return BoostedTrees(roots, n_boosted, bias, features, thresholds, low_missing, children, values)
 
 
 def _borders(features: Float32, random: np.random.Generator) -> Float32:

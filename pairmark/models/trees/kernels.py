@@ -82,6 +82,7 @@ def grow(
     directions,
     columns,
     state,
+    leaves,
     features,
     bins,
     low_missing,
@@ -97,6 +98,7 @@ def grow(
     directions : (m,) float64, 1 where values may not fall as the feature rises, -1 where they may not rise, else 0: the
         two sides of such a split, and all nodes below, stay on their side of the middle between the two.
     n_tried : features tried in each node, drawn from ``columns`` (int64, put in another order).
+    leaves : (n,) float64 becomes the value of the leaf of each of ``rows``.
     features, bins, low_missing : (room,) become the splits, feature -1 at leaves. children : (room,) the low child; the
         high one follows it. values : (room,) float64 ``-G / (H + ridge)`` of every node.
     """
@@ -115,6 +117,9 @@ def grow(
             all_h += h[rows[k]]
         lowest, highest = limits[n_todo, 0], limits[n_todo, 1]
         values[node], features[node] = min(max(-all_g / (all_h + ridge), lowest), highest), -1
+        # Nodes below write theirs later.
+        for k in range(start, stop):
+            leaves[rows[k]] = values[node]
         if level >= depth or all_h < 2 * min_weight or n_nodes + 2 > features.shape[0]:
             continue
         # A partial shuffle: the first `n_tried` columns are a uniform draw.
@@ -164,20 +169,6 @@ def grow(
     return n_nodes
 
 
-@kernel
-def add_leaves(codes, features, bins, low_missing, children, values, rate, margin):
-    """Add ``rate`` times the leaf values of one tree to ``margin``, and scale the tree's values so."""
-    for p in range(codes.shape[0]):
-        k = 0
-        while features[k] >= 0:
-            own = codes[p, features[k]]
-            low = (low_missing[k] == 1) if own == MISSING else own <= bins[k]
-            k = children[k] + (0 if low else 1)
-        margin[p] += rate * values[k]
-    for k in range(values.shape[0]):
-        values[k] *= rate
-
-
 @inner_kernel
 def _leaf(row, root, features, thresholds, low_missing, children):
     k = root
@@ -208,38 +199,3 @@ def score(rows, roots, n_boosted, bias, features, thresholds, low_missing, child
             out[p] = total / n_trees
         else:
             out[p] = 0.5 * chance + 0.5 * total / (n_trees - n_boosted)
-
-
-@kernel
-def contributions(row, roots, n_boosted, bias, features, thresholds, low_missing, children, values, out):
-    """What each feature adds to one pair's score on its way down the trees: ``out`` (m + 1,), last what all begin with.
-
-    The boosted margin goes through the logistic function step by step, so that steps add up to the chance.
-    """
-    n_forest = roots.shape[0] - n_boosted
-    part = 0.5 if n_boosted > 0 and n_forest > 0 else 1.0
-    out[:] = 0.0
-    margin = bias
-    if n_boosted > 0:
-        for t in range(n_boosted):
-            margin += values[roots[t]]
-        out[-1] += part / (1.0 + math.exp(-margin))
-    for t in range(roots.shape[0]):
-        k = roots[t]
-        if t >= n_boosted:
-            out[-1] += part * values[k] / n_forest
-        while features[k] >= 0:
-            feature = features[k]
-            value = row[feature]
-            low = (low_missing[k] == 1) if np.isnan(value) else value <= thresholds[k]
-            after = children[k] + (0 if low else 1)
-            step = values[after] - values[k]
-            if t < n_boosted:
-                # The step moves the margin from here on, so its share in the chance is the difference of two
-                # logistic values.
-                before = 1.0 / (1.0 + math.exp(-margin))
-                margin += step
-                out[feature] += part * (1.0 / (1.0 + math.exp(-margin)) - before)
-            else:
-                out[feature] += part * step / n_forest
-            k = after
