@@ -194,7 +194,7 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         """Compile what searches of galleries use that are many times as large, where the index has byte columns."""
         trees = self._packed.search_trees(self.n_features_in_) if CODES in index.arrays else None
         if trees is not None:
-            search.ForestSearch(trees, self, query, index, SearchLimits(1)).every_way()
+            search.forest_top_k(trees, self, query, index, SearchLimits(1))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_packed")

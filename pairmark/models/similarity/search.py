@@ -4,8 +4,8 @@ For a fixed query every split ``|x - x'| <= t``, ``x + x' <= t`` or ``x x' <= t`
 whether the item's own coordinate lies in a range. So a gallery is kept as columns of byte codes, 256 bins a feature:
 
 1. *A cut of each tree* is chosen: the nodes that are looked at. Below a cut counts the greatest leaf that is there.
-   Sampled items, walked down the trees with this very query, say how often each node is passed; weakest-link pruning
-   then gives the cut of least expected bound for any number of nodes, for rank and for log-odds leaves alike.
+   Sampled items, walked down the trees with this very query, say how far bounds at a node lie above the leaves that
+   they come to; a node is looked at where that is much, for rank and for log-odds leaves alike.
 2. *Upper bounds* of every item's sum follow from the codes. A bin that straddles the border of a range may go either
    way, and its bound is the greater of the two; so quantising never loses an item.
 3. *The most promising are scored*, which gives the score to beat; items bounded below it are out.
@@ -14,15 +14,14 @@ whether the item's own coordinate lies in a range. So a gallery is kept as colum
 
 Rows and scores are those of scoring everything, to the last bit; only time depends on how good the bounds are. They are
 good where leaves' values fall with the depth of the first splits, as ranks do, and weak where nearly every branch holds
-some leaf of great value, as log-odds of small leaves do. Where they rule out nothing, nearly everything is scored in
-growing chunks, which takes about a tenth longer than scoring it at once.
+some leaf of great value, as log-odds of small leaves do. Where they rule out nothing, everything is scored, which takes
+about a tenth longer than scoring it at once.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,78 +129,23 @@ def column_arrays(vectors: Float32) -> dict[str, NDArray[Any]]:
     }
 
 
-_PRICES: Final = np.geomspace(3e-6, 0.1, 31).tolist()
-"""Prices of a node, as shares of all that cuts can gain: a high one gives a cut of few nodes."""
-_MIN_VISITS = 2
-"""Sampled items that pass a node which a cut may look at: a single one says next to nothing."""
-
-
-@dataclass(kw_only=True)
-class Cut:
-    """Which nodes are looked at, and what the bytes of its programs mean: ``base + unit x total``.
-
-    Attributes
-    ----------
-    n_nodes : how many. order : of trees, in which walked items are given up early.
-    """
+class Cut(NamedTuple):
+    """Which nodes are looked at, how many, and the order of trees in which walked items are given up early."""
 
     expanded: NDArray[np.uint8]
     n_nodes: int
-    order: NDArray[np.int64]
-    base: float = 0.0
-    unit: float = 1.0
+    order: NDArray[np.intp]
 
 
-def cut_for(trees: SearchTrees, query: Float32, rows: Float32, n_nodes: int) -> Cut:
-    """The largest cut of at most about ``n_nodes`` a tree, by bisection over prices.
-
-    Parameters
-    ----------
-    rows : (n, d) sampled items, which are walked down all trees with the query.
-    """
-    n_trees = trees.roots.size
-    values = np.empty((len(rows), n_trees))
-    visits = np.zeros((trees.nodes.shape[0], 2), dtype=np.int32)
-    kernels.visit(
-        *trees.walk, trees.width, trees.pair_map, query, rows, values, trees.leaf_values, visits,
-    )  # fmt: skip
-    node_numbers, children, child_visits, bounds = kernels.often_visited(
-        trees.nodes, visits, _MIN_VISITS, trees.greatest
-    )
-    # What bounds by roots alone exceed the items' leaves by, summed over items: what prices are shares of.
-    excess = trees.greatest[trees.roots] - values
-    slack = max(float(excess.mean()) if excess.size else 0.0, 1e-9) * max(len(rows), 1)
-    in_cut = np.empty(node_numbers.size, dtype=np.uint8)
-    expanded = np.zeros(trees.nodes.shape[0], dtype=np.uint8)
-
-    def nodes_at(price: float) -> int:
-        kernels.choose(children, child_visits, bounds, price * slack, in_cut)
-        expanded[:] = 0
-        return int(kernels.cut_of(node_numbers, children, in_cut, trees.roots, expanded))
-
-    # Nodes only grow in number as they get cheaper.
-    at = bisect_left(
-        _PRICES, True, hi=len(_PRICES) - 1, key=lambda price: nodes_at(price) <= n_nodes * n_trees
-    )
-    n = nodes_at(_PRICES[at])
-    return Cut(expanded=expanded, n_nodes=n, order=np.argsort(-excess.sum(axis=0), kind="stable"))
-
-
-def program(
-    trees: SearchTrees, cut: Cut, query: Float32, low: Float32, high: Float32
-) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
-    """A cut as programs for a query, over bins from ``low`` to ``high``; says in the cut what their bytes mean."""
-    n_trees = trees.roots.size
-    cut.unit = _unit(trees, cut.expanded)
-    base = np.empty(n_trees)
-    steps = np.empty((cut.n_nodes, kernels.STEP_FIELDS), dtype=np.int16)
-    ends = np.empty(n_trees, dtype=np.int64)
-    n_written = kernels.compile_cut(
-        *trees.walk, trees.starts, trees.width, trees.pair_map, query, low, high, cut.expanded, trees.greatest,
-        cut.unit, base, steps, ends,
-    )  # fmt: skip
-    cut.base = float(base.sum())
-    return steps[:n_written], ends
+def _cut(trees: SearchTrees, query: Float32, rows: Float32) -> Cut:
+    """By sampled rows, which are walked down all trees with the query."""
+    n_nodes = trees.nodes.shape[0]
+    visits = np.zeros((n_nodes, 2), dtype=np.int32)
+    kernels.visit(*trees.walk, trees.width, trees.pair_map, query, rows, visits)
+    mean, expanded = np.append(np.zeros(n_nodes), trees.leaf_values), np.zeros(n_nodes, dtype=np.uint8)
+    n = kernels.cut_of(trees.nodes, trees.roots, visits, trees.greatest, _LEAST_GAIN, mean, expanded)
+    order = np.argsort((mean - trees.greatest)[trees.roots], kind="stable")
+    return Cut(expanded, int(n), order)
 
 
 def _unit(trees: SearchTrees, expanded: NDArray[np.uint8]) -> float:
@@ -219,6 +163,56 @@ def _unit(trees: SearchTrees, expanded: NDArray[np.uint8]) -> float:
     return max(width, 1e-300) / (min(255, 65_535 // trees.roots.size) - 1)
 
 
+class Bounds(NamedTuple):
+    """Upper bounds of items' sums of leaves: ``base + unit x totals``.
+
+    Attributes
+    ----------
+    totals : (n,) uint16. cut : what they follow from.
+    """
+
+    cut: Cut
+    totals: NDArray[np.uint16]
+    base: float
+    unit: float
+
+    def reaching(self, to_beat: float) -> int:
+        """The least total that is no less than a sum; 65,536, which no total reaches, where nothing is good enough."""
+        if to_beat == -np.inf:
+            return 0
+        return int(np.clip(np.ceil((to_beat - self.base) / self.unit - 1e-6), 0, 65_536))
+
+
+def bounds_of(
+    trees: SearchTrees, query: Float32, index: GalleryIndex, allowed: NDArray[np.bool_] | None
+) -> Bounds:
+    """Bound every item, at least of those allowed."""
+    n_sampled = int(np.clip(len(index) // 2_000, _MIN_SAMPLED, SAMPLED))
+    # Rows drawn when the gallery was indexed. Where too few of them are allowed, every so many of those that are.
+    rows = index.arrays[SAMPLE]
+    # (blocks, features, items of a block): the bin of each coordinate.
+    codes, low, high = (index.arrays[name] for name in (CODES, BIN_LOW, BIN_HIGH))
+    blocks = np.arange(codes.shape[0], dtype=np.int64)
+    if allowed is not None:
+        rows = rows[allowed[rows]]
+        if rows.size < _MIN_SAMPLED:
+            rows = np.flatnonzero(allowed)
+            rows = rows[:: max(1, rows.size // n_sampled)]
+        blocks = blocks[np.logical_or.reduceat(allowed, blocks * kernels.BLOCK)]
+    cut = _cut(trees, query, np.ascontiguousarray(index.vectors[rows[:n_sampled]]))
+    unit, base = _unit(trees, cut.expanded), np.empty(trees.roots.size)
+    ends = np.empty(trees.roots.size, dtype=np.int64)
+    steps = np.empty((cut.n_nodes, kernels.STEP_FIELDS), dtype=np.int16)
+    n_steps = kernels.compile_cut(
+        *trees.walk, trees.starts, trees.width, trees.pair_map, query, low, high, cut.expanded, trees.greatest,
+        unit, base, steps, ends,
+    )  # fmt: skip
+    totals = np.zeros(codes.shape[0] * kernels.BLOCK, dtype=np.uint16)
+    kernels.evaluate(steps[:n_steps], ends, codes, blocks, totals)
+    # The last block may be longer than the gallery.
+    return Bounds(cut, totals[: len(index)], float(base.sum()), unit)
+
+
 SMALLEST = 8_192
 """Galleries of fewer rows are scored outright, which takes milliseconds."""
 FEW_WALKS = 1_500_000
@@ -226,156 +220,54 @@ FEW_WALKS = 1_500_000
 take about a tenth of scoring those."""
 _MIN_SAMPLED = 48
 """Items whose walks say which nodes to look at where the gallery is small, and time short; else `SAMPLED`."""
-_PROMISING = 96
-"""Items of the best bounds that are scored at a time, for a score to beat; twice ``k`` where that is more."""
-_NODES = 20
-"""Nodes a tree that the cut looks at, at most about."""
-_TOTALS = 65_536
-"""How many values a total, of 16 bits, can have."""
+_LEAST_GAIN = 0.004
+"""Share of all that looking at nodes can gain from which on one is looked at: about 7 nodes a tree by ranks, 20 by
+log-odds."""
+_FIRST, _MOST = 96, 65_536
+"""Items of the best bounds that are scored first, for a score to beat, twice ``k`` where that is more; then twice as
+many each time."""
 _FULL_WALK = 0.4
 """Share of the trees that items are walked down on average from which on scoring them takes no longer."""
-_CHUNK = 512
-"""Items that are walked, or scored outright, before it is looked again which of both pays; doubled while it does."""
 
 
-class ForestSearch:
-    """One query against one gallery. An item waits until it is scored or given up.
-
-    Attributes
-    ----------
-    best : what was found.
-    n_walked : items walked: how hard it was.
-    """
-
-    def __init__(
-        self,
-        trees: SearchTrees,
-        scorer: Any,
-        query: Float32,
-        index: GalleryIndex,
-        limits: SearchLimits,
-    ) -> None:
-        self._trees, self._scorer, self._index, self._allowed = trees, scorer, index, limits.allowed
-        self._query_row, self._query = query, np.ascontiguousarray(query[0])
-        self._vectors = sealed(index.vectors)
-        self._n_trees = trees.roots.size
-        # Sums differ from what the scoring kernel adds up by rounding alone.
-        self._rounding = 1e-9 * float(np.abs(trees.leaf_values).max(initial=1.0)) * self._n_trees
-        self._waiting = np.ones(len(index), dtype=np.bool_) if self._allowed is None else self._allowed.copy()
-        self.best = TopRows(limits.k, limits.above)
-        self.n_walked = 0
-
-    def run(self) -> TopRows:
-        """Find the best."""
-        cut = self._bounded()
-        self._offer_promising()
-        self._walk(cut, self._reaching(self._total_to_beat(cut)))
-        return self.best
-
-    def every_way(self) -> None:
-        """Take every step that some search takes, whether it pays here or not."""
-        cut = self._bounded()
-        self._offer_promising()
-        self._walk_some(cut, np.arange(min(_CHUNK, len(self._index))))
-
-    def _bounded(self) -> Cut:
-        """Choose the cut and bound every item by it."""
-        n_sampled = int(np.clip(len(self._index) // 2_000, _MIN_SAMPLED, SAMPLED))
-        # Rows drawn when the gallery was indexed. Where too few of them are allowed, every so many of those that are.
-        rows = self._index.arrays[SAMPLE]
-        # (blocks, features, items of a block): the bin of each coordinate.
-        codes, low, high = (self._index.arrays[name] for name in (CODES, BIN_LOW, BIN_HIGH))
-        blocks = np.arange(codes.shape[0], dtype=np.int64)
-        if self._allowed is not None:
-            rows = rows[self._allowed[rows]]
-            if rows.size < _MIN_SAMPLED:
-                rows = np.flatnonzero(self._allowed)
-                rows = rows[:: max(1, rows.size // n_sampled)]
-            blocks = blocks[np.logical_or.reduceat(self._allowed, blocks * kernels.BLOCK)]
-        sample = np.ascontiguousarray(self._vectors[rows[:n_sampled]])
-        cut = cut_for(self._trees, self._query, sample, _NODES)
-        totals = np.zeros(codes.shape[0] * kernels.BLOCK, dtype=np.uint16)
-        kernels.evaluate(*program(self._trees, cut, self._query, low, high), codes, blocks, totals)
-        # Upper bounds of items' sums, in the cut's units. The last block may be longer than the gallery.
-        self._totals = totals[: len(self._index)]
-        return cut
-
-    def _to_beat(self) -> float:
-        """The sum of leaves' values below which an item is out: a score is their mean over the trees."""
-        # The next lower float32: an item whose score rounds to the floor itself may still tie.
-        floor = np.nextafter(self.best.floor, np.float32(-np.inf))
-        return float(floor) * self._n_trees - self._rounding
-
-    def _total_to_beat(self, cut: Cut) -> int:
-        """The same in a cut's units; 65,536, which no total reaches, where nothing is good enough."""
-        to_beat = self._to_beat()
-        if to_beat == -np.inf:
-            return 0
-        return int(np.clip(np.ceil((to_beat - cut.base) / cut.unit - 1e-6), 0, 65_536))
-
-    def _reaching(self, least_total: int) -> NDArray[np.int64]:
-        """Items that wait and whose bound is no less."""
-        return np.flatnonzero((self._totals >= least_total) & self._waiting)
-
-    def _offer_promising(self) -> None:
-        """Score those of the best bounds, for a score to beat."""
-        counts = np.bincount(self._totals[self._waiting], minlength=_TOTALS)
-        # Items by totals of at least 65,535, 65,534 and so on: the first that as many reach as wanted is the least.
-        from_above = np.cumsum(counts[::-1])
-        n_wanted = min(max(_PROMISING, 2 * self.best.k), int(from_above[-1]))
-        items = self._reaching(_TOTALS - 1 - int(np.searchsorted(from_above, n_wanted)))
-        # Many may tie at the least total.
-        best_first = np.argsort(-self._totals[items].astype(np.int32), kind="stable")
-        self._offer(np.sort(items[best_first[: max(n_wanted, 4 * _PROMISING)]]))
-
-    def _offer(self, items: NDArray[np.int64]) -> None:
-        """Score items by the scoring kernel and keep the best; they wait no longer."""
-        if items.size:
-            self._waiting[items] = False
-            self.best.offer(items, self._scorer._score_rows(self._query_row, self._index, items)[0])
-
-    def _walk(self, cut: Cut, remaining: NDArray[np.int64]) -> None:
-        """Walk what is left, best bounds first; score it outright where walking spares nothing."""
-        # Totals are 16 bits without a sign: taken from the greatest, they sort downwards.
-        remaining = remaining[np.argsort(65_535 - self._totals[remaining], kind="stable")]
-        lowest_first = self._totals[remaining][::-1]
-        at, size, outright, walking = 0, _CHUNK, _CHUNK, True
-        while True:
-            # The best bounds come first: once they do not reach, none does.
-            n = remaining.size - int(np.searchsorted(lowest_first, self._total_to_beat(cut)))
-            if at >= n:
-                return
-            if walking:
-                items = remaining[at : min(at + size, n)]
-                walking = self._walk_some(cut, items) < _FULL_WALK * self._n_trees * items.size
-                size = min(2 * size, 65_536) if walking else _CHUNK
-            else:
-                # Those after have lower bounds: ever fewer times, some are walked again.
-                items = remaining[at : min(at + outright, n)]
-                self._offer(np.sort(items))
-                outright, walking = min(2 * outright, 65_536), True
-            at += items.size
-
-    def _walk_some(self, cut: Cut, items: NDArray[np.int64]) -> int:
-        """Walk items down the trees and score those that are still good at the end; how many trees that took."""
-        trees, to_beat = self._trees, self._to_beat()
-        bounds = cut.base + cut.unit * self._totals[items].astype(np.float64)
-        # From its bound, each tree walked takes what its leaf lies below the tree's bound; ``bounds`` ends as the sums.
-        n_walks = kernels.walk_survivors(
-            *trees.walk, cut.order, trees.width, trees.pair_map, self._query, self._vectors, items, bounds, to_beat,
-            cut.expanded, trees.greatest, trees.leaf_values,
-        )  # fmt: skip
-        self.n_walked += items.size
-        self._offer(np.sort(items[bounds >= to_beat - self._rounding]))
-        return int(n_walks)
+def best_of(
+    trees: SearchTrees, scorer: Any, query: Float32, index: GalleryIndex, limits: SearchLimits
+) -> TopRows:
+    """One query against one gallery, items of the best bounds first, as long as bounds reach."""
+    bounds, vectors = bounds_of(trees, query[0], index, limits.allowed), sealed(index.vectors)
+    items = np.arange(len(index)) if limits.allowed is None else np.flatnonzero(limits.allowed)
+    # Sums differ from what the scoring kernel adds up by rounding alone.
+    n_trees = trees.roots.size
+    rounding = 1e-9 * float(np.abs(trees.leaf_values).max(initial=1.0)) * n_trees
+    best, size, walks = TopRows(limits.k, limits.above), max(_FIRST, 2 * limits.k), True
+    while True:
+        # A score is the mean over the trees. The next lower float32: an item whose score rounds to the floor itself
+        # may still tie.
+        to_beat = float(np.nextafter(best.floor, np.float32(-np.inf))) * n_trees - rounding
+        items = items[bounds.totals[items] >= bounds.reaching(to_beat)]
+        if not items.size:
+            return best
+        at = max(0, items.size - size)
+        items = items[np.argpartition(bounds.totals[items], at)] if at else items
+        rows = np.sort(items[at:])
+        if walks and to_beat > -np.inf:
+            # From its bound, each tree walked takes what its leaf lies below the tree's bound.
+            of_rows = bounds.base + bounds.unit * bounds.totals[rows]
+            survivors, n_walked = kernels.walk(
+                *trees.walk, bounds.cut.order, trees.width, trees.pair_map, query[0], vectors, rows, of_rows,
+                to_beat - rounding, bounds.cut.expanded, trees.greatest, trees.leaf_values,
+            )  # fmt: skip
+            walks = n_walked < _FULL_WALK * n_trees * rows.size
+            rows = rows[survivors]
+        if rows.size:
+            best.offer(rows, scorer._score_rows(query, index, rows)[0])
+        items, size = items[:at], min(2 * size, _MOST)
 
 
 def forest_top_k(
     trees: SearchTrees, scorer: Any, queries: Float32, index: GalleryIndex, limits: SearchLimits
 ) -> TopK:
-    """`PairScorerMixin.top_k` by `ForestSearch`."""
-    rankings = [
-        ForestSearch(trees, scorer, queries[at : at + 1], index, limits).run()
-        for at in range(queries.shape[0])
-    ]
+    """`PairScorerMixin.top_k` by `best_of`."""
+    queries = np.ascontiguousarray(queries)
+    rankings = [best_of(trees, scorer, queries[at : at + 1], index, limits) for at in range(queries.shape[0])]
     return padded(rankings, limits.k)

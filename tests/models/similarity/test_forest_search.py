@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import pairmark
 from pairmark.models import SimilarityForest, SimilarityTree
-from pairmark.models.core.search import SearchLimits
 from pairmark.models.similarity import search
+from pairmark.models.similarity.kernels import search as kernels
 
 D = 5
 
@@ -22,8 +22,21 @@ D = 5
 def however_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "SMALLEST", 1)
     monkeypatch.setattr(search, "FEW_WALKS", 0)
-    monkeypatch.setattr(search, "_PROMISING", 4)
-    monkeypatch.setattr(search, "_CHUNK", 16)
+    monkeypatch.setattr(search, "_FIRST", 4)
+
+
+@pytest.fixture
+def walked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many items each walk began with."""
+    sizes: list[int] = []
+    real = kernels.walk
+
+    def counting(*parts: Any) -> Any:
+        sizes.append(parts[8].size)
+        return real(*parts)
+
+    monkeypatch.setattr(kernels, "walk", counting)
+    return sizes
 
 
 def world(rng: np.random.Generator, n: int, kind: str) -> tuple[np.ndarray, np.ndarray]:
@@ -85,54 +98,54 @@ def test_forests_search_as_they_score(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("aggregation", ["rank", "log-odds"])
-def test_every_way_through_the_search_is_exact(monkeypatch: pytest.MonkeyPatch, aggregation: str) -> None:
+def test_every_way_through_the_search_is_exact(
+    monkeypatch: pytest.MonkeyPatch, aggregation: str, walked: list[int]
+) -> None:
     """Programs of every size, long walks and none, whatever they cost."""
     model = fitted("plain", n_estimators=9, aggregation=aggregation, max_depth=6)
     gallery, _ = world(np.random.default_rng(4), 6_000, "plain")
     index, queries = model.index(gallery), gallery[:3] + np.float32(0.1)
     grid = model.score_against(queries, gallery)
-    walked = {0.0: 0, 2.0: 0}
-    for first in (0, 2, 30, 10_000):
-        for full_walk in walked:
-            monkeypatch.setattr(search, "_NODES", first)
+    n_walked = []
+    for full_walk in (0.0, 2.0):
+        walked.clear()
+        for least_gain in (10.0, 0.05, 0.004, 0.0):
+            monkeypatch.setattr(search, "_LEAST_GAIN", least_gain)
             monkeypatch.setattr(search, "_FULL_WALK", full_walk)
+            rows, scores = model.top_k(queries, index, 10)
             for at in range(3):
-                trees = model._packed.search_trees(D)
-                one = search.ForestSearch(trees, model, queries[at : at + 1], index, SearchLimits(10))
-                best = one.run()
                 expected = sorted(range(6_000), key=lambda i, at=at: (-grid[at, i], i))[:10]
-                assert best.rows.tolist() == expected
-                assert best.scores.tolist() == grid[at, expected].tolist()
-                walked[full_walk] += one.n_walked
+                assert rows[at].tolist() == expected
+                assert scores[at].tolist() == grid[at, expected].tolist()
+        n_walked.append(sum(walked))
     # What is not walked is scored outright.
-    assert 0 < walked[0.0] < walked[2.0]
+    assert 0 < n_walked[0] < n_walked[1]
 
 
-def test_most_of_an_easy_gallery_is_never_scored() -> None:
+def test_most_of_an_easy_gallery_is_never_scored(walked: list[int]) -> None:
     rng = np.random.default_rng(1)
     centres = rng.standard_normal((400, 16))
     y = np.repeat(np.arange(400), 10)
     X = (centres[y] + 0.3 * rng.standard_normal((4_000, 16))).astype(np.float32)
     model = SimilarityForest(n_estimators=20, aggregation="rank", n_pairs=5_000, random_state=0).fit(X, y)
-    index = model.index(np.vstack([X] * 5))
-    one = search.ForestSearch(model._packed.search_trees(16), model, X[:1], index, SearchLimits(5))
-    assert one.run().rows.tolist() == model.top_k(X[:1], np.vstack([X] * 5), 5)[0][0].tolist()
-    assert one.n_walked < 2_000
+    gallery = np.vstack([X] * 5)
+    rows = model.top_k(X[:1], model.index(gallery), 5)[0][0]
+    assert rows.tolist() == model.top_k(X[:1], gallery, 5)[0][0].tolist()
+    assert sum(walked) < 2_000
 
 
 @pytest.mark.parametrize(("aggregation", "k"), [("rank", 400), ("log-odds", 1)])
-def test_galleries_whose_bounds_rule_out_nothing_are_mostly_scored_outright(aggregation: str, k: int) -> None:
+def test_galleries_whose_bounds_rule_out_nothing_are_mostly_scored_outright(
+    aggregation: str, k: int, walked: list[int]
+) -> None:
     model = fitted("plain", n_estimators=30, aggregation=aggregation, max_depth=6)
     own, _ = world(np.random.default_rng(6), 1, "plain")
     gallery = np.repeat(own, 30_000, axis=0)
     query = own + np.float32(0.1)
-    one = search.ForestSearch(
-        model._packed.search_trees(D), model, query, model.index(gallery), SearchLimits(k)
-    )
-    best = one.run()
-    assert best.rows.tolist() == list(range(k))
-    assert best.scores.tobytes() == model.score_against(query, gallery)[0, :k].tobytes()
-    assert one.n_walked < 3_000
+    rows, scores = model.top_k(query, model.index(gallery), k)
+    assert rows[0].tolist() == list(range(k))
+    assert scores[0].tobytes() == model.score_against(query, gallery)[0, :k].tobytes()
+    assert sum(walked) < 3_000
 
 
 def test_byte_columns_are_saved_and_mapped(tmp_path: Path) -> None:

@@ -34,22 +34,6 @@ _TO_FEATURE = np.uint64(2 * CHILD_BITS)
 
 
 @inner_kernel
-def fill_pair_row(a, b, pair_map, row):
-    """The raw features of one pair of rows (d,): both halves of its pair map, into the first 2 d of ``row``."""
-    d = a.shape[0]
-    if pair_map == MAX_MIN:
-        for f in range(d):
-            row[f] = max(a[f], b[f])
-        for f in range(d):
-            row[d + f] = min(a[f], b[f])
-    else:
-        for f in range(d):
-            row[f] = abs(a[f] - b[f])
-        for f in range(d):
-            row[d + f] = a[f] + b[f]
-
-
-@inner_kernel
 def _place(value, low, scale, top):
     """The step that a value falls in, up to ``top``; it never falls as the value rises, whatever is rounded."""
     steps = (value - low) * scale

@@ -11,14 +11,11 @@ import numpy as np
 
 from pairmark.models.core.compiled import inner_kernel, kernel
 from pairmark.models.similarity.kernels.layout import DIFF_SUM, MAX_MIN
-from pairmark.models.similarity.kernels.scoring import fill_pair_row
 
 BLOCK = 2_048
 """Items at a time: the columns and the scratch of a block stay in the second-level cache."""
 MAX_SLOTS = 192
 """Results that a program may hold at once; a tree that would need more is bounded by its greatest leaf."""
-WALKED = 256
-"""Items walked together: waits for memory overlap, and their features stay in the cache."""
 _TILE = 256
 _CODES = 256
 _BOTH, _HALF, _SURE, _LAST = 0, 1, 2, 3
@@ -85,13 +82,12 @@ def _pair_value(x, q, half, pair_map):
 
 
 @kernel
-def visit(nodes, limits, roots, d, pair_map, query, rows, values, leaf_values, visits):
+def visit(nodes, limits, roots, d, pair_map, query, rows, visits):
     """Walk sampled rows down every tree: count how often each node is passed, and left for its low branch.
 
     Parameters
     ----------
     nodes : (n_nodes, 4) int32: feature, threshold, low and high child; the same bytes as floats are ``limits``.
-    values : (rows, trees), becomes those of the leaves.
     visits : (n_nodes, 2) int32, zeros before.
     """
     n_nodes = nodes.shape[0]
@@ -119,80 +115,38 @@ def visit(nodes, limits, roots, d, pair_map, query, rows, values, leaf_values, v
                 still[left] = i
                 left += np.int64(at[i] < n_nodes)
             moving = left
-        for i in range(rows.shape[0]):
-            values[i, t] = leaf_values[at[i] - n_nodes]
 
 
 @kernel
-def often_visited(nodes, visits, min_visits, greatest_below):
-    """The nodes that were visited at least so often, ascending, and the graph that they are.
+def cut_of(nodes, roots, visits, greatest_below, share, mean, expanded):
+    """The nodes that a program looks at; returns how many.
 
-    Their numbers (m,); their children among them, -1 for others (m, 2); visits by way of each child (m, 2); bounds of
-    themselves and of each child (m, 3).
+    What a node can gain is how far its bound lies above the leaves of the rows that pass it, summed over these. It is
+    looked at if that is at least ``share`` of what all roots can gain.
+
+    Parameters
+    ----------
+    mean : (n_nodes + n_leaves,), the values of leaves; becomes the mean of the leaves that rows come to from each node.
+    expanded : (n_nodes,) uint8, zeros before, becomes 1 where a root leads to a node by way of such nodes.
     """
-    n_nodes = nodes.shape[0]
-    place = np.full(n_nodes, -1, dtype=np.int32)
-    m = 0
+    n_nodes, n, total = nodes.shape[0], 0, 0.0
+    # Children come after their parents: backwards for what is below, forwards for what is reached.
+    for node in range(n_nodes - 1, -1, -1):
+        passed, low = visits[node, 0], visits[node, 1]
+        if passed > 0:
+            mean[node] = (low * mean[nodes[node, 2]] + (passed - low) * mean[nodes[node, 3]]) / passed
+    for root in roots:
+        if root < n_nodes:
+            expanded[root] = 1
+            total += visits[root, 0] * (greatest_below[root] - mean[root])
     for node in range(n_nodes):
-        if visits[node, 0] >= min_visits:
-            place[node] = m
-            m += 1
-    node_numbers = np.empty(m, dtype=np.int64)
-    children = np.empty((m, 2), dtype=np.int32)
-    child_visits, bounds = np.empty((m, 2)), np.empty((m, 3))
-    for node in range(n_nodes):
-        j = place[node]
-        if j >= 0:
-            node_numbers[j] = node
-            bounds[j, 0] = greatest_below[node]
-            child_visits[j, 0], child_visits[j, 1] = visits[node, 1], visits[node, 0] - visits[node, 1]
+        if expanded[node] == 1:
+            gain = visits[node, 0] * (greatest_below[node] - mean[node])
+            expanded[node] = np.uint8(visits[node, 0] > 1 and gain >= share * total)
+            n += expanded[node]
             for side in range(2):
-                child = nodes[node, 2 + side]
-                children[j, side] = place[child] if child < n_nodes else -1
-                bounds[j, 1 + side] = greatest_below[child]
-    return node_numbers, children, child_visits, bounds
-
-
-@kernel
-def choose(children, child_visits, bounds, price, in_cut):
-    """The cut of about the least ``sum of visits x bound + price x nodes``: what a program looks at; how many nodes.
-
-    Weakest-link pruning, as Breiman et al. (1984) do it for errors, from the leaves upwards; what several nodes lead to
-    is shared out among them by visits. The arrays are those of `often_visited`; ``in_cut`` (m,) uint8 becomes 1 at the
-    nodes of the cut and at others that no root leads to by way of the cut.
-    """
-    m = children.shape[0]
-    rate = np.empty(m)
-    for j in range(m - 1, -1, -1):
-        low, high = children[j, 0], children[j, 1]
-        # stop: what this node costs unlooked at, its own bound for each visit. go: the price of one node, and
-        # what its children then cost.
-        stop = (child_visits[j, 0] + child_visits[j, 1]) * bounds[j, 0]
-        go = price
-        go += child_visits[j, 0] * (rate[low] if low >= 0 else bounds[j, 1])
-        go += child_visits[j, 1] * (rate[high] if high >= 0 else bounds[j, 2])
-        in_cut[j] = np.uint8(go < stop)
-        # Per visit, since several parents may lead here and each pays for its own visits only.
-        rate[j] = min(go, stop) / (child_visits[j, 0] + child_visits[j, 1])
-
-
-@kernel
-def cut_of(node_numbers, children, in_cut, firsts, expanded):
-    """Mark in ``expanded`` (n_nodes,) what of the kept nodes the roots lead to; returns how many. ``firsts``: roots."""
-    reached = np.zeros(node_numbers.shape[0], dtype=np.uint8)
-    for node in firsts:
-        at = np.searchsorted(node_numbers, node)
-        if at < node_numbers.shape[0] and node_numbers[at] == node:
-            reached[at] = 1
-    n = 0
-    # Node numbers ascend with parents first, so one pass reaches everything.
-    for j in range(node_numbers.shape[0]):
-        if reached[j] == 1 and in_cut[j] == 1:
-            expanded[node_numbers[j]] = 1
-            n += 1
-            for side in range(2):
-                if children[j, side] >= 0:
-                    reached[children[j, side]] = 1
+                if expanded[node] == 1 and nodes[node, 2 + side] < n_nodes:
+                    expanded[nodes[node, 2 + side]] = 1
     return n
 
 
@@ -474,65 +428,48 @@ def evaluate(steps, ends, codes, blocks, total):
 
 
 @kernel
-def walk_survivors(
+def walk(
     nodes, limits, roots, order, d, pair_map, query, vectors, items, bounds, min_bound, expanded,
     greatest_below, leaf_values,
 ):  # fmt: skip
     """Walk items down the trees in ``order``, giving each up once its bound falls below ``min_bound``.
 
-    ``bounds`` (n_items,) are of the whole sum, by the cut; each tree walked replaces its bound by its value. Items that
-    were given up have a bound below ``min_bound`` when this ends. Returns how often an item walked down a tree.
+    ``bounds`` (n_items,) are of the whole sum, by the cut; each tree walked replaces its bound by its value. Returns
+    the places of the items that were not given up, and how often an item walked down a tree.
     """
-    n_nodes = nodes.shape[0]
-    features = np.empty((WALKED, 2 * d), dtype=np.float32)
-    active, still = np.empty(WALKED, dtype=np.int64), np.empty(WALKED, dtype=np.int64)
-    at = np.empty(WALKED, dtype=np.int64)
-    bound = np.empty(WALKED)
-    n_walks = 0
-    for first in range(0, items.shape[0], WALKED):
-        n = min(WALKED, items.shape[0] - first)
-        n_active = 0
-        for p in range(n):
-            if bounds[first + p] < min_bound:
-                continue
-            x, row = vectors[items[first + p]], features[p]
-            fill_pair_row(query, x, pair_map, row)
-            active[n_active] = p
-            n_active += 1
-        for number in range(order.shape[0]):
-            if n_active == 0:
-                break
-            t = order[number]
-            moving = n_active
-            n_walks += n_active
-            for j in range(n_active):
-                at[active[j]] = roots[t]
-                bound[active[j]] = greatest_below[roots[t]]
-                still[j] = active[j]
-            while moving > 0:
-                left = 0
-                for j in range(moving):
-                    p = still[j]
-                    node = at[p]
-                    if node < n_nodes:
-                        # Only steps inside the cut tighten the bound: `bounds` holds what the cut gave, and
-                        # just that is taken off below.
-                        inside = expanded[node] == 1
-                        up = features[p, nodes[node, 0]] > limits[node, 1]
-                        node = np.int64(nodes[node, 2 + np.int64(up)])
-                        at[p] = node
-                        if inside:
-                            bound[p] = greatest_below[node]
-                        still[left] = p
-                        left += 1
-                moving = left
+    n_nodes, n_walks = nodes.shape[0], 0
+    active, still = np.arange(items.shape[0]), np.empty(items.shape[0], dtype=np.int64)
+    at, bound = np.empty(items.shape[0], dtype=np.int64), np.empty(items.shape[0])
+    for t in order:
+        moving = active.shape[0]
+        n_walks += moving
+        for j in range(moving):
+            p = active[j]
+            at[p], bound[p], still[j] = roots[t], greatest_below[roots[t]], p
+        # Level by level, so that waits for memory overlap.
+        while moving > 0:
             left = 0
-            for j in range(n_active):
-                p = active[j]
-                # The tree's part of the bound gives way to its value, which is never greater.
-                bounds[first + p] -= bound[p] - leaf_values[at[p] - n_nodes]
-                if bounds[first + p] >= min_bound:
-                    active[left] = p
+            for j in range(moving):
+                p = still[j]
+                node = at[p]
+                if node < n_nodes:
+                    f = np.int64(nodes[node, 0])
+                    half = np.int64(f >= d)
+                    f -= half * d
+                    up = _pair_value(vectors[items[p], f], query[f], half, pair_map) > limits[node, 1]
+                    at[p] = nodes[node, 2 + np.int64(up)]
+                    # Only steps inside the cut tighten the bound: `bounds` holds what the cut gave, and just that is
+                    # taken off below.
+                    if expanded[node] == 1:
+                        bound[p] = greatest_below[at[p]]
+                    still[left] = p
                     left += 1
-            n_active = left
-    return n_walks
+            moving = left
+        left = 0
+        for p in active:
+            # The tree's part of the bound gives way to its value, which is never greater.
+            bounds[p] -= bound[p] - leaf_values[at[p] - n_nodes]
+            active[left] = p
+            left += np.int64(bounds[p] >= min_bound)
+        active = active[:left]
+    return active, n_walks
