@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
@@ -25,9 +25,10 @@ from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.validation import (
     Fold,
     PairFold,
+    PairScores,
     fold_means,
     other_folds,
-    resolved_tpr,
+    pooled_rates,
     shown_rates,
 )
 from pairmark.models.logistic import spec as logistic
@@ -56,7 +57,7 @@ RACING: Final[dict[str, LearnerSpec]] = {
 """Learners by kind."""
 _TREES_WIDTH = 2_048
 FEW_NUMBERS, _MANY_TREES, _TREES = 10_000, 200, 50
-"""Rows times features of a small data set; trees of its forests, and of others."""
+"""Rows times features of a small data set; trees of the forest that it is given, and of those that race."""
 DENSE_CELLS = 50_000_000
 """Sparse rows that fill at most so many numbers are taken as dense ones."""
 
@@ -90,7 +91,7 @@ class Candidate:
     ----------
     cost : reference seconds of its race of eight folds: CPU seconds on one core of 2020, roughly, by a formula of the
         data alone, the same on every machine. The budget is spent in them.
-    params : from the data, of the learner.
+    params : from the data, of the learner. grown : those that the winner's fit has beside.
     grid : parameters that are tried on the first folds, those of the learner's defaults first; see `Race`.
     takes : whether it takes the data.
     """
@@ -98,6 +99,7 @@ class Candidate:
     name: CandidateName
     kind: str
     params: Callable[[Data], dict[str, Any]] = field(repr=False, default=lambda data: {})
+    grown: Callable[[Data], dict[str, Any]] = field(repr=False, default=lambda data: {})
     cost: Callable[[Data], float] = field(repr=False, default=lambda data: 0.0)
     grid: tuple[dict[str, Any], ...] = ()
     takes: Callable[[Data], bool] = field(repr=False, default=lambda data: True)
@@ -140,14 +142,17 @@ def _logistic_cost(data: Data) -> float:
     return 0.6 + 0.05 * width + 4 * judging_cost(data.raced, width)
 
 
-def _n_trees(data: Data) -> int:
-    """Of little data, a forest of few trees is a lottery: between seeds, the mean TPR differs by .02."""
-    return _MANY_TREES if data.n * data.d <= FEW_NUMBERS else _TREES
+def _grown_forest(data: Data) -> dict[str, Any]:
+    """Of little data, a forest of few trees is a lottery: between seeds, the mean TPR differs by .02.
+
+    The race is judged on many folds, each of which has a forest of its own: few trees do there.
+    """
+    return {"n_estimators": _MANY_TREES} if data.n * data.d <= FEW_NUMBERS else {}
 
 
 def _forest_cost(data: Data) -> float:
     pairs = min(100_000, data.n if data.pairs else 0.28 * data.raced**2)
-    return float(5e-6 * _n_trees(data) * pairs * (1 + data.d**0.5 / 30))
+    return float(5e-6 * _TREES * pairs * (1 + data.d**0.5 / 30))
 
 
 CANDIDATES: Final[tuple[Candidate, ...]] = (
@@ -178,12 +183,12 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         kind="plda",
         params=lambda data: {"residual_rounds": 100},
         cost=lambda data: _plda_cost(data) + 1.0 + 0.02 * min(data.d, data.raced, 256),
-        takes=_dense,
+        takes=lambda data: not (data.sparse or data.closed),
     ),
     Candidate(
         name="similarity forest",
         kind="similarity-forest",
-        params=lambda data: {"n_estimators": _n_trees(data)},
+        grown=_grown_forest,
         cost=_forest_cost,
         takes=_grows_trees,
     ),
@@ -198,11 +203,9 @@ _WORK_SHARE, _LEAST_WORK = 0.75, 3.0
 """Of the budget, and in reference seconds at least, what candidates may take together; the rest is the winner's fit."""
 _SIMPLEST_SHARE, _FEWEST_ROWS = 0.25, 1_000
 """The simplest candidate may take this of the work; a race on fewer rows than these shows too little."""
-_LOOKS = (2, 4, 8)
-"""Folds after which a candidate that others are far ahead of leaves: by `_FAR` standard errors of the mean difference
-and `_FAR_AHEAD` over the number of folds, of which two or four may all be odd."""
-_FAR, _FAR_AHEAD = 3.0, 0.2
-_WORTH_LEAVING = 5.0
+_FAR_AHEAD = 0.1
+"""Mean TPR by which a candidate that is not simpler must be ahead halfway for another to leave."""
+_WORTH_LEAVING = 1.0
 """Reference seconds of a candidate's folds, from which on it may leave: less is no burden."""
 RACE_SHARE = 0.75
 """Of the way of a fit, what the race takes."""
@@ -221,13 +224,6 @@ def _work(budget_seconds: float) -> float:
     return max(_LEAST_WORK, _WORK_SHARE * budget_seconds)
 
 
-class TunedParams(NamedTuple):
-    """Parameters that a learner chose, and its rates on all folds where it worked those out by the way."""
-
-    params: dict[str, Any]
-    rates: Float64 | None
-
-
 class RaceTask(Protocol):
     """What is learned from and judged on."""
 
@@ -239,11 +235,11 @@ class RaceTask(Protocol):
     def folds(self) -> Sequence[Any]:
         """Folds to judge on."""
 
-    def rates(self, estimator: Any, fold: Any, at: tuple[float, ...]) -> Float64:
-        """TPR at each FPR on a fold, of an estimator fitted to its training part."""
+    def scores(self, estimator: Any, fold: Any) -> PairScores:
+        """On a fold, of an estimator fitted to its training part."""
 
-    def tuned(self, candidate: Candidate, estimator: Any) -> TunedParams | None:
-        """What learners that choose for themselves chose."""
+    def tuned(self, candidate: Candidate, estimator: Any) -> dict[str, Any] | None:
+        """Parameters that learners chose which choose for themselves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,19 +252,19 @@ class IdentityTask:
     data: Data
     _setting_rates: SettingRates = field(repr=False, default_factory=dict)
 
-    def rates(self, estimator: Any, fold: Fold, at: tuple[float, ...]) -> Float64:
+    def scores(self, estimator: Any, fold: Fold) -> PairScores:
         """See `RaceTask`."""
         estimator.fit(self.X[fold.train], self.codes[fold.train])
         rows = self.X[fold.test]
-        return fold.rates(estimator.score_against(rows, rows), at)
+        return fold.of_pairs(estimator.score_against(rows, rows))
 
-    def tuned(self, candidate: Candidate, estimator: Any) -> TunedParams | None:
-        """See `RaceTask`. Candidates of one kind share what they found of settings; trees are judged fold by fold."""
+    def tuned(self, candidate: Candidate, estimator: Any) -> dict[str, Any] | None:
+        """See `RaceTask`. Candidates of one kind share what they found of settings."""
         if candidate.kind != "plda":
             return None
         choice = estimator.choose(self.X, self.codes, self.folds, self._setting_rates)
-        assert choice.rates is not None
-        return TunedParams(choice.setting.as_params(), None if estimator.residual_rounds else choice.rates)
+        params: dict[str, Any] = choice.setting.as_params()
+        return params
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,21 +278,21 @@ class PairTask:
     folds: Sequence[PairFold] = field(repr=False)
     data: Data
 
-    def rates(self, estimator: Any, fold: PairFold, at: tuple[float, ...]) -> Float64:
+    def scores(self, estimator: Any, fold: PairFold) -> PairScores:
         """See `RaceTask`."""
         train, test = fold.train, fold.test
         estimator.fit_pairs(
             self.left[train], self.right[train], self.same[train], sample_weight=self.weight[train]
         )
         scores, same = estimator.pair_score(self.left[test], self.right[test]), self.same[test]
-        return resolved_tpr(scores[same], scores[~same], at)
+        return scores[same], scores[~same]
 
-    def tuned(self, candidate: Candidate, estimator: Any) -> TunedParams | None:
+    def tuned(self, candidate: Candidate, estimator: Any) -> dict[str, Any] | None:
         """See `RaceTask`. Settings are chosen once, on identities that all pairs tell of, then judged by fold."""
         if candidate.kind != "plda":
             return None
         estimator.fit_pairs(self.left, self.right, self.same, sample_weight=self.weight)
-        return TunedParams(dict(estimator.settings_), None)
+        return dict(estimator.settings_)
 
 
 @dataclass(kw_only=True)
@@ -305,14 +301,17 @@ class Entry:
 
     Attributes
     ----------
-    rates : (n_folds judged, n_rates), NaN where a fold does not resolve a rate. work : reference seconds of all its
-        folds, counted beforehand. status : ``raced``, or why it did not race to the end.
+    scores : of each fold judged. rates : (n_folds judged, n_rates), see `pooled_rates`. work : reference seconds of all
+        its folds, counted beforehand. margin : mean TPR by which another must be ahead. status : ``raced``, or why it
+        did not race to the end.
     """
 
     candidate: Candidate
     params: dict[str, Any]
     rates: Float64 = field(repr=False)
+    scores: list[PairScores] = field(repr=False, default_factory=list)
     work: float = 0.0
+    margin: float = 0.0
     status: str = "raced"
 
     @property
@@ -355,9 +354,11 @@ class Race:
                 params={},
                 rates=np.empty((0, len(self._at))),
                 work=candidate.cost(self._task.data) * len(self._task.folds) / _COSTED_FOLDS,
+                margin=_margin(candidate, self._task.data),
             )
             for candidate in candidates
         ]
+        self._simplest = list(candidates)
         racing: list[Entry] = []
         work = _work(self._budget)
         for entry in sorted(entries, key=lambda entry: entry.work):
@@ -366,12 +367,27 @@ class Race:
                 racing.append(entry)
             else:
                 entry.status = _SKIPPED
+        racing.sort(key=lambda entry: entry.candidate.name == "similarity forest")
         self._racing = racing
         self._ways = self._shared_out(racing)
         for entry in racing:
+            if entry.candidate.name == "similarity forest" and self._trees_gain_nothing():
+                entry.status = "skipped (trees over the ratio gain nothing)"
+                continue
             with self._surviving(entry):
                 self._run_one(entry)
         return entries
+
+    def _trees_gain_nothing(self) -> bool:
+        """Whether trees over PLDA's ratio are not ahead of it for identities never met: forests are then far behind."""
+        judged = {entry.candidate.name: entry for entry in self._racing if entry.rates.size}
+        trees, ratio = judged.get("residual forest"), judged.get("plda")
+        return not self._task.data.closed and bool(trees and ratio and self._deficit(trees, ratio) >= 0)
+
+    def _deficit(self, entry: Entry, rival: Entry) -> float:
+        """By how much a candidate is behind one that was judged on as many folds or more."""
+        rates = pooled_rates(rival.scores[: len(entry.scores)], self._at)
+        return float((fold_means(rates) - entry.means).mean())
 
     def _shared_out(self, racing: list[Entry]) -> dict[str, tuple[float, float]]:
         """Where on the way of a fit each candidate begins and ends, by its work."""
@@ -393,8 +409,7 @@ class Race:
         with as_part(*self._ways[entry.candidate.name], f"racing {entry.candidate.name}"):
             tuned = self._task.tuned(entry.candidate, self._build(entry))
         if tuned is not None:
-            entry.params = tuned.params
-            entry.rates = entry.rates if tuned.rates is None else tuned.rates
+            entry.params = tuned
         elif entry.candidate.grid:
             self._tune(entry)
         self._judge_while_close(entry)
@@ -408,14 +423,13 @@ class Race:
         default, first in the grid, is not left for a difference that small.
         """
         first = -(-len(self._task.folds) // 2)
-        tuned: list[tuple[Float64, dict[str, Any]]] = []
-        for params in entry.candidate.grid:
-            entry.params, entry.rates = params, entry.rates[:0]
-            self._judge(entry, first)
-            tuned.append((entry.rates, params))
-        best = max(tuned, key=lambda result: float(fold_means(result[0]).mean()))
-        lead = fold_means(best[0]) - fold_means(tuned[0][0])
-        entry.rates, entry.params = best if lead.mean() > _standard_error(lead) else tuned[0]
+        settings = [replace(entry, params=params, scores=[]) for params in entry.candidate.grid]
+        for setting in settings:
+            self._judge(setting, first)
+        best = max(settings, key=lambda setting: float(setting.means.mean()))
+        lead = best.means - settings[0].means
+        chosen = best if lead.mean() > _standard_error(lead) else settings[0]
+        entry.params, entry.scores = chosen.params, chosen.scores
 
     @contextmanager
     def _surviving(self, entry: Entry) -> Iterator[None]:
@@ -436,47 +450,56 @@ class Race:
         line = f"{entry.candidate.name}: mean TPR {mean:.3f} over {n_judged} of {n_folds} folds"
         note(line, candidate=entry.candidate.name, mean_tpr=mean, folds=n_judged, of_folds=n_folds)
 
-    def _looks(self, entry: Entry) -> tuple[int, ...]:
-        """Folds after which a candidate that would take a while may leave."""
-        return _LOOKS if entry.work >= _WORTH_LEAVING else ()
-
     def _leaves(self, entry: Entry) -> bool:
-        """Whether a candidate goes no further, being far behind one that raced to the end: its status says so."""
-        n_judged, n_folds = entry.rates.shape[0], len(self._task.folds)
-        if n_judged not in self._looks(entry) or n_judged == n_folds:
-            return False
-        finished = [rival for rival in self._racing if rival.is_complete and rival.means.size > n_judged]
-        leads = [rival.means[:n_judged] - entry.means for rival in finished]
-        if any(lead.mean() > max(_FAR * _standard_error(lead), _FAR_AHEAD / n_judged) for lead in leads):
-            entry.status = f"left after {n_judged} of {n_folds} folds"
+        """Whether a candidate goes no further: behind a simpler one halfway, or far behind another."""
+        n_judged, n_folds = len(entry.scores), len(self._task.folds)
+        place = self._simplest.index(entry.candidate)
+        for rival in self._racing:
+            if rival.is_complete and len(rival.scores) > n_judged:
+                margin = 0.0 if self._simplest.index(rival.candidate) < place else _FAR_AHEAD
+                if self._deficit(entry, rival) > margin:
+                    entry.status = f"left after {n_judged} of {n_folds} folds"
         return not entry.is_complete
 
     def _judge_while_close(self, entry: Entry) -> None:
-        """On all folds, unless it is seen to be far behind."""
-        for n_folds in (*self._looks(entry), len(self._task.folds)):
-            self._judge(entry, min(n_folds, len(self._task.folds)))
+        """On all folds, unless it would take a while and is seen to be behind halfway."""
+        n_folds = len(self._task.folds)
+        if entry.work >= _WORTH_LEAVING:
+            self._judge(entry, n_folds // 2)
             if self._leaves(entry):
                 return
+        self._judge(entry, n_folds)
 
     def _judge(self, entry: Entry, n_folds: int) -> None:
         """As many folds at a time as joblib is configured with threads, or its cluster: a listener is heard between."""
         workers = effective_n_jobs(self._shared["n_jobs"])
-        for first in range(entry.rates.shape[0], n_folds, workers):
+        for first in range(len(entry.scores), n_folds, workers):
             with self._judging(entry, first):
-                rates = Parallel(n_jobs=self._shared["n_jobs"], prefer="threads")(
-                    delayed(self._task.rates)(self._build(entry), fold, self._at)
+                entry.scores += Parallel(n_jobs=self._shared["n_jobs"], prefer="threads")(
+                    delayed(self._task.scores)(self._build(entry), fold)
                     for fold in self._task.folds[first : min(first + workers, n_folds)]
                 )
-            entry.rates = np.vstack([entry.rates, *rates])
+        entry.rates = pooled_rates(entry.scores, self._at)
 
     def _build(self, entry: Entry) -> Any:
         return entry.candidate.build(self._task.data, entry.params, self._shared)
 
 
+def _margin(candidate: Candidate, data: Data) -> float:
+    """Of a forest of shared classes: folds share rows, and a share of n rows deviates by up to half over their root.
+
+    A standard error over folds lacks that. A few rows of few classes say little of how these vary, which PLDA models.
+    """
+    return 0.5 / data.raced**0.5 if data.closed and candidate.name == "similarity forest" else 0.0
+
+
 def winner(entries: Sequence[Entry]) -> Entry:
-    """The simplest candidate within one standard error of the best, fold by fold, and within `NEGLIGIBLE` of it."""
+    """The simplest candidate within one standard error of the best, fold by fold, and within `NEGLIGIBLE` of it.
+
+    Or within its margin.
+    """
     eligible = _eligible(entries)
-    return eligible[_simplest(np.stack([entry.means for entry in eligible]))]
+    return eligible[_simplest(eligible, np.stack([entry.means for entry in eligible]))]
 
 
 def _eligible(entries: Sequence[Entry]) -> list[Entry]:
@@ -484,13 +507,13 @@ def _eligible(entries: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.is_complete]
 
 
-def _simplest(means: Float64) -> int:
-    """Which candidate of (n_candidates, n_folds), simplest first, is as good as the best."""
+def _simplest(entries: Sequence[Entry], means: Float64) -> int:
+    """Which candidate, simplest first, is as good as the best by ``means``, (n_candidates, n_folds)."""
     deficits = means[means.mean(axis=1).argmax()] - means
     return next(
         number
         for number, deficit in enumerate(deficits)
-        if deficit.mean() <= max(min(_standard_error(deficit), NEGLIGIBLE), _NOTHING)
+        if deficit.mean() <= max(min(_standard_error(deficit), NEGLIGIBLE), _NOTHING, entries[number].margin)
     )
 
 
@@ -498,8 +521,9 @@ def _validated(
     entries: Sequence[Entry], folds: Sequence[Any], at: tuple[float, ...]
 ) -> dict[str, float | None]:
     """TPR of racing: each fold's rates of the candidate that wins on the other folds of its repeat."""
-    rates = np.stack([entry.rates for entry in _eligible(entries)])
-    winners = [_simplest(fold_means(rates)[:, is_other]) for is_other in other_folds(folds)]
+    eligible = _eligible(entries)
+    rates = np.stack([entry.rates for entry in eligible])
+    winners = [_simplest(eligible, fold_means(rates)[:, is_other]) for is_other in other_folds(folds)]
     nested = rates[winners, np.arange(len(folds))]
     return _by_rate(nested, folds, at)
 

@@ -40,6 +40,10 @@ def judged_rates(target_fpr: float | None = None) -> tuple[float, ...]:
     return tuple(min(target_fpr * factor, 0.5) for factor in _TARGET_SPREAD)
 
 
+PairScores = tuple[NDArray[np.floating], NDArray[np.floating]]
+"""Scores of same, and of different pairs."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fold:
     """One split of the rows.
@@ -73,14 +77,16 @@ class Fold:
         n = np.unique(self.test_codes).size
         return int(self.test.size) if self.closed else n * (n - 1) // 2
 
-    def rates(self, scores: NDArray[np.floating], at: tuple[float, ...] = JUDGED_FPR) -> Float64:
-        """TPR at each FPR of a square of scores, (n_test, n_test), of which the upper half counts.
-
-        NaN at rates that the fold's different pairs do not resolve.
-        """
+    def of_pairs(self, square: NDArray[np.floating]) -> PairScores:
+        """Those of a square of scores, (n_test, n_test), of which the upper half counts."""
         same, different = self.places
-        flat = np.ascontiguousarray(scores).reshape(-1)
-        return resolved_tpr(flat[same], flat[different], at)
+        flat = np.ascontiguousarray(square).reshape(-1)
+        return flat[same], flat[different]
+
+    def rates(self, square: NDArray[np.floating], at: tuple[float, ...] = JUDGED_FPR) -> Float64:
+        """TPR at each FPR of a square of scores; NaN at rates that the fold's different pairs do not resolve."""
+        same, different = self.of_pairs(square)
+        return np.where(resolved(different.size, at), tpr_at(same, different, at), np.nan)
 
 
 def resolved(n_different: int, at: tuple[float, ...]) -> Bool:
@@ -88,11 +94,15 @@ def resolved(n_different: int, at: tuple[float, ...]) -> Bool:
     return np.asarray((n_different * np.array(at) >= 1) | (np.arange(len(at)) == 0))
 
 
-def resolved_tpr(
-    same: NDArray[np.floating], different: NDArray[np.floating], at: tuple[float, ...]
-) -> Float64:
-    """`tpr_at`, NaN at rates that the different scores do not resolve."""
-    return np.where(resolved(different.size, at), tpr_at(same, different, at), np.nan)
+def pooled_rates(scores: Sequence[PairScores], at: tuple[float, ...]) -> Float64:
+    """(n_folds, n_rates) TPR of each fold at the thresholds of all folds' different pairs together.
+
+    One odd row is in many pairs, and most folds of few rows have none: thresholds of their own would be too low, and
+    similarities without an upper bound look better than they are.
+    """
+    different = np.concatenate([different for _, different in scores])
+    borders = np.where(resolved(different.size, at), _thresholds(different, at), np.nan)
+    return np.array([_shares_above(same, borders) for same, _ in scores])
 
 
 def fold_means(rates: Float64) -> Float64:
@@ -137,18 +147,19 @@ def shown_rates(rates: Float64, folds: Sequence[Any], at: tuple[float, ...]) -> 
 
 def tpr_at(same: NDArray[np.floating], different: NDArray[np.floating], at: tuple[float, ...]) -> Float64:
     """Share of same scores above the threshold at which at most each share of different ones is."""
-    ends = [min(int(rate * different.size), different.size - 1) for rate in at]
+    return _shares_above(same, _thresholds(different, at))
+
+
+def _thresholds(different: NDArray[np.floating], at: tuple[float, ...]) -> NDArray[np.floating]:
+    ranks = [different.size - 1 - min(int(rate * different.size), different.size - 1) for rate in at]
     # Only the thresholds need to be at their places; a full sort costs more.
-    ranks = sorted({different.size - 1 - count for count in ends})
-    partial_order = np.partition(different, ranks)
-    ascending = np.sort(same)
-    return np.array(
-        [
-            1.0
-            - np.searchsorted(ascending, partial_order[different.size - 1 - count], side="right") / same.size
-            for count in ends
-        ]
-    )
+    return np.partition(different, sorted(set(ranks)))[ranks]
+
+
+def _shares_above(same: NDArray[np.floating], thresholds: NDArray[np.floating]) -> Float64:
+    """NaN for a threshold that is."""
+    shares = 1.0 - np.searchsorted(np.sort(same), thresholds, side="right") / same.size
+    return np.where(np.isnan(thresholds), np.nan, shares)
 
 
 def learner_protocol(protocol: str, n_identities: int) -> Protocol:

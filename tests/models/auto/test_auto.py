@@ -204,7 +204,7 @@ def test_a_busy_machine_and_a_slow_candidate_change_nothing(monkeypatch: pytest.
 
 
 class Graded:
-    """A task whose rates are those of a candidate's setting ``p``, fold by fold."""
+    """A task whose TPR are those of a candidate's setting ``shrinkage``, fold by fold."""
 
     data = Data(n=100, d=4, raced=100, cells=400, n_classes=20, closed=False, sparse=False, pairs=False)
     folds = tuple(FOLDS)
@@ -212,11 +212,9 @@ class Graded:
     def __init__(self, rates: dict[float, list[float]]) -> None:
         self._rates = rates
 
-    def rates(self, estimator: Any, fold: Any, at: tuple[float, ...]) -> np.ndarray:
-        return np.full(
-            len(at),
-            self._rates[estimator.shrinkage][next(at for at, one in enumerate(FOLDS) if one is fold) % 4],
-        )
+    def scores(self, estimator: Any, fold: Any) -> tuple[np.ndarray, np.ndarray]:
+        number = next(at for at, other in enumerate(FOLDS) if other is fold) % 4
+        return np.arange(100) - 99.5 + 100 * self._rates[estimator.shrinkage][number], np.zeros(100)
 
     def tuned(self, candidate: Candidate, estimator: Any) -> None:
         return None
@@ -281,23 +279,52 @@ def test_a_rate_is_shown_where_a_folds_people_can_show_it_and_without_the_optimi
     assert many["validated_tpr"]["0.003"] < many["tpr_at_fpr"]["0.003"]
 
 
-@pytest.mark.parametrize(("cost", "behind", "n_judged"), [(20.0, 0.3, 2), (20.0, 0.03, 8), (4.0, 0.3, 8)])
-def test_a_costly_candidate_that_is_far_behind_leaves_early(
-    cost: float, behind: float, n_judged: int
+@pytest.mark.parametrize(
+    ("first", "cost", "behind", "n_judged"),
+    [
+        ("cosine", 20.0, 0.02, 4),
+        ("cosine", 20.0, -0.02, 8),
+        ("cosine", 0.5, 0.3, 8),
+        ("logistic", 20.0, 0.02, 8),
+        ("logistic", 20.0, 0.2, 4),
+    ],
+)
+def test_a_costly_candidate_leaves_halfway_behind_a_simpler_one_or_far_behind_another(
+    first: str, cost: float, behind: float, n_judged: int
 ) -> None:
     fair = [0.8, 0.75, 0.7, 0.72]
-    task = Graded({0.0: fair, 1.0: [rate - behind - 0.01 * (at % 2) for at, rate in enumerate(fair)]})
-    candidates = [
-        Candidate(name="cosine", kind="metric", params=lambda data: {"shrinkage": 0.0}),
-        Candidate(
-            name="logistic", kind="metric", params=lambda data: {"shrinkage": 1.0}, cost=lambda data: cost
-        ),
-    ]
+    task = Graded({0.0: fair, 1.0: [rate - behind for rate in fair]})
+    quick = Candidate(name="cosine", kind="metric", params=lambda data: {"shrinkage": 0.0})
+    slow = Candidate(
+        name="logistic", kind="metric", params=lambda data: {"shrinkage": 1.0}, cost=lambda data: cost
+    )
     race = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=30.0)
-    entries = race.run(candidates)
-    assert [one.rates.shape[0] for one in entries] == [8, n_judged]
-    assert entries[1].is_complete == (n_judged == 8)
-    assert n_judged == 8 or entries[1].status == "left after 2 of 8 folds"
+    entries = {
+        entry.candidate.name: entry
+        for entry in race.run(sorted((quick, slow), key=lambda candidate: candidate.name != first))
+    }
+    assert {name: entry.rates.shape[0] for name, entry in entries.items()} == {
+        "cosine": 8,
+        "logistic": n_judged,
+    }
+    assert entries["logistic"].status == ("raced" if n_judged == 8 else "left after 4 of 8 folds")
+
+
+@pytest.mark.parametrize(
+    ("closed", "trees", "races"), [(False, 0.5, False), (False, 0.8, True), (True, 0.5, True)]
+)
+def test_a_forest_of_new_identities_races_where_trees_over_the_ratio_help(
+    closed: bool, trees: float, races: bool
+) -> None:
+    task = Graded({0.0: [0.7] * 4, 1.0: [trees] * 4, 2.0: [0.9] * 4})
+    task.data = replace(Graded.data, closed=closed)
+    candidates = [
+        Candidate(name=name, kind="metric", params=lambda data, number=number: {"shrinkage": number})
+        for number, name in enumerate(("plda", "residual forest", "similarity forest"))
+    ]
+    forest = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=30.0).run(candidates)[-1]
+    assert forest.is_complete == races
+    assert races or forest.status == "skipped (trees over the ratio gain nothing)"
 
 
 def test_the_cheapest_race_as_long_as_their_work_fits_the_budget() -> None:
