@@ -54,6 +54,8 @@ def trained(
     jobs : fields of the job requests.
     request : more fields of the dataset's.
     """
+    from starlette.datastructures import UploadFile
+
     from pairmark.schemas.datasets import DatasetRequest
     from pairmark.schemas.jobs import JobRequest
     from pairmark.service.blobs import open_blobs
@@ -70,7 +72,8 @@ def trained(
     database = open_database(settings)
     database.upgrade()
     Datasets(database, open_blobs(settings), settings).add(
-        stream, DatasetRequest.model_validate({"name": "points", **(request or {})}), filename="points.npz"
+        UploadFile(stream, filename="points.npz"),
+        DatasetRequest.model_validate({"name": "points", **(request or {})}),
     )
     queue = TrainingQueue(database, settings)
     for job in jobs:

@@ -32,7 +32,7 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks.common import Claim, Preset, Result, Skip, needed_data
 from pairmark.models import LabelRankingAuto, LabelRankingForest, LabelRankingTree, PairwiseLabelRanker
 from pairmark.models.evaluation.rankings import kendall_tau, positions_of
-from pairmark.service.datasets.writer import RankingColumn
+from pairmark.service.datasets.writer import parsed_rankings
 
 SEED = 42
 ROUNDED = 0.005
@@ -207,9 +207,8 @@ def _read(path: Path) -> RankingSet:
         head, *lines = list(csv.reader(stream))
     at = head.index("ranking")
     texts = [line[at] for line in lines]
-    column = RankingColumn(sorted(set(texts)))
     X = np.array([[float(value) for value in line[:at]] for line in lines], dtype=np.float32)
-    return RankingSet(name=path.stem, X=X, Y=column.positions(texts, 0))
+    return RankingSet(name=path.stem, X=X, Y=parsed_rankings(texts).positions)
 
 
 def cross_validated(

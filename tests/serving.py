@@ -25,6 +25,7 @@ import numpy as np
 import pytest
 import uvicorn
 from sklearn.datasets import load_digits
+from starlette.datastructures import UploadFile
 
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.app import create_app
@@ -115,7 +116,7 @@ class RunningServer:
         if self.worker != "process":
             with self.storage() as place:
                 request = DatasetRequest.model_validate(roles)
-                added = Datasets(*place).add(stream, request, filename=f"{name}.npz")
+                added = Datasets(*place).add(UploadFile(stream, filename=f"{name}.npz"), request)
                 return added.model_dump(mode="json")
         answer = self.http.post("/datasets", data=roles, files={"file": (f"{name}.npz", stream)})
         assert answer.status_code == 201, answer.text

@@ -116,8 +116,8 @@ def _dataset(
     spec: dict[str, Any],
     **task: Any,
 ) -> dict[str, Any]:
-    dataset, summary = read_dataset(Upload.of(limits, **task), Path(out), Path(scratch), spec=spec)
-    return {"rows": dataset.rows, "features": dataset.features, "summary": summary}
+    data, summary = read_dataset(Upload.of(limits, **task), Path(out), Path(scratch), spec=spec)
+    return {"rows": len(data), "features": data.n_features, "summary": summary}
 
 
 def _inspection(

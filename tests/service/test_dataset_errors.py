@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.datastructures import UploadFile
 
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.blobs import Blobs, collect
@@ -68,10 +69,9 @@ def refused(
         request["unlabelled"] = True
     with pytest.raises((InvalidInput, TooLarge)) as caught:
         datasets.add(
-            io.BytesIO(content),
+            UploadFile(io.BytesIO(content), filename=filename),
             DatasetRequest(name="bad", **request),
-            filename=filename,
-            pairs=None if pairs is None else io.BytesIO(pairs),
+            pairs=None if pairs is None else UploadFile(io.BytesIO(pairs)),
         )
     with pytest.raises(UnknownDataset):
         datasets.get("bad")
@@ -213,7 +213,7 @@ def test_bad_npz(deployment) -> None:
         broken[at] ^= 0x55
         try:
             out = deployment[0].add(
-                io.BytesIO(bytes(broken)), DatasetRequest(name="broken"), filename="a.npz"
+                UploadFile(io.BytesIO(bytes(broken)), filename="a.npz"), DatasetRequest(name="broken")
             )
         except PairmarkError:
             continue
@@ -304,12 +304,13 @@ def test_bad_pairs(deployment) -> None:
 )
 def test_whatever_is_sent_is_taken_or_refused_in_words(deployment, content: bytes, kind: str) -> None:
     with contextlib.suppress(InvalidInput, TooLarge):
-        deployment[0].add(io.BytesIO(content), DatasetRequest(name="fuzz", format=kind))
+        deployment[0].add(UploadFile(io.BytesIO(content)), DatasetRequest(name="fuzz", format=kind))
 
 
 KILLED = """
 import sys, time
 from pathlib import Path
+from starlette.datastructures import UploadFile
 from pairmark.service.blobs import open_blobs
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.datasets.ingest import Datasets
@@ -325,7 +326,8 @@ class Slow:
         time.sleep(60)
 
 settings = Settings(home=Path(sys.argv[1]), database_url=sys.argv[2])
-Datasets(Database(sys.argv[2]), open_blobs(settings), settings).add(Slow(), DatasetRequest(name="d", format="csv"))
+sent = UploadFile(Slow(), filename="d.csv")
+Datasets(Database(sys.argv[2]), open_blobs(settings), settings).add(sent, DatasetRequest(name="d"))
 """
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_digits
+from starlette.datastructures import UploadFile
 
 from pairmark.schemas.datasets import DatasetOut, DatasetRequest
 from pairmark.service.blobs import Blobs
@@ -35,10 +36,9 @@ def send(
     datasets: Datasets, content: bytes, filename: str, pairs: bytes | None = None, **request
 ) -> tuple[DatasetOut, LabelledData]:
     out = datasets.add(
-        io.BytesIO(content),
+        UploadFile(io.BytesIO(content), filename=filename),
         DatasetRequest(name="d", **request),
-        filename=filename,
-        pairs=None if pairs is None else io.BytesIO(pairs),
+        pairs=None if pairs is None else UploadFile(io.BytesIO(pairs)),
     )
     return out, datasets.load(out.id)
 

@@ -6,6 +6,7 @@ import io
 
 import numpy as np
 import pytest
+from starlette.datastructures import UploadFile
 
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.blobs import Blobs
@@ -27,7 +28,8 @@ def datasets(database: Database, blobs: Blobs, settings: Settings) -> Datasets:
 
 def add(datasets: Datasets, content: bytes = CSV, name: str = "people", label: str | None = "who", **request):
     return datasets.add(
-        io.BytesIO(content), DatasetRequest(name=name, label=label, **request), filename="file.csv"
+        UploadFile(io.BytesIO(content), filename="file.csv"),
+        DatasetRequest(name=name, label=label, **request),
     )
 
 

@@ -7,6 +7,7 @@ import io
 import duckdb
 import numpy as np
 import pytest
+from starlette.datastructures import UploadFile
 
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.errors import InvalidInput
@@ -21,7 +22,7 @@ def table(**columns) -> bytes:
 
 def look(deployment, content: bytes, filename: str = "a.csv", **roles):
     return deployment.datasets.inspect(
-        io.BytesIO(content), DatasetRequest(name="inspected", **roles), filename=filename
+        UploadFile(io.BytesIO(content), filename=filename), DatasetRequest(name="inspected", **roles)
     )
 
 
@@ -46,7 +47,7 @@ def test_roles_are_inferred_and_the_upload_matches_the_preview(deployment):
     assert reported.problem is None
     assert deployment.datasets.page().items[0].name == "people"
     added = deployment.datasets.add(
-        io.BytesIO(content), DatasetRequest(name="faces", **reported.request), filename="a.csv"
+        UploadFile(io.BytesIO(content), filename="a.csv"), DatasetRequest(name="faces", **reported.request)
     )
     assert (added.rows, added.features, added.n_labels) == (
         reported.rows,
@@ -109,7 +110,7 @@ MESSY = "who,a,city,age,born\n" + "".join(
 
 def add(deployment, **roles):
     return deployment.datasets.add(
-        io.BytesIO(MESSY.encode()), DatasetRequest(name="messy", **roles), filename="a.csv"
+        UploadFile(io.BytesIO(MESSY.encode()), filename="a.csv"), DatasetRequest(name="messy", **roles)
     )
 
 
@@ -144,7 +145,7 @@ def test_a_column_that_numbers_the_rows_is_no_feature_in_silence(deployment):
     content = table(**{name: [row[name] for row in rows] for name in rows[0]})
     assert look(deployment, content).request["id"] == "record_id"
     added = deployment.datasets.add(
-        io.BytesIO(content), DatasetRequest(name="numbered", identity="who"), filename="a.csv"
+        UploadFile(io.BytesIO(content), filename="a.csv"), DatasetRequest(name="numbered", identity="who")
     )
     assert added.warnings[0] == (
         "features that number the rows: 'record_id', 'n'. Exclude them, unless order means something "
@@ -166,5 +167,6 @@ def test_a_table_that_would_be_refused_still_shows_its_columns(deployment):
     assert missing in seen.problem
     with pytest.raises(InvalidInput, match=missing):
         deployment.datasets.add(
-            io.BytesIO(content), DatasetRequest(name="missing", columns={"who": "identity"}), filename="a.csv"
+            UploadFile(io.BytesIO(content), filename="a.csv"),
+            DatasetRequest(name="missing", columns={"who": "identity"}),
         )

@@ -8,6 +8,7 @@ from unicodedata import normalize
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from starlette.datastructures import UploadFile
 
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.schemas.datasets import DatasetRequest
@@ -139,7 +140,8 @@ def test_what_is_promised_of_few_people_holds_for_people_never_met(deployment):
 def table(deployment: Deployment, names: list[str], **roles: str):
     lines = "".join(f"{name},{at % 7},{at % 5}\n" for at, name in enumerate(names))
     return deployment.datasets.add(
-        io.BytesIO(f"who,a,b\n{lines}".encode()), DatasetRequest(name="table", **roles), filename="table.csv"
+        UploadFile(io.BytesIO(f"who,a,b\n{lines}".encode()), filename="table.csv"),
+        DatasetRequest(name="table", **roles),
     )
 
 

@@ -440,10 +440,8 @@ def links_of(deployment: Any) -> Links:
 
 def add(deployment: Any, name: str, columns: Rows, folder: Path) -> None:
     path = write(folder / "t.csv", columns)
-    with path.open("rb") as stream:
-        Datasets(deployment.db, deployment.blobs, deployment.settings).add(
-            stream, DatasetRequest(name=name, unlabelled=True), filename="t.csv"
-        )
+    datasets = Datasets(deployment.db, deployment.blobs, deployment.settings)
+    datasets.add(path, DatasetRequest(name=name, unlabelled=True))
 
 
 DYING = """

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from starlette.datastructures import UploadFile
 
 from pairmark.schemas.datasets import DatasetOut, DatasetRequest
 from pairmark.service.errors import InvalidInput
@@ -31,7 +32,8 @@ def added(deployment: Deployment, table: dict[str, Any], suffix: str = "csv", **
     lines.writerow(table)
     lines.writerows(zip(*table.values(), strict=True))
     request = DatasetRequest(name="table", **({"identity": "who"} | roles))
-    return deployment.datasets.add(io.BytesIO(stream.getvalue().encode()), request, filename=f"t.{suffix}")
+    file = UploadFile(io.BytesIO(stream.getvalue().encode()), filename=f"t.{suffix}")
+    return deployment.datasets.add(file, request)
 
 
 def written(deployment: Deployment, query: str, index: str | None = None) -> Any:
@@ -158,9 +160,11 @@ def test_columns_of_two_tables_are_one_by_spelling(deployment: Deployment) -> No
     right = "id,last_name,City,title\n" + "".join(f"b{at},n{at} x,c{at % 3} y,t{at} z\n" for at in range(40))
     pairs = "left,right,same\n" + "".join(f"a{at},b{(at + at % 2) % 40},{1 - at % 2}\n" for at in range(40))
     found = deployment.datasets.add(
-        io.BytesIO(left.encode()), DatasetRequest(name="two"), filename="l.csv", right=io.BytesIO(right.encode()),
-        right_filename="r.csv", pairs=io.BytesIO(pairs.encode()),
-    )  # fmt: skip
+        UploadFile(io.BytesIO(left.encode()), filename="l.csv"),
+        DatasetRequest(name="two"),
+        right=UploadFile(io.BytesIO(right.encode()), filename="r.csv"),
+        pairs=UploadFile(io.BytesIO(pairs.encode())),
+    )
     assert found.feature_names == ["Last Name", "city"]
     assert "only one of the tables has them: 'age', 'title'" in " ".join(found.warnings)
     assert deployment.datasets.rows("two", [41]).items[0].vector == {"Last Name": "n1 x", "city": "c1 y"}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from inspect import Parameter, Signature
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, File, Form, Path, Query, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
@@ -14,13 +14,11 @@ from pydantic import Field, ValidationError
 from pairmark.schemas.base import QueryModel
 from pairmark.schemas.datasets import DatasetOut, DatasetPage, DatasetRequest, InspectionOut, RowsOut
 from pairmark.service.api.routing import UPLOAD, GuardedRoute, Paging, needs
-from pairmark.service.api.services import InServices, Services, check_may, names_of
+from pairmark.service.api.services import InServices, check_may, names_of
 from pairmark.service.errors import UnknownDataset
 
 router = APIRouter(tags=["datasets"], route_class=GuardedRoute)
 
-
-T = TypeVar("T")
 Ref = Annotated[str, Path(description="`name` (the newest version) or `name:version`", max_length=200)]
 Upload = Annotated[UploadFile, File(description="CSV, Parquet, npz or svmlight")]
 PairsFile = Annotated[
@@ -64,24 +62,6 @@ def _request(name: str, fields: dict[str, Any]) -> DatasetRequest:
         ) from error
 
 
-async def _read(
-    services: Services,
-    work: Callable[..., T],
-    file: UploadFile,
-    pairs: UploadFile | None,
-    right: UploadFile | None,
-) -> T:
-    """Read an upload in one of the places for it."""
-    files = {
-        "filename": file.filename,
-        "pairs": None if pairs is None else pairs.file,
-        "pairs_filename": None if pairs is None else pairs.filename,
-        "right": None if right is None else right.file,
-        "right_filename": None if right is None else right.filename,
-    }
-    return await services.upload_places.run(partial(work, **files))
-
-
 @router.post("/datasets", status_code=201)
 @needs(
     "train",
@@ -107,9 +87,8 @@ async def add_dataset(
     """
     check_may(http, "train", name, unknown=UnknownDataset)
     request = _request(name, fields)
-    dataset = await _read(
-        services, partial(services.datasets.add, file.file, request), file, pairs, right_file
-    )
+    work = partial(services.datasets.add, file, request, pairs=pairs, right=right_file)
+    dataset = await services.upload_places.run(work)
     response.headers["Location"] = f"/datasets/{dataset.name}:{dataset.version}"
     return dataset
 
@@ -125,8 +104,9 @@ async def inspect_dataset(
 ) -> InspectionOut:
     """Preview a file without storing it: columns, roles (inferred if not named), rows, identities,
     and the smallest false positive rate that they support."""
-    work = partial(services.datasets.inspect, file.file, _request("inspected", fields))
-    return await _read(services, work, file, pairs, right_file)
+    request = _request("inspected", fields)
+    work = partial(services.datasets.inspect, file, request, pairs=pairs, right=right_file)
+    return await services.upload_places.run(work)
 
 
 @router.get("/datasets")

@@ -464,7 +464,7 @@ class GuardedRoute(APIRoute):
                     field="file",
                 )
             file = members.pop("file")
-            read = partial(services.datasets.as_json, file.file, file.filename, members, table)
+            read = partial(services.datasets.as_json, file, members, table)
             body = await services.upload_places.run(read)
         messages = [{"type": "http.request", "body": body, "more_body": False}]
         scope["pairmark.fields"][b"content-type"] = JSON.encode()

@@ -139,8 +139,13 @@ def row_name(data: LabelledData, row: int) -> str:
     return name if data.n_left is None else name.removeprefix("left:" if row < data.n_left else "right:")
 
 
-def load_data(folder: Path, *, dataset_id: str, name: str, version: int, sha256: str) -> LabelledData:
-    """Open a dataset's folder as `DatasetWriter` left it, or `CorruptArtefact`: it is none, or of a newer version."""
+def load_data(
+    folder: Path, *, dataset_id: str, name: str, version: int, sha256: str, cells: Records | None = None
+) -> LabelledData:
+    """Open a dataset's folder as `DatasetWriter` left it, or `CorruptArtefact`: it is none, or of a newer version.
+
+    ``cells`` : of a table of records, where they are in memory already.
+    """
     try:
         facts = json.loads((folder / FACTS).read_text())
         if facts["format_version"] > FACTS_VERSION:
@@ -150,7 +155,7 @@ def load_data(folder: Path, *, dataset_id: str, name: str, version: int, sha256:
         X: Any
         schema = Schema.model_validate(facts["schema"], strict=False) if "schema" in facts else None
         if schema is not None:
-            X = read_cells(folder, schema, int(facts["rows"]))
+            X = read_cells(folder, schema, int(facts["rows"])) if cells is None else cells
         elif facts["sparse"]:
             data, indices, indptr = (_array(folder, part) for part in ("data", "indices", "indptr"))
             if data.size < 2**31:

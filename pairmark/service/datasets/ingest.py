@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO, TypedDict, Unpack
+from typing import Any, BinaryIO, Protocol
 
 from pairmark.schemas.base import iso
 from pairmark.schemas.datasets import (
@@ -32,26 +32,17 @@ from pairmark.service.pagination import page_of, start_of
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DatasetRow
 
-Upload = Path | BinaryIO
 _CHUNK = 1 << 20
 _LATER = {"unlabelled", "identity", "classes", "columns"}
 
 
-class OtherFiles(TypedDict, total=False):
-    """What goes with an upload.
+class Sent(Protocol):
+    """A file as a form has it; the format is read from its name where the request names none."""
 
-    Attributes
-    ----------
-    filename : where the format is read from when the request names none; default: the path's name.
-    pairs : CSV or Parquet of explicit pairs: ``left``, ``right``, ``same`` and perhaps ``weight``.
-    right : a second table of records, whose ids the ``right`` of pairs names.
-    """
-
-    filename: str | None
-    pairs: Upload | None
-    pairs_filename: str | None
-    right: Upload | None
-    right_filename: str | None
+    @property
+    def file(self) -> BinaryIO: ...
+    @property
+    def filename(self) -> str | None: ...
 
 
 class Datasets:
@@ -66,11 +57,12 @@ class Datasets:
 
     def add(
         self,
-        file: Upload,
+        file: Path | Sent,
         request: DatasetRequest,
         *,
+        pairs: Path | Sent | None = None,
+        right: Path | Sent | None = None,
         chosen: bool = False,
-        **others: Unpack[OtherFiles],
     ) -> DatasetOut:
         """Store an upload as the next version of its name.
 
@@ -79,7 +71,9 @@ class Datasets:
 
         Parameters
         ----------
-        file : a path, or an open binary file, read in pieces.
+        file : a path, or a file that was sent, read in pieces.
+        pairs : CSV or Parquet of explicit pairs: ``left``, ``right``, ``same`` and perhaps ``weight``.
+        right : a second table of records, whose ids the ``right`` of pairs names.
         chosen : whether the pairs were chosen by looking at them, so that they may calibrate nothing.
 
         `InvalidInput` and `TooLarge` name row and column and say how to fix it; with `StorageFailed` (storage is full)
@@ -87,7 +81,7 @@ class Datasets:
         """
         checked_name(request.name, "name")
         with self._blobs.workspace() as work, storage_errors("storing the upload"):
-            task, digests, limits = self._take_all(work, file, request, **others)
+            task, digests, limits = self._take_all(work, file, request, pairs, right)
             sha256 = digests.pop("sha256")
             # Later roles are recorded only where they are used: an upload of before is still the same upload.
             later = request.model_dump(include=_LATER, exclude_defaults=True)
@@ -123,25 +117,21 @@ class Datasets:
 
     def inspect(
         self,
-        file: Upload,
+        file: Path | Sent,
         request: DatasetRequest,
-        **others: Unpack[OtherFiles],
+        *,
+        pairs: Path | Sent | None = None,
+        right: Path | Sent | None = None,
     ) -> InspectionOut:
         """What `add` would read of a file, roles that are not named inferred; nothing is kept."""
         with self._blobs.workspace() as work, storage_errors("reading the file"):
-            task, _, limits = self._take_all(work, file, request, **others)
+            task, _, limits = self._take_all(work, file, request, pairs, right)
             task |= {"function": "inspection", "work": str(work)}
             return InspectionOut.model_validate(parsed(task, limits))
 
-    def as_json(
-        self,
-        file: BinaryIO,
-        filename: str | None,
-        members: Mapping[str, str],
-        form: TableForm,
-    ) -> bytes:
+    def as_json(self, file: Sent, members: Mapping[str, str], form: TableForm) -> bytes:
         """The JSON body that a CSV or Parquet file and the members beside it stand for; nothing is kept."""
-        kind = _table_kind(file, filename, "file")
+        kind = _table_kind(file, "file")
         with self._blobs.workspace() as work, storage_errors("reading the file"):
             upload, _ = self._take(file, work / "upload")
             out = work / "body.json"
@@ -235,23 +225,19 @@ class Datasets:
     def _take_all(
         self,
         work: Path,
-        file: Upload,
+        file: Path | Sent,
         request: DatasetRequest,
-        *,
-        filename: str | None = None,
-        pairs: Upload | None = None,
-        pairs_filename: str | None = None,
-        right: Upload | None = None,
-        right_filename: str | None = None,
+        pairs: Path | Sent | None,
+        right: Path | Sent | None,
     ) -> tuple[dict[str, Any], dict[str, str], FileLimits]:
         """The reader's task, without its function; sha256 of each file; and the limits for all of them."""
-        kinds = {
-            "pairs": None if pairs is None else _table_kind(pairs, pairs_filename, "pairs"),
-            "right": None if right is None else _kind_of(right, request, right_filename),
-        }
         task: dict[str, Any] = {
-            "kind": _kind_of(file, request, filename),
+            "kind": format_of(request.format, _name_of(file)),
             "request": request.model_dump(mode="json"),
+        }
+        kinds = {
+            "pairs": None if pairs is None else _table_kind(pairs, "pairs"),
+            "right": None if right is None else format_of(request.format, _name_of(right)),
         }
         upload, sha256 = self._take(file, work / "upload")
         task["upload"], digests, size = str(upload), {"sha256": sha256}, upload.stat().st_size
@@ -262,7 +248,7 @@ class Datasets:
                 size += path.stat().st_size
         return task, digests, FileLimits.of(self._settings, size)
 
-    def _take(self, file: Upload, target: Path) -> tuple[Path, str]:
+    def _take(self, file: Path | Sent, target: Path) -> tuple[Path, str]:
         """The upload as a file of a name that we chose, and its sha256."""
         limit, size, digest = self._settings.max_upload_bytes, 0, hashlib.sha256()
         copy = None
@@ -270,7 +256,7 @@ class Datasets:
             target.symlink_to(file.absolute())
             stream: BinaryIO = target.open("rb")
         else:
-            stream, copy = file, target.open("wb")
+            stream, copy = file.file, target.open("wb")
         try:
             while chunk := stream.read(_CHUNK):
                 size += len(chunk)
@@ -286,16 +272,13 @@ class Datasets:
         return target, digest.hexdigest()
 
 
-def _facts(row: DatasetRow) -> dict[str, Any]:
-    return {"id": row.id, "sha256": row.sha256, "rows": row.rows, "features": row.features}
+def _name_of(file: Path | Sent) -> str | None:
+    return file.name if isinstance(file, Path) else file.filename
 
 
-def _kind_of(file: Upload, request: DatasetRequest, filename: str | None) -> Format:
-    return format_of(request.format, filename or (file.name if isinstance(file, Path) else None))
-
-
-def _table_kind(file: Upload, filename: str | None, field: str) -> str:
-    name = filename or (file.name if isinstance(file, Path) else f"{field}.csv")
+def _table_kind(file: Path | Sent, field: str) -> Format:
+    # A file of a form may have no name.
+    name = _name_of(file) or f"{field}.csv"
     kind = FORMATS.get(Path(name.lower().removesuffix(".gz")).suffix)
     if kind not in ("csv", "parquet"):
         raise InvalidInput(
@@ -303,6 +286,10 @@ def _table_kind(file: Upload, filename: str | None, field: str) -> str:
             field=field,
         )
     return kind
+
+
+def _facts(row: DatasetRow) -> dict[str, Any]:
+    return {"id": row.id, "sha256": row.sha256, "rows": row.rows, "features": row.features}
 
 
 def dataset_out(row: DatasetRow, *, existing: bool = False) -> DatasetOut:

@@ -40,7 +40,7 @@ def inspected(upload: Upload, work: Path) -> InspectionOut:
         with closing(
             TableFile(upload.file, scratch, upload.kind, upload.limits, header=upload.request.header)
         ) as file:
-            sample, kinds = file.sample(), dict(zip(file.columns.names, file.kinds(), strict=True))
+            sample, kinds = file.sample(), dict(zip(file.names, file.kinds(), strict=True))
         sampled = [
             _Column(note, sample[note.column.name], kinds[note.column.name]) for note in notes_of(sample, {})
         ]
@@ -55,7 +55,7 @@ def inspected(upload: Upload, work: Path) -> InspectionOut:
     if request.label_role != "label":
         del form["label"]
     try:
-        dataset, summary = read_dataset(upload, out, work / "read", spec={})
+        data, summary = read_dataset(upload, out, work / "read", spec={})
     except (InvalidInput, TooLarge) as error:
         return InspectionOut(
             format=upload.kind,
@@ -91,14 +91,14 @@ def inspected(upload: Upload, work: Path) -> InspectionOut:
         format=upload.kind,
         columns=columns,
         request=form,
-        rows=dataset.rows,
-        features=dataset.features,
+        rows=len(data),
+        features=data.n_features,
         n_labels=summary["n_labels"],
         label_counts=dict(summary["label_counts"]),
         ranking_labels=summary["ranking_labels"],
-        warnings=dataset.warnings,
-        promise=dataset_promise(summary, dataset.rows),
-        choices=protocol_choices(summary, dataset.rows),
+        warnings=summary["warnings"],
+        promise=dataset_promise(summary, len(data)),
+        choices=protocol_choices(summary, len(data)),
         problem=None,
     )
 

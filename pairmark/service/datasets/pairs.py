@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.operating_point import nothing_guaranteed
-from pairmark.models.core.inputs import label_of, refuse_placeholders
-from pairmark.models.pairs.splits import (
-    CALIBRATION_FRACTION,
-    contradictory_pairs,
-    fold_pairs,
-    listed_units,
-    split_pairs,
-)
+from pairmark.models.core.inputs import refuse_placeholders
+from pairmark.models.pairs.splits import contradictory_pairs, listed_units
+from pairmark.schemas.datasets import Format
 from pairmark.service.datasets.confined import FileLimits
-from pairmark.service.datasets.data import DatasetPairs
-from pairmark.service.datasets.promises import folds_in_words
+from pairmark.service.datasets.data import DatasetPairs, LabelledData
 from pairmark.service.datasets.tabular import TableFile
-from pairmark.service.datasets.writer import as_text, name_list
+from pairmark.service.datasets.writer import Codes, as_text, name_list
 from pairmark.service.errors import InvalidInput, PairmarkError
 
 _LISTED = 20
@@ -40,8 +33,8 @@ _NAMES = "left, right, same and optionally weight, left_unit, right_unit and dra
 
 def read_pairs(
     path: Path,
+    kind: Format,
     scratch: Path,
-    kind: str,
     limits: FileLimits,
     *,
     rows: int,
@@ -62,7 +55,7 @@ def read_pairs(
     right_row_of : the same for the right side, where that is a table of its own.
     """
     try:
-        with closing(TableFile(path, scratch, kind, limits)) as file:
+        with closing(TableFile(path, scratch / "pairs", kind, limits)) as file:
             return _checked(_columns_of(file, rows, {"left": row_of, "right": right_row_of or row_of}))
     except PairmarkError as error:
         raise type(error)(f"pairs file: {error.detail}", **{**error.facts, "field": "pairs"}) from error
@@ -72,7 +65,7 @@ def _columns_of(
     file: TableFile, rows: int, row_of: Mapping[str, dict[str, int] | None]
 ) -> dict[str, NDArray[Any]]:
     """The columns, rows and units as numbers."""
-    names = file.columns.names
+    names = file.names
     units = [name for name in names if name in ("left_unit", "right_unit")]
     if not {"left", "right", "same"} <= set(names) <= {*_TEXTS, *_NUMBERS} or len(units) == 1:
         raise InvalidInput(f"columns are {name_list(names)}; expected a first line that names {_NAMES}")
@@ -81,7 +74,7 @@ def _columns_of(
         for number, name in enumerate(names)
     ]
     columns: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
-    codes: dict[str, int] = {}
+    codes = Codes("unit")
     first = 0
     for block in file.rows(cells, _ROWS):
         # Texts become row numbers block by block: all of them at once would take too much memory.
@@ -89,7 +82,7 @@ def _columns_of(
             if name in row_of:
                 columns[name].append(_rows(values, name, rows, row_of[name], first))
             elif name in units:
-                columns[name].append(_units(values, name, codes, first))
+                columns[name].append(codes.of(values, first))
             else:
                 columns[name].append(_numbers(values, name, first))
         first += len(block)
@@ -99,7 +92,7 @@ def _columns_of(
     if units:
         try:
             sides = np.concatenate([whole[name] for name in units])
-            refuse_placeholders(codes, np.bincount(sides), "sides of pairs")
+            refuse_placeholders(codes.code_of, np.bincount(sides), "sides of pairs")
         except ValueError as error:
             raise InvalidInput(str(error)) from None
     return whole
@@ -146,52 +139,21 @@ def pair_counts(pairs: DatasetPairs | None) -> dict[str, Any]:
     }
 
 
-def facts_of_list(pairs: DatasetPairs, folder: Path, warnings: list[str]) -> dict[str, Any] | None:
-    """People of a list of pairs and what is known of its origin; warns of the pairs that a job leaves out."""
-    whose = {
-        name: np.load(folder / file)
-        for name, file in (("labels", "y.npy"), ("groups", "groups.npy"))
-        if (folder / file).exists()
-    }
+def facts_of_list(data: LabelledData, pairs: DatasetPairs) -> dict[str, Any] | None:
+    """People of a list of pairs and what is known of its origin; None where pairs contradict each other."""
     try:
         listed = listed_units(
-            pairs.left, pairs.right, pairs.same, protocol="open-set", units=pairs.units, **whose
+            pairs.left,
+            pairs.right,
+            pairs.same,
+            protocol="open-set",
+            units=pairs.units,
+            labels=data.y,
+            groups=data.groups,
         )
     except ValueError:
-        # A warning says that pairs contradict each other.
         return None
-    origin = listed.origin(pairs.same)
-    with suppress(ValueError):
-        if nothing_guaranteed(origin) is not None:
-            folds = fold_pairs(listed.units, pairs.same, listed.usable)
-            warnings.append(
-                folds_in_words(
-                    {
-                        "folds": folds.n_folds,
-                        "scored_pairs": folds.scored.size,
-                        "crossing_pairs": folds.n_crossing,
-                    }
-                )
-            )
-        else:
-            # A learner that learns nothing has no training part.
-            crossing, crossing_unlearned = (
-                split_pairs(
-                    listed.units,
-                    pairs.same,
-                    listed.usable,
-                    protocol="open-set",
-                    calibration_fraction=fraction,
-                    random_state=0,
-                ).n_dropped
-                for fraction in (CALIBRATION_FRACTION, None)
-            )
-            warnings.append(
-                f"a job splits a list into parts that share nobody: about {crossing:,} of {pairs.same.size:,} pairs "
-                f"({100 * crossing / pairs.same.size:.0f} %) join two of them and are left out, {crossing_unlearned:,} "
-                "where the learner learns nothing"
-            )
-    return {"units": int(listed.units.max()) + 1, "origin": origin}
+    return {"units": int(listed.units.max()) + 1, "origin": listed.origin(pairs.same)}
 
 
 def _draws(drawn_from: NDArray[Any]) -> NDArray[np.int64]:
@@ -225,17 +187,6 @@ def _numbers(values: Sequence[Any], name: str, first: int) -> NDArray[np.float64
     if None in values:
         _refuse(first + values.index(None), f"{name} is no number; expected {_NUMBERS[name]}")
     return np.array(values, dtype=np.float64)
-
-
-def _units(values: Sequence[Any], name: str, codes: dict[str, int], first: int) -> NDArray[np.int64]:
-    """Codes of the units on one side of some pairs; new ones are added."""
-    units = np.empty(len(values), dtype=np.int64)
-    for pair, value in enumerate(values):
-        text = as_text(value)
-        if text is None or not text.strip():
-            _refuse(first + pair, f"{name} is empty; expected a number or a text")
-        units[pair] = codes.setdefault(label_of(text), len(codes))
-    return units
 
 
 def _rows(

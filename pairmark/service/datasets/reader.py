@@ -5,20 +5,19 @@ from __future__ import annotations
 import io
 import shutil
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from pairmark.models.core.inputs import OPEN_SET_FROM, like_labels, refuse_placeholders
-from pairmark.models.records.cells import canonical
-from pairmark.models.records.inference import Inference, infer
-from pairmark.models.records.schema import FieldType, RecordError, Schema
+from pairmark.models.records.inference import ColumnNotes, Inference, infer
+from pairmark.models.records.schema import FieldType, RecordError, Records, Schema
 from pairmark.schemas.datasets import (
     MAX_LISTED_FEATURES,
     MAX_LISTED_LABELS,
@@ -32,167 +31,140 @@ from pairmark.service.datasets.confined import (
     checked_members,
     damage_refused,
 )
-from pairmark.service.datasets.data import DatasetPairs
+from pairmark.service.datasets.data import LabelledData, load_data
 from pairmark.service.datasets.pairs import contradictions, facts_of_list, pair_counts, read_pairs
-from pairmark.service.datasets.tabular import (
-    Table,
-    TableFile,
-    plain_text,
-    text_features,
-)
-from pairmark.service.datasets.troubles import exclusions, naming_warnings, numbering_warnings
+from pairmark.service.datasets.tabular import Table, TableFile, plain_text, text_features
+from pairmark.service.datasets.troubles import exclusions, feature_warnings
 from pairmark.service.datasets.writer import (
     MAX_RANKED,
     Block,
     DatasetWriter,
-    RankingColumn,
-    Stored,
+    Rankings,
     as_text,
     name_list,
 )
-from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.errors import InvalidInput
 
 
 @dataclass(kw_only=True)
 class _Source:
-    """A file that is open: its rows, what writes them, and what is known of it.
+    """A file that is open: its rows, and what is known of it before they are read.
 
     Attributes
     ----------
-    request : how it is read. notes : what each column of a table of records was taken for.
-    records : the cells of such a table, with their schema. texts : columns for which a table is one.
+    request : how it is read. features, names : how many there are, and what they are called, unless ``x0``, ``x1``, ...
+    inference : of a table of records, what its columns were taken for. cells : all of them.
+    row_of : row id -> row of the left and the right table, where there are two.
     """
 
     request: DatasetRequest
-    writer: DatasetWriter
     blocks: Iterator[Block]
+    features: int
+    names: list[str] | None = None
+    sparse: bool = False
+    rankings: Rankings | None = None
     warnings: list[str] = field(default_factory=list)
-    notes: list[RecordColumnOut] | None = None
-    records: RecordTable | None = None
-    texts: list[str] = field(default_factory=list)
-
-    @property
-    def row_of(self) -> tuple[dict[str, int], dict[str, int]] | None:
-        """Row id -> row of the left and the right table, where there are two."""
-        return None if self.records is None else self.records.row_of
-
-    def pairs(self, upload: Upload, scratch: Path) -> DatasetPairs | None:
-        """The pairs that go with the rows, once these were read."""
-        if upload.pairs is None:
-            return None
-        (path, form), n_rows = upload.pairs, self.writer.rows
-        left_of, right_of = self.row_of or (self.writer.row_of(), None)
-        return read_pairs(
-            path, scratch / "pairs", form, upload.limits, rows=n_rows, row_of=left_of, right_row_of=right_of
-        )
+    inference: Inference | None = None
+    cells: Records | None = None
+    row_of: tuple[dict[str, int], dict[str, int]] | None = None
 
 
 def read_dataset(
     upload: Upload, out: Path, scratch: Path, *, spec: dict[str, Any]
-) -> tuple[Stored, dict[str, Any]]:
+) -> tuple[LabelledData, dict[str, Any]]:
     """Parse an upload into the empty folder ``out``: what was stored, and its summary for lists and details.
 
     Parameters
     ----------
     spec : what the caller wants recorded next to the data.
     """
+    source = _written(upload, out, scratch, spec)
+    data = load_data(out, dataset_id="", name="", version=0, sha256="", cells=source.cells)
+    return data, _summary(data, upload, source, spec)
+
+
+def _written(upload: Upload, out: Path, scratch: Path, spec: dict[str, Any]) -> _Source:
+    """Write the dataset's folder; what was known before."""
     scratch.mkdir(exist_ok=True)
     with ExitStack() as stack:
-        source = _opened(upload, out, scratch, stack)
-        stack.callback(source.writer.close)
+        source = _opened(upload, scratch, stack)
+        schema = None if source.inference is None else source.inference.schema
+        writer = DatasetWriter(
+            out, upload.limits, source.features, source.names, sparse=source.sparse, schema=schema
+        )
+        stack.callback(writer.close)
         for block in source.blocks:
-            source.writer.add(block)
-        if source.writer.rows == 0:
+            writer.add(block)
+        if writer.rows == 0:
             raise InvalidInput("the file has no rows; expected at least one row of data")
-        pairs = source.pairs(upload, scratch)
-        dataset = source.writer.finish(pairs, spec, None if source.row_of is None else len(source.row_of[0]))
-    dataset.warnings[:0] = source.warnings + ([] if pairs is None else contradictions(pairs))
-    # The list of warnings is the summary's too.
-    dataset.warnings += _warnings_of_columns(source)
-    summary = _summary(dataset, upload.kind, source.request, spec, pairs)
-    if pairs is not None and pairs.population is None:
-        summary["listed"] = facts_of_list(pairs, out, dataset.warnings)
-    if source.notes is not None:
-        summary |= _facts_of_columns(source.notes, source.request, dataset)
-    _check_labels(dataset, summary["label_role"])
-    dataset.warnings += _warnings_of_features(source, dataset, out)
-    return dataset, summary
+        pairs, left_rows = None, None if source.row_of is None else len(source.row_of[0])
+        if upload.pairs is not None:
+            left_of, right_of = source.row_of or (writer.row_of(), None)
+            pairs = read_pairs(
+                *upload.pairs, scratch, upload.limits, rows=writer.rows, row_of=left_of, right_row_of=right_of
+            )
+        writer.finish(pairs, spec, rankings=source.rankings, left_rows=left_rows)
+    return source
 
 
-def _opened(upload: Upload, out: Path, scratch: Path, stack: ExitStack) -> _Source:
+def _opened(upload: Upload, scratch: Path, stack: ExitStack) -> _Source:
     """The file, read as its format and its columns say; it is open until the stack is left."""
     request, kind, limits = upload.request, upload.kind, upload.limits
-    if upload.is_table:
-        file = TableFile(upload.file, scratch / "table", kind, limits, header=request.header)
-        stack.enter_context(closing(file))
-        texts = text_features(file, request) if request.columns is None else []
-        if request.columns is not None or texts or upload.right is not None:
-            request = request.model_copy(update={"columns": request.columns or {}})
-            return _from_records(replace(upload, request=request), file, out, scratch, texts)
-        table = Table(file, request)
-        if not upload.is_labelled:
-            _refuse_unlabelled(f"the columns are {name_list(table.roles.names)}")
-        return _from_table(table, out, request, limits)
-    if request.columns is not None:
+    if not upload.is_table and request.columns is not None:
         raise InvalidInput(
             f"columns are those of CSV and Parquet; {kind} holds numbers: leave it out", field="columns"
         )
     if kind == "npz":
-        npz = Npz(upload.file, scratch, limits)
-        if not upload.is_labelled and "y" not in npz:
-            _refuse_unlabelled(f"the arrays are {name_list(sorted(npz.names))}")
-        return _from_npz(npz, out, request, limits)
-    return _from_svmlight(upload.file, out, scratch, request, limits)
-
-
-def _facts_of_columns(
-    notes: Sequence[RecordColumnOut], request: DatasetRequest, dataset: Stored
-) -> dict[str, Any]:
-    """What a summary says of the columns of records, and of the label where one of them is it without being named."""
-    facts: dict[str, Any] = {"columns": [each.model_dump(mode="json") for each in notes]}
-    identity = next((each for each in notes if each.type in ("identity", "classes")), None)
-    if identity is not None and dataset.label_counts.size and request.label is None:
-        facts |= {"label": identity.name, "label_role": identity.type}
-    return facts
-
-
-def _warnings_of_columns(source: _Source) -> list[str]:
-    """What the columns of records look like, and why they are records."""
-    notes, texts = source.notes or [], source.texts
-    warnings = [f"column {each.name!r}: {line}" for each in notes for line in each.warnings]
-    if not 0 < len(texts) < sum(each.type == "number" for each in notes):
-        return warnings
-    as_records = (
-        f"read as records, since not only numbers are in {name_list(texts)}. Exclude such columns to learn from "
-        f"vectors ({exclusions(texts)})"
+        return _from_npz(Npz(upload.file, scratch, limits), upload)
+    if kind == "svmlight":
+        return _from_svmlight(upload, scratch)
+    file = TableFile(upload.file, scratch / "table", kind, limits, header=request.header)
+    stack.enter_context(closing(file))
+    warnings = list(file.warnings)
+    index = _index(file, request)
+    if index:
+        warnings.append(f"left out, as the index of the data frame: {name_list(index)}")
+        request = _excluding(request, index)
+    rankings = file.rankings(file.roles(request).ranking) if request.ranking else None
+    if rankings is not None and len(request.ranking) == 1:
+        # Files of rankings often carry each label's position too: as features those would give the answer away.
+        positions = [name for name in rankings.labels if name in file.names and name not in request.roles]
+        if positions:
+            warnings.append(
+                f"columns named like the ranked labels are left out of the features: {name_list(positions)}"
+            )
+            request = _excluding(request, positions)
+    texts = text_features(file, request) if request.columns is None else []
+    if request.columns is not None or texts or upload.right is not None:
+        return _from_records(replace(upload, request=request), file, scratch, rankings, warnings, texts)
+    table = Table(file, request)
+    if not upload.is_labelled:
+        _refuse_unlabelled(f"the columns are {name_list(file.names)}")
+    nameless = [file.names[n] for n in table.roles.features if file.names[n] == f"unnamed.{n}"]
+    if nameless:
+        warnings.append(
+            f"columns without a name are used as features: {name_list(nameless)}; exclude them if they number rows"
+        )
+    names = table.feature_names
+    return _Source(
+        request=request,
+        blocks=table.blocks(),
+        features=len(names),
+        names=names,
+        rankings=rankings,
+        warnings=warnings,
     )
-    return [as_records, *warnings]
 
 
-def _warnings_of_features(source: _Source, dataset: Stored, folder: Path) -> list[str]:
-    """What the stored features give away."""
-    if dataset.sparse:
-        return []
-    records = source.records
-    X: Any = np.load(folder / "X.npy", mmap_mode="r") if records is None else records.block.X
-    schema = None if records is None else records.inference.schema
-    names = dataset.feature_names or [f"x{at}" for at in range(dataset.features)]
-    warnings = numbering_warnings(X, names, schema)
-    if dataset.label_counts.size:
-        warnings += naming_warnings(X, np.load(folder / "y.npy"), names, schema)
-    return warnings
+def _index(file: TableFile, request: DatasetRequest) -> list[str]:
+    """The index of a data frame, which is left out unless it is named."""
+    return [
+        name for name in file.names if name in file.index - (request.roles.keys() | (request.columns or {}))
+    ]
 
 
-def _check_labels(dataset: Stored, role: str) -> None:
-    """Refuse people who are called ``N/A`` and the like, and warn of labels that are spelled alike."""
-    if role == "identity" or (role == "label" and len(dataset.identities) >= OPEN_SET_FROM):
-        try:
-            refuse_placeholders(dataset.identities, dataset.label_counts, "rows")
-        except ValueError as error:
-            raise InvalidInput(str(error), field="label") from None
-    alike = like_labels(dataset.identities)
-    if alike is not None:
-        dataset.warnings.append(alike)
+def _excluding(request: DatasetRequest, names: Sequence[str]) -> DatasetRequest:
+    return request.model_copy(update={"exclude": [*request.exclude, *names]})
 
 
 def _refuse_unlabelled(there: str) -> NoReturn:
@@ -204,103 +176,93 @@ def _refuse_unlabelled(there: str) -> NoReturn:
     )
 
 
-def _summary(
-    dataset: Stored, kind: str, request: DatasetRequest, spec: dict[str, Any], pairs: DatasetPairs | None
-) -> dict[str, Any]:
+def _summary(data: LabelledData, upload: Upload, source: _Source, spec: dict[str, Any]) -> dict[str, Any]:
     """JSON-able facts of what was written; ``spec`` are the roles that were asked for."""
-    top = np.lexsort((np.arange(dataset.label_counts.size), -dataset.label_counts))[:MAX_LISTED_LABELS]
-    names = dataset.feature_names or [f"x{column}" for column in range(min(dataset.features, 1_000))]
+    request, pairs = source.request, data.pairs
+    warnings = source.warnings + ([] if pairs is None else contradictions(pairs))
+    notes = [] if source.inference is None else [_note_out(notes) for notes in source.inference.notes]
+    warnings += [f"column {each.name!r}: {line}" for each in notes for line in each.warnings]
+    label, role = request.label, request.label_role
+    if label is None and data.y is not None:
+        identity = next((each for each in notes if each.type in _ROLES["label"]), None)
+        if identity is None:
+            label = "y" if upload.kind == "npz" else "target"
+        else:
+            label, role = identity.name, "identity" if identity.type == "identity" else "classes"
+    counts = np.bincount([] if data.y is None else data.y, minlength=len(data.identities)).astype(np.int64)
+    listed = None if pairs is None or pairs.population is not None else facts_of_list(data, pairs)
+    if data.y is not None:
+        warnings += _label_warnings(data, counts, role)
+    if not data.is_sparse:
+        warnings += feature_warnings(data)
+    top = np.lexsort((np.arange(counts.size), -counts))[:MAX_LISTED_LABELS]
     return {
         "spec": spec,
-        "format": kind,
-        "sparse": dataset.sparse,
-        "feature_names": names[:MAX_LISTED_FEATURES],
-        "label": request.label or ({"npz": "y", "svmlight": "target"}.get(kind) if top.size else None),
-        "label_role": request.label_role,
-        "n_labels": len(dataset.identities),
-        "n_repeated_labels": int((dataset.label_counts >= 2).sum()),
+        "format": upload.kind,
+        "sparse": data.is_sparse,
+        "feature_names": list(data.feature_names[:MAX_LISTED_FEATURES]),
+        "label": label,
+        "label_role": role,
+        "n_labels": len(data.identities),
+        "n_repeated_labels": int((counts >= 2).sum()),
         # A list, since JSONB forgets the order of keys.
-        "label_counts": [[dataset.identities[code], int(dataset.label_counts[code])] for code in top],
-        "n_groups": len(dataset.group_names),
-        "ranking_labels": dataset.label_names,
+        "label_counts": [[data.identities[code], int(counts[code])] for code in top],
+        "n_groups": len(data.group_names),
+        "ranking_labels": list(data.label_names),
         **pair_counts(pairs),
-        "warnings": dataset.warnings,
+        **({} if listed is None else {"listed": listed}),
+        **({"columns": [each.model_dump(mode="json") for each in notes]} if notes else {}),
+        "warnings": warnings,
     }
 
 
-def _from_table(table: Table, out: Path, request: DatasetRequest, limits: FileLimits) -> _Source:
-    warnings = list(table.roles.warnings)
-    ranking = None
-    label_names = None
-    if len(table.roles.ranking) == 1:
-        ranking = RankingColumn(table.ranking_texts())
-        label_names = ranking.labels
-        # Files of rankings often carry each label's position too: as features those would give the answer away.
-        dropped = table.drop_features(set(ranking.labels))
-        if dropped:
-            warnings.append(
-                f"columns named like the ranked labels are left out of the features: {name_list(dropped)}"
-            )
-    elif table.roles.ranking:
-        label_names = [table.roles.names[number] for number in table.roles.ranking]
-        if len(label_names) > MAX_RANKED:
-            raise TooLarge(f"the rankings order {len(label_names)} labels; at most {MAX_RANKED} are taken")
-    names = table.feature_names
-    writer = DatasetWriter(out, limits, len(names), names, label_names=label_names)
-    return _Source(request=request, writer=writer, blocks=table.blocks(ranking), warnings=warnings)
-
-
-def _from_records(upload: Upload, file: TableFile, out: Path, scratch: Path, texts: list[str]) -> _Source:
-    records, request = read_records(upload, file, scratch), upload.request
-    schema = records.inference.schema
-    names = [column.name for column in schema.fields]
-    writer = DatasetWriter(
-        out, upload.limits, len(names), names, schema=schema, label_names=records.label_names
-    )
-    if not upload.is_labelled and records.block.labels is None:
-        _refuse_unlabelled("no column is of type identity or classes")
-    warnings = []
-    if records.one_sided:
-        warnings.append(
-            f"not compared, since only one of the tables has them: {name_list(records.one_sided)}. Name them alike "
-            "where they hold the same"
+def _label_warnings(data: LabelledData, counts: NDArray[np.int64], role: str) -> list[str]:
+    """What is said of labels that are lone or spelled alike; those that cannot be identities or classes are refused."""
+    if counts.size == 1:
+        raise InvalidInput(
+            f"every row has the same label ({data.identities[0][:50]!r}); expected at least two identities or classes. "
+            "Rows without labels are stored where that is said (--unlabelled)",
+            field="label",
         )
-    return _Source(
-        request=request,
-        writer=writer,
-        blocks=iter([records.block]),
-        warnings=warnings,
-        notes=column_notes(records.inference),
-        records=records,
-        texts=texts,
-    )
+    if counts.max() < 2:
+        raise InvalidInput(
+            f"all {counts.size} labels differ; expected identities or classes with several rows each: is the label "
+            "column an id?",
+            field="label",
+        )
+    if role == "identity" or (role == "label" and counts.size >= OPEN_SET_FROM):
+        try:
+            refuse_placeholders(data.identities, counts, "rows")
+        except ValueError as error:
+            raise InvalidInput(str(error), field="label") from None
+    lone, alike = int((counts == 1).sum()), like_labels(data.identities)
+    warnings = [] if alike is None else [alike]
+    if lone:
+        warnings.append(
+            f"{lone} of {counts.size} labels have a single row, which makes no pair that is the same"
+        )
+    return warnings
 
 
-def _from_npz(npz: Npz, out: Path, request: DatasetRequest, limits: FileLimits) -> _Source:
+def _note_out(notes: ColumnNotes) -> RecordColumnOut:
+    return RecordColumnOut(**dict(notes.column), **{name: vars(notes)[name] for name in _NOTES})
+
+
+def _from_npz(npz: Npz, upload: Upload) -> _Source:
+    request = upload.request
+    if not upload.is_labelled and "y" not in npz:
+        _refuse_unlabelled(f"the arrays are {name_list(sorted(npz.names))}")
     X = npz.points()
     rows, width = (int(size) for size in X.shape)
-    if len(request.ranking) > 1:
-        raise InvalidInput("ranking: name one array of shape (rows, labels)", field="ranking")
     label = request.label or ("y" if "y" in npz and not request.unlabelled else None)
     array_of = {"labels": label, "groups": request.group, "ids": request.id}
     texts = {field: npz.texts(name, rows) for field, name in array_of.items() if name}
-    rankings = label_names = None
-    if request.ranking:
-        rankings = npz.get(request.ranking[0], 2, rows)
-        if rankings.dtype.kind not in "fiu":
-            raise InvalidInput(
-                f"array {request.ranking[0]!r} holds {rankings.dtype}; expected positions", field="ranking"
-            )
-        count = int(rankings.shape[1])
-        if not 2 <= count <= MAX_RANKED:
-            raise InvalidInput(f"rankings order {count} labels; expected 2 to {MAX_RANKED}", field="ranking")
-        label_names = _names(npz, "label_names", count) or [str(number) for number in range(count)]
     names = _names(npz, "feature_names", width)
     titles = names or [f"x{column}" for column in range(width)]
-    feature_columns = [column for column in range(width) if titles[column] not in request.exclude]
     for name in request.exclude:
         if name not in titles and name not in npz:
             raise InvalidInput(f"exclude: there is no feature {name[:100]!r} in the npz", field="exclude")
+    feature_columns = [column for column in range(width) if titles[column] not in request.exclude]
     if len(feature_columns) < width:
         names = [titles[column] for column in feature_columns]
 
@@ -309,13 +271,32 @@ def _from_npz(npz: Npz, out: Path, request: DatasetRequest, limits: FileLimits) 
             stop = start + part.shape[0]
             yield Block(
                 X=part if len(feature_columns) == width else part[:, feature_columns],
-                rankings=None if rankings is None else np.asarray(rankings[start:stop], dtype=np.float64),
                 **{field: values[start:stop].tolist() for field, values in texts.items()},
             )
 
-    sparse = not isinstance(X, np.ndarray)
-    writer = DatasetWriter(out, limits, len(feature_columns), names, sparse=sparse, label_names=label_names)
-    return _Source(request=request, writer=writer, blocks=blocks())
+    return _Source(
+        request=request,
+        blocks=blocks(),
+        features=len(feature_columns),
+        names=names,
+        sparse=not isinstance(X, np.ndarray),
+        rankings=_array_of_rankings(npz, request.ranking, rows),
+    )
+
+
+def _array_of_rankings(npz: Npz, names: Sequence[str], rows: int) -> Rankings | None:
+    if not names:
+        return None
+    if len(names) > 1:
+        raise InvalidInput("ranking: name one array of shape (rows, labels)", field="ranking")
+    positions = npz.get(names[0], 2, rows)
+    if positions.dtype.kind not in "fiu":
+        raise InvalidInput(f"array {names[0]!r} holds {positions.dtype}; expected positions", field="ranking")
+    count = int(positions.shape[1])
+    if not 2 <= count <= MAX_RANKED:
+        raise InvalidInput(f"rankings order {count} labels; expected 2 to {MAX_RANKED}", field="ranking")
+    labels = _names(npz, "label_names", count) or [str(number) for number in range(count)]
+    return Rankings(labels, np.asarray(positions, dtype=np.float64))
 
 
 def _names(npz: Npz, name: str, count: int) -> list[str] | None:
@@ -327,9 +308,8 @@ def _names(npz: Npz, name: str, count: int) -> list[str] | None:
     return names
 
 
-def _from_svmlight(
-    file: Path, out: Path, scratch: Path, request: DatasetRequest, limits: FileLimits
-) -> _Source:
+def _from_svmlight(upload: Upload, scratch: Path) -> _Source:
+    request = upload.request
     unused = {"ranking": request.ranking, "exclude": request.exclude, "id": request.id}
     for role, value in unused.items():
         if value:
@@ -340,13 +320,15 @@ def _from_svmlight(
         raise InvalidInput("svmlight keeps the label in front of each line; leave `label` out", field="label")
     if request.group not in (None, "qid"):
         raise InvalidInput("svmlight keeps groups as qid; leave `group` out or send qid", field="group")
-    X, y, query = svmlight_rows(plain_text(file, scratch, limits))
+    X, y, query = svmlight_rows(plain_text(upload.file, scratch, upload.limits))
     if request.group == "qid" and not query.size:
         raise InvalidInput("no line has a qid; expected `label qid:7 1:0.5`", field="group")
-    labels = None if request.unlabelled else y.tolist()
-    writer = DatasetWriter(out, limits, int(X.shape[1]), sparse=True)
-    block = Block(X=X, labels=labels, groups=query.tolist() if query.size else None)
-    return _Source(request=request, writer=writer, blocks=iter([block]))
+    block = Block(
+        X=X,
+        labels=None if request.unlabelled else y.tolist(),
+        groups=query.tolist() if query.size else None,
+    )
+    return _Source(request=request, blocks=iter([block]), features=int(X.shape[1]), sparse=True)
 
 
 _ROLES: dict[str, tuple[FieldType, ...]] = {
@@ -358,20 +340,18 @@ _ROLES: dict[str, tuple[FieldType, ...]] = {
 _NOTES = ("reason", "examples", "warnings", "missing", "placeholders", "distinct")
 
 
-class RecordTable(NamedTuple):
-    """A table as it was read: its schema with what speaks for it, and all its rows."""
+def _from_records(
+    upload: Upload,
+    file: TableFile,
+    scratch: Path,
+    rankings: Rankings | None,
+    warnings: list[str],
+    texts: Sequence[str],
+) -> _Source:
+    """CSV or Parquet as records; `InvalidInput` names row and column of a cell that is not of its column's type.
 
-    inference: Inference
-    block: Block
-    label_names: list[str] | None = None
-    row_of: tuple[dict[str, int], dict[str, int]] | None = None
-    """Row id -> row of the left and the right table, where there are two."""
-    one_sided: Sequence[str] = ()
-    """Columns that only one of two tables has."""
-
-
-def read_records(upload: Upload, file: TableFile, scratch: Path) -> RecordTable:
-    """CSV or Parquet as records; `InvalidInput` names row and column of a cell that is not of its column's type."""
+    ``texts`` : the columns for which a table is one of records, where that was not said.
+    """
     request, limits = upload.request, upload.limits
     table, n, one_sided = _tables(upload, file, scratch)
     n_rows = len(next(iter(table.values())))
@@ -380,56 +360,77 @@ def read_records(upload: Upload, file: TableFile, scratch: Path) -> RecordTable:
     size = sum(len(cell) for cells in table.values() for cell in cells if isinstance(cell, str))
     if size > limits.stored_bytes:
         raise limits.exceeded("stored_bytes", f"the rows hold {size} bytes of text", "bytes")
-    labels, positions = _rankings(table, request.ranking)
-    # Files of rankings often carry each label's position too: as fields those would give the answer away.
-    beside = table.keys() & set(labels or ())
     try:
-        inference = infer(
-            table, dict.fromkeys(one_sided, "ignore") | _types(request) | dict.fromkeys(beside, "ignore")
-        )
-        cells = inference.schema.read(table)
+        inference = infer(table, dict.fromkeys(one_sided, "ignore") | _types(request))
+        schema = inference.schema
+        cells = schema.read(table)
     except RecordError as error:
         first = error.problems[0]
         facts = {} if first["row"] is None else {"row": first["row"]}
         raise InvalidInput(str(error), column=first["column"], **facts) from error
-    empty = inference.schema.empty_rows(cells)
+    empty = schema.empty_rows(cells)
     if empty.size:
         raise InvalidInput(
-            f"row {empty[0] + 1} {inference.schema.no_cell}: leave out the {empty.size:,} of {n_rows:,} rows",
+            f"row {empty[0] + 1} {schema.no_cell}: leave out the {empty.size:,} of {n_rows:,} rows",
             row=int(empty[0]) + 1,
         )
-    columns = {role: _column(inference.schema, role, types, request) for role, types in _ROLES.items()}
+    columns = {role: _column(schema, role, types, request) for role, types in _ROLES.items()}
     if request.unlabelled:
         columns["label"] = None
-    texts: dict[str, Any] = {f"{role}s": table[name] for role, name in columns.items() if name is not None}
-    if upload.right is None:
-        return RecordTable(inference, Block(X=cells, rankings=positions, **texts), labels)
-    ids = texts.get("ids")
+    elif columns["label"] is None and not upload.is_labelled:
+        _refuse_unlabelled("no column is of type identity or classes")
+    values: dict[str, Any] = {f"{role}s": table[name] for role, name in columns.items() if name is not None}
+    row_of = None if upload.right is None else _rows_by_id(values, n, n_rows)
+    if one_sided:
+        warnings.append(
+            f"not compared, since only one of the tables has them: {name_list(one_sided)}. Name them alike where they "
+            "hold the same"
+        )
+    if 0 < len(texts) < sum(column.type == "number" for column in schema.columns):
+        warnings.append(
+            f"read as records, since not only numbers are in {name_list(texts)}. Exclude such columns to learn from "
+            f"vectors ({exclusions(texts)})"
+        )
+    return _Source(
+        request=request,
+        blocks=iter([Block(X=cells, **values)]),
+        features=len(schema.fields),
+        names=[column.name for column in schema.fields],
+        rankings=rankings,
+        warnings=warnings,
+        inference=inference,
+        cells=cells,
+        row_of=row_of,
+    )
+
+
+def _rows_by_id(values: dict[str, Any], n: int, n_rows: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Row id -> row of each of two tables, the first of ``n`` rows; ids that both have get their table's name."""
+    ids = values.get("ids")
     if ids is None:
         raise InvalidInput(
             "two tables need a column of type id, which the pairs name rows by", field="columns"
         )
-    sides = [
+    left, right = (
         {str(row_id): row for row, row_id in enumerate(ids) if (row >= n) == later} for later in (False, True)
-    ]
-    if len(sides[0]) + len(sides[1]) != n_rows:
+    )
+    if len(left) + len(right) != n_rows:
         raise InvalidInput("row ids repeat within a table; expected a different one in every row", field="id")
-    if sides[0].keys() & sides[1].keys():
-        texts["ids"] = [f"{'right' if row >= n else 'left'}:{row_id}" for row, row_id in enumerate(ids)]
-    block = Block(X=cells, rankings=positions, **texts)
-    return RecordTable(inference, block, labels, (sides[0], sides[1]), one_sided)
+    if left.keys() & right.keys():
+        values["ids"] = [f"{'right' if row >= n else 'left'}:{row_id}" for row, row_id in enumerate(ids)]
+    return left, right
 
 
 def _tables(upload: Upload, file: TableFile, scratch: Path) -> tuple[dict[str, list[Any]], int, list[str]]:
     """The cells of one table, or of two with the second one's rows last; how many rows the first of two has; and
     columns that one of two lacks. Columns of two are one by name, else by spelling: ``Last Name`` is ``last_name``."""
-    table = _cells(upload.request, file)
+    table = file.all_cells()
     if upload.right is None:
         return table, 0, []
     path, kind = upload.right
     header = upload.request.header
     with closing(TableFile(path, scratch / "right", kind, upload.limits, header=header)) as right:
-        right_table = _cells(upload.request, right)
+        right_table = right.all_cells([right.names.index(name) for name in _index(right, upload.request)])
     name_of = {_spelling(name): name for name in table if name not in right_table}
     for name in [name for name in right_table if name not in table and _spelling(name) in name_of]:
         right_table[name_of.pop(_spelling(name))] = right_table.pop(name)
@@ -445,47 +446,12 @@ def _spelling(name: str) -> str:
 
 def _types(request: DatasetRequest) -> dict[str, str]:
     """The types that a request names, by column."""
-    by_column = {**dict.fromkeys(request.exclude, "ignore"), **(request.columns or {})}
+    by_column = {**(request.columns or {}), **dict.fromkeys(request.exclude, "ignore")}
     for role, types in _ROLES.items():
         name = getattr(request, role)
         if name is not None and by_column.get(name) not in types:
             by_column[name] = types[0]
     return by_column | dict.fromkeys(request.ranking, "ignore")
-
-
-def _rankings(table: Mapping[str, Sequence[Any]], names: Sequence[str]) -> tuple[list[str] | None, Any]:
-    """Labels and their positions, of one column of rankings or a column of positions for each label."""
-    if len(names) == 1:
-        cells = [None if cell is None else str(cell) for cell in table[names[0]]]
-        column = RankingColumn(sorted({cell for cell in cells if cell}))
-        return column.labels, column.positions(cells, 0)
-    if not names:
-        return None, None
-    positions = np.empty((len(table[names[0]]), len(names)))
-    for at, name in enumerate(names):
-        for row, cell in enumerate(table[name]):
-            try:
-                value = canonical(cell, "number")
-            except ValueError as error:
-                raise InvalidInput(
-                    f"row {row + 1}, column {name!r} {error}", row=row + 1, column=name
-                ) from None
-            positions[row, at] = np.nan if value is None else value
-    return list(names), positions
-
-
-def column_notes(inference: Inference) -> list[RecordColumnOut]:
-    """What each column was taken for, as answers show it."""
-    return [
-        RecordColumnOut(**dict(notes.column), **{name: vars(notes)[name] for name in _NOTES})
-        for notes in inference.notes
-    ]
-
-
-def _cells(request: DatasetRequest, file: TableFile) -> dict[str, list[Any]]:
-    # The index of a data frame is left out unless it is named.
-    named = dict.fromkeys([*_types(request), *request.ranking], "ignore")
-    return file.all_cells(file.columns.roles(DatasetRequest(name=request.name, columns=named)).index)
 
 
 def _column(schema: Schema, role: str, types: Sequence[FieldType], request: DatasetRequest) -> str | None:

@@ -70,7 +70,7 @@ def write_as_json(
     most = limits.rows if table.most is None else table.most
     rows: list[tuple[Any, ...]] = []
     with closing(TableFile(Path(upload), Path(scratch), kind, limits)) as file:
-        names = file.columns.names
+        names = file.names
         wrong = [f"{name!r} is missing" for name in table.columns if name not in (*names, *table.optional)]
         wrong += [f"{name[:60]!r} is not read here" for name in names if name not in table.columns]
         if wrong:

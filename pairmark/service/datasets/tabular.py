@@ -13,10 +13,9 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,108 +23,42 @@ from numpy.typing import NDArray
 from pairmark.models.records.cells import MAX_CELL
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.datasets.confined import FileLimits
-from pairmark.service.datasets.writer import MAX_NAME, Block, RankingColumn, name_list
+from pairmark.service.datasets.writer import (
+    MAX_NAME,
+    Block,
+    Rankings,
+    check_ranked,
+    name_list,
+    parsed_rankings,
+)
 from pairmark.service.errors import InvalidInput, PairmarkError, StorageFailed, TooLarge
 
 if TYPE_CHECKING:
     import duckdb
 
 
-@dataclass(frozen=True, kw_only=True)
-class Roles:
-    """Column numbers by role; `features` is every column without another role, `texts` those of a field of `Block`,
-    `index` the unnamed index of a data frame."""
+class Roles(NamedTuple):
+    """Numbers of the columns by role; ``texts`` are those of a field of `Block`, ``features`` those without a role."""
 
-    names: list[str]
     features: list[int]
     texts: dict[str, int]
     ranking: list[int]
-    index: set[int]
-    warnings: list[str]
 
 
-class Columns:
-    """A header's columns.
-
-    Parameters
-    ----------
-    header : names as the file has them; empty ones become ``unnamed.N`` (N from 0), so that every column can be
-        spoken of.
-    index : names of columns that are the index of a data frame, no features unless they are named.
-    """
-
-    def __init__(self, header: list[str], index: Collection[str] = ()) -> None:
-        self._index = index
-        self._titles = [name.strip() for name in header]
-        self.warnings: list[str] = []
-        self.names = [name or f"unnamed.{number}" for number, name in enumerate(self._titles)]
-        for number, name in enumerate(self.names):
-            if len(name) > MAX_NAME or "\x00" in name:
-                raise InvalidInput(
-                    f"the name of column {number + 1} is not plain text of at most {MAX_NAME} characters"
-                )
-        self._number_of = {name: number for number, name in enumerate(self.names)}
-        repeated = [name for name, count in Counter(self.names).items() if count > 1]
-        if repeated:
+def column_names(header: Sequence[str]) -> list[str]:
+    """Names as the file has them; empty ones become ``unnamed.N`` (N from 0), so that every column can be spoken of."""
+    names = [name.strip() or f"unnamed.{number}" for number, name in enumerate(header)]
+    for number, name in enumerate(names):
+        if len(name) > MAX_NAME or "\x00" in name:
             raise InvalidInput(
-                f"column names repeat: {name_list(repeated)}; expected a first line that names each column once"
+                f"the name of column {number + 1} is not plain text of at most {MAX_NAME} characters"
             )
-
-    def roles(self, request: DatasetRequest) -> Roles:
-        """The columns by role; `InvalidInput` when a named one is not there or has two roles."""
-        texts = {
-            f"{role}s": self._number(name, request.label_role if role == "label" else role)
-            for role in ("label", "group", "id")
-            if (name := getattr(request, role)) is not None
-        }
-        ranking = [self._number(name, "ranking") for name in request.ranking]
-        excluded = {self._number(name, "exclude") for name in request.exclude}
-        role_columns = [*texts.values(), *ranking]
-        # A group or an id may well be the label too; a ranking is only a ranking.
-        uses = Counter(role_columns)
-        for number in ranking:
-            if uses[number] > 1:
-                raise InvalidInput(
-                    f"column {self.names[number]!r} has two roles, ranking among them", field="ranking"
-                )
-        for number in role_columns:
-            if number in excluded:
-                raise InvalidInput(
-                    f"column {self.names[number]!r} is both used and excluded", field="exclude"
-                )
-        of_frame = set(self._index) - (request.columns or {}).keys()
-        index = {n for n, name in enumerate(self.names) if name in of_frame} - {*excluded, *role_columns}
-        excluded |= index
-        features = [n for n in range(len(self.names)) if n not in excluded and n not in role_columns]
-        warnings = list(self.warnings)
-        if index:
-            warnings.append(
-                f"left out, as the index of the data frame: {name_list([self.names[n] for n in sorted(index)])}"
-            )
-        nameless = [self.names[n] for n in features if not self._titles[n]]
-        if nameless:
-            warnings.append(
-                f"columns without a name are used as features: {name_list(nameless)}; exclude them if they number rows"
-            )
-        return Roles(
-            names=self.names,
-            features=features,
-            texts=texts,
-            ranking=ranking,
-            index=index,
-            warnings=warnings,
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise InvalidInput(
+            f"column names repeat: {name_list(repeated)}; expected a first line that names each column once"
         )
-
-    def _number(self, name: str, field: str) -> int:
-        title = name.strip()
-        if title not in self._number_of:
-            folded = title.casefold()
-            meant = [f"; did you mean {each!r}?" for each in self.names if each.casefold() == folded]
-            raise InvalidInput(
-                f"{field}: there is no column {name[:100]!r}; the file has {name_list(self.names)}{''.join(meant[:1])}",
-                field=field,
-            )
-        return self._number_of[title]
+    return names
 
 
 CHUNK = 1 << 20
@@ -198,7 +131,7 @@ def first_record(path: Path) -> tuple[str, list[str]]:
 
 
 _CELLS = 1_000_000
-_ROWS_OF_CELLS = 4_096
+_ROWS_OF_CELLS, _ROWS_OF_RANKINGS = 4_096, 65_536
 _ROWS_OF_TYPES = 20_000
 """Rows by which columns of texts are told from those of numbers."""
 _SAMPLED, _SAMPLED_CELLS = 1_000, 200_000
@@ -266,9 +199,10 @@ class TableFile:
 
     Attributes
     ----------
-    columns : what its columns are called. cells : SQL of each column. types, n_rows : of Parquet; empty of CSV.
+    names : what its columns are called. cells : SQL of each column. types, n_rows : of Parquet; empty of CSV.
+    index : names of the columns that are the index of a data frame.
     source, params : what stands after FROM, and its parameters: of CSV every cell as text.
-    numeric : columns that are read as numbers.
+    numeric : columns that are read as numbers. warnings : what its header looks like.
     """
 
     def __init__(
@@ -276,6 +210,7 @@ class TableFile:
     ) -> None:
         scratch.mkdir(parents=True, exist_ok=True)
         self.limits, self.kind, self.types, self.numeric = limits, kind, list[str](), list[int]()
+        self.index, self.warnings = set[str](), list[str]()
         self.n_rows: int | None = None
         self.connection = connected(scratch, limits)
         try:
@@ -290,6 +225,41 @@ class TableFile:
     def close(self) -> None:
         """Let go of the file."""
         self.connection.close()
+
+    def roles(self, request: DatasetRequest) -> Roles:
+        """The columns by role; `InvalidInput` when a named one is not there or has two roles."""
+        texts = {
+            f"{role}s": self._number(name, request.label_role if role == "label" else role)
+            for role in ("label", "group", "id")
+            if (name := getattr(request, role)) is not None
+        }
+        ranking = [self._number(name, "ranking") for name in request.ranking]
+        excluded = {self._number(name, "exclude") for name in request.exclude}
+        used = [*texts.values(), *ranking]
+        for number in used:
+            # A group or an id may well be the label too; a ranking is only a ranking.
+            if number in ranking and used.count(number) > 1:
+                raise InvalidInput(
+                    f"column {self.names[number]!r} has two roles, ranking among them", field="ranking"
+                )
+            if number in excluded:
+                raise InvalidInput(
+                    f"column {self.names[number]!r} is both used and excluded", field="exclude"
+                )
+        features = [n for n in range(len(self.names)) if n not in excluded and n not in used]
+        return Roles(features, texts, ranking)
+
+    def _number(self, name: str, field: str) -> int:
+        title = name.strip()
+        if title not in self.names:
+            meant = [
+                f"; did you mean {each!r}?" for each in self.names if each.casefold() == title.casefold()
+            ]
+            raise InvalidInput(
+                f"{field}: there is no column {name[:100]!r}; the file has {name_list(self.names)}{''.join(meant[:1])}",
+                field=field,
+            )
+        return self.names.index(title)
 
     def query(self, sql: str) -> duckdb.DuckDBPyConnection:
         """Run a query of the source, or refuse the file."""
@@ -334,7 +304,7 @@ class TableFile:
             f"WHERE {bad.format(texts[0])} ORDER BY n LIMIT 1"
         ).fetchone()
         row, cell = first or (None, "")
-        names = [self.columns.names[number] for number in texts]
+        names = [self.names[number] for number in texts]
         also = f" Text is also in {name_list(names[1:])}." if len(names) > 1 else ""
         raise InvalidInput(
             f"row {row}, column {names[0]!r} is {cell[:50]!r}, not a number.{also} Correct it, exclude the column, or "
@@ -359,6 +329,30 @@ class TableFile:
             self.cells
         )
 
+    def number(self, number: int) -> str:
+        """SQL of a column as a number, or `InvalidInput`: the file says that it holds something else."""
+        if self.types and kind_of(self.types[number]) != "number":
+            raise InvalidInput(
+                f"column {self.names[number]!r} is {self.types[number].lower()[:40]}; expected numbers (or lists of "
+                "numbers): exclude it, or encode it as numbers",
+                column=self.names[number],
+            )
+        return f"CAST({self.cells[number]} AS DOUBLE)"
+
+    def rankings(self, numbers: Sequence[int]) -> Rankings | None:
+        """The rankings of all rows: one column of texts, or a column of positions for each label."""
+        if not numbers:
+            return None
+        if len(numbers) == 1:
+            texts = self.rows([f"CAST({self.cells[numbers[0]]} AS VARCHAR)"], _ROWS_OF_RANKINGS)
+            return parsed_rankings([row[0] for rows in texts for row in rows])
+        labels = [self.names[number] for number in numbers]
+        check_ranked(labels)
+        self.numeric = list(numbers)
+        positions = self.rows([self.number(number) for number in numbers], _ROWS_OF_RANKINGS)
+        # An empty cell, None, becomes NaN: the label is absent.
+        return Rankings(labels, np.concatenate([np.array(rows, dtype=np.float64) for rows in positions]))
+
     def sample(self) -> dict[str, list[Any]]:
         """The first cells of the first columns, as `all_cells` gives them."""
         width = min(len(self.cells), _SAMPLED)
@@ -374,7 +368,7 @@ class TableFile:
                 f"CAST({self.cells[n]} AS TIMESTAMP)" if "TIME ZONE" in self.types[n] else self.cells[n]
                 for n in numbers
             ]
-        columns: dict[str, list[Any]] = {self.columns.names[n]: [] for n in numbers}
+        columns: dict[str, list[Any]] = {self.names[n]: [] for n in numbers}
         for rows in self.rows(selection, _ROWS_OF_CELLS, most):
             for column, part in zip(columns.values(), zip(*rows, strict=True), strict=True):
                 column.extend(part)
@@ -386,12 +380,12 @@ class TableFile:
         plain = plain_text(path, scratch, self.limits)
         delimiter, first = first_record(plain)
         check_width(len(first), self.limits)
-        self.columns = Columns(first if header else [f"c{number}" for number in range(len(first))])
         self.cells = [f"c{number}" for number in range(len(first))]
+        self.names = column_names(first if header else self.cells)
         self.source = CSV_SOURCE
         self.params = csv_given(plain, header, delimiter, dict.fromkeys(self.cells, "VARCHAR"))
         if header and sum(map(_is_number, first)) > len(first) / 2:
-            self.columns.warnings.append(
+            self.warnings.append(
                 "most column names are numbers: if the file has no header line, send it again with header=false"
             )
 
@@ -404,7 +398,8 @@ class TableFile:
             raise self.limits.exceeded("rows", f"{rows[0]} rows", "rows")
         self.n_rows = int(rows[0])
         self.types = [str(row[1]) for row in described]
-        self.columns = Columns([row[0] for row in described], pandas_index(self.connection, self.params))
+        self.names = column_names([row[0] for row in described])
+        self.index = pandas_index(self.connection, self.params)
         self.cells = ['"' + str(row[0]).replace('"', '""') + '"' for row in described]
 
 
@@ -412,53 +407,30 @@ class Table:
     """A file by the roles of its columns: features as numbers, everything else as text."""
 
     def __init__(self, file: TableFile, request: DatasetRequest) -> None:
-        self._file = file
-        self._widths: dict[int, int] = {}
-        self.roles = file.columns.roles(request)
-        self._cells = self._chosen_cells()
-        file.numeric = [n for n, cell in self._cells.items() if cell.endswith("AS DOUBLE)")]
-        if len(self.roles.ranking) == 1:
-            number = self.roles.ranking[0]
-            # Longer than other texts.
-            self._cells[number] = f"CAST({file.cells[number]} AS VARCHAR)"
-
-    def _chosen_cells(self) -> dict[int, str]:
-        """SQL of each column that is read."""
-        file = self._file
+        self._file, self.roles = file, file.roles(request)
         kinds = file.kinds()
-        cells = {n: self._as_number(n, kinds[n]) for n in (*self.roles.features, *self._position_columns())}
-        cells |= {
-            n: file.text(n) for n in (*self.roles.texts.values(), *self.roles.ranking) if n not in cells
-        }
+        # Lists and how many numbers they have.
+        self._widths: dict[int, int] = {}
+        self._cells = {number: self._as_numbers(number, kinds[number]) for number in self.roles.features}
+        file.numeric = [number for number in self._cells if number not in self._widths]
+        self._cells |= {n: file.text(n) for n in self.roles.texts.values() if n not in self._cells}
         # A small file may hold many rows: it is refused before they are read.
-        table_bytes = (file.n_rows or 0) * (len(cells) + sum(self._widths.values())) * 4
+        table_bytes = (file.n_rows or 0) * (len(self._cells) + sum(self._widths.values())) * 4
         if table_bytes > file.limits.stored_bytes:
             raise file.limits.exceeded("stored_bytes", f"the table unpacks to {table_bytes} bytes", "bytes")
-        return cells
 
-    def _as_number(self, number: int, kind: str) -> str:
-        name, cell = self.roles.names[number], self._file.cells[number]
-        if number in self.roles.features and kind == "vector":
-            # A cast of the bare column of a CSV would become the reader's, and refuse what is no list in its own words.
-            cell = f"CAST({cell} AS DOUBLE[])" if self._file.types else f"TRY_CAST(trim({cell}) AS DOUBLE[])"
-            self._widths[number] = self._width(cell, name)
-            return cell
-        if kind != "number":
-            declared = self._file.types[number].lower()[:40] if self._file.types else "lists"
-            raise InvalidInput(
-                f"column {name!r} is {declared}; expected numbers (or lists of numbers): exclude it, or encode it as "
-                "numbers",
-                column=name,
-            )
-        return f"CAST({cell} AS DOUBLE)"
+    def _as_numbers(self, number: int, kind: str) -> str:
+        if kind != "vector":
+            return self._file.number(number)
+        cell = self._file.cells[number]
+        # A cast of the bare column of a CSV would become the reader's, and refuse what is no list in its own words.
+        cell = f"CAST({cell} AS DOUBLE[])" if self._file.types else f"TRY_CAST(trim({cell}) AS DOUBLE[])"
+        self._widths[number] = self._width(cell, self._file.names[number])
+        return cell
 
-    def _position_columns(self) -> set[int]:
-        """The columns of positions, where there is one for each label and not one of rankings."""
-        return set(self.roles.ranking) if len(self.roles.ranking) > 1 else set()
-
-    def _width(self, quoted: str, name: str) -> int:
+    def _width(self, cell: str, name: str) -> int:
         lengths = self._file.query(
-            f"SELECT min(len({quoted})), max(len({quoted})), count({quoted}), count(*) FROM {self._file.source}"
+            f"SELECT min(len({cell})), max(len({cell})), count({cell}), count(*) FROM {self._file.source}"
         ).fetchone()
         low, high, present, rows = lengths or (None, None, 0, 0)
         if present != rows:
@@ -477,43 +449,24 @@ class Table:
         """Names of the features; a list column ``v`` gives ``v[0]``, ``v[1]``, ..."""
         names = []
         for number in self.roles.features:
-            name = self.roles.names[number]
+            name = self._file.names[number]
             width = self._widths.get(number)
             names += [name] if width is None else [f"{name}[{index}]" for index in range(width)]
         return names
 
-    def ranking_texts(self) -> list[str]:
-        cell = self._cells[self.roles.ranking[0]]
-        rows = self._file.query(
-            f"SELECT DISTINCT {cell} FROM {self._file.source} WHERE {cell} IS NOT NULL"
-        ).fetchall()
-        return [str(row[0]) for row in rows]
-
-    def drop_features(self, names: set[str]) -> list[str]:
-        """Take columns out of the features; returns those that were among them."""
-        dropped = [n for n in self.roles.features if self.roles.names[n] in names]
-        for number in dropped:
-            self.roles.features.remove(number)
-        return [self.roles.names[number] for number in dropped]
-
-    def blocks(self, ranking: RankingColumn | None = None) -> Iterator[Block]:
+    def blocks(self) -> Iterator[Block]:
         """The rows in the file's order, a million numbers at a time."""
-        roles = self.roles
+        features, texts, _ = self.roles
         width = len(self.feature_names)
-        step = min(max(1, _CELLS // max(1, width)), _TEXT_ROWS if roles.texts else 65_536)
-        numbers = list(dict.fromkeys([*roles.features, *roles.ranking, *roles.texts.values()]))
+        step = min(max(1, _CELLS // max(1, width)), _TEXT_ROWS if texts else 65_536)
         start = 0
-        for rows in self._file.rows([self._cells[n] for n in numbers], step):
-            cells_of = dict(zip(numbers, zip(*rows, strict=True), strict=True))
+        for rows in self._file.rows(self._cells.values(), step):
+            cells_of = dict(zip(self._cells, zip(*rows, strict=True), strict=True))
             X = np.empty((len(rows), width), dtype=np.float64)
             at = 0
-            for number in roles.features:
+            for number in features:
                 at = self._fill(X, at, cells_of[number], number, start)
-            yield Block(
-                X=X,
-                rankings=self._rankings(cells_of, ranking, start),
-                **{field: cells_of[number] for field, number in roles.texts.items()},
-            )
+            yield Block(X=X, **{field: cells_of[number] for field, number in texts.items()})
             start += len(rows)
 
     def _fill(self, X: NDArray[np.float64], at: int, values: Sequence[Any], number: int, start: int) -> int:
@@ -524,7 +477,7 @@ class Table:
         # An empty cell, None, becomes NaN, which is looked for faster.
         X[:, at] = values
         if np.isnan(X[:, at]).any() and None in values:
-            row, name = start + values.index(None) + 1, self.roles.names[number]
+            row, name = start + values.index(None) + 1, self._file.names[number]
             raise InvalidInput(
                 f"row {row}, column {name!r} is empty; expected a number: fill it in, drop the row, exclude the "
                 "column, or name its type in columns (--column NAME:number), which reads the table as records",
@@ -532,16 +485,6 @@ class Table:
                 column=name,
             )
         return at + 1
-
-    def _rankings(
-        self, cells_of: Mapping[int, Sequence[Any]], ranking: RankingColumn | None, start: int
-    ) -> NDArray[np.float64] | None:
-        if not self.roles.ranking:
-            return None
-        if ranking is not None:
-            return ranking.positions(cells_of[self.roles.ranking[0]], start)
-        # An empty cell, None, becomes NaN: the label is absent.
-        return np.stack([np.array(cells_of[n], dtype=np.float64) for n in self.roles.ranking], axis=1)
 
 
 def pandas_index(connection: duckdb.DuckDBPyConnection, query_params: list[Any]) -> set[str]:
@@ -613,10 +556,10 @@ _READ_AS_NUMBERS = r"[-+]?[0-9]+,[0-9]+|\[\s*[-+.0-9].*"
 
 def text_features(file: TableFile, request: DatasetRequest) -> list[str]:
     """Columns without a role that hold texts, by the file's types or its first rows; `InvalidInput` as by
-    `Columns.roles`."""
-    features = file.columns.roles(request).features
+    `TableFile.roles`."""
+    features = file.roles(request).features
     if not features or file.types:
-        return [file.columns.names[n] for n in features if kind_of(file.types[n]) == "text"]
+        return [file.names[n] for n in features if kind_of(file.types[n]) == "text"]
     cells = ", ".join(f"nullif(trim({file.cells[n]}), '') AS v{n}" for n in features)
     selection = ", ".join(
         f"count_if(CASE WHEN TRY_CAST(v{n} AS DOUBLE) IS NULL THEN v{n} IS NOT NULL AND NOT "
@@ -626,4 +569,4 @@ def text_features(file: TableFile, request: DatasetRequest) -> list[str]:
     flags = file.query(
         f"SELECT {selection} FROM (SELECT {cells} FROM {file.source} LIMIT {_ROWS_OF_TYPES})"
     ).fetchone()
-    return [file.columns.names[n] for n, flag in zip(features, flags or (), strict=True) if flag]
+    return [file.names[n] for n, flag in zip(features, flags or (), strict=True) if flag]

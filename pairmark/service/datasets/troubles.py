@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.records.schema import STRINGS, RecordColumn, Schema
+from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.writer import name_list
 
 _PEOPLE, _FEWEST = 1_000, 10
@@ -32,9 +33,31 @@ def exclusions(names: Sequence[str]) -> str:
     return " ".join(f"--exclude {shlex.quote(name)}" for name in names)
 
 
-def numbering_warnings(X: NDArray[Any], names: Sequence[str], schema: Schema | None) -> list[str]:
-    """What is said of dense features, or fields of records, that count the rows: where the rows of one person stand
-    together, they give the answer away."""
+def feature_warnings(data: LabelledData) -> list[str]:
+    """What is said of the features of dense rows or records."""
+    X: Any = data.X
+    warnings = []
+    if data.schema is None and len(X) > 1:
+        constant = np.flatnonzero(X.min(axis=0) == X.max(axis=0))
+        if constant.size:
+            warnings.append(
+                f"features that hold one value only and tell nothing apart ({constant.size:,}): "
+                + name_list([data.feature_names[column] for column in constant[:5]], constant.size)
+            )
+    numbering = _numbering_features(X, data.schema)
+    if numbering:
+        names = [data.feature_names[at] for at in numbering]
+        warnings.append(
+            f"features that number the rows: {name_list(names)}. Exclude them, unless order means something "
+            f"({exclusions(names)})"
+        )
+    if data.y is not None:
+        warnings += naming_warnings(data)
+    return warnings
+
+
+def _numbering_features(X: NDArray[Any], schema: Schema | None) -> list[int]:
+    """Features that count the rows: where the rows of one person stand together, they give the answer away."""
     if not _NUMBERED <= len(X) <= 2**24:
         return []
     columns = None if schema is None else schema.fields
@@ -45,43 +68,37 @@ def numbering_warnings(X: NDArray[Any], names: Sequence[str], schema: Schema | N
             _numbers(X[:, at : at + 1], None if columns is None else columns[at : at + 1]), axis=0
         )
         if (steps == 1).mean() >= _RISING:
-            numbering.append(names[at])
-    if not numbering:
-        return []
-    return [
-        f"features that number the rows: {name_list(numbering)}. Exclude them, unless order means something "
-        f"({exclusions(numbering)})"
-    ]
+            numbering.append(at)
+    return numbering
 
 
-def naming_warnings(X: Any, y: NDArray[Any], names: Sequence[str], schema: Schema | None) -> list[str]:
-    """What is said of features of dense rows, or of records, that name the person of each row, ``y``."""
-    naming = _naming_features(X, y, names, schema)
-    if not naming:
-        return []
-    return [
-        f"names the person: {', '.join(map(repr, naming[:5]))} is the same in all rows of each and differs between "
-        "all of them, as a copy of the identity would. Leave it out unless new rows bring it as well "
-        f"({exclusions(naming[:5])})"
-    ]
+def naming_warnings(data: LabelledData) -> list[str]:
+    """What is said of features of dense labeled rows, or of records, that name the person of each row.
 
-
-def _naming_features(X: Any, y: NDArray[Any], names: Sequence[str], schema: Schema | None) -> list[str]:
-    """Among texts only codes are looked at: names and addresses are what records are compared by. Where every feature
-    names the person, rows are repeated and nothing is told."""
+    Among texts only codes are looked at: names and addresses are what records are compared by. Where every feature
+    names the person, rows are repeated and nothing is told.
+    """
+    X: Any = data.X
+    y = np.asarray(data.y)
     counts = np.bincount(y)
-    most = min(_PEOPLE, int(_NUMBERS / max(1, X.shape[1]) / max(2.0, counts.mean())))
+    most = min(_PEOPLE, int(_NUMBERS / max(1, data.n_features) / max(2.0, counts.mean())))
     people = np.flatnonzero(counts >= 2)[:most]
-    if people.size < _FEWEST or not isinstance(X, np.ndarray):
+    if people.size < _FEWEST or data.is_sparse:
         return []
     rows = np.flatnonzero(np.isin(y, people))
     rows = rows[np.argsort(y[rows], kind="stable")]
-    values = _numbers(X[rows], None if schema is None else schema.fields)
+    values = _numbers(X[rows], None if data.schema is None else data.schema.fields)
     starts = np.flatnonzero(np.diff(y[rows], prepend=-1))
     low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
     n_distinct = 1 + (np.diff(np.sort(low, axis=0), axis=0) > 0).sum(axis=0)
     naming = ((low == high).mean(axis=0) >= _CONSTANT) & (n_distinct >= _DISTINCT * people.size)
-    return [] if naming.all() and naming.size > 1 else [names[at] for at in np.flatnonzero(naming).tolist()]
+    if not naming.any() or (naming.all() and naming.size > 1):
+        return []
+    names = [data.feature_names[at] for at in np.flatnonzero(naming)[:5]]
+    return [
+        f"names the person: {', '.join(map(repr, names))} is the same in all rows of each and differs between all of "
+        f"them, as a copy of the identity would. Leave it out unless new rows bring it as well ({exclusions(names)})"
+    ]
 
 
 def _numbers(cells: NDArray[Any], columns: Sequence[RecordColumn] | None) -> NDArray[Any]:

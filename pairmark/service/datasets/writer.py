@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -36,28 +36,19 @@ MAX_RANKED = 1_000
 
 @dataclass(kw_only=True)
 class Block:
-    """Some consecutive rows, as a reader found them. Strings and positions are not checked yet."""
+    """Some consecutive rows, as a reader found them. Strings are not checked yet."""
 
     X: NDArray[Any] | csr_array
     labels: Sequence[Any] | None = None
     groups: Sequence[Any] | None = None
     ids: Sequence[Any] | None = None
-    rankings: NDArray[np.float64] | None = None
 
 
-@dataclass(kw_only=True)
-class Stored:
-    """What was written, for the summary."""
+class Rankings(NamedTuple):
+    """Labels that every row ranks, and (rows, labels) numbers: smaller is better, equal is tied, NaN is absent."""
 
-    rows: int
-    features: int
-    sparse: bool
-    feature_names: list[str] | None
-    identities: list[str]
-    label_counts: NDArray[np.int64]
-    group_names: list[str]
-    label_names: list[str]
-    warnings: list[str] = field(default_factory=list)
+    labels: list[str]
+    positions: NDArray[np.float64]
 
 
 class Npy:
@@ -95,16 +86,20 @@ class Npy:
 
 
 class Codes:
-    """Strings turned into codes as they come, of whatever spelling (`label_of`); sorted at the end."""
+    """Strings turned into codes as they come, of whatever spelling (`label_of`); ``what`` they are is told.
+
+    Attributes
+    ----------
+    code_of : each string's code, in the order in which they came.
+    """
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._code_of: dict[str, int] = {}
+        self.code_of: dict[str, int] = {}
         self._code_of_spelling: dict[str, int] = {}
-        self._codes: list[NDArray[np.int64]] = []
 
-    def add(self, values: Sequence[Any], first_row: int) -> None:
-        """Take the next rows' values."""
+    def of(self, values: Sequence[Any], first_row: int) -> NDArray[np.int64]:
+        """Codes of the next rows' values."""
         code_of = self._code_of_spelling
         codes = np.empty(len(values), dtype=np.int64)
         for offset, value in enumerate(values):
@@ -112,10 +107,10 @@ class Codes:
             code = code_of.get(text) if text is not None else None
             if code is None:
                 name = self._checked_name(text, first_row + offset)
-                code = self._code_of.setdefault(label_of(name), len(self._code_of))
+                code = self.code_of.setdefault(label_of(name), len(self.code_of))
                 code_of[name] = code
             codes[offset] = code
-        self._codes.append(codes)
+        return codes
 
     def _checked_name(self, text: str | None, row: int) -> str:
         if text is None or not text.strip():
@@ -125,13 +120,12 @@ class Codes:
             )
         return checked_text(text, self._what, row)
 
-    def finish(self) -> tuple[list[str], NDArray[np.int64]]:
-        """Distinct values in order, and every row's code."""
-        names = sorted(self._code_of, key=_order(self._code_of))
+    def in_order(self, codes: Sequence[NDArray[np.int64]]) -> tuple[list[str], NDArray[np.int64]]:
+        """The strings in order, and the codes of all rows into them."""
+        names = sorted(self.code_of, key=_order(self.code_of))
         new_code = np.empty(len(names), dtype=np.int64)
-        for code, name in enumerate(names):
-            new_code[self._code_of[name]] = code
-        return names, new_code[np.concatenate(self._codes)]
+        new_code[[self.code_of[name] for name in names]] = np.arange(len(names))
+        return names, new_code[np.concatenate(codes)]
 
 
 class DatasetWriter:
@@ -141,7 +135,6 @@ class DatasetWriter:
     ----------
     folder : where the files go. limits : how much is taken.
     feature_names : names, or None for ``x0``, ``x1``, ...
-    label_names : labels that `Block.rankings` orders.
     schema : of the records of a table, whose blocks hold cells.
     """
 
@@ -153,7 +146,6 @@ class DatasetWriter:
         feature_names: list[str] | None = None,
         *,
         sparse: bool = False,
-        label_names: list[str] | None = None,
         schema: Schema | None = None,
     ) -> None:
         if features < 1:
@@ -164,9 +156,9 @@ class DatasetWriter:
         self.limits, self.sparse = limits, sparse
         self.rows = 0
         self._bytes = 0
-        self._codes: dict[str, Codes] = {}
+        self._codes = {what: Codes(what) for what in ("label", "group")}
+        self._codes_of_rows: dict[str, list[NDArray[np.int64]]] = {"label": [], "group": []}
         self._ids: list[str] = []
-        self.label_names = label_names
         self._files: dict[str, Npy] = {}
         self._schema = schema
         self._cells: list[Records] = []
@@ -177,10 +169,6 @@ class DatasetWriter:
             self._files["indptr"].append(np.zeros(1, dtype=np.int64))
         elif schema is None:
             self._files["X"] = Npy(folder / "X.npy", np.float32, features)
-            self._lowest = np.full(features, np.inf, dtype=np.float32)
-            self._highest = np.full(features, -np.inf, dtype=np.float32)
-        if label_names is not None:
-            self._files["rankings"] = Npy(folder / "rankings.npy", np.float64, len(label_names))
         self._nonzeros = 0
 
     def add(self, block: Block) -> None:
@@ -199,13 +187,10 @@ class DatasetWriter:
         elif isinstance(block.X, csr_array):
             self._add_sparse(block.X.copy())
         else:
-            X = self._float32(block.X)
-            np.minimum(self._lowest, X.min(axis=0, initial=np.inf), out=self._lowest)
-            np.maximum(self._highest, X.max(axis=0, initial=-np.inf), out=self._highest)
-            self._files["X"].append(X)
+            self._files["X"].append(self._float32(block.X))
         for what, values in (("label", block.labels), ("group", block.groups)):
             if values is not None:
-                self._codes.setdefault(what, Codes(what)).add(values, self.rows)
+                self._codes_of_rows[what].append(self._codes[what].of(values, self.rows))
         for offset, value in enumerate(block.ids or ()):
             text = as_text(value)
             if text is None or not text.strip():
@@ -213,8 +198,6 @@ class DatasetWriter:
                     f"row {self.rows + offset + 1} has no id; expected one in every row", field="id"
                 )
             self._ids.append(checked_text(text, "id", self.rows + offset))
-        if block.rankings is not None:
-            self._files["rankings"].append(self._positions(block.rankings))
         self.rows += count
 
     def row_of(self) -> dict[str, int] | None:
@@ -222,88 +205,52 @@ class DatasetWriter:
         return {text: row for row, text in enumerate(self._ids)} or None
 
     def finish(
-        self, pairs: DatasetPairs | None, spec: dict[str, Any], left_rows: int | None = None
-    ) -> Stored:
+        self,
+        pairs: DatasetPairs | None,
+        spec: dict[str, Any],
+        *,
+        rankings: Rankings | None = None,
+        left_rows: int | None = None,
+    ) -> None:
         """Write what is known only at the end; the folder is a whole dataset afterwards. ``left_rows`` : rows of the
         left one of two tables."""
         for file in self._files.values():
             file.close()
-        warnings: list[str] = []
-        identities, counts = self._finish_labels(warnings)
-        group_names: list[str] = []
-        if "group" in self._codes:
-            group_names, groups = self._codes["group"].finish()
-            np.save(self.folder / "groups.npy", groups, allow_pickle=False)
+        names: dict[str, list[str]] = {"label": [], "group": []}
+        for what, file_name in (("label", "y"), ("group", "groups")):
+            if self._codes_of_rows[what]:
+                names[what], codes = self._codes[what].in_order(self._codes_of_rows[what])
+                np.save(self.folder / f"{file_name}.npy", codes, allow_pickle=False)
         if self._ids:
             if len(set(self._ids)) != len(self._ids):
                 raise InvalidInput("row ids repeat; expected a different one in every row", field="id")
             write_strings(self.folder, "row_ids", self._ids)
+        if rankings is not None:
+            np.save(self.folder / "rankings.npy", checked_positions(rankings.positions), allow_pickle=False)
         if pairs is not None:
             write_pairs(self.folder, pairs)
         if self._schema is not None:
             write_cells(self.folder, self._schema, np.concatenate(self._cells))
-        elif not self.sparse and self.rows > 1:
-            constant = np.flatnonzero(self._lowest == self._highest)
-            if constant.size:
-                warnings.append(
-                    f"features that hold one value only and tell nothing apart ({constant.size:,}): "
-                    + name_list([self._feature(int(column)) for column in constant[:5]], constant.size)
-                )
-        dataset = Stored(
-            rows=self.rows,
-            features=self.features,
-            sparse=self.sparse,
-            feature_names=self.feature_names,
-            identities=identities,
-            label_counts=counts,
-            group_names=group_names,
-            label_names=self.label_names or [],
-            warnings=warnings,
-        )
         facts = {
-            **{
-                name: value
-                for name, value in vars(dataset).items()
-                if name not in ("label_counts", "warnings")
-            },
             "format_version": FACTS_VERSION,
+            "rows": self.rows,
+            "features": self.features,
+            "sparse": self.sparse,
+            "feature_names": self.feature_names,
+            "identities": names["label"],
+            "group_names": names["group"],
+            "label_names": [] if rankings is None else rankings.labels,
             "spec": spec,
             **({} if self._schema is None else {"schema": self._schema.model_dump(mode="json")}),
             **({} if left_rows is None else {"left_rows": left_rows}),
         }
         with (self.folder / FACTS).open("w") as stream:
             json.dump(facts, stream, sort_keys=True, ensure_ascii=True)
-        return dataset
 
     def close(self) -> None:
         """Let go of the files; for when writing was given up."""
         for file in self._files.values():
             file.abandon()
-
-    def _finish_labels(self, warnings: list[str]) -> tuple[list[str], NDArray[np.int64]]:
-        if "label" not in self._codes:
-            return [], np.empty(0, dtype=np.int64)
-        identities, y = self._codes["label"].finish()
-        counts = np.bincount(y, minlength=len(identities)).astype(np.int64)
-        if counts.size == 1:
-            raise InvalidInput(
-                f"every row has the same label ({identities[0][:50]!r}); expected at least two identities or classes. "
-                "Rows without labels are stored where that is said (--unlabelled)",
-                field="label",
-            )
-        if counts.max() < 2:
-            raise InvalidInput(
-                f"all {counts.size} labels differ; expected identities or classes with several rows each: "
-                "is the label column an id?",
-                field="label",
-            )
-        lone = int((counts == 1).sum())
-        if lone:
-            warnings.append(
-                f"{lone} of {counts.size} labels have a single row, which makes no pair that is the same"
-            )
-        np.save(self.folder / "y.npy", y, allow_pickle=False)
-        return identities, counts
 
     def _add_sparse(self, X: csr_array) -> None:
         X.sum_duplicates()
@@ -335,28 +282,29 @@ class DatasetWriter:
             what = f"{value:.6g}, beyond the range of float32 (3.4e38); expected smaller: rescale the column"
         raise InvalidInput(f"row {number}, column {name!r} is {what}", row=number, column=name)
 
-    def _positions(self, rankings: NDArray[np.float64]) -> NDArray[np.float64]:
-        if np.isinf(rankings).any():
-            row = int(np.argwhere(np.isinf(rankings))[0][0])
-            raise InvalidInput(f"row {self.rows + row + 1} has an infinite ranking position", field="ranking")
-        unranked = row_of_unranked(rankings)
-        if unranked is not None:
-            raise InvalidInput(
-                f"row {self.rows + unranked + 1} has the ranking position -1, which would be the best; expected 0 or "
-                "more, and nothing (in npz NaN) where a label is absent",
-                row=self.rows + unranked + 1,
-                field="ranking",
-            )
-        empty = np.flatnonzero(np.isnan(rankings).all(axis=1))
-        if empty.size:
-            number = self.rows + int(empty[0]) + 1
-            raise InvalidInput(
-                f"row {number} ranks no label; expected at least one: leave the row out", field="ranking"
-            )
-        return dense_positions(rankings)
-
     def _feature(self, column: int) -> str:
         return f"x{column}" if self.feature_names is None else self.feature_names[column]
+
+
+def checked_positions(rankings: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The rankings as `dense_positions`; `InvalidInput` names the first row that is none."""
+    unranked = row_of_unranked(rankings)
+    for rows, detail in (
+        (np.flatnonzero(np.isinf(rankings).any(axis=1)), "has an infinite ranking position"),
+        (
+            [] if unranked is None else [unranked],
+            "has the ranking position -1, which would be the best; expected 0 or more, and nothing (in npz NaN) where "
+            "a label is absent",
+        ),
+        (
+            np.flatnonzero(np.isnan(rankings).all(axis=1)),
+            "ranks no label; expected at least one: leave the row out",
+        ),
+    ):
+        if len(rows):
+            number = int(rows[0]) + 1
+            raise InvalidInput(f"row {number} {detail}", row=number, field="ranking")
+    return dense_positions(rankings)
 
 
 def dense_positions(rankings: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -420,41 +368,37 @@ def _order(names: Iterable[str]) -> Any:
     return lambda name: (numbers[name], name)
 
 
-class RankingColumn:
-    """A column of rankings; ``texts`` are its distinct ones, and `labels` their labels, sorted."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._parsed = {text: _parse(text) for text in texts}
-        if all(parsed is None or len(parsed) == 1 for parsed in self._parsed.values()):
+def parsed_rankings(texts: Sequence[str | None]) -> Rankings:
+    """Rankings such as ``b>a=c``; `InvalidInput` names the first row that has none."""
+    orders = {text: _parse(text or "") for text in texts}
+    labels = sorted({label for order in orders.values() for label in order or ()})
+    if all(order is None or len(order) == 1 for order in orders.values()):
+        example = next(iter(texts), "") or ""
+        raise InvalidInput(
+            f"the ranking column orders fewer than two labels, as in {example[:60]!r}; expected labels best first with "
+            "> between them (= where they tie), such as b>a>c",
+            field="ranking",
+        )
+    check_ranked(labels)
+    at = {label: number for number, label in enumerate(labels)}
+    positions = np.full((len(orders), len(labels)), np.nan)
+    for number, (text, order) in enumerate(orders.items()):
+        if order is None:
+            row = texts.index(text) + 1
             raise InvalidInput(
-                f"the ranking column orders fewer than two labels, as in {(*texts, '')[0][:60]!r}; expected labels "
-                "best first with > between them (= where they tie), such as b>a>c",
+                f"row {row}: {(text or '')[:100]!r} is not a ranking; expected labels, each once, best first, such as "
+                "b>a>c or b>a=c",
+                row=row,
                 field="ranking",
             )
-        self.labels = sorted({label for parsed in self._parsed.values() if parsed for label in parsed})
-        if len(self.labels) > MAX_RANKED:
-            raise TooLarge(f"the rankings order {len(self.labels)} labels; at most {MAX_RANKED} are taken")
-        at = {label: number for number, label in enumerate(self.labels)}
-        self._rows: dict[str, NDArray[np.float64]] = {}
-        for text, parsed in self._parsed.items():
-            row = np.full(len(self.labels), np.nan)
-            for label, position in (parsed or {}).items():
-                row[at[label]] = position
-            self._rows[text] = row
+        positions[number, [at[label] for label in order]] = list(order.values())
+    number_of = {text: number for number, text in enumerate(orders)}
+    return Rankings(labels, positions[[number_of[text] for text in texts]])
 
-    def positions(self, values: Sequence[Any], first_row: int) -> NDArray[np.float64]:
-        """(rows, labels) 0-based positions, NaN = absent; `InvalidInput` names the first row without a ranking."""
-        out = np.empty((len(values), len(self.labels)))
-        for offset, value in enumerate(values):
-            if value is None or self._parsed[str(value)] is None:
-                raise InvalidInput(
-                    f"row {first_row + offset + 1}: {'' if value is None else str(value)[:100]!r} is not a ranking; "
-                    "expected labels, each once, best first, such as b>a>c or b>a=c",
-                    row=first_row + offset + 1,
-                    field="ranking",
-                )
-            out[offset] = self._rows[str(value)]
-        return out
+
+def check_ranked(labels: Sequence[str]) -> None:
+    if len(labels) > MAX_RANKED:
+        raise TooLarge(f"the rankings order {len(labels)} labels; at most {MAX_RANKED} are taken")
 
 
 def _parse(text: str) -> dict[str, int] | None:

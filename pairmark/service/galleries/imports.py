@@ -216,7 +216,7 @@ def _table(
 
     with closing(TableFile(path, scratch, kind, limits)) as file:
         types = file.types or ["VARCHAR"] * len(file.cells)
-        columns = dict(zip(file.columns.names, zip(file.cells, types, strict=True), strict=True))
+        columns = dict(zip(file.names, zip(file.cells, types, strict=True), strict=True))
         cells = _cells(columns, form, options)
         start = 0
         characters = 2 * MAX_ID_BYTES + len(options.columns) * MAX_METADATA_BYTES

@@ -16,8 +16,8 @@ from pairmark.models.records.schema import COMPARED, RecordColumn, RecordError
 from pairmark.service.datasets.confined import FileLimits, format_of
 from pairmark.service.datasets.tabular import (
     CSV_SOURCE,
-    Columns,
     check_width,
+    column_names,
     csv_given,
     first_record,
     plain_text,
@@ -171,7 +171,7 @@ def _read(
     else:
         raise InvalidInput(f"{path.name} is {kind}; expected a table: CSV or Parquet")
     check_width(len(header), limits)
-    names = Columns(header).names
+    names = column_names(header)
     listed = ", ".join(f"{cell} AS c{at}" for at, cell in enumerate(cells))
     try:
         connection.execute(

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from prometheus_client import Counter
 from pydantic_core import to_json
 from sqlalchemy.orm import Session
+from starlette.datastructures import UploadFile
 
 from pairmark.models.reviews.evidence import (
     Judgements,
@@ -710,11 +711,9 @@ class JudgedPairs:
             {"left": 2 * at, "right": 2 * at + 1, "same": int(pair.same)} for at, pair in enumerate(pairs)
         )
         return self._datasets.add(
-            _table(cells),
+            UploadFile(_table(cells), filename="points.csv"),
             DatasetRequest.model_validate({"name": name, "columns": {} if records else None}),
-            filename="points.csv",
-            pairs=_table(lines),
-            pairs_filename="pairs.csv",
+            pairs=UploadFile(_table(lines), filename="pairs.csv"),
             chosen=True,
         )
 
