@@ -165,14 +165,10 @@ def restored(artefact: Artefact) -> Any:
     except (ValueError, LookupError, TypeError) as error:
         reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ArtefactError(f"no {spec.kind} that can be used: {reason[:1_000]}") from error
-    learner.n_features_in_ = int(artefact.meta["n_features_in"])
     if encoder is not None:
         learner.encoder_ = encoder
     if scaling is not None:
         learner.scaling_ = scaling
-    names = artefact.meta.get("feature_names_in")
-    if names is not None:
-        learner.feature_names_in_ = np.asarray(names, dtype=object)
     return learner
 
 

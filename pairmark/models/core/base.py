@@ -425,7 +425,7 @@ class PairScorerMixin(Stateful):
         """By the form of the score where it has one; else score everything, block by block, and keep the best."""
         form = self._search_form(queries, index)
         if form is not None:
-            return top_k_by_form(self, form, queries, index, limits)
+            return top_k_by_form(self._score_rows, form, queries, index, limits)
         bests = []
         for at in range(queries.shape[0]):
             best = search.TopRows(limits.k, limits.above)

@@ -16,17 +16,6 @@ import numpy as np
 from pairmark.models.core.compiled import estimating_kernel, inner_kernel, kernel
 
 _ROWS, _OUTPUTS = 8, 256
-LIMIT = np.float32(1e6)
-"""Columns stay within this, so that no product of them overflows float32."""
-
-
-@kernel
-def squash(X, centre, scale, out):
-    """Centre and scale features."""
-    for p in range(X.shape[0]):
-        for f in range(X.shape[1]):
-            value = (np.float64(X[p, f]) - centre[f]) * scale[f]
-            out[p, f] = np.float32(min(max(value, -np.float64(LIMIT)), np.float64(LIMIT)))
 
 
 @kernel
@@ -55,28 +44,6 @@ def affine(X, weights, bias, out):
                     x, to = X[p, i], out[p]
                     for j in range(start, stop):
                         to[j] += x * row[j]
-
-
-@kernel
-def clip(values):
-    """Hold values within `LIMIT`, in place."""
-    for p in range(values.shape[0]):
-        row = values[p]
-        for j in range(row.shape[0]):
-            row[j] = min(max(row[j], -LIMIT), LIMIT)
-
-
-@kernel
-def row_hashes(X):
-    """A 64-bit hash of each row's bits; ``X`` is (n, d) uint32."""
-    out = np.empty(X.shape[0], dtype=np.uint64)
-    for p in range(X.shape[0]):
-        h = np.uint64(0x9E3779B97F4A7C15)
-        for f in range(X.shape[1]):
-            h = (h ^ np.uint64(X[p, f])) * np.uint64(0xBF58476D1CE4E5B9)
-            h ^= h >> np.uint64(29)
-        out[p] = h
-    return out
 
 
 @kernel

@@ -48,7 +48,11 @@ def scored_rows(
     width = max(1, int(X.shape[1]))
     step = min(_MOST_PAIRS, max(_LEAST_PAIRS, _PAIR_CELLS // width))
     scores = np.empty(left.size, dtype=np.float32)
-    for first, last in _parts(left, right, max(1, _ROW_CELLS // width), 0, left.size):
+    # So many pairs at a time that their rows fit, all of them where these are few enough.
+    n_rows, most_rows = np.unique(np.concatenate([left, right])).size, _ROW_CELLS // width
+    at_once = left.size if n_rows <= most_rows else max(_LEAST_PAIRS, most_rows // 2)
+    for first in range(0, left.size, max(1, at_once)):
+        last = min(first + at_once, left.size)
         numbers, place = np.unique(np.concatenate([left[first:last], right[first:last]]), return_inverse=True)
         score = prepare(X[numbers])
         a, b = place[: last - first], place[last - first :]
@@ -58,19 +62,6 @@ def scored_rows(
             if on_progress is not None:
                 on_progress(min(1.0, (first + start + step) / left.size))
     return scores
-
-
-def _parts(left: Int64, right: Int64, most_rows: int, first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Ranges of pairs that are of so many rows at most, or so few that it does not matter."""
-    if last == first:
-        return
-    fits = 2 * (last - first) <= most_rows or last - first <= _LEAST_PAIRS
-    if fits or np.unique(np.concatenate([left[first:last], right[first:last]])).size <= most_rows:
-        yield first, last
-        return
-    middle = (first + last) // 2
-    yield from _parts(left, right, most_rows, first, middle)
-    yield from _parts(left, right, most_rows, middle, last)
 
 
 def identity_auc(score: PairsOfRows, codes: Int64) -> float:

@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -377,12 +377,6 @@ class SearchForm:
     lengths: NDArray[np.float64] | None = field(default=None, repr=False)
 
 
-class Scorer(Protocol):
-    """The part of a pair scorer that is needed here."""
-
-    def _score_rows(self, queries: Any, index: GalleryIndex, rows: Rows) -> Float32: ...
-
-
 def lengths(gallery: Float32) -> NDArray[np.float64]:
     """The greatest length of the rows of each block, which bounds the error of their inner products."""
     rows = sealed(np.ascontiguousarray(gallery, dtype=np.float32))
@@ -393,9 +387,13 @@ def lengths(gallery: Float32) -> NDArray[np.float64]:
 
 
 def top_k_by_form(
-    scorer: Scorer, form: SearchForm, queries: Any, index: GalleryIndex, limits: SearchLimits
+    score_rows: Callable[[Any, GalleryIndex, Rows], Float32],
+    form: SearchForm,
+    queries: Any,
+    index: GalleryIndex,
+    limits: SearchLimits,
 ) -> TopK:
-    """`PairScorerMixin.top_k` by scanning; see `SearchForm`."""
+    """`PairScorerMixin.top_k` by scanning; see `SearchForm`. ``score_rows`` : `PairScorerMixin._score_rows`."""
     gallery = sealed(np.ascontiguousarray(form.gallery, dtype=np.float32))
     vectors = np.ascontiguousarray(form.queries, dtype=np.float32)
     n, width = gallery.shape
@@ -426,7 +424,7 @@ def top_k_by_form(
                 ) -> None:
                     places = np.sort(places)
                     numbers = places + rows.start if isinstance(rows, slice) else rows[places]
-                    query_best.offer(numbers, scorer._score_rows(query, index, numbers)[0])
+                    query_best.offer(numbers, score_rows(query, index, numbers)[0])
 
                 look_through(
                     offer, partial(limit, form, width, scale), estimates[at, :size], mask, query_best

@@ -185,9 +185,8 @@ def _write(record: Any, prefix: str, arrays: Arrays, facts: dict[str, Any]) -> N
 
 @dataclass(kw_only=True)
 class StoredState:
-    """A state as a file holds it: parameters and facts are checked already, arrays are once all of them are read."""
+    """A state as a file holds it: facts are checked already, arrays are once all of them are read."""
 
-    params: Mapping[str, Any]
     facts: Any
     arrays: Mapping[str, NDArray[Any]]
     sizes: dict[str, int]
@@ -256,8 +255,7 @@ class Stateful:
     """Arrays of earlier versions that are left unread."""
     n_features_in_: int
 
-    @classmethod
-    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+    def _sizes(self, file: StoredState) -> Mapping[str, int]:
         """Sizes that parameters, facts or other arrays decide."""
         return {}
 
@@ -294,12 +292,10 @@ class Stateful:
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
         """This estimator, fitted with what `to_state` gave; an `ArtefactError` names the fact, or the array and its
         row, that no fit writes."""
-        learner: Any = self
         cls: Any = type(self)
         facts = checked_model(_facts_model(cls), meta)
         sizes = {name: value for name, value in facts if type(value) is int}
         file = StoredState(
-            params=learner.get_params(deep=False),
             facts=facts,
             arrays=arrays,
             sizes={**sizes, "features": facts.n_features_in},
@@ -313,6 +309,8 @@ class Stateful:
         for record, prefix in file.records:
             record.relate(prefix)
         vars(self).update(values, n_features_in_=facts.n_features_in)
+        if facts.feature_names_in is not None:
+            self.feature_names_in_ = np.asarray(facts.feature_names_in, dtype=object)
         self._relate(file)
         self._restored()
         return self

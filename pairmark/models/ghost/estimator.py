@@ -531,11 +531,10 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         self._space = Space(meta_features, self._scales, self._rows, self._graph)
         self._weighing = weighing_of(self._space, self.weights_, self.other_scales_, self.n_features_in_)
 
-    @classmethod
-    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+    def _sizes(self, file: StoredState) -> Mapping[str, int]:
         if "cluster-spread" in file.arrays.get("names", ()):
             raise OutdatedModel("meta-features name 'cluster-spread', which this version no longer has")
-        meta_features = _meta_features(file.params, file.facts.graph is not None)
+        meta_features = _meta_features(self._params(), file.facts.graph is not None)
         n_features = file.sizes["features"] if meta_features.features else 0
         n_others = len(meta_features.names)
         return {
@@ -562,7 +561,7 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
             raise refuse(
                 "codes", None, f"hold no row of class {int(np.argmin(counts))}", "some of every class"
             )
-        meta_features = _meta_features(file.params, facts.graph is not None)
+        meta_features = _meta_features(self._params(), facts.graph is not None)
         n_features = file.sizes["weights"] - file.sizes["others"]
         in_use = (arrays["weights"][n_features:] > 0) & (arrays["other_scales"] > 0)
         start = len(meta_features.pairs)

@@ -206,8 +206,7 @@ class RankerBase(Stateful, BaseEstimator):
             raise ValueError("no row of Y orders two labels, so there is no tau to take the mean of")
         return float(np.nanmean(tau))
 
-    @classmethod
-    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+    def _sizes(self, file: StoredState) -> Mapping[str, int]:
         return {"pairs": n_pairs(file.facts.n_labels)}
 
     def _relate(self, file: StoredState) -> None:

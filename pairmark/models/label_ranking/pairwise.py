@@ -216,7 +216,7 @@ PairModels = LogisticPairs | TreePairs | UserPairs
 """Of the pairs that have something to tell apart; its ``shares``: chances of first before second, (n, n_models)."""
 
 
-STORED: dict[str, type] = {"logistic": LogisticPairs, "tree": TreePairs, "forest": ForestPairs}
+STORED: dict[Any, type] = {"logistic": LogisticPairs, "tree": TreePairs, "forest": ForestPairs}
 """By the estimator's name."""
 
 
@@ -348,17 +348,16 @@ class PairwiseLabelRanker(RankerBase):
             )
         return super().to_state()
 
-    @classmethod
-    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+    def _sizes(self, file: StoredState) -> Mapping[str, int]:
         n = file.length("modelled")
-        n_each = getattr(STORED[file.params["estimator"]], "n_each", 1)
+        n_each = getattr(STORED[self.estimator], "n_each", 1)
         return {**super()._sizes(file), "models": n, f"{_MODELS}trees": n * n_each}
 
     def _parts(self) -> Mapping[str, Any]:
         return {_MODELS: self.models_}
 
     def _read_parts(self, file: StoredState) -> None:
-        self.models_ = file.record(STORED[file.params["estimator"]], _MODELS)
+        self.models_ = file.record(STORED[self.estimator], _MODELS)
 
 
 def _warn_unseen(pairs: NDArray[np.intp]) -> None:

@@ -18,7 +18,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.core import kernels as row_kernels
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.inputs import OPEN_SET_FROM
 from pairmark.models.pairs.kernels import grown_blocks
@@ -797,7 +796,7 @@ def some_pairs(same: Bool, weight: Float64, limit: int, random: np.random.Genera
 
 
 def distinct_rows(points: Float32) -> tuple[Int64, Int64]:
-    """Equal rows as one, in the order met, by hashes: sorting whole rows takes seconds where pairs are many.
+    """Equal rows as one, in the order met.
 
     Returns
     -------
@@ -805,18 +804,9 @@ def distinct_rows(points: Float32) -> tuple[Int64, Int64]:
     """
     # Adding 0 rids rows of negative zeros, whose bits are others.
     rows = np.ascontiguousarray(points, dtype=np.float32) + np.float32(0.0)
-    _, first, number = np.unique(
-        row_kernels.row_hashes(rows.view(np.uint32)), return_index=True, return_inverse=True
-    )
-    if first.size == rows.shape[0]:
-        return np.arange(first.size), np.arange(first.size)
-    if (rows[first][number] != rows).any():
-        # Rows that only share a hash.
-        _, first, number = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    place = np.empty(order.size, dtype=np.int64)
-    place[order] = np.arange(order.size)
-    return first[order].astype(np.int64), place[number.ravel()]
+    kinds: dict[bytes, int] = {}
+    number = np.array([kinds.setdefault(row.tobytes(), len(kinds)) for row in rows], dtype=np.int64)
+    return np.unique(number, return_index=True)[1], number
 
 
 def identities_of_pairs(points: Float32, same: Bool) -> Int64:

@@ -25,6 +25,8 @@ from pairmark.models.plda.two_covariance import TwoCovariance, moments, orient, 
 Marginals = Literal["raw", "normal"]
 MAX_COMPONENTS = 1_024
 _ROW_BLOCK = 4_096
+_LIMIT = 1e6
+"""Columns stay within this, so that no product of them overflows float32."""
 
 
 class Shape(NamedTuple):
@@ -72,9 +74,7 @@ class Preparation:
         """Rows with marginals made comparable, centred, (n, d)."""
         if self.normal is not None:
             return np.asarray(self.normal.transform(X) - self.centre.astype(np.float32))
-        out = np.empty(X.shape, dtype=np.float32)
-        row_kernels.squash(np.ascontiguousarray(X), self.centre, self.scale, out)
-        return out
+        return np.clip((X - self.centre) * self.scale, -_LIMIT, _LIMIT).astype(np.float32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +107,7 @@ class LatentMap:
             rows = rows.copy()
             row_kernels.unit_lengths(rows, self.length)
         coordinates = _affine(rows, self.weights, self.bias)
-        row_kernels.clip(coordinates)
-        return coordinates
+        return np.clip(coordinates, -_LIMIT, _LIMIT, out=coordinates)
 
     def latent(self, X: Float32) -> Float32:
         """(n, q) float32."""

@@ -523,8 +523,7 @@ class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_map")
 
-    @classmethod
-    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+    def _sizes(self, file: StoredState) -> Mapping[str, int]:
         width = file.length("components", 1) if "components" in file.arrays else file.sizes["features"]
         return {"prepared": width}
 

@@ -431,9 +431,8 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_flat")
 
-    @classmethod
-    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
-        sizes = [file.length("columns"), *file.params["hidden"], *([] if file.params["psd"] else [1])]
+    def _sizes(self, file: StoredState) -> Mapping[str, int]:
+        sizes = [file.length("columns"), *self.hidden, *([] if self.psd else [1])]
         if file.facts.layers != len(sizes) - 1:
             raise refuse(
                 "layers",

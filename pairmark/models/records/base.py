@@ -87,8 +87,7 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
         ),
     ]
 
-    @classmethod
-    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+    def _sizes(self, file: StoredState) -> Mapping[str, int]:
         comparators = file.facts.comparators
         n_fields, n = len(comparators.schema.fields), len(comparators.features)
         if n_fields != file.sizes["features"]:

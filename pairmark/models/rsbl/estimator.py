@@ -35,7 +35,7 @@ from pairmark.models.rsbl.choosing import (
 )
 from pairmark.models.rsbl.growth import Distances, Growth, Inputs, Layer, walked
 
-Metric = Literal["euclidean", "manhattan", "chebyshev", "mahalanobis", "cosine", "correlation", "hamming"]
+Metric = Literal["euclidean", "manhattan", "mahalanobis", "cosine"]
 BLOCK_BYTES: Final = 64 * 1024 * 1024
 """Most memory for the rows of the space that are computed at a time."""
 
@@ -344,8 +344,7 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_refs")
 
-    @classmethod
-    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+    def _sizes(self, file: StoredState) -> Mapping[str, int]:
         n_layers = len(file.facts.betas)
         if n_layers > _MOST_LAYERS:
             raise refuse("columns_0", None, f"is one of {n_layers} layers", f"{_MOST_LAYERS} at most")
@@ -398,17 +397,8 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     def _relate(self, file: StoredState) -> None:
         if (self._inputs.whitening is None) == (self.metric == "mahalanobis"):
             raise refuse("whitening", None, "does not go with the metric", "it for mahalanobis alone")
-        if (
-            len(
-                {
-                    self.final == "1nn",
-                    self._final_codes is not None,
-                    self._coef is None,
-                    self._intercept is None,
-                }
-            )
-            > 1
-        ):
+        machine = self._coef is not None, self._intercept is not None, self._final_codes is None
+        if machine != (self.final == "svm",) * 3:
             raise refuse("coef", None, "does not go with final", "coef and intercept, or final_codes")
 
     def transform(self, X: ArrayLike) -> Float32:

@@ -80,10 +80,7 @@ CODES: Final = {
     "euclidean": kernels.SQUARES,
     "mahalanobis": kernels.SQUARES,
     "manhattan": kernels.ABSOLUTES,
-    "chebyshev": kernels.LARGEST,
-    "hamming": kernels.UNEQUAL,
     "cosine": kernels.DOT,
-    "correlation": kernels.DOT,
 }
 
 
@@ -113,12 +110,9 @@ class Distances:
     """
 
     def __init__(self, metric: str, n: int, u: int) -> None:
-        self._metric = metric
         self._code = CODES[metric]
         self._acc = np.zeros((n, u), dtype=np.float32)
-        self._features = 0.0
-        self._sums, self._squares = np.zeros(n), np.zeros(n)
-        self._ref_sums, self._ref_squares = np.zeros(u), np.zeros(u)
+        self._squares, self._ref_squares = np.zeros(n), np.zeros(u)
 
     def extend(self, rows: Float32, refs: Float32, counts: Float64) -> None:
         """Add features, each already multiplied by the root of its count.
@@ -127,39 +121,22 @@ class Distances:
         ----------
         rows : (n, p). refs : (p, u). counts : (p,) how many equal features each stands for.
         """
-        root = np.sqrt(counts)
-        # Rows and references carry the root r of a feature's count c = r^2. Squared differences so count c times by
-        # themselves; absolute ones take another r; the largest and whether they are equal count once: r is taken off.
-        factor = {
-            kernels.ABSOLUTES: root,
-            kernels.LARGEST: 1.0 / root,
-            kernels.UNEQUAL: 1.0 / root,
-        }.get(self._code, np.ones_like(root))
-        self._features += float(counts.sum())
-        factor32 = factor.astype(np.float32)
-        scaled = np.ascontiguousarray(refs * factor32[:, None])
-        rows = np.ascontiguousarray(rows)
-        kernels.accumulate(self._code, rows, factor32, counts, scaled, self._acc)
+        # Rows and references carry the root r of a feature's count c = r^2. Squared differences and products so count c
+        # times by themselves; absolute differences take another r.
+        of_root = self._code == kernels.ABSOLUTES
+        factor = (np.sqrt(counts) if of_root else np.ones_like(counts)).astype(np.float32)
+        rows, scaled = np.ascontiguousarray(rows), np.ascontiguousarray(refs * factor[:, None])
+        kernels.accumulate(self._code, rows, factor, scaled, self._acc)
         if self._code == kernels.DOT:
-            centred = self._metric == "correlation"
-            kernels.add_sums(rows, root, centred, self._sums, self._squares)
-            kernels.add_sums(np.ascontiguousarray(refs.T), root, centred, self._ref_sums, self._ref_squares)
+            kernels.add_squares(rows, self._squares)
+            kernels.add_squares(np.ascontiguousarray(refs.T), self._ref_squares)
 
     def squared(self) -> Float32:
         """Squared distances in the space so far, (n, u)."""
         if self._code == kernels.SQUARES:
             return self._acc
         out = np.empty_like(self._acc)
-        kernels.squared_distances(
-            self._code,
-            self._acc,
-            max(self._features, 1.0),
-            self._sums,
-            self._squares,
-            self._ref_sums,
-            self._ref_squares,
-            out,
-        )
+        kernels.squared_distances(self._code, self._acc, self._squares, self._ref_squares, out)
         return out
 
 

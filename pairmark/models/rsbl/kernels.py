@@ -11,7 +11,7 @@ import numpy as np
 from pairmark.models.core.compiled import kernel
 from pairmark.models.core.kernels import dot
 
-SQUARES, ABSOLUTES, LARGEST, UNEQUAL, DOT = 0, 1, 2, 3, 4
+SQUARES, ABSOLUTES, DOT = 0, 1, 2
 
 LANES = 8
 """Rows to score are padded with zeros to a multiple of this many columns."""
@@ -21,11 +21,11 @@ BIG = 3e38
 
 
 @kernel
-def accumulate(code, rows, factor, weight, refs, acc):
+def accumulate(code, rows, factor, refs, acc):
     """Add some features' share to what each row and each reference differ by, in place.
 
-    ``rows`` (n, p) and ``refs`` (p, u) hold these features, ``refs`` multiplied by ``factor`` already; ``weight``
-    counts each feature where differences are counted; ``acc`` is (n, u) float32.
+    ``rows`` (n, p) and ``refs`` (p, u) hold these features, ``refs`` multiplied by ``factor`` already; ``acc``
+    is (n, u) float32.
     """
     n, p = rows.shape
     u = refs.shape[1]
@@ -47,52 +47,38 @@ def accumulate(code, rows, factor, weight, refs, acc):
                 elif code == DOT:
                     for t in range(width):
                         totals[t] += x * line[t]
-                elif code == ABSOLUTES:
-                    for t in range(width):
-                        totals[t] += abs(x - line[t])
-                elif code == LARGEST:
-                    for t in range(width):
-                        totals[t] = max(totals[t], abs(x - line[t]))
                 else:
                     for t in range(width):
-                        totals[t] += weight[j] if x != line[t] else 0.0
+                        totals[t] += abs(x - line[t])
             for t in range(width):
                 acc[i, start + t] = max(-BIG, min(BIG, totals[t]))
 
 
 @kernel
-def squared_distances(code, acc, n_features, sums, squares, ref_sums, ref_squares, out):
+def squared_distances(code, acc, squares, ref_squares, out):
     """Squared distances from what `accumulate` added up (`SQUARES` are squared already), (n, u) float32.
 
-    For `DOT`, ``sums`` and ``squares`` are those of each row's features: with sums the rows are centred first
-    (correlation), with zeros they are not (cosine).
+    For `DOT`, ``squares`` are the sums of squares of each row's features: one minus the cosine.
     """
     for i in range(acc.shape[0]):
         for t in range(acc.shape[1]):
             total = np.float64(acc[i, t])
-            if code == UNEQUAL:
-                total = total / n_features
-            elif code == DOT:
-                a = squares[i] - sums[i] * sums[i] / n_features
-                b = ref_squares[t] - ref_sums[t] * ref_sums[t] / n_features
-                common = total - sums[i] * ref_sums[t] / n_features
-                # What is left of a constant row by rounding has no direction.
-                if a > 1e-12 * squares[i] and b > 1e-12 * ref_squares[t]:
-                    total = 1.0 - max(-1.0, min(1.0, common / np.sqrt(a) / np.sqrt(b)))
-                else:
-                    total = 1.0
+            if code == DOT:
+                # A row of zeros has no direction.
+                cosine = 0.0
+                if squares[i] > 0.0 and ref_squares[t] > 0.0:
+                    cosine = max(-1.0, min(1.0, total / np.sqrt(squares[i]) / np.sqrt(ref_squares[t])))
+                total = 1.0 - cosine
             out[i, t] = min(total * total, BIG)
 
 
 @kernel
-def add_sums(rows, root, centred, sums, squares):
-    """Add each row's squares and, ``centred``, its features times ``root``, in place."""
+def add_squares(rows, squares):
+    """Add each row's squares, in place."""
     for i in range(rows.shape[0]):
         for j in range(rows.shape[1]):
             x = np.float64(rows[i, j])
             squares[i] += x * x
-            if centred:
-                sums[i] += x * root[j]
 
 
 @kernel

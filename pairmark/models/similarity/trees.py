@@ -314,10 +314,6 @@ def _in_threads(work: Callable[[int, int], Any], n: int, n_threads: int) -> None
     )
 
 
-def _is_forest(file: StoredState) -> bool:
-    return "n_estimators" in file.params
-
-
 _ARRAYS = {
     "cells": Array(kind="int64", shape=("cells", 7), low=-1, high=2**62),
     "node_feature": Array(kind="int32", shape=("nodes",), low=0, below="pair features"),
@@ -346,29 +342,29 @@ class SimilarityState(Stateful):
         self.trees_ = parted_trees(self._joined)
         del self._joined
 
-    @classmethod
-    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+    def _sizes(self, file: StoredState) -> Mapping[str, int]:
         if "learned_forms" in file.arrays:
             raise OutdatedModel("pair_features is 'discriminant', which this version no longer has")
         return {"pair features": 2 * file.sizes["features"]}
 
     def _relate(self, file: StoredState) -> None:
-        _require_cells(file)
+        learner: Any = self
+        _require_cells(file, learner.get_params(deep=False))
         _require_nodes(file)
 
 
-def _require_cells(state: StoredState) -> None:
+def _require_cells(state: StoredState, params: Mapping[str, Any]) -> None:
     """Refuse cells that do not make one tree each: depths, places and children go together."""
     arrays, sizes = state.arrays, state.sizes
     cells, starts = arrays["cells"], arrays["cell_starts"]
-    if sizes["trees"] < 1 or (not _is_forest(state) and sizes["trees"] != 1):
+    if sizes["trees"] < 1 or ("n_estimators" not in params and sizes["trees"] != 1):
         raise refuse(
             "cell_starts", None, f"holds {sizes['trees']} trees", "one, or for a forest at least one"
         )
     require_offsets("cell_starts", starts, sizes["cells"], "cells")
     require_offsets("node_starts", arrays["node_starts"], sizes["nodes"], "node_feature")
     depth, position = cells[:, CELL_DEPTH], cells[:, CELL_POSITION]
-    max_depth = int(state.params["max_depth"])
+    max_depth = int(params["max_depth"])
     require((depth >= 0) & (depth <= max_depth), "cells", depth, f"a depth from 0 to {max_depth}")
     require(
         (position >= 0) & (position < 1 << depth), "cells", position, "a place from 0 to below 2 to the depth"

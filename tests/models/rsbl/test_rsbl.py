@@ -156,15 +156,12 @@ def test_it_is_a_classifier_to_scikit_learn() -> None:
     assert ((model.decision_function(moons) > 0) == (model.predict(moons) == "grace")).all()
 
 
-@pytest.mark.parametrize(
-    "metric", ["manhattan", "chebyshev", "mahalanobis", "cosine", "correlation", "hamming"]
-)
+@pytest.mark.parametrize("metric", ["manhattan", "mahalanobis", "cosine"])
 def test_every_metric_classifies(metric: str) -> None:
     model = RSBL(depth=2, k_max=3, metric=metric, n_folds=3).fit(X[::2], y[::2])
     assert model.score(X[1::2], y[1::2]) > 0.85
     near = RSBL(depth=1, k_max=3, metric=metric, final="1nn", n_folds=3).fit(X[::2], y[::2])
-    # Equal or not says little of numbers that are measured.
-    assert near.score(X[1::2], y[1::2]) > (0.6 if metric == "hamming" else 0.8)
+    assert near.score(X[1::2], y[1::2]) > 0.8
 
 
 def test_widths_may_be_found_from_the_data() -> None:

@@ -11,8 +11,7 @@ from scipy.spatial.distance import cdist
 from pairmark.models import RSBL
 from pairmark.models.rsbl.growth import Distances
 
-SCIPY = {"euclidean": "euclidean", "manhattan": "cityblock", "chebyshev": "chebyshev", "hamming": "hamming",
-         "cosine": "cosine", "correlation": "correlation"}  # fmt: skip
+SCIPY = {"euclidean": "euclidean", "manhattan": "cityblock", "cosine": "cosine"}
 
 
 @pytest.mark.parametrize("metric", SCIPY)
@@ -24,7 +23,7 @@ def test_features_kept_as_one_measure_as_if_they_were_several(metric: str) -> No
     grown = Distances(metric, 9, 140)
     grown.extend(rows.astype(np.float32), np.ascontiguousarray(refs.T, dtype=np.float32), np.ones(5))
     expected = cdist(rows, refs, SCIPY[metric]) ** 2
-    # A constant row has no direction: it is as far from every other as if they were not related.
+    # A row of zeros has no direction: it is as far from every other as if they were not related.
     expected = np.nan_to_num(expected, nan=1.0)
     np.testing.assert_allclose(grown.squared(), expected, atol=1e-5)
     before = deepcopy(grown)
