@@ -16,10 +16,11 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    select,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, column_property, mapped_column
 
 Json = JSON().with_variant(JSONB(), "postgresql")
 Serial = BigInteger().with_variant(Integer(), "sqlite")
@@ -328,8 +329,13 @@ class WebhookDelivery(Base):
 
 
 class GalleryRow(Base):
-    """A gallery and the version that serves it. `seq` counts every row written or removed, and never goes back;
-    `columns` are those of records, None where the gallery holds vectors."""
+    """A gallery and the version that serves it.
+
+    `key` names its folder on each machine. `seq` is the number of the last write, and never goes back; every item has
+    that of its own write. Removals up to `floor` are no longer listed: whoever has seen less reads everything anew.
+    `columns` are those of records, None where the gallery holds vectors. `fields` are the names of metadata that
+    searches filter by. `kind` is None where the version is gone.
+    """
 
     __tablename__ = "galleries"
     # Numbers are not reused: rows of a gallery whose deletion was cut short must not turn up in a later one.
@@ -338,7 +344,16 @@ class GalleryRow(Base):
     key: Mapped[str] = mapped_column(String(32))
     name: Mapped[str] = mapped_column(String(200), unique=True)
     model_id: Mapped[str] = mapped_column(String(32))
-    version: Mapped[int]
+    version: Mapped[int] = mapped_column()
+    model: Mapped[str] = column_property(
+        select(ModelRow.name).where(ModelRow.id == model_id).correlate_except(ModelRow).scalar_subquery()
+    )
+    kind: Mapped[str] = column_property(
+        select(ModelVersion.kind)
+        .where(ModelVersion.model_id == model_id, ModelVersion.version == version)
+        .correlate_except(ModelVersion)
+        .scalar_subquery()
+    )
     dimension: Mapped[int]
     columns: Mapped[list[Any] | None] = mapped_column(
         JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")

@@ -49,7 +49,6 @@ from pairmark.service.api.services import InServices, Services, check_may, key_o
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.errors import TooLarge, UnknownDataset, UnknownModel, UnsupportedRate
 from pairmark.service.galleries.imports import KINDS, confined_batches, json_batches
-from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.rows import RowErrors, checked_id, form_of
 from pairmark.service.galleries.searches import SeenDecision, complete, model_rows, parse_probe, parse_search
 from pairmark.service.pagination import MAX_LIMIT
@@ -57,6 +56,7 @@ from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.points import ServedPoint
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.calibrations import SubjectClass
+from pairmark.service.tables import GalleryRow
 
 router = APIRouter(tags=["galleries"], route_class=GuardedRoute)
 bulk = APIRouter(tags=["galleries"], route_class=PlainRoute)
@@ -77,7 +77,7 @@ class ItemsQuery(PageQuery):
     vectors: bool = Field(False, description="include the vectors or records")
 
 
-async def version_of(services: Services, state: GalleryState) -> LoadedVersion:
+async def version_of(services: Services, state: GalleryRow) -> LoadedVersion:
     """The version that serves a gallery, loaded."""
     return await services.runtime.version_for(f"{state.model}:{state.version}", CAPABILITY)
 
@@ -297,7 +297,7 @@ async def search(call: Call, gallery: Name) -> Response:
                 version: LoadedVersion | None = version,
                 point: ServedPoint | None = point,
                 ranges: RowRanges | None = ranges,
-            ) -> GalleryState | tuple[bytes, int]:
+            ) -> GalleryRow | tuple[bytes, int]:
                 # Read and searched in one go: a turn of the event loop between them would cost as much as both.
                 state = services.galleries.state(name)
                 at = state.model_id, state.version
@@ -463,7 +463,7 @@ async def _last_version(call: Call, name: str) -> LoadedVersion | None:
         return None
 
 
-async def _version_of(call: Call, state: GalleryState) -> LoadedVersion | None:
+async def _version_of(call: Call, state: GalleryRow) -> LoadedVersion | None:
     """The gallery's version; None when the gallery has just moved on and the earlier one was deleted."""
     services = call.services
     reference = f"{state.model}:{state.version}"

@@ -39,13 +39,13 @@ from pairmark.service.errors import (
 )
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.repository import RECORD, CalibrationHead, GalleryState, scores_of
+from pairmark.service.galleries.repository import RECORD, scores_of
 from pairmark.service.galleries.rows import ItemForm, Matrix, RecordForm, form_of, subject_text
 from pairmark.service.galleries.segments import GalleryView
 from pairmark.service.runtime.points import plain
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.store import ModelStore
-from pairmark.service.tables import GalleryCalibrationRow
+from pairmark.service.tables import GalleryCalibrationRow, GalleryRow
 
 PROBES_AT_A_TIME = 64
 MAX_TEMPLATES = 10_000
@@ -102,7 +102,7 @@ class ScoredProbes:
 
 
 def updated(
-    galleries: Galleries, state: GalleryState, version: LoadedVersion, probes: ScoredProbes, view: GalleryView
+    galleries: Galleries, state: GalleryRow, version: LoadedVersion, probes: ScoredProbes, view: GalleryView
 ) -> ScoredProbes:
     """Probes with the scores that they have in a view of the gallery (blocking)."""
     records = probes.records.copy()
@@ -114,7 +114,7 @@ def updated(
 
 def _score_enrolled(
     galleries: Galleries,
-    state: GalleryState,
+    state: GalleryRow,
     version: LoadedVersion,
     probes: ScoredProbes,
     records: NDArray[np.void],
@@ -138,7 +138,7 @@ def _score_enrolled(
 
 def _search_items(
     galleries: Galleries,
-    state: GalleryState,
+    state: GalleryRow,
     probes: ScoredProbes,
     records: NDArray[np.void],
     strangers: NDArray[np.bool_],
@@ -192,7 +192,7 @@ class Thresholds:
 
     def at(
         self,
-        state: GalleryState,
+        state: GalleryRow,
         version: LoadedVersion,
         fpir: float,
         confidence: float,
@@ -215,7 +215,7 @@ class Thresholds:
         return facts, np.float32(point.threshold), view
 
     def _at_one_moment(
-        self, state: GalleryState, version: LoadedVersion, head: CalibrationHead, deadline: float | None
+        self, state: GalleryRow, version: LoadedVersion, head: GalleryCalibrationRow, deadline: float | None
     ) -> tuple[ScoredProbes, GalleryView]:
         live = self._galleries.views.live(state, version.estimator)
         form = form_of(version.estimator, state.dimension)
@@ -234,7 +234,7 @@ class Thresholds:
                 )
         return probes, view
 
-    def _newest(self, head: CalibrationHead, form: ItemForm) -> ScoredProbes:
+    def _newest(self, head: GalleryCalibrationRow, form: ItemForm) -> ScoredProbes:
         """The newest known scores of a calibration, of this process or of the database."""
         probes = self._probes.get(head.id)
         if probes is None or probes.revision != head.revision:
@@ -248,9 +248,9 @@ class Thresholds:
 
     def _catch_up(
         self,
-        state: GalleryState,
+        state: GalleryRow,
         version: LoadedVersion,
-        head: CalibrationHead,
+        head: GalleryCalibrationRow,
         view: GalleryView,
         deadline: float | None,
     ) -> None:
@@ -283,9 +283,7 @@ class Thresholds:
                         repository.store_scores(row, probes.records, probes.seq, probes.size)
 
 
-def _point_of(
-    probes: ScoredProbes, state: GalleryState, fpir: float, confidence: float
-) -> IdentificationPoint:
+def _point_of(probes: ScoredProbes, state: GalleryRow, fpir: float, confidence: float) -> IdentificationPoint:
     """The operating point, or `UnsupportedRate`."""
     if not np.any(probes.records["own_items"] == 0):
         raise Conflict(
@@ -392,7 +390,7 @@ class Identification:
             )
         summary = {"state": probes.calibration.to_state()[1], "warnings": warnings or []}
         with self._galleries.database.write() as session:
-            current = repository.state_by_id(session, state.id)
+            current = repository.gallery(session, state.id)
             if current is None or (current.model_id, current.version) != (state.model_id, state.version):
                 raise Conflict(f"gallery {name!r} was moved or deleted meanwhile")
             row = GalleryCalibrationRow(
@@ -417,7 +415,7 @@ class Identification:
         return calibration_out(state, row)
 
 
-def calibration_out(state: GalleryState, row: GalleryCalibrationRow) -> GalleryCalibrationOut:
+def calibration_out(state: GalleryRow, row: GalleryCalibrationRow) -> GalleryCalibrationOut:
     same_version = (row.model_id, row.version) == (state.model_id, state.version)
     best, mated = (np.frombuffer(scores, dtype="<f4") for scores in (row.best, row.mated))
     calibration = GalleryCalibration.from_state({"best": best, "mated": mated}, row.summary["state"])

@@ -27,7 +27,6 @@ from pairmark.service.blobs import open_blobs
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import InvalidInput, SearchTooLong, UnknownGallery
 from pairmark.service.galleries import repository
-from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.rows import Filter, StoredRows, choose, form_of
 from pairmark.service.galleries.segments import (
     ItemHit,
@@ -41,6 +40,7 @@ from pairmark.service.galleries.segments import (
 from pairmark.service.processes import connected
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
+from pairmark.service.tables import GalleryRow
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Recipe:
     """What a worker makes a segment from: the rows of a gallery written in (low, high], as they were at ``as_of`` or
     later."""
 
-    state: GalleryState
+    state: GalleryRow
     low: int
     high: int
     as_of: int
@@ -115,7 +115,7 @@ def worker_segment(recipe: Recipe) -> WorkerSegment:
     with _loading:
         estimator = _estimator(wanted.model_id, wanted.model, wanted.version)
     with database.read(one_moment=True) as session:
-        state = repository.state_by_id(session, wanted.id)
+        state = repository.gallery(session, wanted.id)
         # Another database may have a gallery of that number.
         if state is None or state.key != wanted.key:
             raise UnknownGallery("the gallery is not in this worker's database")
@@ -164,7 +164,7 @@ class ClusterSearch:
         self._tasks: dict[str, Any] = {}
         self._not_before = 0.0
 
-    def searching(self, state: GalleryState, conditions: Filter, seq: int) -> OtherSearch | None:
+    def searching(self, state: GalleryRow, conditions: Filter, seq: int) -> OtherSearch | None:
         """Searches of one view there; None: here.
 
         Parameters
@@ -203,7 +203,7 @@ class ClusterSearch:
 
     def _ask_workers(
         self,
-        state: GalleryState,
+        state: GalleryRow,
         parts: list[Part],
         search_args: tuple[Any, ...],
         seq: int,

@@ -7,8 +7,6 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -38,7 +36,7 @@ from pairmark.service.errors import (
 )
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.live_gallery import MEMTABLE_ROWS, SEGMENT_ROWS, OpenGalleries
-from pairmark.service.galleries.repository import GalleryState, erase_probes
+from pairmark.service.galleries.repository import erase_probes
 from pairmark.service.galleries.rows import (
     ItemForm,
     RecordForm,
@@ -105,11 +103,13 @@ class Galleries:
         """
         checked_name(name, "gallery")
         with self.database.read() as session:
-            state = repository.state_of(session, name)
+            state = repository.gallery_named(session, name)
         target = (version.entry.model_id, version.entry.version)
         if state is not None and state.items and target != (state.model_id, state.version):
             _check_move(state, version)
-            moved = replace(state, model_id=target[0], version=target[1])
+            moved = GalleryRow(
+                id=state.id, key=state.key, model_id=target[0], version=target[1], dimension=state.dimension
+            )
             self.views.live(moved, version.estimator).view(state.seq)
         try:
             return self._put(name, version)
@@ -126,7 +126,8 @@ class Galleries:
             if model is None or store_repository.find_version(session, model.id, entry.version) is None:
                 raise UnknownModel(f"{reference} was deleted", field="model")
             now = self.database.now(session)
-            state = repository.locked(session, name)
+            state = repository.gallery_named(session, name, lock=True)
+            is_new = state is None
             served = {
                 "model_id": entry.model_id,
                 "version": entry.version,
@@ -135,24 +136,25 @@ class Galleries:
                 "updated_at": now,
             }
             if state is None:
-                row = GalleryRow(key=secrets.token_hex(16), name=name, created_at=now, **served)
-                repository.add(session, row)
+                state = GalleryRow(key=secrets.token_hex(16), name=name, created_at=now, **served)
+                session.add(state)
                 record(session, now, "gallery.create", f"gallery:{name}", after={"model": reference})
             elif (entry.model_id, entry.version) != (state.model_id, state.version):
                 _check_move(state, version)
-                repository.change(session, state.id, **served)
                 before = {"model": f"{state.model}:{state.version}"}
                 record(
                     session, now, "gallery.move", f"gallery:{name}", before=before, after={"model": reference}
                 )
-            changed_state = repository.state_of(session, name)
-            assert changed_state is not None
-        return gallery_out(changed_state), state is None
+                for column, value in served.items():
+                    setattr(state, column, value)
+            session.flush()
+            session.refresh(state)
+        return gallery_out(state), is_new
 
-    def state(self, name: str) -> GalleryState:
+    def state(self, name: str) -> GalleryRow:
         """The gallery's row, or `UnknownGallery`."""
         with self.database.read() as session:
-            return _existing(name, partial(repository.state_of, session))
+            return _existing(name, partial(repository.gallery_named, session))
 
     def get(self, name: str) -> GalleryOut:
         state = self.state(name)
@@ -180,10 +182,7 @@ class Galleries:
         with self.database.write() as session:
             # Also one that is damaged: deleting it is the repair.
             row = _existing(name, partial(repository.locked_row, session))
-            before: dict[str, Any] = {"items": row.items}
-            with suppress(DamagedRow):
-                state = repository.state_by_id(session, row.id)
-                before = {} if state is None else {"model": f"{state.model}:{state.version}", **before}
+            before = {"items": row.items, "model": f"{row.model}:{row.version}"}
             repository.remove_gallery(session, row.id)
             record(session, self.database.now(session), "gallery.delete", f"gallery:{name}", before=before)
         self.views.evict(row.key)
@@ -214,9 +213,10 @@ class Galleries:
                 n_stored += len(rows)
                 errors.warn_of(rows)
                 if version is not None:
-                    self._index_in_background(state, version)
+                    self._index_in_background(state, version, SEGMENT_ROWS)
         if version is not None and n_stored > MEMTABLE_ROWS:
-            self._index_in_background(self.state(name), version, is_last=True)
+            # Few rows are the next search's own affair.
+            self._index_in_background(self.state(name), version, MEMTABLE_ROWS)
         if not n_stored and errors.count:
             first = errors.items[0]
             raise InvalidInput(
@@ -229,9 +229,9 @@ class Galleries:
             {"upserted": n_stored, "errors": errors.items, "n_errors": errors.count}
         )
 
-    def _write(self, name: str, rows: Rows) -> GalleryState:
+    def _write(self, name: str, rows: Rows) -> GalleryRow:
         with self.database.write() as session:
-            state = _existing(name, partial(repository.locked, session))
+            state = _existing(name, partial(repository.gallery_named, session, lock=True))
             if not _holds(state, rows.form):
                 raise Conflict(f"gallery {name!r} was moved to a version of other columns meanwhile")
             if state.items + len(rows) > self._settings.max_gallery_items:
@@ -243,21 +243,14 @@ class Galleries:
             repository.upsert(session, state, rows, now, new_fields(rows, state.fields))
             record(session, now, "gallery.upsert", f"gallery:{name}", after={"items": len(rows)})
             repository.prune_removals(session, state)
-            written_state = repository.state_by_id(session, state.id)
-            assert written_state is not None
-        return written_state
+        return state
 
-    def _index_in_background(
-        self, state: GalleryState, version: LoadedVersion, *, is_last: bool = False
-    ) -> None:
+    def _index_in_background(self, state: GalleryRow, version: LoadedVersion, least_rows: int) -> None:
         if (version.entry.model_id, version.entry.version) != (state.model_id, state.version):
             return
         live = self.views.live(state, version.estimator)
-        # Few rows are the next search's own affair.
-        if is_last and live.pending(state.seq) > MEMTABLE_ROWS:
-            self.views.in_background(live, partial(live.view, state.seq))
-        elif live.pending(state.seq) >= SEGMENT_ROWS:
-            self.views.in_background(live, live.flush)
+        if live.pending(state.seq) >= least_rows:
+            self.views.in_background(live, state.seq)
 
     def item(self, name: str, id: str) -> ItemOut:
         """One item with its vector, or `UnknownItem`."""
@@ -295,7 +288,7 @@ class Galleries:
         without items gives a receipt of none: what is asked for holds. Ids and subjects that are refused today may be
         stored since before, so any text is looked for."""
         with self.database.write() as session:
-            state = _existing(name, partial(repository.locked, session))
+            state = _existing(name, partial(repository.gallery_named, session, lock=True))
             probes = 0
             if id is not None:
                 ids = list(repository.seqs_of(session, state.id, spellings(id)))
@@ -323,7 +316,7 @@ class Galleries:
             segments, unfinished = 0, error.strerror or type(error).__name__
         log_empty = self.database.truncate_log()
         for live in self.views.of(state.key):
-            self.views.in_background(live, partial(live.view, state.seq + 1))
+            self.views.in_background(live, state.seq)
         if id is not None and not ids:
             raise UnknownItem(f"gallery {name!r} has no item {id[:100]!r}", field="id")
         complete, pending = database_duties(
@@ -378,14 +371,14 @@ def _form(version: LoadedVersion) -> ItemForm:
     return form_of(version.estimator, version.n_features)
 
 
-def _holds(state: GalleryState, form: ItemForm) -> bool:
+def _holds(state: GalleryRow, form: ItemForm) -> bool:
     """Whether items of a form belong into a gallery."""
     if isinstance(form, RecordForm):
         return state.columns is not None and same_columns(state.columns, form)
     return state.columns is None and state.dimension == form.width
 
 
-def _check_move(state: GalleryState, version: LoadedVersion) -> None:
+def _check_move(state: GalleryRow, version: LoadedVersion) -> None:
     """Refuse to have a version serve a gallery whose items it cannot take."""
     form = _form(version)
     if state.items and not _holds(state, form):
@@ -409,7 +402,7 @@ def _existing(name: str, find: Callable[[str], T | None]) -> T:
     return row
 
 
-def gallery_out(state: GalleryState, **facts: Any) -> GalleryOut:
+def gallery_out(state: GalleryRow, **facts: Any) -> GalleryOut:
     """A gallery's row as JSON shows it."""
     columns = state.columns
     return GalleryOut(

@@ -31,7 +31,8 @@ from pairmark.service.galleries.rows import (
     RowChecks,
     RowErrors,
     Rows,
-    form_of_task,
+    VectorForm,
+    form_in_json,
 )
 from pairmark.service.runtime.bodies import NO_NUMBER
 
@@ -348,7 +349,8 @@ def confined_batches(
         "kind": kind,
         "path": str(path),
         "scratch": str(scratch),
-        "form": form.task(),
+        "columns": form.columns,
+        "width": form.width if isinstance(form, VectorForm) else 0,
         "options": ImportOptions.model_validate(options, from_attributes=True).model_dump(),
     }
     with reading(task, limits) as reader:
@@ -369,19 +371,20 @@ def send_batches(
     kind: str,
     path: str,
     scratch: str,
-    form: Mapping[str, Any],
+    columns: Sequence[Mapping[str, Any]] | None,
+    width: int,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What a reader does for `confined_batches`: each batch goes through files, and the next waits to be wanted."""
     errors = RowErrors()
     folder = Path(scratch)
+    form = form_in_json(columns, width)
     batches = file_batches(
-        kind, Path(path), folder, form_of_task(form), errors, ImportOptions.model_validate(options), limits
+        kind, Path(path), folder, form, errors, ImportOptions.model_validate(options), limits
     )
     for number, rows in enumerate(batches):
-        is_table = isinstance(rows.form, RecordForm)
-        items = rows.form.bodies(rows.vectors) if is_table else [rows.vectors.tobytes()]
-        batch = _Batch(rows.ids, rows.subjects, rows.metadata, rows.places, items)
+        bodies = rows.vectors.tobytes() if columns is None else form.bodies(rows.vectors)
+        batch = (bodies, rows.ids, rows.subjects, rows.metadata, rows.places)
         _batch_file(folder, number).write_bytes(msgspec.msgpack.encode(batch))
         send({"batch": number})
         if not stream.readline():
@@ -389,33 +392,16 @@ def send_batches(
     return {"count": errors.count, "items": errors.items}
 
 
-class _Batch(msgspec.Struct):
-    """Rows as the process that reads a file hands them over; ``items`` : JSON of each record, or all vectors."""
-
-    ids: list[str]
-    subjects: list[str | None]
-    metadata: list[str | None]
-    places: list[int]
-    items: list[bytes]
-
-
 def _batch_file(folder: Path, number: int) -> Path:
     return folder / f"batch{number}"
 
 
 def _read_batch(file: Path, form: ItemForm) -> Rows:
-    batch = msgspec.msgpack.decode(file.read_bytes(), type=_Batch)
+    bodies, ids, subjects, metadata, places = msgspec.msgpack.decode(file.read_bytes())
     file.unlink()
     vectors: Matrix
     if isinstance(form, RecordForm):
-        vectors, _ = form.stored_cells(batch.items)
+        vectors, _ = form.stored_cells(bodies)
     else:
-        vectors = np.frombuffer(batch.items[0], dtype=np.float32).reshape(-1, form.width)
-    return Rows(
-        ids=batch.ids,
-        subjects=batch.subjects,
-        metadata=batch.metadata,
-        places=batch.places,
-        vectors=vectors,
-        form=form,
-    )
+        vectors = np.frombuffer(bodies, dtype=np.float32).reshape(-1, form.width)
+    return Rows(ids=ids, subjects=subjects, metadata=metadata, places=places, vectors=vectors, form=form)

@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,6 @@ from pairmark.service.db import Database
 from pairmark.service.errors import UnknownGallery
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.cluster import ClusterSearch, prefix_of
-from pairmark.service.galleries.repository import GalleryState, Removal
 from pairmark.service.galleries.rows import Filter, StoredRows, form_of
 from pairmark.service.galleries.segments import (
     GalleryDisk,
@@ -42,6 +40,7 @@ from pairmark.service.galleries.segments import (
     make_segment,
 )
 from pairmark.service.settings import Settings
+from pairmark.service.tables import GalleryRow
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ DEAD_SHARE = 0.25
 class LiveGallery:
     """One gallery with one model version."""
 
-    def __init__(self, database: Database, disk: GalleryDisk, state: GalleryState, estimator: Any) -> None:
+    def __init__(self, database: Database, disk: GalleryDisk, state: GalleryRow, estimator: Any) -> None:
         self._db = database
         self.disk = disk
         self.id = state.id
@@ -96,8 +95,7 @@ class LiveGallery:
                 return None
             removals = repository.removals(session, self.id, view.seq)
             new_rows = list(repository.read_range(session, state, self._form, view.seq, state.seq))
-        # 2. Mask what was removed, and add what was written. Segments that `flush` made since the view's are left out,
-        # as their rows are in the memtable; they are opened again when a view is loaded.
+        # 2. Mask what was removed, and add what was written.
         removed_seqs, erased_ids = _removed(removals, view.parts)
         self._parts = [part.without(removed_seqs, state.seq) for part in view.segments]
         self._view = self._new_view(state.seq, [view.memtable.without(removed_seqs), *new_rows])
@@ -108,26 +106,13 @@ class LiveGallery:
     def _load(self) -> GalleryView:
         """A view of the segments that there are, after those that are missing were made."""
         # In steps, each under the disk's lock for one segment at most: an erasure waits for no more than that.
-        while not self._load_step(MEMTABLE_ROWS + 1, with_view=True):
+        while (view := self._load_step()) is None:
             pass
-        assert self._view is not None
-        return self._view
+        return view
 
-    def flush(self) -> None:
-        """Make segments of rows that have none, full ones only: while rows pour in, smaller ones would be merged
-        again."""
-        with self._lock:
-            while not self._load_step(SEGMENT_ROWS, with_view=False):
-                pass
-
-    def _load_step(self, least_rows: int, *, with_view: bool) -> bool:
-        """Open the segments that there are, then make the first one that is missing or, if none is, a view. Says
-        whether none was missing.
-
-        Parameters
-        ----------
-        least_rows : from so many rows on, the newest ones get a segment; fewer are the memtable.
-        """
+    def _load_step(self) -> GalleryView | None:
+        """Open the segments that there are, then make the first one that is missing or, if none is, a view."""
+        view = None
         with self.disk.lock():
             # 1. Segments that any process of the machine made; masks of those that were open already are kept.
             part_of = {id(part.segment): part for part in self._parts}
@@ -149,17 +134,16 @@ class LiveGallery:
                 self._parts = [part.without(removed_seqs, state.seq) for part in self._parts]
                 # 3. Make the first segment that is missing; the newest rows need none while they are few.
                 low, high = self._first_gap(state.seq)
-                n_newest = repository.count_range(session, self.id, low, high) if high == state.seq else None
-                is_complete = n_newest is not None and n_newest < least_rows
-                if not is_complete:
+                is_newest = high == state.seq
+                if is_newest and repository.count_range(session, self.id, low, high) <= MEMTABLE_ROWS:
+                    newest_rows = list(repository.read_range(session, state, self._form, low, high))
+                    view = self._view = self._new_view(state.seq, newest_rows)
+                else:
                     segment = self._written(self._new_segment(session, state, low, high, SEGMENT_ROWS))
                     parts = [*self._parts, Part(segment, segment.as_of)]
                     self._parts = sorted(parts, key=lambda part: part.segment.low)
-                elif with_view:
-                    newest_rows = list(repository.read_range(session, state, self._form, low, high))
-                    self._view = self._new_view(state.seq, newest_rows)
         self._drop_files(erased_ids)
-        return is_complete
+        return view
 
     def _new_view(self, seq: int, memtable_rows: list[StoredRows]) -> GalleryView:
         memtable = StoredRows.sorted(memtable_rows, self._dimension)
@@ -170,8 +154,8 @@ class LiveGallery:
         if erased_ids:
             self.disk.remove_segments_with(erased_ids)
 
-    def _state(self, session: Any) -> GalleryState:
-        state = repository.state_by_id(session, self.id)
+    def _state(self, session: Any) -> GalleryRow:
+        state = repository.gallery(session, self.id)
         if state is None:
             raise UnknownGallery("the gallery was deleted")
         return state
@@ -198,7 +182,7 @@ class LiveGallery:
         parts, view = self._parts, self._view
         return seq - max(0 if view is None else view.seq, parts[-1].segment.high if parts else 0)
 
-    def _new_segment(self, session: Any, state: GalleryState, low: int, high: int, limit: int) -> Segment:
+    def _new_segment(self, session: Any, state: GalleryRow, low: int, high: int, limit: int) -> Segment:
         """A segment of the first ``limit`` rows in (low, high], in memory."""
         parts: list[StoredRows] = []
         n = 0
@@ -269,13 +253,13 @@ class LiveGallery:
         return [part.segment for part in parts[first:]] if len(parts) - first >= 4 else None
 
 
-def _removed(removals: list[Removal], parts: Sequence[Part]) -> tuple[NDArray[np.int64], list[str]]:
+def _removed(removals: Sequence[Any], parts: Sequence[Part]) -> tuple[NDArray[np.int64], list[str]]:
     """The numbers of rows that were replaced or erased, and the ids of the erased ones, as far as they are known
     here."""
-    erased_seqs = {removal.removed for removal in removals if removal.is_erasure}
+    erased_seqs = {removal.removed for removal in removals if removal.erased}
     # What an erased row once replaced is to go too.
     for removal in reversed(removals):
-        if removal.seq in erased_seqs and not removal.is_erasure:
+        if removal.seq in erased_seqs and not removal.erased:
             erased_seqs.add(removal.removed)
     erased = np.array(sorted(erased_seqs), dtype=np.int64)
     ids = {part.segment.ids[row] for part in parts for row in part.segment.rows_of(erased).tolist()}
@@ -308,44 +292,39 @@ class OpenGalleries:
         self._upkeep.shutdown(wait=True, cancel_futures=True)
         self._cluster.close()
 
-    def disk(self, state: GalleryState) -> GalleryDisk:
+    def disk(self, state: GalleryRow) -> GalleryDisk:
         return GalleryDisk(self.home / state.key, f"{state.model_id}-{state.version}")
 
-    def live(self, state: GalleryState, estimator: Any) -> LiveGallery:
+    def live(self, state: GalleryRow, estimator: Any) -> LiveGallery:
         key = (state.key, state.model_id, state.version)
         return self._live.get_or_make(key, lambda: LiveGallery(self._db, self.disk(state), state, estimator))
 
-    def cluster_search(self, state: GalleryState, conditions: Filter, seq: int) -> OtherSearch | None:
+    def cluster_search(self, state: GalleryRow, conditions: Filter, seq: int) -> OtherSearch | None:
         """Who searches segments of a view for this process, if anybody does: see `ClusterSearch.searching`."""
         return self._cluster.searching(state, conditions, seq)
-
-    def compact_later(self, live: LiveGallery) -> None:
-        """Have segments compacted in the background, if that is needed."""
-        if id(live) not in self._scheduled and live.needs_compaction():
-            self.in_background(live, lambda: None)
 
     def of(self, key: str) -> list[LiveGallery]:
         """The gallery's views, one a version, as far as there are any."""
         return [live for (gallery_key, *_), live in self._live.entries() if gallery_key == key]
 
-    def in_background(self, live: LiveGallery, work: Callable[[], Any]) -> None:
-        """Do some work on a view unless some is waiting already, then compact its segments."""
+    def in_background(self, live: LiveGallery, seq: int) -> None:
+        """Bring a view up to a sequence number and compact its segments, unless that is waiting already."""
         with self._lock:
             if id(live) in self._scheduled:
                 return
             self._scheduled.add(id(live))
         try:
-            self._upkeep.submit(self._work, live, work)
+            self._upkeep.submit(self._work, live, seq)
         except RuntimeError:
             # The process is ending.
             self._scheduled.discard(id(live))
 
-    def _work(self, live: LiveGallery, work: Callable[[], Any]) -> None:
+    def _work(self, live: LiveGallery, seq: int) -> None:
         with self._lock:
             # From here on, what is asked for needs another turn.
             self._scheduled.discard(id(live))
         try:
-            work()
+            live.view(seq)
             while not self._closing.is_set() and live.compact():
                 pass
             self._cluster.settle(prefix_of(*live.key), live.segment_names())
@@ -362,9 +341,9 @@ class OpenGalleries:
         """See what other processes wrote and erased in the galleries this one has open (blocking)."""
         for key, live in self._live.entries():
             with self._db.read() as session:
-                state = repository.state_by_id(session, live.id)
+                state = repository.gallery(session, live.id)
             if state is None or key[1:] != (state.model_id, state.version):
                 self._live.drop([key])
                 self._cluster.settle(prefix_of(*key))
             elif live.cached(0) is not None:
-                self.in_background(live, partial(live.view, state.seq))
+                self.in_background(live, state.seq)

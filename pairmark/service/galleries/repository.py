@@ -9,9 +9,8 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,104 +29,49 @@ from pairmark.service.tables import (
     GalleryProbe,
     GalleryRemoval,
     GalleryRow,
-    ModelRow,
-    ModelVersion,
 )
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class GalleryState:
-    """A gallery at one moment.
-
-    Attributes
-    ----------
-    id, key : its row, and the name of its folder on each machine.
-    model_id, model, version, kind : the version that serves it.
-    dimension : numbers of a vector. columns : of its records, as the model's schema stores them; None for vectors.
-    items : how many it holds.
-    seq : number of the last write; every item has that of its own write.
-    floor : removals up to this number are no longer listed: whoever has seen less reads everything anew.
-    fields : names of metadata that searches filter by, in order.
-    created_at, updated_at : seconds since the epoch.
-    """
-
-    id: int
-    key: str
-    name: str
-    model_id: str
-    model: str
-    version: int
-    kind: str
-    dimension: int
-    columns: list[Any] | None
-    items: int
-    seq: int
-    floor: int
-    fields: list[str]
-    created_at: float
-    updated_at: float
-
-
-_OF_VERSIONS = {"model": ModelRow.name, "kind": ModelVersion.kind}
-"""What the gallery's own row does not hold."""
-_STATE = (
-    select(
-        *(
-            (_OF_VERSIONS[name] if name in _OF_VERSIONS else getattr(GalleryRow, name)).label(name)
-            for name in (member.name for member in fields(GalleryState))
-        )
-    )
-    .outerjoin(ModelRow, ModelRow.id == GalleryRow.model_id)
-    .outerjoin(
-        ModelVersion,
-        and_(ModelVersion.model_id == GalleryRow.model_id, ModelVersion.version == GalleryRow.version),
-    )
-)
+Row = TypeVar("Row", bound=GalleryRow | None)
 
 
 # ---------------------------------------------------------------- galleries
 
 
-def state_of(session: Session, name: str) -> GalleryState | None:
-    row = session.execute(_STATE.where(GalleryRow.name == name)).first()
-    return None if row is None else _state(row)
+def gallery_named(session: Session, name: str, *, lock: bool = False) -> GalleryRow | None:
+    """The gallery of that name; ``lock``: held until the transaction ends, so that its writers go one at a time."""
+    if lock:
+        # By itself: the version that serves it is to be read after the wait.
+        session.execute(select(GalleryRow.id).where(GalleryRow.name == name).with_for_update())
+    return _whole(session.scalar(select(GalleryRow).where(GalleryRow.name == name)))
 
 
-def state_by_id(session: Session, gallery_id: int) -> GalleryState | None:
-    row = session.execute(_STATE.where(GalleryRow.id == gallery_id)).first()
-    return None if row is None else _state(row)
+def gallery(session: Session, gallery_id: int) -> GalleryRow | None:
+    return _whole(session.get(GalleryRow, gallery_id))
 
 
-def _state(row: Any) -> GalleryState:
-    if row.kind is None:
+def _whole(row: Row) -> Row:
+    if row is not None and row.kind is None:
         raise DamagedRow(
             f"gallery {row.name!r} is served by version {row.version} of a model, which is not there; restore a backup",
             table="galleries",
-            row=str(row.name),
+            row=row.name,
         )
-    return GalleryState(**row._mapping)
+    return row
 
 
 def page(
     session: Session, *, limit: int | None, after: str | None = None, names: VisibleNames = EVERY_NAME
-) -> list[GalleryState]:
+) -> list[GalleryRow]:
     """Galleries by name; of some names if given."""
-    statement = _STATE.order_by(GalleryRow.name).limit(limit)
+    statement = select(GalleryRow).order_by(GalleryRow.name).limit(limit)
     if after is not None:
         statement = statement.where(GalleryRow.name > after)
-    return [_state(row) for row in session.execute(statement.where(among(names, GalleryRow.name)))]
-
-
-def locked(session: Session, name: str) -> GalleryState | None:
-    """The gallery of that name, held until the transaction ends: its writers go one at a time."""
-    number = session.scalar(select(GalleryRow.id).where(GalleryRow.name == name).with_for_update())
-    return None if number is None else state_by_id(session, number)
+    return [_whole(row) for row in session.scalars(statement.where(among(names, GalleryRow.name)))]
 
 
 def locked_row(session: Session, name: str) -> GalleryRow | None:
-    """The gallery's row, whatever serves it, held until the transaction ends."""
+    """The gallery's row, damaged or not, held until the transaction ends; the rest of it is read when asked for."""
     columns = (GalleryRow.id, GalleryRow.key, GalleryRow.items)
     statement = select(GalleryRow).options(load_only(*columns)).where(GalleryRow.name == name)
     return session.scalar(statement.with_for_update())
@@ -136,10 +80,6 @@ def locked_row(session: Session, name: str) -> GalleryRow | None:
 def add(session: Session, row: GalleryRow | GalleryCalibrationRow) -> None:
     session.add(row)
     session.flush()
-
-
-def change(session: Session, gallery_id: int, **values: Any) -> None:
-    session.execute(update(GalleryRow).where(GalleryRow.id == gallery_id).values(**values))
 
 
 def remove_gallery(session: Session, gallery_id: int) -> None:
@@ -195,19 +135,10 @@ _UPSERTING = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """At ``seq`` the row written as ``removed`` was replaced, or erased."""
-
-    seq: int
-    removed: int
-    is_erasure: bool
-
-
 # ---------------------------------------------------------------- writing items
 
 
-def upsert(session: Session, state: GalleryState, rows: Rows, now: float, new_fields: Sequence[str]) -> None:
+def upsert(session: Session, state: GalleryRow, rows: Rows, now: float, new_fields: Sequence[str]) -> None:
     """Write rows under the next sequence numbers; the gallery must be locked."""
     first = state.seq + 1
     replaced = seqs_of(session, state.id, rows.ids)
@@ -229,14 +160,11 @@ def upsert(session: Session, state: GalleryState, rows: Rows, now: float, new_fi
         )
     ]
     _insert(session, values)
-    columns: dict[str, Any] = {
-        "seq": state.seq + len(rows),
-        "items": state.items + len(rows) - len(replaced),
-        "updated_at": now,
-    }
+    state.seq += len(rows)
+    state.items += len(rows) - len(replaced)
+    state.updated_at = now
     if new_fields:
-        columns["fields"] = [*state.fields, *new_fields]
-    change(session, state.id, **columns)
+        state.fields = [*state.fields, *new_fields]
 
 
 def _insert(session: Session, values: list[tuple[Any, ...]]) -> None:
@@ -274,7 +202,7 @@ def seqs_of(session: Session, gallery_id: int, ids: Sequence[str]) -> dict[str, 
     return {row[0]: row[1] for row in rows}
 
 
-def erase(session: Session, state: GalleryState, ids: Sequence[str], now: float) -> None:
+def erase(session: Session, state: GalleryRow, ids: Sequence[str], now: float) -> None:
     """Delete items that are there, and count it; the gallery must be locked."""
     seqs = seqs_of(session, state.id, ids)
     if not seqs:
@@ -290,10 +218,12 @@ def erase(session: Session, state: GalleryState, ids: Sequence[str], now: float)
         insert(GalleryRemoval),
         [{"gallery_id": state.id, "seq": seq, "removed": seqs[name], "erased": True} for name in names],
     )
-    change(session, state.id, seq=seq, items=state.items - len(names), updated_at=now)
+    state.seq = seq
+    state.items -= len(names)
+    state.updated_at = now
 
 
-def prune_removals(session: Session, state: GalleryState) -> None:
+def prune_removals(session: Session, state: GalleryRow) -> None:
     """Forget removals that only a worker far behind would ask for; the gallery must be locked."""
     oldest = state.seq - LISTED_REMOVALS
     if oldest <= state.floor + LISTED_REMOVALS // 10:
@@ -304,20 +234,20 @@ def prune_removals(session: Session, state: GalleryState) -> None:
     last = session.scalar(select(func.max(table.seq)).where(old))
     if last is not None:
         session.execute(delete(table).where(old))
-        change(session, state.id, floor=last)
+        state.floor = last
 
 
 # ---------------------------------------------------------------- reading items
 
 
-def removals(session: Session, gallery_id: int, after: int) -> list[Removal]:
+def removals(session: Session, gallery_id: int, after: int) -> Sequence[Any]:
+    """What was removed after a sequence number, in order: ``seq``, ``removed`` and ``erased`` of each."""
     table = GalleryRemoval
-    rows = session.execute(
+    return session.execute(
         select(table.seq, table.removed, table.erased)
         .where(table.gallery_id == gallery_id, table.seq > after)
         .order_by(table.seq)
-    )
-    return [Removal(*row) for row in rows]
+    ).all()
 
 
 def count_range(session: Session, gallery_id: int, low: int, high: int) -> int:
@@ -331,7 +261,7 @@ def count_range(session: Session, gallery_id: int, low: int, high: int) -> int:
 
 
 def read_range(
-    session: Session, state: GalleryState, form: ItemForm, low: int, high: int
+    session: Session, state: GalleryRow, form: ItemForm, low: int, high: int
 ) -> Iterator[StoredRows]:
     """Items with low < seq <= high in order of seq, some thousand at a time."""
     # The driver's own cursor, within the session's transaction: a row object for each of a million rows would cost more
@@ -352,7 +282,7 @@ def read_range(
                 yield batch
 
 
-def _stored_rows(rows: Sequence[Any], state: GalleryState, form: ItemForm) -> StoredRows | None:
+def _stored_rows(rows: Sequence[Any], state: GalleryRow, form: ItemForm) -> StoredRows | None:
     """The rows that are whole; None: none is. Items are searched without the others, and answered with their damage."""
     vectors, sound = form.rows([row[2] for row in rows])
     whole = list(rows) if sound.all() else [row for row, good in zip(rows, sound, strict=True) if good]
@@ -413,7 +343,7 @@ def subject_ids(session: Session, gallery_id: int, subject: str) -> list[str]:
 
 
 def subject_rows(
-    session: Session, state: GalleryState, form: ItemForm, subject: str, limit: int
+    session: Session, state: GalleryRow, form: ItemForm, subject: str, limit: int
 ) -> StoredRows | None:
     """A subject's items by id, at most ``limit``; None when there are none."""
     item = GalleryItem
@@ -458,26 +388,19 @@ RECORD = np.dtype(
 best score with its own items, how many those are and the newest one's sequence number."""
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrationHead:
-    """What every search at a rate reads of the calibration that answers it."""
-
-    id: str
-    seq: int
-    revision: int
-
-
-_HEAD = select(GalleryCalibrationRow.id, GalleryCalibrationRow.seq, GalleryCalibrationRow.revision).where(
-    GalleryCalibrationRow.kept.is_not(None)
+_HEAD = (
+    select(GalleryCalibrationRow)
+    .options(load_only(GalleryCalibrationRow.id, GalleryCalibrationRow.seq, GalleryCalibrationRow.revision))
+    .where(GalleryCalibrationRow.kept.is_not(None))
 )
+"""Calibrations that keep their probes, each without its arrays: what every search at a rate reads."""
 
 
-def head_of(session: Session, id: str) -> CalibrationHead | None:
-    row = session.execute(_HEAD.where(GalleryCalibrationRow.id == id)).first()
-    return None if row is None else CalibrationHead(*row)
+def head_of(session: Session, id: str) -> GalleryCalibrationRow | None:
+    return session.scalar(_HEAD.where(GalleryCalibrationRow.id == id))
 
 
-def newest_head(session: Session, state: GalleryState) -> CalibrationHead | None:
+def newest_head(session: Session, state: GalleryRow) -> GalleryCalibrationRow | None:
     """The newest calibration of the gallery with the version that serves it."""
     table = GalleryCalibrationRow
     newest = (
@@ -485,8 +408,7 @@ def newest_head(session: Session, state: GalleryState) -> CalibrationHead | None
         .where(table.version == state.version)
         .order_by(table.created_at.desc(), table.id)
     )
-    row = session.execute(newest.limit(1)).first()
-    return None if row is None else CalibrationHead(*row)
+    return session.scalar(newest.limit(1))
 
 
 def find_calibration(session: Session, gallery_id: int, id: str) -> GalleryCalibrationRow | None:

@@ -83,10 +83,6 @@ class VectorForm:
             raise InvalidInput(f"vector has {len(numbers)} numbers; the gallery's have {self.width}")
         return numbers
 
-    def task(self) -> dict[str, Any]:
-        """JSON from which `form_of_task` makes the form again."""
-        return {"width": self.width}
-
 
 class RecordForm:
     """Records of a table, stored as JSON from column to value and encoded for models that take numbers.
@@ -165,9 +161,6 @@ class RecordForm:
             problems[at] = problems[at] or f"the record {self.schema.no_cell}"
         return problems
 
-    def task(self) -> dict[str, Any]:
-        return {"columns": self.columns}
-
 
 ItemForm = VectorForm | RecordForm
 
@@ -180,11 +173,9 @@ def form_of(estimator: Any, width: int) -> ItemForm:
     return RecordForm(schema, getattr(estimator, "encoder_", None))
 
 
-def form_of_task(task: Mapping[str, Any]) -> ItemForm:
-    """The form that `VectorForm.task` or `RecordForm.task` told, without an encoder."""
-    if "columns" in task:
-        return RecordForm(Schema.model_validate({"columns": task["columns"]}))
-    return VectorForm(task["width"])
+def form_in_json(columns: Sequence[Mapping[str, Any]] | None, width: int) -> ItemForm:
+    """The form of which these are ``columns`` and ``width``, without an encoder."""
+    return VectorForm(width) if columns is None else RecordForm(Schema.model_validate({"columns": columns}))
 
 
 def same_columns(columns: Sequence[Mapping[str, Any]], form: RecordForm) -> bool:
@@ -266,10 +257,7 @@ class StoredRows:
 
     def without(self, seqs: NDArray[np.int64]) -> StoredRows:
         """The rows that were not written under one of these numbers."""
-        return self._taken(np.flatnonzero(~np.isin(self.seqs, seqs)).tolist())
-
-    def _taken(self, places: list[int]) -> StoredRows:
-        """Some of the rows, in that order."""
+        places = np.flatnonzero(~np.isin(self.seqs, seqs)).tolist()
         return StoredRows(
             seqs=self.seqs[places],
             ids=[self.ids[at] for at in places],

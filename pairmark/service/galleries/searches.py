@@ -21,7 +21,6 @@ from pairmark.service.errors import InvalidInput, TooLarge, UnknownItem
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.calibration import MAX_TEMPLATES, Thresholds
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.rows import (
     Matrix,
     StoredRows,
@@ -44,7 +43,7 @@ from pairmark.service.runtime.patterns import ComparedPairs
 from pairmark.service.runtime.points import ServedPoint, without_threshold
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
-from pairmark.service.tables import DECISIONS, DecisionCode
+from pairmark.service.tables import DECISIONS, DecisionCode, GalleryRow
 
 FindThresholds = Callable[[ServedPoint, NDArray[np.bool_]], ComparedPairs]
 """The point of complete records, and what pairs are compared without -> their thresholds."""
@@ -122,7 +121,7 @@ class Searches:
 
     def search(
         self,
-        state: GalleryState,
+        state: GalleryRow,
         version: LoadedVersion,
         request: SearchRequest,
         decision: ServedPoint | None,
@@ -200,7 +199,8 @@ class Searches:
             like=like if n_unlike_items else None,
             other_search=self._galleries.views.cluster_search(state, conditions, view.seq),
         )
-        self._galleries.views.compact_later(live)
+        if live.needs_compaction():
+            self._galleries.views.in_background(live, view.seq)
         # 4. At a rate, a query unlike the rows of the calibration matches nobody.
         unlike = np.empty(0, dtype=np.bool_) if like is None or ranges is None else ranges.unlike(queries)
         if like is not None and looked_at is not None:
@@ -254,7 +254,7 @@ class Searches:
             return None
         return {"scored": max(n_candidates, k)}
 
-    def enrolled(self, state: GalleryState, version: LoadedVersion, subject: str) -> StoredRows:
+    def enrolled(self, state: GalleryRow, version: LoadedVersion, subject: str) -> StoredRows:
         form = form_of(version.estimator, state.dimension)
         with self._galleries.database.read() as session:
             items = repository.subject_rows(

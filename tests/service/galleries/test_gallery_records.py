@@ -186,7 +186,8 @@ def test_files_hold_columns_of_the_model_and_name_what_does_not_fit(tmp_path: Pa
             kind="csv",
             path=str(scratch / "upload"),
             scratch=str(scratch),
-            form=form.task(),
+            columns=form.columns,
+            width=0,
             options=options,
         )
         errors.count, errors.items = last["count"], last["items"]

@@ -77,7 +77,6 @@ STEPS = st.lists(
         st.tuples(st.just("subject"), st.sampled_from(["a", "b", "c"])),
         st.tuples(st.just("look"), st.integers(0, 1)),
         st.tuples(st.just("compact"), st.integers(0, 1)),
-        st.tuples(st.just("flush"), st.integers(0, 1)),
         st.tuples(st.just("restart"), st.integers(0, 1)),
     ),
     min_size=4,
@@ -141,8 +140,6 @@ def test_every_interleaving_gives_what_brute_force_gives(
                 pair[argument] = LiveGallery(
                     galleries.database, galleries.views.disk(state), state, estimator
                 )
-            elif what == "flush":
-                pair[argument].flush()
             elif what == "compact":
                 while pair[argument].compact():
                     pass
