@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -208,7 +208,10 @@ class Database:
         except OperationalError as error:
             if "no such table" in str(error.orig):
                 return None
-            raise NotReady("the database does not answer just now: try again in a moment") from error
+            url = self.url.render_as_string(hide_password=True)
+            raise NotReady(
+                f"the database at {url} does not answer just now: try again in a moment"
+            ) from error
 
     def check_schema(self) -> None:
         """Raise `SchemaMismatch` unless the schema is the one that this version works with."""
@@ -256,32 +259,12 @@ class Database:
             part.unlink(missing_ok=True)
 
     def wait(self, seconds: float) -> None:
-        """Wait until the database accepts connections, retrying for at most ``seconds``."""
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                with self.engine.connect() as connection:
-                    connection.execute(text("SELECT 1"))
-                return
-            except OperationalError as error:
-                if time.monotonic() > deadline:
-                    raise NotReady(
-                        f"no database at {self.url.render_as_string(hide_password=True)}"
-                    ) from error
-                time.sleep(0.5)
+        """Wait, for at most ``seconds``, until the database answers."""
+        _until_ready(self.revision, seconds)
 
     def await_schema(self, seconds: float) -> None:
         """Wait, for at most ``seconds``, for a server and its tables, which another process may still be making."""
-        deadline = time.monotonic() + seconds
-        self.wait(max(seconds, 5.0))
-        while True:
-            try:
-                self.check_schema()
-                return
-            except NotReady:
-                if time.monotonic() >= deadline:
-                    raise
-            time.sleep(0.5)
+        _until_ready(self.check_schema, seconds)
 
     def __enter__(self) -> Self:
         return self
@@ -298,6 +281,18 @@ class Database:
         # The pool that would keep it is gone, and with it whoever would close it.
         if self._closed:
             record.close()
+
+
+def _until_ready(check: Callable[[], object], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            check()
+            return
+        except NotReady:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(0.5)
 
 
 def touched(session: Session, statement: Update | Delete) -> int:

@@ -132,7 +132,7 @@ MODERATE_S = 0.05
 
 
 class Places:
-    """Bounded places for long work, each with a thread: ``async with places() as place: await place.run(work)``.
+    """Bounded places for long work, each with a thread: ``with places() as place: await place.run(work)``.
 
     Parameters
     ----------
@@ -158,12 +158,18 @@ class Places:
         refusal = "long batches are under way already; try again shortly"
         self.slots: Slots = Slots(name, limit, refusal) if shares_with is None else shares_with.slots
 
-    def __call__(self) -> BatchPlace:
-        return BatchPlace(self)
+    @contextmanager
+    def __call__(self) -> Iterator[BatchPlace]:
+        """A place for the block. `RateLimited` when all are taken."""
+        place = BatchPlace(self)
+        try:
+            yield place
+        finally:
+            place.leave()
 
     async def run(self, work: Callable[[], T]) -> T:
         """One piece of work in a place of its own. `RateLimited` when all are taken."""
-        async with self() as place:
+        with self() as place:
             return await place.run(work)
 
     def turn(self, owner: str) -> asyncio.Semaphore:
@@ -176,24 +182,15 @@ class Places:
 
 
 class BatchPlace:
-    """One of the places, held until its work has really ended."""
+    """One of the places, taken when this is made (`RateLimited` when all are), and held until its work has really
+    ended."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
         self._owner = current_owner()
         self._running: Future[Any] | None = None
-
-    async def __aenter__(self) -> Self:
-        return self.enter()
-
-    async def __aexit__(self, *_: object) -> None:
-        self.leave()
-
-    def enter(self) -> Self:
-        """Take the place. `RateLimited` when all are taken."""
-        self._places.slots.take(self._owner)
+        places.slots.take(self._owner)
         BATCHES.inc()
-        return self
 
     def leave(self) -> None:
         """Give the place back, at once or when its work has ended."""
@@ -235,10 +232,10 @@ class RequestWork:
     in one of the bounded places for batches, and everything after it there too.
     """
 
-    __slots__ = ("_batch_place", "_place")
+    __slots__ = ("_place", "_places")
 
-    def __init__(self, batch_place: Callable[[], BatchPlace]) -> None:
-        self._batch_place = batch_place
+    def __init__(self, places: Places) -> None:
+        self._places = places
         self._place: BatchPlace | None = None
 
     def __enter__(self) -> Self:
@@ -255,5 +252,5 @@ class RequestWork:
                 return work()
             if seconds <= MODERATE_S:
                 return await asyncio.to_thread(work)
-            self._place = self._batch_place().enter()
+            self._place = BatchPlace(self._places)
         return await self._place.run(work)

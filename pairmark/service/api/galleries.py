@@ -10,7 +10,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
-from pairmark.models.calibration.inputs import RowRanges
 from pairmark.schemas.galleries import (
     ErasureRequest,
     GalleryCalibrationOut,
@@ -47,7 +46,7 @@ from pairmark.service.api.routing import (
 from pairmark.service.api.scoring import CONFIDENCE
 from pairmark.service.api.services import InServices, Services, check_may, key_of, names_of
 from pairmark.service.datasets.confined import FileLimits
-from pairmark.service.errors import TooLarge, UnknownDataset, UnknownModel, UnsupportedRate
+from pairmark.service.errors import TooLarge, UnknownDataset, UnsupportedRate
 from pairmark.service.galleries.imports import KINDS, confined_batches, json_batches
 from pairmark.service.galleries.rows import RowErrors, checked_id, form_of
 from pairmark.service.galleries.searches import SeenDecision, complete, model_rows, parse_probe, parse_search
@@ -160,24 +159,23 @@ async def upsert_items(call: Call, gallery: Name) -> Response:
             lambda: services.galleries.write(gallery, json_batches(body, form, errors), errors, version)
         )
         return JsonAnswer(out.model_dump_json().encode())
-    async with services.galleries.import_place() as place:
-        with services.blobs.workspace() as folder:
-            upload, scratch = folder / "upload", folder / "scratch"
-            scratch.mkdir()
-            with upload.open("wb") as stream:
-                async for piece in call.stream():
-                    stream.write(piece)
+    with services.galleries.import_place() as place, services.blobs.workspace() as folder:
+        upload, scratch = folder / "upload", folder / "scratch"
+        scratch.mkdir()
+        with upload.open("wb") as stream:
+            async for piece in call.stream():
+                stream.write(piece)
 
-            size = upload.stat().st_size
-            width = state.dimension if state.columns is None else len(state.columns)
-            limits = FileLimits.of(services.settings, size, rows="max_gallery_items", features=width)
+        size = upload.stat().st_size
+        width = state.dimension if state.columns is None else len(state.columns)
+        limits = FileLimits.of(services.settings, size, rows="max_gallery_items", features=width)
 
-            def work() -> UpsertOut:
-                with closing(confined_batches(kind, upload, scratch, form, errors, query, limits)) as batches:
-                    return services.galleries.write(gallery, batches, errors, version)
+        def work() -> UpsertOut:
+            with closing(confined_batches(kind, upload, scratch, form, errors, query, limits)) as batches:
+                return services.galleries.write(gallery, batches, errors, version)
 
-            out = await place.run(work)
-            return JsonAnswer(out.model_dump_json().encode())
+        out = await place.run(work)
+        return JsonAnswer(out.model_dump_json().encode())
 
 
 @router.get("/galleries/{gallery:name}/items")
@@ -281,51 +279,33 @@ async def search(call: Call, gallery: Name) -> Response:
     body = request.body
     decisions: list[SeenDecision] = []
     looked_at: list[Any] = []
-    async with services.galleries.search_place() as place:
-        version = await _last_version(call, name)
-        while True:
-            point = None
-            if version is not None and not call.shows_scores(version):
-                call.check_listed(version, body.fpr, body.fpir, confidence=body.confidence == CONFIDENCE)
-            if version is not None and body.fpr is not None:
-                point = await services.runtime.operating_point(
-                    version, body.fpr, body.confidence, "auto", None
-                )
-            ranges = await services.runtime.row_ranges(version, None)
-
-            def work(
-                version: LoadedVersion | None = version,
-                point: ServedPoint | None = point,
-                ranges: RowRanges | None = ranges,
-            ) -> GalleryRow | tuple[bytes, int]:
-                # Read and searched in one go: a turn of the event loop between them would cost as much as both.
-                state = services.galleries.state(name)
-                at = state.model_id, state.version
-                if version is None or (version.entry.model_id, version.entry.version) != at:
-                    return state
-                return services.searches.search(
-                    state,
-                    version,
-                    request,
-                    point,
-                    scores=call.shows_scores(version),
-                    decisions=decisions,
-                    ranges=ranges,
-                    moved=services.runtime.moved(version.calibration_id),
-                    looked_at=looked_at,
-                    patterns=partial(services.runtime.patterns.found, version.estimator, call.asker),
-                )
-
-            result = await place.run(work)
-            if isinstance(result, tuple):
-                break
-            version = await _version_of(call, result)
-    answer, n = result
+    with services.galleries.search_place() as place:
+        state = await place.run(lambda: services.galleries.state(name))
+        version = await version_of(services, state)
+        if not call.shows_scores(version):
+            call.check_listed(version, body.fpr, body.fpir, confidence=body.confidence == CONFIDENCE)
+        point = None
+        if body.fpr is not None:
+            point = await services.runtime.operating_point(version, body.fpr, body.confidence, "auto", None)
+        ranges = await services.runtime.row_ranges(version, None)
+        answer, n = await place.run(
+            lambda: services.searches.search(
+                state,
+                version,
+                request,
+                point,
+                scores=call.shows_scores(version),
+                decisions=decisions,
+                ranges=ranges,
+                moved=services.runtime.moved(version.calibration_id),
+                looked_at=looked_at,
+                patterns=partial(services.runtime.patterns.found, version.estimator, call.asker),
+            )
+        )
     _FOUND.inc(n)
-    if version is not None:
-        for queries, unlike in looked_at:
-            services.runtime.inputs.note(version, ranges, queries, unlike, call.asker, n_rows=len(queries))
-    if decisions and version is not None:
+    for queries, unlike in looked_at:
+        services.runtime.inputs.note(version, ranges, queries, unlike, call.asker, n_rows=len(queries))
+    if decisions:
         _keep(call, version, decisions, body.refs)
     return JsonAnswer(answer)
 
@@ -353,12 +333,9 @@ async def verify(call: Call, gallery: Name, subject: Subject) -> Response:
     what = f"verifications of the subject {subject[:100]!r} by this key"
     _draw(call, "verifications", services.settings.verify_limit, f"{name}/{subject}", what)
     _draw_probes(call, name, 1)
-    async with services.galleries.search_place() as place:
-        while True:
-            state = await place.run(lambda: services.galleries.state(name))
-            version = await _version_of(call, state)
-            if version is not None:
-                break
+    with services.galleries.search_place() as place:
+        state = await place.run(lambda: services.galleries.state(name))
+        version = await version_of(services, state)
         if not call.shows_scores(version):
             call.check_listed(
                 version,
@@ -450,32 +427,3 @@ def _draw(call: Call, limit: str, a_minute: float, of: str, what: str, count: in
     if key is not None and a_minute:
         bucket = f"{key.id} {limit} {of}"
         call.services.rates.draw(call.scope, bucket, limit_of(limit, a_minute / 60, 60), what, count)
-
-
-async def _last_version(call: Call, name: str) -> LoadedVersion | None:
-    """The version that served the gallery last time, if it is still there."""
-    reference = call.services.searches.served_by.get(name)
-    if reference is None:
-        return None
-    try:
-        return await call.services.runtime.version_for(reference, CAPABILITY)
-    except UnknownModel:
-        return None
-
-
-async def _version_of(call: Call, state: GalleryRow) -> LoadedVersion | None:
-    """The gallery's version; None when the gallery has just moved on and the earlier one was deleted."""
-    services = call.services
-    reference = f"{state.model}:{state.version}"
-    try:
-        version = await services.runtime.version_for(reference, CAPABILITY)
-    except UnknownModel:
-        now = await asyncio.to_thread(services.galleries.state, state.name)
-        if (now.model_id, now.version) == (state.model_id, state.version):
-            raise
-        return None
-    served_by = services.searches.served_by
-    if len(served_by) >= 4096:
-        served_by.clear()
-    served_by[state.name] = reference
-    return version

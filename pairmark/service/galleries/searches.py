@@ -116,8 +116,6 @@ class Searches:
         self._alike: WeakKeyDictionary[Segment, tuple[RowRanges, NDArray[np.bool_] | None]] = (
             WeakKeyDictionary()
         )
-        self.served_by: dict[str, str] = {}
-        """The version that served each gallery last."""
 
     def search(
         self,
