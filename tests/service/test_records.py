@@ -399,18 +399,22 @@ class TestServing:
             with pytest.raises(Problem, match="nome"):
                 client.similarity({"nome": "x"}, {"given": "ana"}, model="customers")
 
-    def test_the_command_line_matches_two_files(self, served: RunningServer, tmp_path: Path) -> None:
+    def test_the_command_line_matches_two_files(
+        self, served: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         for name, row in (("a", 0), ("b", 1)):
             (tmp_path / f"{name}.json").write_text(json.dumps(record(OTHERS, row)))
         sides = (str(tmp_path / "a.json"), str(tmp_path / "b.json"))
         found = served.cli("match", *sides, "--fpr", "0.2", "--model", "customers", "--json")
         assert found.returncode == 0, found.stderr
         assert json.loads(found.stdout)["pairs"][0]["decision"] == "match"
-        # Files of a spreadsheet are the same records, whatever the model's columns hold.
+        # Files of a spreadsheet are the same records, whatever the model's columns hold; so is what comes in by a pipe.
         for name, row in (("a", 0), ("b", 1)):
             written(tmp_path / f"{name}.csv", {column: [cells[row]] for column, cells in OTHERS.items()})
         sides = (str(tmp_path / "a.csv"), str(tmp_path / "b.csv"))
-        again = served.cli("match", *sides, "--fpr", "0.2", "--model", "customers", "--json")
+        with open(sides[0]) as pipe:
+            monkeypatch.setattr("sys.stdin", pipe)
+            again = served.cli("match", "-", sides[1], "--fpr", "0.2", "--model", "customers", "--json")
         assert json.loads(again.stdout)["pairs"] == json.loads(found.stdout)["pairs"], again.stderr
         (tmp_path / "a.csv").write_text("given,weight\nana,heavy\n")
         refused = served.cli("match", *sides, "--fpr", "0.2", "--model", "customers")

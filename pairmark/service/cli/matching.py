@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +14,7 @@ from pairmark.service.cli.options import (
     Connection,
     Members,
     given,
-    read_points,
+    point_of,
     read_records,
     read_table,
 )
@@ -93,35 +93,27 @@ def match(
 
 
 def _side(argument: str, client: Connection, model: str | None) -> list[Any]:
-    """A point, or the points or records of a file. What is made of numbers is a point: it may be too long for
-    a file's name."""
-
-    def read(file: Path) -> list[Any]:
-        try:
-            return read_points(file)
-        except typer.BadParameter:
-            # A key that may only decide reads no model's columns, and sends points.
-            columns = _columns(client, model)
-            if columns is None:
-                raise
-            return read_table(file, columns)
-
-    if argument == "-":
-        return read(Path(argument))
+    """A point, or the points or records of a file."""
     if argument.lstrip().startswith("{") or argument.endswith(".json"):
         return read_records(argument)
-    try:
+    with suppress(ValueError):
         return [[float(word) for word in argument.split(",")]]
+    names, lines = read_table(argument)
+    try:
+        return [point_of(names, line, f"{argument}: row {at}") for at, line in enumerate(lines, start=1)]
+    except typer.BadParameter:
+        # A key that may only decide reads no model's columns, and sends points.
+        columns = _columns(client, model)
+        if columns is None:
+            raise
+    from pairmark.models.records.tables import declared
+
+    schema = declared(columns)
+    rows = [dict(zip(names, line, strict=True)) for line in lines]
+    try:
+        return list(schema.values(schema.records(rows, "a line", strict=False)))
     except ValueError as error:
-        file = Path(argument[:4096])
-        try:
-            is_file = file.is_file()
-        except OSError:
-            is_file = False
-        if is_file:
-            return read(file)
-        excerpt = argument if len(argument) <= 60 else f"{argument[:60]}..."
-        raise typer.BadParameter(f"{excerpt!r} is neither a file nor a point such as 5.1,3.5,1.4") from error
+        raise typer.BadParameter(f"{argument}: {error}") from None
 
 
 def _columns(client: Connection, model: str | None) -> dict[str, str] | None:

@@ -223,8 +223,6 @@ def delete_model(
 
 
 def confirm(question: str, yes: bool) -> None:
-    import sys
-
     if not yes and not output.wants_json() and sys.stdin.isatty():
         typer.confirm(question, abort=True)
 

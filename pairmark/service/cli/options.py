@@ -29,13 +29,6 @@ if TYPE_CHECKING:
 RequiredModel = Annotated[str, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.")]
 
 
-def read_points(file: Path) -> list[list[float]]:
-    """The points in the file's order; `typer.BadParameter` names the row that has too few or too many fields, or one
-    that is no number."""
-    names, lines = _table(file)
-    return [_numbers(names, line, f"{file}: row {at}") for at, line in enumerate(lines, start=1)]
-
-
 def read_records(argument: str) -> list[dict[str, Any]]:
     """Records of a JSON file, or of JSON itself: an object, or a list of objects; else `typer.BadParameter`."""
     try:
@@ -53,48 +46,41 @@ def read_records(argument: str) -> list[dict[str, Any]]:
     return records
 
 
-def read_table(file: Path, columns: dict[str, str]) -> list[dict[str, Any]]:
-    """Records of a CSV, of a model's columns; `typer.BadParameter` names the cell that is not of its column's type."""
-    from pairmark.models.records.tables import declared
-
-    names, lines = _table(file)
-    schema = declared(columns)
-    rows = [dict(zip(names, line, strict=True)) for line in lines]
+def read_table(argument: str) -> tuple[list[str], list[list[str]]]:
+    """The names in the first line of a CSV file or (``-``) of standard input, all different, and the other lines, of as
+    many fields; else `typer.BadParameter`."""
     try:
-        return list(schema.values(schema.records(rows, "a line", strict=False)))
-    except ValueError as error:
-        raise typer.BadParameter(f"{file}: {error}") from None
-
-
-def _table(file: Path) -> tuple[list[str], list[list[str]]]:
-    """The first line's names, all different, and the other lines, of as many fields."""
-    text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8-sig")
+        text = sys.stdin.read() if argument == "-" else Path(argument).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        excerpt = argument if len(argument) <= 60 else f"{argument[:60]}..."
+        raise typer.BadParameter(f"{excerpt!r} is neither a file nor a point such as 5.1,3.5,1.4") from error
     lines = [line for line in csv.reader(text.splitlines()) if line]
     if len(lines) < 2:
-        raise typer.BadParameter(f"{file}: expected a line of names and a line for each point")
+        raise typer.BadParameter(f"{argument}: expected a line of names and a line for each point")
     names = lines[0]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise typer.BadParameter(
-            f"{file}: the first line has {', '.join(map(repr, twice[:5]))} more than once"
+            f"{argument}: the first line has {', '.join(map(repr, twice[:5]))} more than once"
         )
     for number, line in enumerate(lines[1:], start=1):
         if len(line) != len(names):
-            raise typer.BadParameter(f"{file}: row {number} has not as many fields as the first line")
+            raise typer.BadParameter(f"{argument}: row {number} has not as many fields as the first line")
     return names, lines[1:]
 
 
-def _numbers(names: list[str], line: list[str], where: str) -> list[float]:
-    read = []
+def point_of(names: list[str], line: list[str], where: str) -> list[float]:
+    """The numbers of a line; `typer.BadParameter` names the column of what is none."""
+    numbers = []
     for name, cell in zip(names, line, strict=True):
         try:
-            read.append(float(cell))
+            numbers.append(float(cell))
         except ValueError:
             raise typer.BadParameter(
                 f"{where}, column {name!r}: {cell!r} is not a number; leave out columns that are no features of the "
                 "model"
             ) from None
-    return read
+    return numbers
 
 
 TableFile = Annotated[
