@@ -57,27 +57,14 @@ _loading = threading.Lock()
 """Each is loaded once."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Recipe:
-    """What a worker makes a segment from: the rows of a gallery written in (low, high], as they were at ``as_of`` or
-    later."""
-
-    state: GalleryRow
-    low: int
-    high: int
-    as_of: int
-
-    @property
-    def key(self) -> str:
-        """What Dask calls it: the same segment for every process that asks."""
-        state = self.state
-        prefix = prefix_of(state.key, state.model_id, state.version)
-        return f"{prefix}{self.low}-{self.high}-{self.as_of}"
-
-
 def prefix_of(gallery: str, model_id: str, version: int) -> str:
     """What the names of all segments of one gallery and version begin with."""
     return f"pairmark-{gallery}-{model_id}-{version}-"
+
+
+def task_of(version_key: tuple[str, str, int], segment: Segment) -> str:
+    """What Dask calls the making of a segment: the same for every process that asks for it."""
+    return f"{prefix_of(*version_key)}{segment.low}-{segment.high}-{segment.as_of}"
 
 
 # ---------------------------------------------------------------- on a worker
@@ -87,12 +74,12 @@ def prefix_of(gallery: str, model_id: str, version: int) -> str:
 class WorkerSegment:
     """A segment in a worker's memory. Where Dask wants it elsewhere, it is made there: its vectors do not travel."""
 
-    recipe: Recipe
+    state: GalleryRow
     segment: Segment
     estimator: Any
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return worker_segment, (self.recipe,)
+        return worker_segment, (self.state, self.segment.low, self.segment.high)
 
 
 @cache
@@ -108,10 +95,9 @@ def _estimator(model_id: str, model: str, version: int) -> Any:
     return _connections()[1].load(model, version)
 
 
-def worker_segment(recipe: Recipe) -> WorkerSegment:
-    """Make a segment from the rows in the database."""
+def worker_segment(wanted: GalleryRow, low: int, high: int) -> WorkerSegment:
+    """Make a segment from the rows of a gallery in the database that were written in (low, high], as they are now."""
     database, _ = _connections()
-    wanted = recipe.state
     with _loading:
         estimator = _estimator(wanted.model_id, wanted.model, wanted.version)
     with database.read(one_moment=True) as session:
@@ -120,10 +106,10 @@ def worker_segment(recipe: Recipe) -> WorkerSegment:
         if state is None or state.key != wanted.key:
             raise UnknownGallery("the gallery is not in this worker's database")
         form = form_of(estimator, state.dimension)
-        parts = list(repository.read_range(session, state, form, recipe.low, recipe.high))
+        parts = list(repository.read_range(session, state, form, low, high))
     rows = StoredRows.sorted(parts, state.dimension)
-    segment = make_segment(estimator, rows, low=recipe.low, high=recipe.high, as_of=state.seq)
-    return WorkerSegment(recipe, segment, estimator)
+    segment = make_segment(estimator, rows, low=low, high=high, as_of=state.seq)
+    return WorkerSegment(state, segment, estimator)
 
 
 def search(
@@ -211,16 +197,12 @@ class ClusterSearch:
     ) -> tuple[list[list[ItemHit]], list[Part]]:
         """The best rows of each query, and the parts that they are the best of."""
         client = self._connected()
-        recipes = [
-            Recipe(state=state, low=part.segment.low, high=part.segment.high, as_of=part.segment.as_of)
-            for part in parts
-        ]
-        tasks = self._segments(client, recipes)
+        tasks = self._segments(client, state, parts)
         _wait(tasks, deadline)
         where = client.who_has(tasks)
         groups: dict[str | None, list[int]] = {}
-        for at, recipe in enumerate(recipes):
-            groups.setdefault(min(where.get(recipe.key) or (), default=None), []).append(at)
+        for at, task in enumerate(tasks):
+            groups.setdefault(min(where.get(task.key) or (), default=None), []).append(at)
         searches = [
             client.submit(
                 search,
@@ -249,13 +231,16 @@ class ClusterSearch:
                 hits = [[*a, *b] for a, b in zip(hits, worker_hits, strict=True)]
         return hits, searched
 
-    def _segments(self, client: Any, recipes: list[Recipe]) -> list[Any]:
+    def _segments(self, client: Any, state: GalleryRow, parts: list[Part]) -> list[Any]:
+        version_key = (state.key, state.model_id, state.version)
+        names = [task_of(version_key, part.segment) for part in parts]
         with self._lock:
-            for recipe in recipes:
-                task = self._tasks.get(recipe.key)
+            for name, part in zip(names, parts, strict=True):
+                task = self._tasks.get(name)
                 if task is None or task.status in ("error", "cancelled", "lost"):
-                    self._tasks[recipe.key] = client.submit(worker_segment, recipe, key=recipe.key)
-            return [self._tasks[recipe.key] for recipe in recipes]
+                    making = (worker_segment, state, part.segment.low, part.segment.high)
+                    self._tasks[name] = client.submit(*making, key=name)
+            return [self._tasks[name] for name in names]
 
     def settle(self, prefix: str, current: Collection[str] = ()) -> None:
         """Have workers drop the segments with this prefix, but for the current ones: what was erased leaves their

@@ -235,7 +235,7 @@ def _table(
 
 
 def _cells(columns: TypedCells, form: ItemForm, options: ImportOptions) -> list[str]:
-    """SQL of the id, the subject, the metadata, and the vector's width and numbers or the record's cells."""
+    """SQL of the id, the subject, the metadata, and the vector or the record's cells."""
     subject = None if options.subject == "subject" and "subject" not in columns else options.subject
     roles = [("id", options.id), ("subject", subject), *(("metadata", name) for name in options.columns)]
     for role, name in roles:
@@ -281,7 +281,7 @@ def _record_sql(columns: TypedCells, schema: Schema) -> list[str]:
 
 
 def _vector_sql(columns: TypedCells, dimension: int) -> list[str]:
-    """SQL of a vector's width, and of the vector, NULL if it has another one."""
+    """SQL of a vector, cut where it is too long."""
     lists = [(name, cell) for name, (cell, kind) in columns.items() if kind.endswith("]")]
     if lists:
         name, cell = lists[0]
@@ -290,7 +290,7 @@ def _vector_sql(columns: TypedCells, dimension: int) -> list[str]:
                 f"column {name[:60]!r} is a list, and there are other columns; name those in metadata=",
                 field="file",
             )
-        return [f"len({cell})", f"CASE WHEN len({cell}) = {dimension} THEN CAST({cell} AS FLOAT[]) END"]
+        return [f"CAST({cell}[1:{dimension + 1}] AS FLOAT[])"]
     if len(columns) != dimension:
         raise InvalidInput(
             f"{len(columns)} columns are left for the vector; the gallery's vectors have {dimension} numbers "
@@ -299,7 +299,7 @@ def _vector_sql(columns: TypedCells, dimension: int) -> list[str]:
             expected_dimension=dimension,
         )
     numbers = ", ".join(f"TRY_CAST({cell} AS FLOAT)" for cell, _ in columns.values())
-    return [str(dimension), f"[{numbers}]"]
+    return [f"[{numbers}]"]
 
 
 def _table_batch(
@@ -311,7 +311,7 @@ def _table_batch(
         fields = enumerate(form.schema.fields, first)
         items, bad = form.read_table({column.name: [row[at] for row in rows] for at, column in fields})
     else:
-        items, bad = _vectors_of([row[first:] for row in rows], form.width)
+        items, bad = form.read_json([row[first] for row in rows])
     facts: list[Any] | None = None
     if metadata:
         facts = [
@@ -319,19 +319,6 @@ def _table_batch(
             for row in rows
         ]
     return checks.rows(start, [row[0] for row in rows], items, [row[1] for row in rows], facts, bad=bad)
-
-
-def _vectors_of(cells: Sequence[Any], dimension: int) -> tuple[NDArray[np.float32], list[str | None]]:
-    vectors = np.zeros((len(cells), dimension), dtype=np.float32)
-    bad: list[str | None] = [None] * len(cells)
-    for at, (width, vector) in enumerate(cells):
-        if vector is None:
-            bad[at] = f"vector has {width or 0} numbers; the gallery's have {dimension}"
-        elif None in vector:
-            bad[at] = f"number {vector.index(None)} of the vector is empty or not a number"
-        else:
-            vectors[at] = vector
-    return vectors, bad
 
 
 def confined_batches(

@@ -29,7 +29,7 @@ from pairmark.service.caches import BoundedCache
 from pairmark.service.db import Database
 from pairmark.service.errors import UnknownGallery
 from pairmark.service.galleries import repository
-from pairmark.service.galleries.cluster import ClusterSearch, prefix_of
+from pairmark.service.galleries.cluster import ClusterSearch, prefix_of, task_of
 from pairmark.service.galleries.rows import Filter, StoredRows, form_of
 from pairmark.service.galleries.segments import (
     GalleryDisk,
@@ -173,9 +173,7 @@ class LiveGallery:
 
     def segment_names(self) -> set[str]:
         """What a cluster's workers call the segments that there are."""
-        prefix = prefix_of(*self.key)
-        segments = [part.segment for part in self._parts]
-        return {f"{prefix}{one.low}-{one.high}-{one.as_of}" for one in segments}
+        return {task_of(self.key, part.segment) for part in self._parts}
 
     def pending(self, seq: int) -> int:
         """At most how many rows are neither in the view nor in a segment."""

@@ -28,7 +28,6 @@ from pairmark.models.core.inputs import is_placeholder, label_of
 from pairmark.models.records.schema import RecordError, Records, Schema, is_plain, schema_of_model
 from pairmark.schemas.base import UNSEEN
 from pairmark.service.errors import InvalidInput, UnknownItem
-from pairmark.service.runtime.bodies import SparseRow, SparseRows, to_rows
 
 Matrix = Any
 """(n, d): float32, or the cells of records."""
@@ -59,28 +58,28 @@ class VectorForm:
         return vectors.astype(np.float32, copy=False), sound
 
     def read_json(self, values: Sequence[Any]) -> tuple[Float32, list[str | None]]:
-        """Rows of a request, and what is wrong with each, where something is."""
+        """Lists of a request or a file, and what is wrong with each, where something is."""
         vectors = np.zeros((len(values), self.width), dtype=np.float32)
         problems: list[str | None] = [None] * len(values)
-        for at, value in enumerate(values):
-            try:
-                with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):
+            for at, value in enumerate(values):
+                try:
                     vectors[at] = self._numbers(value)
-            except InvalidInput as error:
-                problems[at] = error.detail
-            except (msgspec.ValidationError, OverflowError) as error:
-                problems[at] = f"vector is no list of numbers within float32: {error}"
+                except InvalidInput as error:
+                    problems[at] = error.detail
+                except (msgspec.ValidationError, OverflowError) as error:
+                    problems[at] = f"vector is no list of numbers within float32: {error}"
         return vectors, problems
 
     def _numbers(self, vector: Any) -> Any:
-        if isinstance(vector, dict):
-            row = msgspec.convert(vector, SparseRow)
-            return to_rows(SparseRows([row], single=True), "vector", self.width, accepts_sparse=False)
         if vector is None:
             raise InvalidInput("vector is missing; expected a list of numbers")
+        if isinstance(vector, list) and None in vector:
+            raise InvalidInput(f"number {vector.index(None)} of the vector is empty or not a number")
         numbers = msgspec.convert(vector, list[float])
         if len(numbers) != self.width:
-            raise InvalidInput(f"vector has {len(numbers)} numbers; the gallery's have {self.width}")
+            n = len(numbers) if len(numbers) < self.width else f"more than {self.width}"
+            raise InvalidInput(f"vector has {n} numbers; the gallery's have {self.width}")
         return numbers
 
 
