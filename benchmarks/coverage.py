@@ -23,11 +23,12 @@ import joblib
 import numpy as np
 from scipy.stats import binom, norm
 
-from benchmarks import _edges, _intervals, _judged_links
+from benchmarks import _edges, _intervals
 from benchmarks.common import Claim, Parts, Preset, Result
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
+from pairmark.models.reviews.evidence import Judgements, share_bound
 from tests.models.pair_worlds import (
     Classes,
     Crowd,
@@ -44,6 +45,8 @@ CONFIDENCES = (0.90, 0.95)
 MULTIPLES = (1.1, 1.2, 1.5, 2, 4)
 """Of the least number of people, for `power`."""
 POWER_RATE, EFFECT, ORDERS = 0.01, 0.7, 20
+N_LINKS, MOST_JUDGED = 10_000, 1_200
+FALSE_LINKS, FEW_FALSE = 0.02, 0.005
 SLACK = 0.02
 """What an asymptotic method may exceed its promise by."""
 
@@ -239,8 +242,7 @@ def made(preset: Preset, parts: Parts) -> tuple[list[Row], list[Row]]:
     rows += parts.get(f"choosing {n}", partial(choosing, n))
     for world in _intervals.WORLDS:
         rows += intervals(world, 400 if full else 100, parts)
-    for name in _judged_links.WORLDS:
-        rows += false_links(name, 400 if full else 40, parts)
+    rows += false_links(400 if full else 40, parts)
     return rows, power(40 if full else 10, parts)
 
 
@@ -713,30 +715,40 @@ def covered(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
     ]
 
 
-def false_links(world: str, n: int, parts: Parts) -> list[Row]:
-    """How often the bound on false links is ever below the truth, where one more is false than was asked about, and
-    where few are: then ``judged`` says how many judgements it took."""
-    n_links, asked = _judged_links.N_LINKS, _judged_links.AT_MOST
+def false_links(n: int, parts: Parts) -> list[Row]:
+    """Links that are judged one at a time: how often the bound on false ones is ever below the truth, where one more is
+    false than was asked about, and where few are: then ``judged`` says how many judgements it took."""
     rows = []
-    for share in (asked, _judged_links.EASY):
-        wrong = int(share * n_links) + (share == asked)
+    for share in (FALSE_LINKS, FEW_FALSE):
+        wrong = int(share * N_LINKS) + (share == FALSE_LINKS)
         runs = [
             run
             for start in range(0, n, BLOCK)
             for run in parts.get(
-                f"links {world} {wrong} {start} {min(n, start + BLOCK)}",
-                partial(_judged, world, wrong, range(start, min(n, start + BLOCK))),
+                f"links {wrong} {start} {min(n, start + BLOCK)}",
+                partial(_judged, wrong, range(start, min(n, start + BLOCK))),
             )
         ]
         failed = sum(below for below, _ in runs) / n
-        row = line("links", f"{wrong} of {n_links:,} links false, {world}", asked, "review", n, failed)
+        row = line("links", f"{wrong} of {N_LINKS:,} links false", FALSE_LINKS, "review", n, failed)
         rows.append(row | {"judged": sum(judged for _, judged in runs) / n})
-    print(f"links, {world}: {n} reviews done", flush=True)
+    print(f"links: {n} reviews done", flush=True)
     return rows
 
 
-def _judged(world: str, wrong: int, seeds: range) -> list[tuple[bool, int]]:
-    return [_judged_links.judged(world, wrong, seed) for seed in seeds]
+def _judged(wrong: int, seeds: range) -> list[tuple[bool, int]]:
+    """Whether the bound was ever below the truth, and after how many judgements it was as low as was asked for."""
+    outcomes = []
+    for seed in seeds:
+        is_wrong = np.random.default_rng([49, wrong, seed]).permutation(np.arange(N_LINKS) < wrong)
+        below = False
+        for judged in range(5, MOST_JUDGED + 1, 5):
+            bound = share_bound(Judgements(N_LINKS, is_wrong[:judged]), FALSE_LINKS, 0.95)
+            below = below or bound < wrong / N_LINKS
+            if bound <= FALSE_LINKS:
+                break
+        outcomes.append((below, judged))
+    return outcomes
 
 
 def bounded(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:

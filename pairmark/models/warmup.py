@@ -15,7 +15,6 @@ from pairmark.models.core.spec import capabilities_of
 from pairmark.models.evaluation.pairs import pair_report
 from pairmark.models.pairs.splits import list_blocks
 from pairmark.models.registry import LEARNERS, load, sample_rows, save
-from pairmark.models.reviews.evidence import Judgements, missed_bound, next_group, share_bound
 
 _SMALL = {
     "n_estimators": 2,
@@ -77,7 +76,6 @@ def warm() -> None:
     """Fit and use every learner once on a few points, and calibrate; from a warm cache this takes moments."""
     warm_calibration()
     pair_report(np.arange(8.0), np.arange(8) % 2, n_replicates=2)
-    _warm_reviews()
     # One connected list, so that it is cut.
     list_blocks(np.stack([np.arange(48), np.arange(1, 49)], axis=1), 49)
     rng = np.random.default_rng(0)
@@ -113,12 +111,3 @@ def _stored(estimator: Any) -> Any:
     with TemporaryDirectory() as folder:
         save(estimator, Path(folder) / "model")
         return load(Path(folder) / "model")
-
-
-def _warm_reviews() -> None:
-    """Bound and continue small reviews of both kinds."""
-    judgements = Judgements.of([5, 20], [0, 1, 0, 1, 1], [1, 0, 0, 0, 0], 3)
-    second_stratum = Judgements.of([9], [0], [0], 0)
-    share_bound(judgements, 0.3, 0.95)
-    missed_bound(second_stratum, judgements, 0.3, 0.95)
-    next_group(second_stratum, judgements, 0.3)

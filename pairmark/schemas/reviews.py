@@ -41,9 +41,7 @@ class ReviewSource(ReviewWindow):
     refs: list[RefPair] | None = Field(
         None, max_length=MAX_LISTED, description="the pairs of a list, as your names of both sides"
     )
-    scores: list[Number] | None = Field(
-        None, description="with `refs`: their scores, by which draws are shared out"
-    )
+    scores: list[Number] | None = Field(None, description="with `refs`: their scores, shown beside the pairs")
     matches: list[bool] | None = Field(
         None, description="with `refs`: what was decided; needed for `missed-matches`, default: all match"
     )
@@ -123,9 +121,6 @@ class ReviewOut(Answer):
         description="about how many more judgements bring the bound down, if they go on like this; null: none may"
     )
     exhausted: bool = Field(description="whether no more pairs can be drawn")
-    curve: list[list[float]] = Field(
-        description="judgements and the bound after them", examples=[[[60, 0.049], [180, 0.018]]]
-    )
     statement: str = Field(
         description="what the review has shown, in words",
         examples=["at most 1.8 % of 5,120 matches are false, 95 % confidence (2026-01-31)"],

@@ -502,7 +502,7 @@ class DecisionCount(Base):
 
 
 class ReviewRow(Base):
-    """A review: its question, the sizes of its population's strata, and how far it is."""
+    """A review: its question, the sizes of its population by kind of decision (``strata``), and how far it is."""
 
     __tablename__ = "reviews"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
@@ -514,8 +514,6 @@ class ReviewRow(Base):
     at_most: Mapped[float]
     confidence: Mapped[float]
     strata: Mapped[list[Any]]
-    n_unstratified_draws: Mapped[int | None] = mapped_column("alike")
-    """Draws before those that chose a stratum; None: none has yet."""
     drawn: Mapped[int] = mapped_column(default=0)
     progress: Mapped[dict[str, Any]]
     created_at: Mapped[float]
@@ -524,7 +522,8 @@ class ReviewRow(Base):
 
 
 class ReviewItem(Base):
-    """A pair that a review may hand out: the ``place``-th of its stratum in random order, ``draw``-th of the review."""
+    """A pair that a review may hand out: the ``place``-th of its kind (``stratum``) in random order, the ``draw``-th of
+    the review."""
 
     __tablename__ = "review_items"
     __table_args__ = (Index("ix_review_items_review_draw", "review_id", "draw"),)

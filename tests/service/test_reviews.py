@@ -15,14 +15,21 @@ from sqlalchemy import func, select, update
 from pairmark.schemas.models import Policy, ReviewPolicy
 from pairmark.schemas.reviews import ElsewhereRequest, Outcome, ReviewOut, ReviewRequest
 from pairmark.service.db import Database
-from pairmark.service.errors import InvalidInput, UnknownReview
+from pairmark.service.errors import Conflict, InvalidInput, UnknownReview
 from pairmark.service.reviews import reviews as reviews_module
 from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.reviews.reviews import Reviews
 from pairmark.service.runtime.bodies import VectorPairs
 from pairmark.service.store import repository as store_repository
-from pairmark.service.tables import DecisionCount, KeptDecision, ModelRow, ReviewItem, ReviewJudgement
+from pairmark.service.tables import (
+    DecisionCount,
+    KeptDecision,
+    ModelRow,
+    ReviewItem,
+    ReviewJudgement,
+    ReviewRow,
+)
 from tests.service.conftest import Deployment
 
 pytestmark = pytest.mark.each_database
@@ -131,6 +138,16 @@ def test_who_repeats_or_changes_a_judgement_counts_once(reviews: Reviews) -> Non
     assert (found.judged, found.wrong) == (1, 0)
 
 
+def test_a_review_that_drew_by_strata_is_made_anew(reviews: Reviews, database: Database) -> None:
+    made = reviews.create(asked(source={"refs": pairs(5)}))
+    with database.write() as session:
+        review = session.get_one(ReviewRow, made.id)
+        review.strata = [{"decision": 1, "size": 1, "items": 1}, {"decision": 1, "size": 4, "items": 4}]
+    with pytest.raises(Conflict, match="POST /reviews"):
+        reviews.next(made.id, "ada", 1)
+    assert reviews.get(made.id).population == 5
+
+
 # ---------------------------------------------------------------- what counts
 
 
@@ -147,7 +164,6 @@ def test_a_review_of_what_is_kept(reviews: Reviews, database: Database, model_id
     assert done.bound <= 0.02
     assert done.wrong / 400 <= 3 / 400 <= done.bound
     assert done.judged < 400
-    assert done.curve[-1] == [done.judged, done.bound]
     assert "of 400 matches are false" in done.statement
     assert reviews.statements_of_version("faces", 1) == [done.statement]
     assert not reviews.next(made.id, "ada", 1).items, "it is enough: nobody need judge more"

@@ -23,7 +23,7 @@ from pairmark.service.jobs.queue import Claim, JobQueue, Progress
 from pairmark.service.links import folders, repository
 from pairmark.service.links.learned import Learned
 from pairmark.service.links.linking import Linked, linked, summary_of
-from pairmark.service.reviews.reviews import Item, Stratum, open_review, strata_of_kind
+from pairmark.service.reviews.reviews import Decisions, Item, drawn_from, open_review
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DecisionCode
 
@@ -83,17 +83,17 @@ class Linker:
             if found.doubts is not None:
                 raise self._to_judge(claim, request, found)
             folders.keep(found.connection, out, found.linking, previous)
-            strata = _strata(found, _KEPT)
-            missed = _strata(found, _KEPT, split=False) if request.missed_links is not None else []
-            if missed:
-                missed += _strata(found, _BELOW, DecisionCode.DIFFERENT)
+            links = _decisions(found, _KEPT)
+            missed = []
+            if links.size and request.missed_links is not None:
+                missed = [links, _decisions(found, _BELOW, DecisionCode.DIFFERENT)]
             who = _identities_of(tables) if previous is None else None
             connected = None if who is None else found.linking.measured_recall(who)
             summary = summary_of(found, request, connected)
             key = self._blobs.put_folder(out)
             with self._db.write() as session:
                 hold(session, self._blobs, key)
-                review = self._reviewed(session, claim, request, strata)
+                review = self._reviewed(session, claim, request, [links])
                 kept_facts = summary.model_dump(mode="json") | {"review": review}
                 if missed:
                     kept_facts["missed_review"] = self._reviewed(
@@ -119,11 +119,11 @@ class Linker:
         session: Any,
         claim: Claim,
         request: LinksRequest,
-        strata: list[Stratum],
+        population: list[Decisions],
         question: Question = "false-matches",
     ) -> str | None:
         """Open the review of a job; None where there is nothing to judge."""
-        if not sum(stratum.size for stratum in strata):
+        if not sum(decisions.size for decisions in population):
             return None
         is_missed = question == "missed-matches"
         asking = ReviewRequest(
@@ -134,18 +134,19 @@ class Linker:
             confidence=request.confidence,
         )
         source = {"links": claim.job_id}
-        review = open_review(session, self._db.now(session), asking, strata, model=claim.model, source=source)
+        now = self._db.now(session)
+        review = open_review(session, now, asking, population, model=claim.model, source=source)
         return review.id
 
     def _to_judge(self, claim: Claim, request: LinksRequest, found: Linked) -> InvalidInput:
         """What is said where matches cannot be told from strangers: which pairs to judge."""
-        strata = _strata(found, "SELECT a, b, score FROM doubtful ORDER BY a, b")
+        doubtful = _decisions(found, "SELECT a, b, score FROM doubtful ORDER BY a, b")
         with self._db.write() as session:
             before = repository.find(session, claim.job_id)
             review = (before[0].summary or {}).get("review") if before is not None else None
             if review is None:
                 # An attempt that was killed may have opened it.
-                review = self._reviewed(session, claim, request, strata)
+                review = self._reviewed(session, claim, request, [doubtful])
                 summary = {"review": review}
                 repository.keep(
                     session, claim.job_id, claim.model, claim.params, claim.created_at, summary=summary
@@ -157,13 +158,11 @@ class Linker:
         )
 
 
-def _strata(
-    found: Linked, sql: str, kind: DecisionCode = DecisionCode.MATCH, *, split: bool = True
-) -> list[Stratum]:
+def _decisions(found: Linked, sql: str, kind: DecisionCode = DecisionCode.MATCH) -> Decisions:
     """Pairs to judge, with both records as they stand."""
     connection = found.connection
     connection.execute(f"CREATE OR REPLACE TABLE pairs_to_judge AS {sql}")
-    scores = connection.execute("SELECT score FROM pairs_to_judge").fetchnumpy()["score"]
+    size = connection.execute("SELECT count(*) FROM pairs_to_judge").fetchall()[0][0]
     names = [field.name for field in found.tables.fields]
     cells = [", ".join(f"{side}.c{at}" for at in range(len(names))) for side in "xy"]
 
@@ -190,8 +189,7 @@ def _strata(
             for left, right, score, *sides in rows
         ]
 
-    margins = scores if kind == DecisionCode.MATCH else -scores
-    return strata_of_kind(kind, margins.size, margins, items, split=split) if margins.size else []
+    return drawn_from(kind, size, range(size), items)
 
 
 def _identities_of(tables: list[LabelledData]) -> NDArray[np.int64] | None:

@@ -144,15 +144,11 @@ def deciding_versions(session: Session, window: DecisionWindow) -> list[int]:
     )
 
 
-def kept_decisions(
-    session: Session, window: DecisionWindow, decision: int, chance: float
-) -> list[Row[int, float, float]]:
-    """(id, score, threshold) of a uniform sample of a window's decisions: those kept with keys below ``chance``."""
+def kept_decisions(session: Session, window: DecisionWindow, decision: int, chance: float) -> list[int]:
+    """Ids of a uniform sample of a window's decisions: those kept with keys below ``chance``."""
     decision_row = KeptDecision
     sampled = *window.where(decision_row), decision_row.decision == decision, decision_row.key < chance
-    return list(
-        session.execute(select(decision_row.id, decision_row.score, decision_row.threshold).where(*sampled))
-    )
+    return list(session.scalars(select(decision_row.id).where(*sampled)))
 
 
 def decisions(session: Session, ids: Sequence[int]) -> dict[int, KeptDecision]:
@@ -283,11 +279,11 @@ def judgements_of(session: Session, item_id: str) -> list[ReviewJudgement]:
 
 
 def judged_items(session: Session, review_id: str) -> list[Row[Any]]:
-    """(stratum, sides, same) of judged items that are not erased, in the order of draws."""
+    """(sides, same) of judged items that are not erased, in the order of draws."""
     items, judgement = ReviewItem, ReviewJudgement
     return list(
         session.execute(
-            select(items.stratum, items.sides, judgement.same)
+            select(items.sides, judgement.same)
             .join(judgement, and_(judgement.item_id == items.id, judgement.number == 1))
             .where(items.review_id == review_id, items.erased.is_(False))
             .order_by(items.draw)

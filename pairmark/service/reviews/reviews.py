@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import logging
-import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from random import SystemRandom
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from prometheus_client import Counter
 from pydantic_core import to_json
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 from starlette.datastructures import UploadFile
 
 from pairmark.models.reviews.evidence import (
     Judgements,
+    draws_match,
     exceeds,
     expected_judgements,
     missed_bound,
-    next_group,
     share_bound,
 )
 from pairmark.schemas.base import iso
@@ -39,7 +37,6 @@ from pairmark.schemas.reviews import (
     JudgedDatasetRequest,
     Outcome,
     OutcomesDatasetRequest,
-    Question,
     RefsErased,
     ReviewOut,
     ReviewPage,
@@ -49,7 +46,7 @@ from pairmark.schemas.reviews import (
 from pairmark.service.audit.log import record
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
-from pairmark.service.errors import InvalidInput, UnknownGallery, UnknownModel, UnknownReview
+from pairmark.service.errors import Conflict, InvalidInput, UnknownGallery, UnknownModel, UnknownReview
 from pairmark.service.names import VisibleNames
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.reviews import repository
@@ -57,129 +54,56 @@ from pairmark.service.reviews.recorder import HOUR_S
 from pairmark.service.tables import DECISIONS, DecisionCode, ReviewItem, ReviewJudgement, ReviewRow
 
 _RANDOM: Final = SystemRandom()
-_CURVE: Final = 200
 
 
-@dataclass
-class Draw:
-    """A drawn item: its stratum and, where it was judged (or erased), whether it counts as wrong. ``certain``: a
-    reviewer said so; nobody could tell otherwise."""
+def progress_of(review: ReviewRow, drawn: Sequence[Row[Any]]) -> dict[str, Any]:
+    """What the judgements of drawn items show, given as `repository.drawn_items` gives them.
 
-    stratum: int
-    wrong: bool | None
-    certain: bool = True
-
-
-def draws_of(review: ReviewRow, rows: Sequence[Any]) -> list[Draw]:
-    """Drawn items in order, as `repository.drawn_items` gives them. What nobody could judge is wrong."""
-    draws = []
-    for stratum, is_erased, same, number in rows:
-        # A match is right if it is the same; what was decided to be different, if it is not.
-        right = same is (review.question != "missed-matches" or stratum == 0)
-        draws.append(Draw(stratum, None if number is None and not is_erased else not right, same is not None))
-    return draws
-
-
-def sizes_of(review: ReviewRow) -> list[int]:
-    """How many decisions each stratum has."""
-    return [int(stratum["size"]) for stratum in review.strata]
-
-
-def counted_draws(draws: Sequence[Draw]) -> list[Draw]:
-    """Those up to the first that is not judged. Hard pairs take longer: counting judgements as they come would count
-    easy ones first."""
-    for at, draw in enumerate(draws):
-        if draw.wrong is None:
-            return list(draws[:at])
-    return list(draws)
-
-
-def evidence_of(review: ReviewRow, draws: Sequence[Draw]) -> tuple[Judgements, Judgements | None]:
-    """As statistics take them; of missed matches those of matches and those of the others."""
-    sizes = sizes_of(review)
-    stratum, wrong = [draw.stratum for draw in draws], [int(bool(draw.wrong)) for draw in draws]
-    if review.question != "missed-matches":
-        return Judgements.of(sizes, stratum, wrong, review.n_unstratified_draws), None
-    first = [(0, w) for s, w in zip(stratum, wrong, strict=True) if s == 0]
-    different = [(s - 1, w) for s, w in zip(stratum, wrong, strict=True) if s > 0]
-    return (
-        Judgements.of(sizes[:1], [s for s, _ in first], [w for _, w in first], 0),
-        Judgements.of(sizes[1:] or [0], [s for s, _ in different], [w for _, w in different], 0),
-    )
-
-
-def progress_of(review: ReviewRow, draws: Sequence[Draw], curve: Sequence[Any] = ()) -> dict[str, Any]:
-    prefix = counted_draws(draws)
-    first, different = evidence_of(review, prefix)
-    eps, confidence = review.at_most, review.confidence
+    Those up to the first that is not judged count. Hard pairs take longer: counting judgements as they come would count
+    easy ones first. What nobody could judge is wrong, and so is what was erased.
+    """
+    counted = list(itertools.takewhile(lambda item: item.number is not None or item.erased, drawn))
+    # A match is right if it is the same; what was decided to be different, if it is not.
+    wrong = [item.same is not (item.stratum == 0) for item in counted]
+    at_most, confidence = review.at_most, review.confidence
     alarm, n_expected = False, None
-    if different is None:
-        bound = share_bound(first, eps, confidence)
-        # What nobody could tell may be right: it raises the bound, and no alarm.
-        certain, _ = evidence_of(
-            review, [replace(draw, wrong=draw.wrong and draw.certain) for draw in prefix]
+    if review.question == "missed-matches":
+        matched, different = (
+            Judgements(size, [w for w, item in zip(wrong, counted, strict=True) if item.stratum == kind])
+            for kind, size in enumerate(sizes_of(review))
         )
-        alarm = exceeds(certain, eps, confidence)
-        n_expected = expected_judgements(first, eps, confidence)
+        bound = missed_bound(matched, different, at_most, confidence)
     else:
-        bound = missed_bound(first, different, eps, confidence)
-    is_enough = bound <= eps
-    points = [point for point in curve if point[0] < len(prefix)] + [[len(prefix), bound]]
-    if len(points) > _CURVE:
-        points = points[::2] if len(points) % 2 else [*points[::2], points[-1]]
+        judgements = Judgements(sum(sizes_of(review)), wrong)
+        bound = share_bound(judgements, at_most, confidence)
+        # What nobody could tell may be right: it raises the bound, and no alarm.
+        certain = [w and item.same is not None for w, item in zip(wrong, counted, strict=True)]
+        alarm = exceeds(Judgements(judgements.size, certain), at_most, confidence)
+        n_expected = expected_judgements(judgements, at_most, confidence)
+    is_enough = bound <= at_most
     return {
-        "judged": len(prefix),
-        "waiting": sum(draw.wrong is not None for draw in draws) - len(prefix),
-        "wrong": sum(bool(draw.wrong) for draw in prefix),
+        "judged": len(counted),
+        "waiting": sum(item.number is not None or item.erased for item in drawn) - len(counted),
+        "wrong": sum(wrong),
         "bound": bound,
         "enough": is_enough,
         "alarm": alarm,
         "expected_more": 0 if is_enough else n_expected,
-        "curve": points,
     }
 
 
-def next_stratum(review: ReviewRow, draws: Sequence[Draw]) -> int | None:
-    """The stratum of the next draw; None: all is drawn. It depends on draws and judgements before it only.
-
-    Sets `ReviewRow.n_unstratified_draws` when draws turn to strata. What is still with a reviewer counts as drawn and
-    right.
-    """
-    if review.question == "missed-matches":
-        first, different = evidence_of(review, draws)
-        assert different is not None
-        if len(draws) >= sum(sizes_of(review)):
-            return None
-        is_match, stratum = next_group(first, different, review.at_most)
-        return 0 if is_match else 1 + stratum
-    judgements, _ = evidence_of(review, counted_draws(draws))
-    if review.n_unstratified_draws is None and not judgements.draws_alike():
-        review.n_unstratified_draws = len(draws)
-    sizes = sizes_of(review)
-    undrawn = list(sizes)
-    for draw in draws:
-        undrawn[draw.stratum] -= 1
-    if not sum(undrawn):
-        return None
-    if review.n_unstratified_draws is None:
-        rank = _RANDOM.randrange(sum(undrawn))
-        for stratum, n in enumerate(undrawn):
-            if rank < n:
-                return stratum
-            rank -= n
-    judgements, _ = evidence_of(review, draws)
-    return judgements.next_stratum(review.at_most)
+def sizes_of(review: ReviewRow) -> list[int]:
+    """How many decisions of each kind there are."""
+    return [int(kind["size"]) for kind in review.strata]
 
 
 MOST_DRAWN: Final = 5_000
-"""Most pairs of a stratum that a review may hand out; the population may have any size."""
+"""Most pairs of a kind that a review may hand out; the population may have any size."""
 MOST_SAMPLED: Final = 100_000
 """Kept decisions of a kind, about, that these are drawn from."""
 MAX_SIDES_BYTES: Final = 16 * 2**20
-"""Of the sides that a stratum keeps, as JSON: what is drawn later is left out, which is as random."""
-NEAR: Final = 10
-"""One in so many decisions, those nearest the threshold, are a stratum of their own."""
-KINDS: Final[dict[Question, tuple[DecisionCode, ...]]] = {
+"""Of the sides that are stored of a kind, as JSON: what is drawn later is left out, which is as random."""
+KINDS: Final[dict[str, tuple[DecisionCode, ...]]] = {
     "false-matches": (DecisionCode.MATCH,),
     "missed-matches": (DecisionCode.MATCH, DecisionCode.DIFFERENT),
 }
@@ -192,37 +116,33 @@ _BLANK: Final[Item] = {
 """What an item has that says no more than that it was decided."""
 
 
-class Stratum(NamedTuple):
+class Decisions(NamedTuple):
     """Decisions of one kind: how many there are, and items of a uniform sample of them in random order."""
 
-    decision: int
+    decision: DecisionCode
     size: int
     items: list[Item]
 
 
-def strata_of(session: Session, request: ReviewRequest, model_id: str | None) -> list[Stratum]:
-    """The strata of a population; of missed matches the first one is of matches, the others of what is different."""
+def population_of(session: Session, request: ReviewRequest, model_id: str | None) -> list[Decisions]:
+    """The decisions that a question is about, by kind."""
     source = request.source
     kinds = KINDS[request.question]
-    strata: list[Stratum] = []
     if source.refs is not None:
-        for kind in kinds:
-            strata += _listed_strata(source, kind, split=_splits(request.question, kind))
+        population = [_listed(source, kind) for kind in kinds]
     else:
         assert model_id is not None
         if not repository.lock_model(session, model_id)[0]:
             raise UnknownModel("the model was deleted", field="source")
         window = window_of(source, model_id)
         counts, chance = repository.decision_counts(session, window)
+        population = []
         for kind in kinds:
             size = counts.get(kind, 0)
-            sampled = repository.kept_decisions(
-                session, window, kind, min(chance, MOST_SAMPLED / max(size, 1))
-            )
-            margins = [abs(row.score - row.threshold) for row in sampled]
-            items = partial(_kept_items, session, [row.id for row in sampled])
-            strata += strata_of_kind(kind, size, margins, items, split=_splits(request.question, kind))
-    if not sum(stratum.size for stratum in strata):
+            chance_of_kind = min(chance, MOST_SAMPLED / max(size, 1))
+            ids = repository.kept_decisions(session, window, kind, chance_of_kind)
+            population.append(drawn_from(kind, size, ids, partial(_kept_items, session)))
+    if not sum(decisions.size for decisions in population):
         if source.refs is not None:
             relation = "matched" if request.question == "false-matches" else "is asked about"
             raise InvalidInput(
@@ -233,7 +153,7 @@ def strata_of(session: Session, request: ReviewRequest, model_id: str | None) ->
             "model's policy says so (PUT /models/NAME/policy)",
             field="source",
         )
-    return strata
+    return population
 
 
 def window_of(source: ReviewSource, model_id: str) -> repository.DecisionWindow:
@@ -246,89 +166,41 @@ def window_of(source: ReviewSource, model_id: str) -> repository.DecisionWindow:
     return repository.DecisionWindow(model_id, (max(0, first), end), source.gallery, source.version)
 
 
-def _splits(question: Question, kind: DecisionCode) -> bool:
-    # How many matches are true takes few judgements anyway.
-    return question == "false-matches" or kind == DecisionCode.DIFFERENT
-
-
-def strata_of_kind(
-    decision: DecisionCode,
-    size: int,
-    margins: Sequence[float] | NDArray[Any],
-    items: Callable[[list[int]], Iterable[Item]],
-    *,
-    split: bool = True,
-) -> list[Stratum]:
-    """The strata of the decisions of one kind, of which a uniform sample (or all) is at hand.
-
-    Parameters
-    ----------
-    size : how many decisions there are. margins : how far those at hand are from the threshold.
-    items : those of places among ``margins``. split : whether the nearest are a stratum, where all are at hand.
-    """
-    order = np.argsort(np.asarray(margins), kind="stable")
-    near = math.ceil(order.size / NEAR) if split and size == order.size >= 2 * NEAR else 0
-    strata = []
-    for group in [order[:near], order[near:]] if near else [order]:
-        drawn = _RANDOM.sample(range(group.size), min(group.size, MOST_DRAWN))
-        stored = _within_bounds(items(group[drawn].tolist()))
-        strata.append(Stratum(decision, group.size if near else size, stored))
-    return strata
-
-
-def _within_bounds(items: Iterable[Item]) -> list[Item]:
+def drawn_from(
+    decision: DecisionCode, size: int, sample: Sequence[int], items: Callable[[list[int]], Iterable[Item]]
+) -> Decisions:
+    """Decisions of one kind, of which ``sample`` numbers a uniform sample (or all); ``items`` are those of numbers."""
+    numbers = _RANDOM.sample(sample, min(len(sample), MOST_DRAWN))
     n_bytes = 0
-    first_items: list[Item] = []
-    for item in items:
+    stored: list[Item] = []
+    for item in items(numbers):
         n_bytes += len(to_json(item.get("sides")))
-        if first_items and n_bytes > MAX_SIDES_BYTES:
+        if stored and n_bytes > MAX_SIDES_BYTES:
             break
-        first_items.append(item)
-    return first_items
+        stored.append(item)
+    return Decisions(decision, size, stored)
 
 
-def _listed_strata(source: ReviewSource, kind: DecisionCode, *, split: bool) -> list[Stratum]:
+def _listed(source: ReviewSource, kind: DecisionCode) -> Decisions:
     assert source.refs is not None
     refs, scores = source.refs, source.scores
     matches = source.matches or [True] * len(refs)
     indices = [index for index, match in enumerate(matches) if match == (kind == DecisionCode.MATCH)]
-    # Doubtful matches score low, and doubtful others high.
-    sign = 1.0 if kind == DecisionCode.MATCH else -1.0
-    margins = [0.0 if scores is None else sign * scores[index] for index in indices]
 
-    def items(places: list[int]) -> Iterator[Item]:
-        for index in (indices[place] for place in places):
+    def items(numbers: list[int]) -> Iterator[Item]:
+        for index in numbers:
             left, right = refs[index]
             score = None if scores is None else scores[index]
             yield {"left_ref": left, "right_ref": right, "score": score, "decision": kind}
 
-    return strata_of_kind(kind, len(indices), margins, items, split=split and scores is not None)
+    return drawn_from(kind, len(indices), indices, items)
 
 
-def _kept_items(session: Session, ids: Sequence[int], places: list[int]) -> Iterator[Item]:
-    for start in range(0, len(places), 100):
-        wanted = [ids[place] for place in places[start : start + 100]]
-        rows = repository.decisions(session, wanted)
-        yield from ({name: getattr(rows[id], name) for name in ("decision", *_BLANK)} for id in wanted)
-
-
-def item_rows(review_id: str, strata: Sequence[Stratum]) -> list[dict[str, Any]]:
-    """Rows of the items, under ids that tell nothing."""
-    return [
-        {
-            **_BLANK,
-            **item,
-            "id": secrets.token_hex(12),
-            "review_id": review_id,
-            "stratum": number,
-            "place": place,
-            "draw": None,
-            "holder": None,
-            "held_until": None,
-        }
-        for number, stratum in enumerate(strata)
-        for place, item in enumerate(stratum.items)
-    ]
+def _kept_items(session: Session, ids: list[int]) -> Iterator[Item]:
+    for start in range(0, len(ids), 100):
+        part = ids[start : start + 100]
+        rows = repository.decisions(session, part)
+        yield from ({name: getattr(rows[id], name) for name in ("decision", *_BLANK)} for id in part)
 
 
 log = logging.getLogger(__name__)
@@ -375,14 +247,14 @@ class Reviews:
                 model_id = repository.model_id_of(session, source.model)
                 if model_id is None:
                     raise UnknownModel(f"there is no model {source.model!r}", field="source.model")
-            strata = strata_of(session, request, model_id)
+            population = population_of(session, request, model_id)
             now = self._db.now(session)
             facts = source.model_dump(mode="json", exclude={"refs", "scores", "matches"}, exclude_none=True)
             if source.refs is not None:
                 facts["refs"] = len(source.refs)
             elif model_id is not None:
                 facts["versions"] = repository.deciding_versions(session, window_of(source, model_id))
-            return _out(open_review(session, now, request, strata, model=model, source=facts))
+            return _out(open_review(session, now, request, population, model=model, source=facts))
 
     def get(self, review_id: str) -> ReviewOut:
         """A review and what it has shown so far, or `UnknownReview`."""
@@ -414,7 +286,7 @@ class Reviews:
     def next(self, review_id: str, reviewer: str, n: int) -> ItemsToJudge:
         """Pairs for a reviewer: those they have already, those that nobody has any more, then new draws."""
         with self._db.write() as session:
-            review = _existing(session, review_id, lock=True)
+            review = _open(session, review_id)
             now = self._db.now(session)
             # The review's row is locked, so that no two reviewers are handed the same draw.
             items = repository.held_items(session, review_id, reviewer, now, n)
@@ -430,7 +302,7 @@ class Reviews:
         """Take judgements. One by the same reviewer on the same pair replaces the earlier one; one by another is kept
         and does not count."""
         with self._db.write() as session:
-            review = _existing(session, review_id, lock=True)
+            review = _open(session, review_id)
             now = self._db.now(session)
             for index, outcome in enumerate(outcomes):
                 item = (
@@ -445,8 +317,7 @@ class Reviews:
                 reviewer = outcome.by or caller
                 _judge(session, item, reviewer, outcome.same, now)
             session.flush()
-            draws = draws_of(review, repository.drawn_items(session, review_id))
-            review.progress = progress_of(review, draws, review.progress["curve"])
+            review.progress = progress_of(review, repository.drawn_items(session, review_id))
             ended = review.progress["enough"] and review.enough_at is None
             alarmed = review.progress["alarm"] and review.alarm_at is None
             if ended:
@@ -518,7 +389,7 @@ def open_review(
     session: Session,
     now: float,
     request: ReviewRequest,
-    strata: Sequence[Stratum],
+    population: Sequence[Decisions],
     *,
     model: str | None,
     source: dict[str, Any],
@@ -534,10 +405,9 @@ def open_review(
         at_most=request.at_most,
         confidence=request.confidence,
         strata=[
-            {"decision": stratum.decision, "size": stratum.size, "items": len(stratum.items)}
-            for stratum in strata
+            {"decision": decisions.decision, "size": decisions.size, "items": len(decisions.items)}
+            for decisions in population
         ],
-        n_unstratified_draws=0 if request.question == "missed-matches" else None,
         drawn=0,
         progress={},
         created_at=now,
@@ -547,7 +417,23 @@ def open_review(
     review.progress = progress_of(review, [])
     session.add(review)
     session.flush()
-    repository.add_items(session, item_rows(review.id, strata))
+    items: list[Item] = [
+        {
+            **_BLANK,
+            **item,
+            # It tells nothing.
+            "id": secrets.token_hex(12),
+            "review_id": review.id,
+            "stratum": kind,
+            "place": place,
+            "draw": None,
+            "holder": None,
+            "held_until": None,
+        }
+        for kind, decisions in enumerate(population)
+        for place, item in enumerate(decisions.items)
+    ]
+    repository.add_items(session, items)
     record(
         session, now, "review.create", f"review:{review.id}", after={**source, "question": review.question}
     )
@@ -573,18 +459,31 @@ def _existing(session: Session, review_id: str, *, lock: bool = False) -> Review
     return row
 
 
+def _open(session: Session, review_id: str) -> ReviewRow:
+    """A review that can be judged, locked."""
+    review = _existing(session, review_id, lock=True)
+    if len(review.strata) != len(KINDS[review.question]):
+        raise Conflict(
+            f"review {review_id} was made by an earlier version, which drew some pairs more often than others: ask "
+            "again (POST /reviews)"
+        )
+    return review
+
+
 def _draw(session: Session, review: ReviewRow, n: int) -> list[ReviewItem]:
     """Draw up to n more items of a review; erased ones are drawn too, count as wrong, and are not handed out."""
-    draws = draws_of(review, repository.drawn_items(session, review.id))
-    items = []
+    sizes, items = sizes_of(review), []
+    drawn = [0] * len(sizes)
+    for row in repository.drawn_items(session, review.id):
+        drawn[row.stratum] += 1
     for _ in range(n):
-        stratum = next_stratum(review, draws)
-        item = None if stratum is None else repository.next_of_stratum(session, review.id, stratum)
+        kind = 0 if len(sizes) == 1 or draws_match(sizes, drawn) else 1
+        item = repository.next_of_stratum(session, review.id, kind)
         if item is None:
             break
         item.draw = review.drawn
         review.drawn += 1
-        draws.append(draws_of(review, [(item.stratum, item.erased, None, None)])[0])
+        drawn[kind] += 1
         session.flush()
         if not item.erased:
             items.append(item)

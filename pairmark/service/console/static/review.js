@@ -1,7 +1,7 @@
 // Reviews: make one, judge its pairs by button or key, and watch the bound fall.
 
 import { api, say, segment } from "./api.js";
-import { $, $$, count, el, percent, svg } from "./dom.js";
+import { $, $$, count, el } from "./dom.js";
 
 const SAYS = { same: true, different: false, unsure: null };
 const KEYS = { s: "same", d: "different", "?": "unsure", n: "next", u: "undo" };
@@ -34,7 +34,6 @@ function reviewed(place) {
     },
     async judge(item, word) {
       const now = await api("POST", `${path}/outcomes`, { outcomes: [{ item: item.item, same: SAYS[word] }] });
-      draw(now.curve, Number(place.dataset.atMost));
       $("#statement").textContent = now.statement;
       const facts = { expected_more: "–" };
       for (const name of ["judged", "waiting", "wrong", "expected_more"]) if (now[name] !== null) facts[name] = count(now[name]);
@@ -100,7 +99,6 @@ function start(place, source) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
     if ($(`[data-says="${KEYS[event.key]}"]`, place)) act(KEYS[event.key]);
   });
-  draw(JSON.parse($("#curve").dataset.curve), Number(place.dataset.atMost));
   fill().catch((error) => say(problem, error)).finally(show);
 }
 
@@ -119,22 +117,3 @@ function image(ref) {
 }
 
 const shown = (cell) => (cell === null || cell === undefined ? "–" : String(cell));
-
-function draw(curve, atMost) {
-  // As wide as its place, so that its words have the page's size on a phone too.
-  const width = Math.max(240, Math.min(640, $("#curve").clientWidth)), height = 160, left = 48, bottom = 22;
-  const last = Math.max(curve.at(-1)[0], 1);
-  const top = Math.min(1, Math.max(4 * atMost, Math.min(...curve.map((point) => point[1])) * 2));
-  const x = (n) => left + ((width - left - 8) * n) / last;
-  const y = (share) => 8 + (height - bottom - 8) * (1 - Math.min(share, top) / top);
-  const line = curve.map(([n, bound], at) => `${at ? "L" : "M"}${x(n).toFixed(1)} ${y(bound).toFixed(1)}`).join("");
-  const [n, bound] = curve.at(-1);
-  $("#curve").replaceChildren(
-    svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", class: "bound", "aria-label": `After ${n} judgements at most ${percent(bound)} is wrong; ${percent(atMost)} is accepted` },
-      svg("line", { class: "goal", x1: left, x2: width - 8, y1: y(atMost), y2: y(atMost) }),
-      svg("path", { class: "line", d: line }),
-      svg("text", { x: left - 4, y: y(atMost) + 4, "text-anchor": "end" }, percent(atMost)),
-      svg("text", { x: left - 4, y: y(top) + 10, "text-anchor": "end" }, percent(top)),
-      svg("text", { x: width - 8, y: height - 4, "text-anchor": "end" }, `${count(last)} judged`)),
-  );
-}

@@ -1,0 +1,12 @@
+"""reviews draw every decision of a kind with the same chance"""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0032"
+down_revision = "0031"
+
+
+def upgrade() -> None:
+    op.drop_column("reviews", "alike")
