@@ -12,7 +12,7 @@ from scipy.special import expit
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.progress import report
-from pairmark.models.core.state import Array, Fact, StoredState, refuse, require
+from pairmark.models.core.state import Array, Fact, refuse, require
 from pairmark.models.trees import kernels
 
 Nodes = tuple[NDArray[Any], ...]
@@ -92,15 +92,14 @@ class BoostedTrees(NamedTuple):
             parts.append(np.append(steps[1], starts[1]) / (self.roots.size - self.n_boosted))
         return np.asarray(np.mean(parts, axis=0))
 
-    @classmethod
-    def relate(cls, file: StoredState, prefix: str) -> None:
+    def relate(self, prefix: str) -> None:
         """Refuse trees whose nodes lead out of their tree, or back."""
-        roots, features, children = (
-            file.arrays[f"{prefix}{name}"] for name in ("roots", "features", "children")
-        )
-        n, n_boosted = features.size, getattr(file.facts, f"{prefix}n_boosted")
-        if n_boosted is None or not 1 <= max(n_boosted, 1) <= roots.size:
-            raise ArtefactError(f"{prefix}n_boosted is {n_boosted}, and {prefix}roots has {roots.size} trees")
+        roots, features, children = self.roots, self.features, self.children
+        n = features.size
+        if not 1 <= max(self.n_boosted, 1) <= roots.size:
+            raise ArtefactError(
+                f"{prefix}n_boosted is {self.n_boosted}, and {prefix}roots has {roots.size} trees"
+            )
         if roots[0] != 0 or roots[-1] >= n:
             raise refuse(
                 f"{prefix}roots",
