@@ -153,10 +153,12 @@ Number = Annotated[float, Field(ge=-FLOAT32_MAX, le=FLOAT32_MAX)]
 class SparseVector(Body):
     """A vector by its non-zero entries; `indices` are 0-based and distinct."""
 
-    indices: list[int] = Field(
+    indices: Annotated[list[int], FAST] = Field(
         description="0-based columns of the entries, all different", examples=[[0, 17]]
     )
-    values: list[Number] = Field(description="the entries, in the order of `indices`", examples=[[0.5, 2.0]])
+    values: Annotated[list[Number], FAST] = Field(
+        description="the entries, in the order of `indices`", examples=[[0.5, 2.0]]
+    )
 
 
 Cell = bool | float | str | None | list[float]

@@ -46,7 +46,7 @@ from pairmark.service.datasets.table_bodies import TableForm
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge, UnknownGallery
 from pairmark.service.names import check_prefix
 from pairmark.service.reviews.reviews import unknown_review
-from pairmark.service.runtime.bodies import list_of, list_of_pairs, parse_lists, read_scores
+from pairmark.service.runtime.bodies import list_of, parse_lists, read_scores
 
 router = APIRouter(tags=["reviews"], route_class=GuardedRoute)
 lists = APIRouter(tags=["reviews"], route_class=PlainRoute)
@@ -85,7 +85,7 @@ async def _visible(http: Request, services: Services, review_id: str) -> ReviewO
 
 
 _LISTS = {
-    "refs": list_of_pairs(RefPair),
+    "refs": list_of(RefPair, of_lists=True),
     "scores": lambda text, name: read_scores(text, name).tolist(),
     "matches": list_of(bool),
 }

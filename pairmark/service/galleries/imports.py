@@ -34,7 +34,6 @@ from pairmark.service.galleries.rows import (
     VectorForm,
     form_in_json,
 )
-from pairmark.service.runtime.bodies import NO_NUMBER
 
 _CELLS, _ARRAY_CELLS = 2_000_000, 16_000_000
 """Numbers of a batch, at most: of a table, which are Python's for a while, and of an array."""
@@ -64,7 +63,7 @@ def json_batches(body: bytes | bytearray, form: ItemForm, errors: RowErrors) -> 
     try:
         texts = msgspec.json.decode(body, type=_Items).items
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if NO_NUMBER.search(body):
+        if b"NaN" in body or b"Infinity" in body:
             raise InvalidInput(
                 "the body is not JSON: it holds NaN or Infinity; expected finite numbers", field="items"
             ) from None

@@ -1,9 +1,9 @@
 """Bodies of vectors, records and scores in JSON: bounded, checked, in a model's dimension. `binary` reads the others.
 
-JSON is decoded by typed decoders, which stop at the first wrong element. A body is split into its members without
-reading them. What stands beside the vectors is validated by the pydantic model; each side is decoded by the one
-decoder that its first characters call for, so that no union is tried on a long body. Long sides are decoded in pieces,
-and other threads run in between.
+A short body of plain vectors is read by simdjson. Any other is split into its members without reading them: each side
+is validated by the one type that its first characters call for, so that no union is tried on a long body and the first
+wrong element ends it, long ones in pieces, between which other threads run; what stands beside them by the request's
+pydantic model. What is wrong is named by pydantic, with its place.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import msgspec
 import numpy as np
 import simdjson
-from msgspec import Meta, Raw
+from msgspec import Raw
 from numpy.typing import NDArray
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from scipy.sparse import csr_array
 
 from pairmark.models.core.arrays import Bool, Float32
 from pairmark.models.records.schema import RESERVED, RecordError, Schema, is_plain, schema_of_model
-from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE, FAST, FLOAT32_MAX
+from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE, FLOAT32_MAX, SparseVector
 from pairmark.schemas.scoring import AskingBody, PairsFields
 from pairmark.service.errors import InvalidInput, TooLarge, invalid_field
 
@@ -37,18 +37,11 @@ MAX_DENSE_BYTES = 1024 * 1024 * 1024
 """Most memory that sparse vectors may unfold to, for learners that read dense rows only."""
 
 
-class SparseRow(msgspec.Struct, forbid_unknown_fields=True):
-    """A vector by its non-zero entries; ``indices`` are 0-based."""
-
-    indices: list[int]
-    values: list[float]
-
-
 @dataclass(slots=True)
 class SparseRows:
-    """Sparse vectors whose dimension is not known yet."""
+    """Sparse vectors whose dimension is not known yet: their indices and values."""
 
-    rows: list[SparseRow]
+    rows: list[tuple[list[int], list[float]]]
     single: bool
 
     def __len__(self) -> int:
@@ -267,15 +260,15 @@ def _sparse_rows(side: SparseRows, name: str, n_features: int, *, accepts_sparse
     if not accepts_sparse and 4 * n_features * len(side) > MAX_DENSE_BYTES:
         raise TooLarge(f"{name} unfolds to more than {MAX_DENSE_BYTES} bytes; send fewer vectors at a time")
     counts = []
-    for index, row in enumerate(side.rows):
+    for index, (indices, values) in enumerate(side.rows):
         at = name if side.single else f"{name}[{index}]"
-        if len(row.indices) != len(row.values):
+        if len(indices) != len(values):
             raise InvalidInput(
-                f"{at} has {len(row.indices)} indices and {len(row.values)} values; expected equal numbers",
+                f"{at} has {len(indices)} indices and {len(values)} values; expected equal numbers",
                 field=at,
             )
         distinct: set[int] = set()
-        for place, column in enumerate(row.indices):
+        for place, column in enumerate(indices):
             if not 0 <= column < n_features or column in distinct:
                 field = f"{at}.indices[{place}]"
                 problem = "occurs twice" if column in distinct else f"is not in 0 to {n_features - 1}"
@@ -283,12 +276,11 @@ def _sparse_rows(side: SparseRows, name: str, n_features: int, *, accepts_sparse
                     f"{field} {problem}; expected distinct columns of the model's {n_features}", field=field
                 )
             distinct.add(column)
-        counts.append(len(row.indices))
-    flat = [value for row in side.rows for value in row.values]
-    values = np.array(flat, dtype=np.float32)
+        counts.append(len(indices))
+    numbers = np.array([value for _, values in side.rows for value in values], dtype=np.float32)
     pointers = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    columns = np.array([column for row in side.rows for column in row.indices], dtype=np.int32)
-    matrix = csr_array((values, columns, pointers), shape=(len(side), n_features))
+    columns = np.array([column for indices, _ in side.rows for column in indices], dtype=np.int32)
+    matrix = csr_array((numbers, columns, pointers), shape=(len(side), n_features))
     matrix.sort_indices()
     return matrix if accepts_sparse else matrix.toarray()
 
@@ -298,7 +290,11 @@ Whole = TypeVar("Whole", bound=BaseModel)
 T = TypeVar("T")
 Reader = Callable[[bytes, str], Any]
 """Reads the JSON of a member; takes its name for what it refuses."""
+Texts = list[tuple[str, bytes]]
+"""JSON of several values, and what refusals call each."""
 
+MAX_OBJECT_BYTES: Final = 2 * 1024 * 1024
+"""Of one record or sparse vector, which is read in one piece."""
 MAX_OBJECTS: Final = 200_000
 """Records, sparse vectors and subjects in one JSON body, at most."""
 MAX_OTHER_BYTES: Final = 1024 * 1024
@@ -312,34 +308,20 @@ PIECE: Final = 128 * 1024
 """Bytes of a side that are decoded without a pause; it takes some 2 ms."""
 
 
-class SubjectRow(msgspec.Struct, forbid_unknown_fields=True):
-    """A subject; its samples are decoded as a side is."""
-
-    samples: Raw
-
-
-Row = Annotated[list[float], Meta(min_length=1)]
-Cell = bool | int | float | str | None | list[float]
-_members = msgspec.json.Decoder(dict[str, Raw])
-_row, _rows = msgspec.json.Decoder(Row), msgspec.json.Decoder(Annotated[list[Row], Meta(min_length=1)])
-_objects = msgspec.json.Decoder(list[Raw])
-_record, _cell = msgspec.json.Decoder(dict[str, Cell]), msgspec.json.Decoder(Cell)
-_sparse, _subject = msgspec.json.Decoder(SparseRow), msgspec.json.Decoder(SubjectRow)
+STRICT: Final = ConfigDict(strict=True)
+_LISTED = Field(min_length=1, fail_fast=True)
+_Row = Annotated[list[float], _LISTED]
+_row: TypeAdapter[Any] = TypeAdapter(_Row, config=STRICT)
+_rows: TypeAdapter[Any] = TypeAdapter(Annotated[list[_Row], _LISTED], config=STRICT)
+_record: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
+_sparse: TypeAdapter[Any] = TypeAdapter(SparseVector)
+_members, _elements = msgspec.json.Decoder(dict[str, Raw]), msgspec.json.Decoder(list[Raw])
 
 _LEAD = re.compile(rb"\s*(\{|\[\s*[\[{]?)?")
 _ROW_END, _NUMBER_END = re.compile(rb"\]\s*,"), re.compile(rb",")
 _QUOTE, _TEXT_END = re.compile(rb'\\.|"', re.DOTALL), re.compile(rb'(?:[^"\\]++|\\.)*+"', re.DOTALL)
-NO_NUMBER = re.compile(rb"(?<![\w\"])-?(?:NaN|Infinity)")
-_TOLD = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<at>.*)`)?$", re.DOTALL)
-_MISMATCH = re.compile(r"Expected `(?P<expected>.*)`, got `(?P<got>\w+)`")
-_KINDS = {"int": "a number", "float": "a number", "str": "a string", "bool": "a boolean", "array": "a list"}
-_KINDS |= {"object": "an object", "null": "null"}
-_EXPECTED = {
-    "float": "a finite number",
-    "int": "a whole number",
-    "array": "a list of numbers",
-    "object": "an object",
-}
+_NO_NUMBER = b"1e987654321"
+"""Stands for NaN and infinities, which JSON has no words for, so that the field which holds one is named."""
 _SCORES_FIELD = re.compile(rb'"scores"\s*:')
 
 
@@ -387,14 +369,22 @@ def split_request(
     ------
     InvalidInput : names the field and what was expected.
     """
-    members = _decoded(_members, body, within.rstrip(".") or "body")
+    members = _split(within.rstrip(".") or "body", body)
+    for name in members:
+        if name not in lists and name not in form.model_fields:
+            field = f"{within}{name[:100]}"
+            raise InvalidInput(f"{field}: is not a field of this request", field=field)
     texts = {}
     for name, expected in lists.items():
         if name in members:
-            texts[name] = bytes(members.pop(name))
+            texts[name] = members.pop(name)
         elif expected is not None:
             raise InvalidInput(f"{within}{name} is missing; expected {expected}", field=within + name)
-    rest = msgspec.json.encode(members)
+    rest = msgspec.json.encode({name: Raw(text) for name, text in members.items()})
+    if _NO_NUMBER in rest:
+        raise InvalidInput(
+            "the body is not JSON: it holds NaN or Infinity; expected finite numbers", field="body"
+        )
     if len(rest) > MAX_OTHER_BYTES:
         raise TooLarge(
             f"the body has {len(rest)} bytes beside {', '.join(lists)}; at most {MAX_OTHER_BYTES} are taken",
@@ -493,33 +483,14 @@ def parse_lists(
     return form.model_construct(**{**dict(asked), **lists})
 
 
-def list_of(kind: Any) -> Reader:
-    """A reader of a list of numbers or texts of that type, in pieces, so that other threads run in between."""
-    decoder = msgspec.json.Decoder(Annotated[list[kind], Meta(min_length=1)])
+def list_of(kind: Any, *, of_lists: bool = False) -> Reader:
+    """A reader of a list whose elements are of that type, in pieces, so that other threads run in between."""
+    adapter: TypeAdapter[Any] = TypeAdapter(Annotated[list[kind], _LISTED], config=STRICT)
 
     def read(text: bytes, name: str) -> list[Any]:
         values: list[Any] = []
-        for piece in _pieces(text, _NUMBER_END, 0):
-            values += _decoded(decoder, piece, name, len(values))
-        return values
-
-    return read
-
-
-def list_of_pairs(kind: Any) -> Reader:
-    """A reader of a list of lists, each validated as its type says, in pieces too."""
-    adapter = TypeAdapter(Annotated[list[kind], FAST])
-
-    def read(text: bytes, name: str) -> list[Any]:
-        values: list[Any] = []
-        for piece in _pieces(text, _ROW_END, 1):
-            try:
-                values += adapter.validate_json(piece)
-            except ValidationError as error:
-                problem = error.errors(include_url=False, include_input=False)[0]
-                at, *parts = problem["loc"] or (None,)
-                place = () if at is None else (len(values) + int(at), *parts)
-                raise invalid_field([{**problem, "loc": place}], "body", name) from None
+        for piece in _pieces(text, of_lists=of_lists):
+            values += _validated(adapter, piece, name, len(values))
         return values
 
     return read
@@ -527,7 +498,7 @@ def list_of_pairs(kind: Any) -> Reader:
 
 def read_scores(text: bytes, name: str) -> NDArray[np.float64]:
     """A number per pair, in double precision, so that those that float32 cannot tell apart are counted."""
-    return _vector(text, name, np.float64)
+    return _dense(_row, text, name, np.float64)
 
 
 def parse_pairs(body: bytes) -> VectorPairs:
@@ -550,14 +521,14 @@ def parse_features(body: bytes) -> Features:
     return Features(read_rows(texts["features"], "features"), request.model)
 
 
-class _ScoresFields(BaseModel, extra="forbid"):
-    """Nothing stands beside the scores."""
+class _NothingElse(BaseModel, extra="forbid"):
+    """Nothing stands beside the lists of a request."""
 
 
 def parse_scores(body: bytes) -> Float32:
     """Read a JSON body of scores made elsewhere, (n,)."""
-    _, texts = split_request(_ScoresFields, body, {"scores": "a list of numbers"})
-    return _vector(texts["scores"], "scores")
+    _, texts = split_request(_NothingElse, body, {"scores": "a list of numbers"})
+    return _dense(_row, texts["scores"], "scores")
 
 
 def holds_scores(body: bytes) -> bool:
@@ -573,14 +544,11 @@ def read_side(text: bytes | Float32, name: str) -> tuple[SideRows, Counts | None
     """The vectors or records of a side and, where it holds subjects, how many samples each has."""
     if isinstance(text, np.ndarray):
         return text, None
-    lead = _lead(text)
-    if lead == b"{" and "samples" in _names(text, name):
-        return _subjects([text], [name])
-    if lead == b"[{":
-        objects = _texts(text, name)
-        if "samples" in _names(objects[0], f"{name}[0]"):
-            return _subjects(objects, [f"{name}[{at}]" for at in range(len(objects))])
-        return _object_rows(objects, name), None
+    if _lead(text) in (b"{", b"[{"):
+        objects = _objects(text, name)
+        if "samples" in _split(*objects[0]):
+            return _subjects(objects)
+        return _object_rows(objects, single=_lead(text) == b"{"), None
     return read_rows(text, name), None
 
 
@@ -589,95 +557,66 @@ def read_rows(text: bytes | Float32, name: str) -> SideRows:
     if isinstance(text, np.ndarray):
         return text
     lead = _lead(text)
-    if lead == b"{":
-        row = _object(text, name, _object_kind(text, name))
-        return (
-            SparseRows([row], single=True) if isinstance(row, SparseRow) else RecordRows([row], single=True)
-        )
-    if lead == b"[{":
-        return _object_rows(_texts(text, name), name)
+    if lead in (b"{", b"[{"):
+        return _object_rows(_objects(text, name), single=lead == b"{")
     if lead == b"[[":
-        return _matrix(text, name)
+        return _dense(_rows, text, name)
     if lead == b"[":
-        return _vector(text, name).reshape(1, -1)
-    raise InvalidInput(f"{name} is {_kind(text)}; expected {EXPECTED}", field=name)
+        return _dense(_row, text, name).reshape(1, -1)
+    raise InvalidInput(f"{name} is no list and no object; expected {EXPECTED}", field=name)
 
 
-def _subjects(texts: Sequence[bytes], names: Sequence[str]) -> tuple[SideRows, Counts]:
+def _subjects(subjects: Texts) -> tuple[SideRows, Counts]:
     """All samples, subject after subject, and how many each has."""
-    dense: list[Float32] = []
-    objects: list[Any] = []
-    counts = []
-    width = 0
-    first: SideRows | None = None
-    for text, name in zip(texts, names, strict=True):
+    sides: list[Any] = []
+    for name, text in subjects:
         at = f"{name}.samples"
-        samples = bytes(_decoded(_subject, text, name).samples)
-        lead = _lead(samples)
-        if lead == b"[" and samples.strip(b"[] \t\r\n"):
-            raise InvalidInput(f"{at}[0] is no vector; expected a list of vectors", field=f"{at}[0]")
-        if lead not in (b"[[", b"[{"):
-            problem = "is empty" if samples.strip(b"[] \t\r\n") == b"" else f"is {_kind(samples)}"
-            raise InvalidInput(f"{at} {problem}; expected a list of vectors", field=at)
-        rows = read_rows(samples, at)
-        counts.append(len(rows))
-        first = rows if first is None else first
-        if type(rows) is not type(first):
+        _, texts = split_request(_NothingElse, text, {"samples": "a list of vectors"}, f"{name}.")
+        if _lead(texts["samples"]) not in (b"[[", b"[{"):
+            raise InvalidInput(f"{at} is no list of vectors or records; expected one", field=at)
+        samples: Any = read_rows(texts["samples"], at)
+        first = sides[0] if sides else samples
+        if type(samples) is not type(first):
             raise InvalidInput(
                 f"{at} is not of the kind of the samples before it; expected one kind", field=at
             )
-        if isinstance(rows, np.ndarray):
-            width = width or rows.shape[1]
-            if rows.shape[1] != width:
-                raise InvalidInput(
-                    f"{at}[0] has {rows.shape[1]} numbers and the first sample of its side {width}; expected "
-                    "vectors of the same length",
-                    field=f"{at}[0]",
-                )
-            dense.append(rows)
-        else:
-            objects += rows.rows
-    whole = np.array(counts, dtype=np.int64)
-    if dense:
-        return np.concatenate(dense), whole
-    return (SparseRows if isinstance(first, SparseRows) else RecordRows)(objects, single=False), whole
-
-
-def _vector(text: bytes, name: str, dtype: Any = np.float32) -> NDArray[Any]:
-    """(n,) finite numbers of a list of numbers."""
-    parts, n_before = [], 0
-    for piece in _pieces(text, _NUMBER_END, 0):
-        numbers = np.array(_decoded(_row, piece, name, n_before), dtype=np.float64)
-        parts.append(_finite(numbers, name, n_before, dtype))
-        n_before += len(numbers)
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _matrix(text: bytes, name: str) -> Float32:
-    """(n, d) finite numbers of a list of lists."""
-    parts, n_before, width = [], 0, 0
-    for piece in _pieces(text, _ROW_END, 1):
-        rows = _decoded(_rows, piece, name, n_before)
-        width = width or len(rows[0])
-        if set(map(len, rows)) != {width}:
-            at = next(index for index, row in enumerate(rows) if len(row) != width)
-            field = f"{name}[{n_before + at}]"
+        if isinstance(samples, np.ndarray) and samples.shape[1] != first.shape[1]:
             raise InvalidInput(
-                f"{field} has {len(rows[at])} numbers and {name}[0] has {width}; expected lists of the same length",
-                field=field,
+                f"{at}[0] has {samples.shape[1]} numbers and the first sample of its side {first.shape[1]}; expected "
+                "vectors of the same length",
+                field=f"{at}[0]",
             )
-        numbers = np.array(rows, dtype=np.float64)
-        parts.append(_finite(numbers, name, n_before))
-        n_before += len(rows)
+        sides.append(samples)
+    counts = np.array([len(samples) for samples in sides], dtype=np.int64)
+    if isinstance(sides[0], np.ndarray):
+        return np.concatenate(sides), counts
+    rows = [row for samples in sides for row in samples.rows]
+    return type(sides[0])(rows, single=False), counts
+
+
+def _dense(adapter: TypeAdapter[Any], text: bytes, name: str, dtype: Any = np.float32) -> NDArray[Any]:
+    """(n,) or (n, d) finite numbers of a list, of numbers or of lists."""
+    parts: list[NDArray[Any]] = []
+    n_before, of_lists = 0, adapter is _rows
+    for piece in _pieces(text, of_lists=of_lists):
+        values = _validated(adapter, piece, name, n_before)
+        if of_lists:
+            width = parts[0].shape[1] if parts else len(values[0])
+            for at, row in enumerate(values, n_before):
+                if len(row) != width:
+                    field = f"{name}[{at}]"
+                    raise InvalidInput(
+                        f"{field} has {len(row)} numbers and {name}[0] has {width}; expected lists of the same length",
+                        field=field,
+                    )
+        numbers = np.array(values, dtype=np.float64)
+        is_fine = np.abs(numbers) <= FLOAT32_MAX
+        if not is_fine.all():
+            row, *column = np.argwhere(~is_fine)[0].tolist()
+            raise_beyond(name + "".join(f"[{place}]" for place in (row + n_before, *column)))
+        parts.append(numbers.astype(dtype))
+        n_before += len(values)
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _finite(numbers: NDArray[np.float64], name: str, n_before: int, dtype: Any = np.float32) -> NDArray[Any]:
-    beyond = np.abs(numbers) > FLOAT32_MAX
-    if beyond.any():
-        row, *column = np.argwhere(beyond)[0].tolist()
-        raise_beyond(name + "".join(f"[{place}]" for place in (row + n_before, *column)))
-    return numbers.astype(dtype)
 
 
 def raise_beyond(field: str) -> NoReturn:
@@ -685,9 +624,9 @@ def raise_beyond(field: str) -> NoReturn:
     raise InvalidInput(f"{field} is NaN, infinite or beyond float32; expected a finite number", field=field)
 
 
-def _pieces(text: bytes, end: re.Pattern[bytes], kept: int) -> Iterator[bytes]:
-    """A list as lists of about `PIECE` bytes, cut behind an element and in no text; ``kept``: bytes of the end that are
-    the element's."""
+def _pieces(text: bytes, *, of_lists: bool) -> Iterator[bytes]:
+    """A list, of lists or of numbers and texts, as lists of about `PIECE` bytes, cut behind elements and in no text."""
+    end = _ROW_END if of_lists else _NUMBER_END
     if len(text) <= 2 * PIECE or not _lead(text).startswith(b"["):
         yield text
         return
@@ -702,7 +641,7 @@ def _pieces(text: bytes, end: re.Pattern[bytes], kept: int) -> Iterator[bytes]:
             cut = end.search(text, seen, stop)
         if cut is None:
             break
-        yield b"[%b]" % text[start : cut.start() + kept]
+        yield b"[%b]" % text[start : cut.start() + of_lists]
         start = cut.end()
     yield b"[%b]" % text[start:stop]
 
@@ -717,69 +656,43 @@ def _in_text(piece: bytes) -> bool:
 # ---------------------------------------------------------------- objects
 
 
-def _object_rows(texts: Sequence[bytes], name: str) -> SideRows:
-    kind = _object_kind(texts[0], f"{name}[0]")
-    expected = "a record" if kind is _record else "a sparse vector"
-    rows = []
-    for at, text in enumerate(texts):
-        field = f"{name}[{at}]"
-        if _lead(text) != b"{":
-            raise InvalidInput(f"{field} is {_kind(text)}; expected {expected}, as {name}[0] is", field=field)
-        rows.append(_object(text, field, kind))
-    return (RecordRows if kind is _record else SparseRows)(rows, single=False)
+def _objects(text: bytes, name: str) -> Texts:
+    """An object, or a list that begins with one."""
+    if _lead(text) == b"{":
+        return [(name, text)]
+    return [(f"{name}[{at}]", bytes(raw)) for at, raw in enumerate(_elements.decode(text))]
 
 
-def _object_kind(text: bytes, name: str) -> msgspec.json.Decoder[Any]:
-    """The decoder of a sparse vector or, where nothing looks like one, of a record."""
-    names = _names(text, name)
+def _object_rows(objects: Texts, *, single: bool) -> SideRows:
+    """Sparse vectors or, where nothing looks like one, records."""
+    names = _split(*objects[0])
     if "samples" in names:
         raise InvalidInput(
-            f"{name} is a subject of several samples, which compares with another (/similarity, /match, verify); "
-            "expected vectors: send the samples as a list of them",
-            field=name,
+            f"{objects[0][0]} is a subject of several samples, which compares with another (/similarity, /match, "
+            "verify); expected vectors: send the samples as a list of them",
+            field=objects[0][0],
         )
-    return _record if RESERVED.isdisjoint(names) else _sparse
-
-
-def _object(text: bytes, name: str, decoder: msgspec.json.Decoder[Any]) -> Any:
-    """A record or a sparse vector."""
-    if decoder is _sparse:
-        row: SparseRow = _decoded(_sparse, text, name)
-        for at, number in enumerate(row.values):
-            if not -FLOAT32_MAX <= number <= FLOAT32_MAX:
-                raise_beyond(f"{name}.values[{at}]")
-        return row
-    try:
-        record: dict[str, Any] = _record.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # Which cell: msgspec names no key of a dictionary.
-        for column, cell in _names(text, name).items():
-            if _lead(cell) == b"{":
-                raise InvalidInput(
-                    f"{name}: column {column[:100]!r} is an object; expected a text, a number, true, false, null or a "
-                    "list of numbers",
-                    field=f"{name}.{column[:100]}",
-                ) from None
-            _decoded(_cell, cell, f"{name}.{column[:100]}")
-        raise
-    if not RESERVED.isdisjoint(record):
-        field = min(RESERVED & record.keys())
-        raise InvalidInput(
-            f"{name}.{field}: no column is called {' or '.join(sorted(RESERVED))}", field=f"{name}.{field}"
-        )
-    for column, cell in record.items():
-        numbers = cell if isinstance(cell, list) else [cell] if isinstance(cell, float | int) else ()
-        if any(not -FLOAT32_MAX <= number <= FLOAT32_MAX for number in numbers):
-            raise_beyond(f"{name}.{column[:100]}")
-    return record
-
-
-def _texts(text: bytes, name: str) -> list[bytes]:
-    return [bytes(raw) for raw in _decoded(_objects, text, name)]
-
-
-def _names(text: bytes, name: str) -> dict[str, bytes]:
-    return {key: bytes(raw) for key, raw in _decoded(_members, text, name).items()}
+    are_records = RESERVED.isdisjoint(names)
+    rows: list[Any] = []
+    for name, text in objects:
+        if len(text) > MAX_OBJECT_BYTES:
+            raise TooLarge(f"{name} has {len(text)} bytes; at most {MAX_OBJECT_BYTES} are taken")
+        if not are_records and text.count(b":") > 2:
+            raise InvalidInput(
+                f"{name} holds more than the indices and values of a sparse vector; expected these two",
+                field=name,
+            )
+        if not are_records:
+            vector = _validated(_sparse, text, name)
+            rows.append((vector.indices, vector.values))
+            continue
+        record = _validated(_record, text, name)
+        for column, cell in record.items():
+            for number in cell if isinstance(cell, list) else [cell]:
+                if isinstance(number, float | int) and not -FLOAT32_MAX <= number <= FLOAT32_MAX:
+                    raise_beyond(f"{name}.{column[:100]}")
+        rows.append(record)
+    return RecordRows(rows, single) if are_records else SparseRows(rows, single)
 
 
 def _lead(text: bytes) -> bytes:
@@ -789,78 +702,29 @@ def _lead(text: bytes) -> bytes:
     return (lead[1] or b"").translate(None, b" \t\r\n")
 
 
-def _kind(text: bytes) -> str:
-    first = text.lstrip()[:1]
-    names = {
-        b"{": "an object",
-        b"[": "a list",
-        b'"': "a string",
-        b"t": "a boolean",
-        b"f": "a boolean",
-        b"n": "null",
-    }
-    return names.get(first, "a number")
-
-
 # ---------------------------------------------------------------- what is wrong
 
 
-def _decoded(decoder: msgspec.json.Decoder[T], text: bytes, name: str, n_before: int = 0) -> T:
-    """What the text holds; ``n_before``: elements of the list that earlier pieces hold."""
+def _split(name: str, text: bytes) -> dict[str, bytes]:
+    """The members of a JSON object, each as it stands there; NaN and infinities as `_NO_NUMBER`."""
     try:
-        return decoder.decode(text)
-    except msgspec.ValidationError as error:
-        _raise_mismatch(str(error), name, n_before)
-    except RecursionError:
-        raise InvalidInput(f"{name} is nested too deeply", field=name) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        if name == "body" and NO_NUMBER.search(text):
-            # Not JSON, though many write it: with a number too large in its place, the field is named.
-            _raise_at_no_number(text)
+        return {key: bytes(raw) for key, raw in _members.decode(text).items()}
+    except msgspec.ValidationError:
+        raise InvalidInput(f"{name} is no JSON object; expected one", field=name) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        marked = text.replace(b"NaN", _NO_NUMBER).replace(b"Infinity", _NO_NUMBER)
+        if marked != text:
+            return _split(name, marked)
         raise InvalidInput(f"the body is not JSON: {error}", field="body") from None
 
 
-def _raise_at_no_number(text: bytes) -> None:
-    marked = NO_NUMBER.sub(b"1e999", text, count=1000)
+def _validated(adapter: TypeAdapter[Any], text: bytes, name: str, n_before: int = 0) -> Any:
+    """What a value holds, or `InvalidInput`; ``n_before``: elements of the list that earlier pieces hold."""
     try:
-        members = _members.decode(marked)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return
-    for name, raw in members.items():
-        if b"1e999" in bytes(raw):
-            if name == "scores":
-                _vector(bytes(raw), name)
-            else:
-                read_side(bytes(raw), name)
-
-
-def _raise_mismatch(told: str, name: str, n_before: int) -> NoReturn:
-    """`InvalidInput` of what the decoder says, in our words and with our name of the field."""
-    match = _TOLD.match(told)
-    assert match is not None
-    problem, at = match["problem"], match["at"] or ""
-    if n_before and (first := re.match(r"\[(\d+)\]", at)):
-        at = f"[{int(first[1]) + n_before}]{at[first.end() :]}"
-    field = f"{name}{at}"
-    if problem == "Number out of range":
-        raise_beyond(field)
-    if mismatch := _MISMATCH.match(problem):
-        expected = (
-            "a JSON object"
-            if name == "body"
-            else _EXPECTED.get(
-                mismatch["expected"], "a text, a number, true, false, null or a list of numbers"
-            )
-        )
-        place = "the body" if name == "body" else field
-        raise InvalidInput(
-            f"{place} is {_KINDS.get(mismatch['got'], mismatch['got'])}; expected {expected}", field=field
-        )
-    if "of length" in problem:
-        raise InvalidInput(f"{field} is empty; expected at least one number", field=field)
-    if missing := re.match(r"Object missing required field `(\w+)`", problem):
-        field = f"{field}.{missing[1]}"
-        raise InvalidInput(f"{field} is missing; expected a list of numbers", field=field)
-    if extra := re.match(r"Object contains unknown field `(.*)`", problem):
-        raise InvalidInput(f"{field} has the field {extra[1][:100]!r}, which is not read here", field=field)
-    raise InvalidInput(f"{field}: {problem}", field=field)
+        return adapter.validate_json(text)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        place = list(problem["loc"])
+        if place and isinstance(place[0], int):
+            place[0] += n_before
+        raise invalid_field([{**problem, "loc": (name, *place)}], "body") from None
