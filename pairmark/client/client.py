@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class AsyncClient(Service):
-    """The methods of `Client`, to be awaited; `items`, `links` and `pages` are asynchronous iterators.
+    """The methods of `Client`, to be awaited; `links` and `pages` are asynchronous iterators.
 
     Use it in an ``async with`` block, or await ``close()``. Parameters are those of `Client`; ``transport`` is an
     asynchronous httpx transport. Files are read in the event loop's thread, a piece at a time.
@@ -135,13 +135,9 @@ class Client:
     verify = blocking(Service.verify)
     upsert = blocking(Service.upsert)
     put_gallery = blocking(Service.put_gallery)
-    galleries = blocking(Service.galleries)
     gallery = blocking(Service.gallery)
     delete_gallery = blocking(Service.delete_gallery)
-    items = blocking_iterator(Service.items)
-    item = blocking(Service.item)
     erase = blocking(Service.erase)
-    calibrate_gallery = blocking(Service.calibrate_gallery)
     add_dataset = blocking(Service.add_dataset)
     inspect_dataset = blocking(Service.inspect_dataset)
     datasets = blocking(Service.datasets)
@@ -150,9 +146,7 @@ class Client:
     train = blocking(Service.train)
     wait = blocking(Service.wait)
     job = blocking(Service.job)
-    jobs = blocking(Service.jobs)
     cancel = blocking(Service.cancel)
-    learners = blocking(Service.learners)
     models = blocking(Service.models)
     model = blocking(Service.model)
     version = blocking(Service.version)
@@ -162,11 +156,9 @@ class Client:
     link = blocking(Service.link)
     links = blocking_iterator(Service.links)
     create_review = blocking(Service.create_review)
-    reviews = blocking_iterator(Service.reviews)
     review = blocking(Service.review)
     pairs_to_judge = blocking(Service.pairs_to_judge)
     judge = blocking(Service.judge)
-    report_outcomes = blocking(Service.report_outcomes)
     erase_refs = blocking(Service.erase_refs)
     calibrate = blocking(Service.calibrate)
     calibrate_scores = blocking(Service.calibrate_scores)

@@ -41,10 +41,10 @@ from pairmark.client.transport import (
 )
 from pairmark.schemas.base import Answer
 from pairmark.schemas.datasets import DatasetOut, DatasetRequest, ReadingRequest
-from pairmark.schemas.galleries import GalleryOut, ItemOut, Receipt, SearchOut, UpsertOut, VerifyOut
+from pairmark.schemas.galleries import GalleryOut, Receipt, SearchOut, UpsertOut, VerifyOut
 from pairmark.schemas.jobs import JobOut, JobRequest
 from pairmark.schemas.links import LinkOut, LinksOut
-from pairmark.schemas.models import AliasOut, CalibrationOut, EvaluationOut, LearnerOut, ModelOut, VersionOut
+from pairmark.schemas.models import AliasOut, CalibrationOut, EvaluationOut, ModelOut, VersionOut
 from pairmark.schemas.reviews import ReviewOut
 from pairmark.schemas.scoring import ClassesOut, ExplanationOut, ModelUsed, OperatingPointOut, RankingsOut
 
@@ -98,6 +98,8 @@ class Service(Calls):
     ) -> NDArray[np.float32]:
         """Scores of pairs, (n,) float32; higher is more similar. Sizes n:n, 1:n or n:1.
 
+        What limits the answer, such as a category that training did not have, is told by `warnings.warn`.
+
         Parameters
         ----------
         left, right : vectors, or subjects of several samples ``{"samples": vectors}``.
@@ -108,6 +110,8 @@ class Service(Calls):
         if raw is None:
             body = {"model": model, "left": left, "right": right}
             answer = await self._send("POST", "/similarity", body, params=params)
+            for warning in answer.get("warnings", ()):
+                warnings.warn(warning["detail"], stacklevel=2)
             return cast("NDArray[np.float32]", array(answer["scores"], "float32"))
         response = await self._send_raw("/similarity", raw, {**params, "model": model}, accept=OCTETS)
         return cast("NDArray[np.float32]", from_bytes(response.content))
@@ -293,10 +297,6 @@ class Service(Calls):
         path = f"/galleries/{path_part(gallery)}"
         return GalleryOut.from_json(await self._send("PUT", path, {"model": model}))
 
-    async def galleries(self, *, limit: int | None = None) -> list[GalleryOut]:
-        """Galleries by name."""
-        return [GalleryOut.from_json(gallery) async for gallery in self.pages("/galleries", limit=limit)]
-
     async def gallery(self, gallery: str) -> GalleryOut:
         """One gallery."""
         return GalleryOut.from_json(await self._get(f"/galleries/{path_part(gallery)}"))
@@ -305,18 +305,6 @@ class Service(Calls):
         """Delete a gallery with everything in it."""
         await self.request("DELETE", f"/galleries/{path_part(gallery)}", timeout=None)
 
-    async def items(
-        self, gallery: str, *, subject: str | None = None, limit: int | None = None
-    ) -> AsyncIterator[ItemOut]:
-        """A gallery's items by id, without their vectors."""
-        path = f"/galleries/{path_part(gallery)}/items"
-        async for entry in self.pages(path, limit=limit, subject=subject):
-            yield ItemOut.from_json(entry)
-
-    async def item(self, gallery: str, id: str) -> ItemOut:
-        """One item with its vector."""
-        return ItemOut.from_json(await self._get(f"/galleries/{path_part(gallery)}/items/{path_part(id)}"))
-
     async def erase(self, gallery: str, *, id: str | None = None, subject: str | None = None) -> Receipt:
         """Erase an item, or everything of a subject; the receipt says what was removed."""
         if (id is None) == (subject is None):
@@ -324,12 +312,6 @@ class Service(Calls):
         # In the body: an id in the path of a DELETE could be resolved to another address on the way.
         path = f"/galleries/{path_part(gallery)}/erase"
         return Receipt.from_json(await self._send("POST", path, {"id": id, "subject": subject}))
-
-    async def calibrate_gallery(self, /, gallery: str, dataset: str, **options: Any) -> Answer:
-        """Calibrate searches with probes of people, some of whom are not enrolled: the rows of a dataset; a further
-        option is ``random_state``."""
-        path, body = f"/galleries/{path_part(gallery)}/calibrations", {"dataset": dataset, **options}
-        return Answer.from_json(await self._send("POST", path, body, timeout=None))
 
     async def add_dataset(
         self,
@@ -515,10 +497,6 @@ class Service(Calls):
         """One job."""
         return JobOut.from_json(await self._get(f"/jobs/{path_part(job_id)}"))
 
-    async def jobs(self, *, limit: int | None = None) -> list[JobOut]:
-        """Jobs, newest first."""
-        return [JobOut.from_json(job) async for job in self.pages("/jobs", limit=limit)]
-
     async def cancel(self, job_id: str) -> JobOut:
         """Cancel a job."""
         return JobOut.from_json(json_of(await self.request("POST", f"/jobs/{path_part(job_id)}/cancel")))
@@ -551,10 +529,6 @@ class Service(Calls):
         """Linked pairs of records: ``left, right, score, decision, entity``."""
         async for pair in self.pages(f"/links/{path_part(links)}/links", limit=limit):
             yield LinkOut.from_json(pair)
-
-    async def learners(self) -> list[LearnerOut]:
-        """Learner kinds with capabilities and the JSON Schema of their parameters."""
-        return [LearnerOut.from_json(entry) for entry in (await self._get("/learners"))["items"]]
 
     async def models(self, *, limit: int | None = None) -> list[ModelOut]:
         """Models with their aliases."""
@@ -698,11 +672,6 @@ class Service(Calls):
         )
         return ReviewOut.from_json(await self._send("POST", "/reviews", {"source": source, **options}))
 
-    async def reviews(self, *, limit: int | None = None) -> AsyncIterator[ReviewOut]:
-        """Reviews, newest first."""
-        async for review in self.pages("/reviews", limit=limit):
-            yield ReviewOut.from_json(review)
-
     async def review(self, review: str) -> ReviewOut:
         """A review and what it has shown so far."""
         return ReviewOut.from_json(await self._get(f"/reviews/{path_part(review)}"))
@@ -717,12 +686,6 @@ class Service(Calls):
         """Say of items whether they are the same: ``{"item", "same", "by"?}`` each; ``same`` None is "cannot tell"."""
         return ReviewOut.from_json(
             await self._send("POST", f"/reviews/{path_part(review)}/outcomes", {"outcomes": list(outcomes)})
-        )
-
-    async def report_outcomes(self, model: str, outcomes: Sequence[Mapping[str, Any]]) -> Answer:
-        """Tell what became of pairs: ``{"left", "right", "same"}`` each. They never bound anything."""
-        return Answer.from_json(
-            await self._send("POST", "/outcomes", {"model": model, "outcomes": list(outcomes)})
         )
 
     async def erase_refs(self, model: str, refs: Sequence[str]) -> Answer:

@@ -15,7 +15,6 @@ from pairmark.models.records.schema import RESERVED, FieldType
 from pairmark.schemas import base, datasets, models
 from pairmark.schemas.datasets import DatasetRequest, ReadingRequest
 from pairmark.schemas.galleries import (
-    GalleryCalibrationRequest,
     SearchBody,
     VerifyParameters,
 )
@@ -36,7 +35,6 @@ CALLS = [
     ("rank_labels", RankBody, set()),
     ("search", SearchBody, set()),
     ("verify", VerifyParameters, set()),
-    ("calibrate_gallery", GalleryCalibrationRequest, set()),
     ("add_dataset", DatasetRequest, set()),
     ("add_dataset inspect_dataset", ReadingRequest, set()),
     ("train", JobRequest, set()),
