@@ -116,14 +116,14 @@ def _dataset(
     spec: dict[str, Any],
     **task: Any,
 ) -> dict[str, Any]:
-    data, summary = read_dataset(Upload.of(limits, **task), Path(out), Path(scratch), spec=spec)
+    data, summary = read_dataset(Upload(limits=limits, **task), Path(out), Path(scratch), spec=spec)
     return {"rows": len(data), "features": data.n_features, "summary": summary}
 
 
 def _inspection(
     stream: TextIO, send: object, limits: FileLimits, *, work: str, **task: Any
 ) -> dict[str, Any]:
-    return inspected(Upload.of(limits, **task), Path(work)).model_dump(mode="json")
+    return inspected(Upload(limits=limits, **task), Path(work)).model_dump(mode="json")
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

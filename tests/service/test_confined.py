@@ -31,7 +31,7 @@ def read(folder: Path, content: bytes, kind: str, *, limits: Any = None, **roles
     (folder / "out").mkdir()
     task = {
         "function": "dataset",
-        "upload": str(upload),
+        "file": str(upload),
         "out": str(folder / "out"),
         "scratch": str(folder / "scratch"),
         "kind": kind,

@@ -28,6 +28,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
 
+from pydantic import BaseModel
+
 from pairmark.schemas.datasets import DatasetRequest, Format
 from pairmark.service.errors import InvalidInput, NotReady, PairmarkError, StorageFailed, TooLarge
 from pairmark.service.processes import isolated_environment
@@ -145,8 +147,7 @@ class FileLimits:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Upload:
+class Upload(BaseModel, frozen=True):
     """A file, its format, what it was sent with, and what bounds reading it.
 
     Attributes
@@ -160,20 +161,6 @@ class Upload:
     limits: FileLimits
     pairs: tuple[Path, Format] | None = None
     right: tuple[Path, Format] | None = None
-
-    @classmethod
-    def of(
-        cls, limits: FileLimits, *, upload: str, kind: Format, request: Mapping[str, Any], **others: Any
-    ) -> Self:
-        """Of a task in JSON."""
-        files = {name: (Path(path), format) for name, (path, format) in others.items()}
-        return cls(
-            file=Path(upload),
-            kind=kind,
-            request=DatasetRequest.model_validate(request),
-            limits=limits,
-            **files,
-        )
 
     @property
     def is_table(self) -> bool:

@@ -240,7 +240,9 @@ def cells_for(schema: Schema | None, data: LabelledData) -> Any:
     name = f"dataset {data.name}:{data.version}"
     if data.schema is None and schema is not None:
         raise InvalidInput(
-            f"{name} holds vectors; the model takes records: {_column_names(schema)}", field="dataset"
+            f"{name} holds vectors; the model takes records: "
+            + ", ".join(column.name for column in schema.fields[:20]),
+            field="dataset",
         )
     if data.schema is not None and schema is None:
         raise InvalidInput(f"{name} is a table of records; the model takes vectors", field="dataset")
@@ -265,7 +267,3 @@ def _aligned(own_schema: Schema, cells: Records, schema: Schema, name: str) -> R
             )
         order.append(at)
     return cells[:, order]
-
-
-def _column_names(schema: Schema | None) -> str:
-    return "" if schema is None else ", ".join(column.name for column in schema.fields[:20])

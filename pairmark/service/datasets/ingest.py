@@ -6,7 +6,9 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
+
+from starlette.datastructures import UploadFile
 
 from pairmark.schemas.base import iso
 from pairmark.schemas.datasets import (
@@ -36,15 +38,6 @@ _CHUNK = 1 << 20
 _LATER = {"unlabelled", "identity", "classes", "columns"}
 
 
-class Sent(Protocol):
-    """A file as a form has it; the format is read from its name where the request names none."""
-
-    @property
-    def file(self) -> BinaryIO: ...
-    @property
-    def filename(self) -> str | None: ...
-
-
 class Datasets:
     """Stores uploads as immutable versions and opens them for trainers.
 
@@ -57,11 +50,11 @@ class Datasets:
 
     def add(
         self,
-        file: Path | Sent,
+        file: Path | UploadFile,
         request: DatasetRequest,
         *,
-        pairs: Path | Sent | None = None,
-        right: Path | Sent | None = None,
+        pairs: Path | UploadFile | None = None,
+        right: Path | UploadFile | None = None,
         chosen: bool = False,
     ) -> DatasetOut:
         """Store an upload as the next version of its name.
@@ -117,11 +110,11 @@ class Datasets:
 
     def inspect(
         self,
-        file: Path | Sent,
+        file: Path | UploadFile,
         request: DatasetRequest,
         *,
-        pairs: Path | Sent | None = None,
-        right: Path | Sent | None = None,
+        pairs: Path | UploadFile | None = None,
+        right: Path | UploadFile | None = None,
     ) -> InspectionOut:
         """What `add` would read of a file, roles that are not named inferred; nothing is kept."""
         with self._blobs.workspace() as work, storage_errors("reading the file"):
@@ -129,7 +122,7 @@ class Datasets:
             task |= {"function": "inspection", "work": str(work)}
             return InspectionOut.model_validate(parsed(task, limits))
 
-    def as_json(self, file: Sent, members: Mapping[str, str], form: TableForm) -> bytes:
+    def as_json(self, file: UploadFile, members: Mapping[str, str], form: TableForm) -> bytes:
         """The JSON body that a CSV or Parquet file and the members beside it stand for; nothing is kept."""
         kind = _table_kind(file, "file")
         with self._blobs.workspace() as work, storage_errors("reading the file"):
@@ -225,10 +218,10 @@ class Datasets:
     def _take_all(
         self,
         work: Path,
-        file: Path | Sent,
+        file: Path | UploadFile,
         request: DatasetRequest,
-        pairs: Path | Sent | None,
-        right: Path | Sent | None,
+        pairs: Path | UploadFile | None,
+        right: Path | UploadFile | None,
     ) -> tuple[dict[str, Any], dict[str, str], FileLimits]:
         """The reader's task, without its function; sha256 of each file; and the limits for all of them."""
         task: dict[str, Any] = {
@@ -240,7 +233,7 @@ class Datasets:
             "right": None if right is None else format_of(request.format, _name_of(right)),
         }
         upload, sha256 = self._take(file, work / "upload")
-        task["upload"], digests, size = str(upload), {"sha256": sha256}, upload.stat().st_size
+        task["file"], digests, size = str(upload), {"sha256": sha256}, upload.stat().st_size
         for name, other in (("pairs", pairs), ("right", right)):
             if other is not None:
                 path, digests[f"{name}_sha256"] = self._take(other, work / name)
@@ -248,7 +241,7 @@ class Datasets:
                 size += path.stat().st_size
         return task, digests, FileLimits.of(self._settings, size)
 
-    def _take(self, file: Path | Sent, target: Path) -> tuple[Path, str]:
+    def _take(self, file: Path | UploadFile, target: Path) -> tuple[Path, str]:
         """The upload as a file of a name that we chose, and its sha256."""
         limit, size, digest = self._settings.max_upload_bytes, 0, hashlib.sha256()
         copy = None
@@ -272,11 +265,11 @@ class Datasets:
         return target, digest.hexdigest()
 
 
-def _name_of(file: Path | Sent) -> str | None:
+def _name_of(file: Path | UploadFile) -> str | None:
     return file.name if isinstance(file, Path) else file.filename
 
 
-def _table_kind(file: Path | Sent, field: str) -> Format:
+def _table_kind(file: Path | UploadFile, field: str) -> Format:
     # A file of a form may have no name.
     name = _name_of(file) or f"{field}.csv"
     kind = FORMATS.get(Path(name.lower().removesuffix(".gz")).suffix)

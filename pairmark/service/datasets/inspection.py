@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence, Set
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,7 @@ def inspected(upload: Upload, work: Path) -> InspectionOut:
             _Column(note, sample[note.column.name], kinds[note.column.name]) for note in notes_of(sample, {})
         ]
         if upload.request.columns is None:
-            upload = replace(upload, request=_with_guesses(upload.request, sampled))
+            upload = upload.model_copy(update={"request": _with_guesses(upload.request, sampled)})
         roles = upload.request.roles
         columns = [_column_out(column, roles, requested_roles) for column in sampled]
     else:

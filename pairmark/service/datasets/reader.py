@@ -7,7 +7,7 @@ import shutil
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -136,7 +136,9 @@ def _opened(upload: Upload, scratch: Path, stack: ExitStack) -> _Source:
             request = _excluding(request, positions)
     texts = text_features(file, request) if request.columns is None else []
     if request.columns is not None or texts or upload.right is not None:
-        return _from_records(replace(upload, request=request), file, scratch, rankings, warnings, texts)
+        return _from_records(
+            upload.model_copy(update={"request": request}), file, scratch, rankings, warnings, texts
+        )
     table = Table(file, request)
     if not upload.is_labelled:
         _refuse_unlabelled(f"the columns are {name_list(file.names)}")

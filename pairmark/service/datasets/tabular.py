@@ -12,7 +12,7 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.records.cells import MAX_CELL
+from pairmark.models.records.cells import MAX_CELL, number_of
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.datasets.writer import (
@@ -168,9 +168,8 @@ def connected(scratch: Path, limits: FileLimits) -> duckdb.DuckDBPyConnection:
     )
 
 
-def refuse_csv(error: Exception) -> NoReturn:
+def _refuse_csv(error: Exception, message: str) -> NoReturn:
     """Raise what a person can act on; DuckDB's own words speak of its options and of our paths."""
-    message = str(error)
     match = re.search(r"CSV Error on Line: (\d+)", message)
     line = int(match[1]) if match else None
     where = f"line {line}" if line else "the file"
@@ -195,7 +194,7 @@ def refuse_csv(error: Exception) -> NoReturn:
 
 
 class TableFile:
-    """A CSV or Parquet file on a connection of DuckDB of its own.
+    """A CSV or Parquet file on a connection of DuckDB, of its own unless one is passed.
 
     Attributes
     ----------
@@ -206,13 +205,20 @@ class TableFile:
     """
 
     def __init__(
-        self, path: Path, scratch: Path, kind: str, limits: FileLimits, *, header: bool = True
+        self,
+        path: Path,
+        scratch: Path,
+        kind: str,
+        limits: FileLimits,
+        *,
+        header: bool = True,
+        connection: duckdb.DuckDBPyConnection | None = None,
     ) -> None:
         scratch.mkdir(parents=True, exist_ok=True)
         self.limits, self.kind, self.types, self.numeric = limits, kind, list[str](), list[int]()
         self.index, self.warnings = set[str](), list[str]()
         self.n_rows: int | None = None
-        self.connection = connected(scratch, limits)
+        self.connection = connection or connected(scratch, limits)
         try:
             if kind == "csv":
                 self._open_csv(path, scratch, header)
@@ -283,14 +289,29 @@ class TableFile:
 
     def refuse(self, error: Exception) -> NoReturn:
         """Raise what an error of DuckDB says of the file."""
-        raise_if_full(error, self.limits)
+        import duckdb
+
+        message = str(error)
+        if isinstance(error, PairmarkError):
+            raise error
+        if "No space left" in message or "could not write" in message.lower() or "File too large" in message:
+            raise StorageFailed(
+                "no space left while reading the upload: free some space and try again"
+            ) from error
+        if isinstance(error, MemoryError | duckdb.OutOfMemoryException):
+            raise self.limits.exceeded(
+                "memory_bytes",
+                "reading the file needs too much memory",
+                "bytes of memory",
+                ": send it as npz",
+            ) from error
         if self.kind != "csv":
             raise InvalidInput("the file is not whole Parquet; is it truncated?", field="file") from error
         # By the reader, where all its columns are numbers, or by the cast.
-        match = re.search(r'(?:converting column "|casting from source column )c(\d+)', str(error))
+        match = re.search(r'(?:converting column "|casting from source column )c(\d+)', message)
         if match:
             self._refuse_text(int(match[1]))
-        refuse_csv(error)
+        _refuse_csv(error, message)
 
     def _refuse_text(self, column: int) -> NoReturn:
         """Name the first text among what is read as numbers."""
@@ -383,8 +404,9 @@ class TableFile:
         self.cells = [f"c{number}" for number in range(len(first))]
         self.names = column_names(first if header else self.cells)
         self.source = CSV_SOURCE
-        self.params = csv_given(plain, header, delimiter, dict.fromkeys(self.cells, "VARCHAR"))
-        if header and sum(map(_is_number, first)) > len(first) / 2:
+        types = dict.fromkeys(self.cells, "VARCHAR")
+        self.params = [glob.escape(str(plain)), header, delimiter, _MAX_LINE, _BUFFER, types]
+        if header and sum(number_of(name) is not None for name in first) > len(first) / 2:
             self.warnings.append(
                 "most column names are numbers: if the file has no header line, send it again with header=false"
             )
@@ -507,19 +529,6 @@ def kind_of(column_type: str) -> str:
     return "number" if _NUMBERS.fullmatch(column_type) else "text"
 
 
-def csv_given(plain: Path, header: bool, delimiter: str, types: Mapping[str, str]) -> list[Any]:
-    """What `CSV_SOURCE` asks for."""
-    return [glob.escape(str(plain)), header, delimiter, _MAX_LINE, _BUFFER, dict(types)]
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def check_width(columns: int, limits: FileLimits) -> None:
     """Refuse a table that is too wide: DuckDB takes about a millisecond and 64 KiB for each column."""
     if columns > limits.columns:
@@ -529,23 +538,6 @@ def check_width(columns: int, limits: FileLimits) -> None:
             "columns",
             ". Send wider data as npz, svmlight or a Parquet list column",
         )
-
-
-def raise_if_full(error: Exception, limits: FileLimits) -> None:
-    """Raise what an error of DuckDB means if a disk is full or its memory used up."""
-    import duckdb
-
-    message = str(error)
-    if isinstance(error, PairmarkError):
-        raise error
-    if "No space left" in message or "could not write" in message.lower() or "File too large" in message:
-        raise StorageFailed(
-            "no space left while reading the upload: free some space and try again"
-        ) from error
-    if isinstance(error, MemoryError | duckdb.OutOfMemoryException):
-        raise limits.exceeded(
-            "memory_bytes", "reading the file needs too much memory", "bytes of memory", ": send it as npz"
-        ) from error
 
 
 _FEW_TEXTS = 0.5

@@ -370,7 +370,7 @@ def _order(names: Iterable[str]) -> Any:
 
 def parsed_rankings(texts: Sequence[str | None]) -> Rankings:
     """Rankings such as ``b>a=c``; `InvalidInput` names the first row that has none."""
-    orders = {text: _parse(text or "") for text in texts}
+    orders = {text: _parse(text or "") for text in dict.fromkeys(texts)}
     labels = sorted({label for order in orders.values() for label in order or ()})
     if all(order is None or len(order) == 1 for order in orders.values()):
         example = next(iter(texts), "") or ""

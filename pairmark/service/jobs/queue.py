@@ -350,9 +350,10 @@ class Leases:
         record(session, now, "job.end", f"job:{job_id}", after={"state": state, **audited}, tenant=tenant)
 
     def _lease_in(self, session: Session, claim: Claim) -> Lease:
-        row = repository.lease_of(session, claim.job_id)
-        valid = row is not None and row[0] == "running" and row[1] == claim.attempt
-        return Lease(valid=valid, cancel_requested=bool(valid and row and row[2]))
+        row = repository.find(session, claim.job_id)
+        if row is None or row.state != "running" or row.attempt != claim.attempt:
+            return Lease(valid=False, cancel_requested=False)
+        return Lease(valid=True, cancel_requested=row.cancel_requested)
 
 
 def _write(
@@ -421,7 +422,7 @@ class JobQueue(Leases):
             if earlier is not None:
                 return earlier
             row = self._add(session, prepare(session), once)
-            return job_out(row, [], unattended=self._unattended(session))
+            return job_out(row, [], unattended=not self._alive(session))
 
     def _earlier(self, session: Session, once: Once) -> JobOut | None:
         row = repository.by_idempotency_key(session, once.key)
@@ -434,11 +435,7 @@ class JobQueue(Leases):
                 job=row.id,
             )
         attempts = repository.attempts_of(session, [row.id])[row.id]
-        return job_out(row, attempts, unattended=self._unattended(session))
-
-    def _unattended(self, session: Session) -> bool:
-        """Whether no worker is alive."""
-        return not self._alive(session)
+        return job_out(row, attempts, unattended=not self._alive(session))
 
     def _add(self, session: Session, job: NewJob, once: Once | None) -> JobRow:
         name, owner = job.model, current_owner()
@@ -472,7 +469,7 @@ class JobQueue(Leases):
             if row is None:
                 raise unknown_job(job_id)
             attempts = repository.attempts_of(session, [row.id])[row.id]
-            return job_out(row, attempts, unattended=self._unattended(session))
+            return job_out(row, attempts, unattended=not self._alive(session))
 
     def page(
         self,
@@ -487,7 +484,7 @@ class JobQueue(Leases):
         with self._db.read() as session:
             rows = repository.page(session, limit=limit + 1, after=after, state=state, models=models)
             attempts = repository.attempts_of(session, [row.id for row in rows])
-            unattended = self._unattended(session)
+            unattended = not self._alive(session)
         return page_of(
             JobPage,
             rows,

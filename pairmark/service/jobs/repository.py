@@ -178,13 +178,6 @@ def write_fenced(
     return bool(touched(session, statement))
 
 
-def lease_of(session: Session, job_id: str) -> tuple[str, int, bool] | None:
-    """State, attempt and whether a cancel was asked for."""
-    statement = select(JobRow.state, JobRow.attempt, JobRow.cancel_requested).where(JobRow.id == job_id)
-    row = session.execute(statement).first()
-    return None if row is None else (row[0], row[1], row[2])
-
-
 def locked(session: Session, job_id: str) -> JobRow | None:
     """The job of that id, locked until the transaction ends."""
     return session.scalar(select(JobRow).where(JobRow.id == job_id).with_for_update())

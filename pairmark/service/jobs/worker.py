@@ -16,9 +16,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from enum import Enum
 from pathlib import Path
 
 from pairmark.service.audit import Actor, acting
@@ -42,16 +41,6 @@ _COLLECT_EVERY_S = 3600.0
 _REAP_S = 10.0
 _LEAVE_S = 2.0
 _POLL_S = 0.2
-
-
-class AttemptEnd(Enum):
-    """How the watch over an attempt ended."""
-
-    EXITED = "its process ended by itself"
-    CANCELLED = "somebody asked to cancel the job, and its process was stopped"
-    STOPPED = "the worker was asked to stop, and stopped its process"
-    SUPERSEDED = "another worker has the job, and its process was stopped"
-    AT_LIMIT = "it reached a limit, and its process was stopped"
 
 
 class Worker:
@@ -145,13 +134,14 @@ class Worker:
         )
         self._mark_alive(claim.job_id, now=True)
         try:
-            end, limit_error = self._watch(claim, child, stop)
-        except BaseException:
-            _kill(child)
-            raise
+            limit_error = self._watch(claim, child, stop)
+        finally:
+            if child.poll() is None:
+                _kill(child)
+        logger.info("attempt ended", extra={**fields, "status": child.returncode})
         self._mark_alive(now=True)
         try:
-            self._end(claim, child, end, limit_error, fields)
+            self._end(claim, child.returncode, limit_error, stopped=stop.is_set())
         except Fenced:
             logger.info("attempt superseded", extra=fields)
         except PairmarkError as error:
@@ -160,19 +150,18 @@ class Worker:
 
     def _watch(
         self, claim: Claim, child: subprocess.Popen[bytes], stop: threading.Event
-    ) -> tuple[AttemptEnd, PairmarkError | None]:
-        """Keep the lease while the child works; returns how that ended, and the error of a limit that it reached."""
+    ) -> PairmarkError | None:
+        """Keep the lease until the child has ended or has to; returns the error of a limit that it reached."""
         renew_every = self.settings.lease_s / 3
         start = time.monotonic()
         next_renewal = start + renew_every
         while True:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(timeout=min(self.settings.poll_s, _POLL_S, renew_every))
-                return AttemptEnd.EXITED, None
+                return None
             limit_error = self._limit_passed(child, time.monotonic() - start)
             if limit_error is not None:
-                _kill(child)
-                return AttemptEnd.AT_LIMIT, limit_error
+                return limit_error
             self._mark_alive(claim.job_id)
             try:
                 if time.monotonic() >= next_renewal:
@@ -186,15 +175,11 @@ class Worker:
                 continue
             if not lease.valid:
                 # Superseded, or the child has just ended the job and is on its way out.
-                try:
+                with suppress(subprocess.TimeoutExpired):
                     child.wait(timeout=_LEAVE_S)
-                except subprocess.TimeoutExpired:
-                    _kill(child)
-                    return AttemptEnd.SUPERSEDED, None
-                return AttemptEnd.EXITED, None
+                return None
             if stop.is_set() or lease.cancel_requested:
-                _kill(child)
-                return (AttemptEnd.CANCELLED if lease.cancel_requested else AttemptEnd.STOPPED), None
+                return None
 
     def _limit_passed(self, child: subprocess.Popen[bytes], seconds: float) -> PairmarkError | None:
         """The limit that an attempt has passed."""
@@ -208,36 +193,21 @@ class Worker:
             return out_of_memory(self._memory)
         return None
 
-    def _end(
-        self,
-        claim: Claim,
-        child: subprocess.Popen[bytes],
-        end: AttemptEnd,
-        limit_error: PairmarkError | None,
-        fields: Mapping[str, object],
-    ) -> None:
-        if end is AttemptEnd.EXITED:
-            logger.info("attempt ended", extra={**fields, "status": child.returncode})
-            lease = self._queue.lease(claim)
-            if lease.cancel_requested:
-                self._queue.cancelled(claim)
-            elif lease.valid:
-                self._blobs.sweep()
-                detail, error = _death(child.returncode)
-                self._queue.lost(claim, detail, error)
+    def _end(self, claim: Claim, status: int, limit_error: PairmarkError | None, *, stopped: bool) -> None:
+        """Say to the queue how an attempt ended, unless it did so itself or another worker has the job."""
+        if status:
+            self._blobs.sweep()
+        lease = self._queue.lease(claim)
+        if not lease.valid:
             return
-        self._blobs.sweep()
         if limit_error is not None:
-            logger.warning("attempt reached a limit", extra={**fields, "problem": limit_error.slug})
             self._queue.fail(claim, limit_error)
-        elif end is AttemptEnd.CANCELLED:
+        elif lease.cancel_requested:
             self._queue.cancelled(claim)
-            logger.info("attempt cancelled", extra=dict(fields))
-        elif end is AttemptEnd.STOPPED:
+        elif stopped:
             self._queue.release(claim, "its worker was stopped")
-            logger.info("attempt given back", extra=dict(fields))
         else:
-            raise Fenced
+            self._queue.lost(claim, *_death(status))
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,16 +13,7 @@ from pairmark.models.records.inference import Inference, infer, mostly_dates
 from pairmark.models.records.linking.cells import LinkField
 from pairmark.models.records.schema import COMPARED, RecordColumn, RecordError
 from pairmark.service.datasets.confined import FileLimits, format_of
-from pairmark.service.datasets.tabular import (
-    CSV_SOURCE,
-    check_width,
-    column_names,
-    csv_given,
-    first_record,
-    plain_text,
-    raise_if_full,
-    refuse_csv,
-)
+from pairmark.service.datasets.tabular import TableFile
 from pairmark.service.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -151,37 +141,17 @@ def _read(
     fewest: int,
 ) -> _Side:
     kind = format_of(None, path.name)
-    if kind == "csv":
-        plain = plain_text(path, scratch, limits)
-        delimiter, header = first_record(plain)
-        source = CSV_SOURCE
-        params: list[Any] = csv_given(
-            plain, True, delimiter, {f"c{at}": "VARCHAR" for at in range(len(header))}
-        )
-        cells = [f"c{at}" for at in range(len(header))]
-    elif kind == "parquet":
-        source, params = "read_parquet(?)", [glob.escape(str(path))]
-        try:
-            header = [
-                row[0] for row in connection.execute(f"DESCRIBE SELECT * FROM {source}", params).fetchall()
-            ]
-        except Exception as error:
-            raise InvalidInput(f"{path.name} is not whole Parquet; is it truncated?") from error
-        cells = [f'CAST("{name.replace(chr(34), 2 * chr(34))}" AS VARCHAR)' for name in header]
-    else:
+    if kind not in ("csv", "parquet"):
         raise InvalidInput(f"{path.name} is {kind}; expected a table: CSV or Parquet")
-    check_width(len(header), limits)
-    names = column_names(header)
-    listed = ", ".join(f"{cell} AS c{at}" for at, cell in enumerate(cells))
     try:
-        connection.execute(
-            f"CREATE TABLE {table} AS SELECT row_number() OVER () - 1 AS row, {listed} FROM {source}", params
+        file = TableFile(path, scratch, kind, limits, connection=connection)
+        cells = ", ".join(f"CAST({cell} AS VARCHAR) AS c{at}" for at, cell in enumerate(file.cells))
+        file.query(
+            f"CREATE TABLE {table} AS SELECT row_number() OVER () - 1 AS row, {cells} FROM {file.source}"
         )
-    except Exception as error:
-        raise_if_full(error, limits)
-        if kind == "csv":
-            refuse_csv(error)
-        raise InvalidInput(f"{path.name} is damaged; write it again") from error
+    except InvalidInput as error:
+        raise InvalidInput(f"{path.name}: {error.detail}", **error.facts) from error
+    names = file.names
     n = _one(connection, f"SELECT count(*) FROM {table}")
     if n < fewest:
         raise InvalidInput(f"{path.name} has {'one row' if n else 'no rows'}; expected {fewest} or more")

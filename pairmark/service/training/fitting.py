@@ -89,9 +89,6 @@ def _data_params(job: SplitJob) -> dict[str, Any]:
         params["protocol"] = job.parts.protocol
     if job.spec.takes_records and schema is not None:
         params["columns"] = declaration(schema)
-    target = claim.evaluation.target_fpr
-    if target is not None and "target_fpr" in claim.params and claim.params["target_fpr"] is None:
-        params["target_fpr"] = target
     return params
 
 
