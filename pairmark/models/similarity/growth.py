@@ -26,7 +26,6 @@ from pairmark.models.similarity.kernels.layout import (
     CELL_POSITION,
     CELL_SAME,
     RUN,
-    SUB_BINS,
     TODO_FIELDS,
     Bins,
     CodedPoints,
@@ -226,12 +225,9 @@ def grow_tree(grid: Grid, pairs: PairTable, limits: GrowthLimits, seed: int) -> 
         owners=memory[n_pairs : 2 * n_pairs],
         below=np.empty(2),
         run=np.empty(RUN, dtype=np.float32),
-        counts=np.empty((2, SUB_BINS), dtype=np.int64),
     )
     scratch = Scratch(
-        # Every level of LeafRank but its root keeps one for a sibling to come.
         histograms=np.empty((levels, 2, n_tried * widest), dtype=np.int32),
-        free=np.empty(levels, dtype=np.int64),
         low_sums=np.empty((2, widest), dtype=np.int32),
         gains=np.empty(widest),
         costs=np.empty((2, 2)),

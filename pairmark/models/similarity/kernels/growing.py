@@ -30,12 +30,12 @@ from pairmark.models.similarity.kernels.layout import (
     MAX_MIN,
     RIGHT,
     RUN,
-    SUB_BINS,
     TODO_CELL,
 )
+from pairmark.models.similarity.kernels.scoring import pair_value
 
-MOST_SORTED = 2_048
-"""More values than so many are narrowed down by a grid before they are sorted."""
+MOST_SORTED = 8_192
+"""Among more values than so many the border between two bins is good enough."""
 
 
 @inner_kernel
@@ -44,18 +44,9 @@ def fill_values(column, half, pair_map, rows, start, stop, values):
     left, right = rows[0], rows[1]
     n = np.uint64(stop - start)
     first = np.uint64(start)
-    if pair_map == DIFF_SUM and half == 0:
-        for t in range(n):
-            values[t] = abs(column[np.uint64(left[first + t])] - column[np.uint64(right[first + t])])
-    elif pair_map != MAX_MIN:
-        for t in range(n):
-            values[t] = column[np.uint64(left[first + t])] + column[np.uint64(right[first + t])]
-    elif half == 0:
-        for t in range(n):
-            values[t] = max(column[np.uint64(left[first + t])], column[np.uint64(right[first + t])])
-    else:
-        for t in range(n):
-            values[t] = min(column[np.uint64(left[first + t])], column[np.uint64(right[first + t])])
+    for t in range(n):
+        a, b = column[np.uint64(left[first + t])], column[np.uint64(right[first + t])]
+        values[t] = pair_value(a, b, half, pair_map)
 
 
 @inner_kernel
@@ -72,51 +63,6 @@ def _sort(values, owners, n):
                 q -= gap
             values[q], owners[q] = value, owner
         gap //= 3
-
-
-@inner_kernel
-def _narrowed(pairs, below, totals, costs, values, owners, n, counts):
-    """Leave of many values only those around their best border by an even grid; adds those left out to ``below``."""
-    weight, n_same = pairs.weight, pairs.n_same
-    least_value, most_value = values[0], values[0]
-    for q in range(n):
-        least_value, most_value = min(least_value, values[q]), max(most_value, values[q])
-    if not least_value < most_value:
-        return 0
-    # Half a bin less, so that the greatest value falls in the last bin whatever is rounded.
-    scale = (SUB_BINS - 0.5) / (np.float64(most_value) - np.float64(least_value))
-    for b in range(SUB_BINS):
-        counts[0, b], counts[1, b] = 0, 0
-    for q in range(n):
-        place = np.int64((np.float64(values[q]) - np.float64(least_value)) * scale)
-        counts[0 if owners[q] < n_same else 1, place] += weight[owners[q]]
-    best, greatest = 0, -1.0
-    low_same, low_different = below[0], below[1]
-    all_same, all_different = totals[0] / costs[0], totals[1] / costs[1]
-    for b in range(SUB_BINS - 1):
-        low_same += counts[0, b]
-        low_different += counts[1, b]
-        a, c = low_same * costs[0], low_different * costs[1]
-        e, g = (all_same - low_same) * costs[0], (all_different - low_different) * costs[1]
-        cross = a * totals[1] - c * totals[0]
-        gain = cross * cross / max((a + c) * (e + g), 1e-300)
-        if gain > greatest:
-            best, greatest = b, gain
-    # The border lies between the last value of the best bin and the next there is, so empty bins after it are skipped.
-    after = best + 1
-    while after < SUB_BINS - 1 and counts[0, after] == 0 and counts[1, after] == 0:
-        after += 1
-    n_values = 0
-    for q in range(n):
-        place = np.int64((np.float64(values[q]) - np.float64(least_value)) * scale)
-        if best <= place <= after:
-            values[n_values], owners[n_values] = values[q], owners[q]
-            n_values += 1
-    # What lies below the values that stay is known by its weight alone.
-    for b in range(best):
-        below[0] += counts[0, b]
-        below[1] += counts[1, b]
-    return n_values
 
 
 @inner_kernel
@@ -150,10 +96,10 @@ def best_border(column, half, pair_map, pairs, segment, low, high, totals, costs
                     values[n], owners[n] = run[t], start + t
                     n += 1
         below[kind] = total
-    if n > MOST_SORTED:
-        n = _narrowed(pairs, below, totals, costs, values, owners, n, window.counts)
-    _sort(values, owners, n)
     border, exists = np.float32(0.0), False
+    if n > MOST_SORTED:
+        return lowest, border, exists
+    _sort(values, owners, n)
     for q in range(n - 1):
         below[0 if owners[q] < n_same else 1] += weight[owners[q]]
         if values[q] == values[q + 1]:
@@ -359,10 +305,9 @@ def best_split(histogram, bins, sums, costs, scratch):
     return best_half, best_place, best_bin
 
 
-_NODE, _BUFFER, _STATE = range(3)
-"""Columns of the stack: a node, its histogram's buffer (-1: none), and the state that it is in."""
-_NONE, _FILLED, _TO_COUNT = range(3)
-"""No histogram; one that is filled; one to be counted."""
+_NODE, _LEVEL, _BUFFER = range(3)
+"""Columns of the stack: a node, its level, and its histogram's buffer: one of the node's own level is to be counted,
+one of a level above holds what the parent had."""
 
 
 @inlined_kernel
@@ -419,44 +364,37 @@ def grow_leaf_rank(points, pairs, heap, leaf_depth, bins, scratch, sorted_pairs)
     costs, totals = scratch.costs[0], scratch.costs[1]
     # Each kind of pair weighs 1 in all in the cell: the split does not depend on how many there are of either.
     costs[0], costs[1] = 1.0 / sums[1, 0], 1.0 / sums[1, 1]
-    histograms, window, free, stack = scratch.histograms, scratch.window, scratch.free, scratch.stack
-    for k in range(free.shape[0]):
-        free[k] = k
+    histograms, window, stack = scratch.histograms, scratch.window, scratch.stack
     n_pairs = segments[1, 1] - segments[1, 0] + segments[1, 3] - segments[1, 2]
     sort = n_pairs <= sorted_pairs
     n_bins = np.int64(0) if sort else lay_out(points, bins, n_pairs)
-    n_free = np.int64(histograms.shape[0] - 1)
-    stack[0, _NODE], stack[0, _BUFFER], stack[0, _STATE] = 1, -1, _NONE
-    if not sort:
-        stack[0, _BUFFER], stack[0, _STATE] = free[n_free], _TO_COUNT
+    stack[0, _NODE], stack[0, _LEVEL], stack[0, _BUFFER] = 1, 0, 0
     top = np.int64(1)
     while top > 0:
         top -= 1
-        h, buffer, state = stack[top, _NODE], stack[top, _BUFFER], stack[top, _STATE]
+        h, level, buffer = stack[top, _NODE], stack[top, _LEVEL], stack[top, _BUFFER]
         half, feature, threshold = np.int64(-1), np.int64(0), np.float32(0.0)
-        place, last_bin = np.int64(-1), np.int64(-1)
-        splits = h < (1 << leaf_depth) and sums[h, 0] > 0 and sums[h, 1] > 0
-        if state == _TO_COUNT:
+        if level < leaf_depth and level == buffer and not sort:
             count(histograms[buffer], n_bins, points, pairs, segments[h], bins)
             if h > 1:
                 # The larger child, next on the stack, has its parent's histogram less the smaller one's.
-                sibling, smaller_one = histograms[stack[top - 1, _BUFFER]], histograms[buffer]
+                larger, smaller = histograms[stack[top - 1, _BUFFER]], histograms[buffer]
                 for kind in range(2):
                     for b in range(n_bins):
-                        sibling[kind, b] -= smaller_one[kind, b]
-        if splits and not sort:
-            half, place, last_bin = best_split(histograms[buffer], bins, sums[h], costs, scratch)
-        if splits:
+                        larger[kind, b] -= smaller[kind, b]
+        if level < leaf_depth and sums[h, 0] > 0 and sums[h, 1] > 0:
             totals[0], totals[1] = sums[h, 0] * costs[0], sums[h, 1] * costs[1]
             if sort:
                 lowest = totals[0] * totals[1] / (totals[0] + totals[1]) * (1.0 - 1e-9)
                 half, feature, threshold = _split_by_values(
                     points, pairs, heap, h, bins, totals, costs, lowest, window
                 )
-            elif half >= 0:
-                feature, threshold = _settle(
-                    points, pairs, segments[h], bins, half, place, last_bin, totals, costs, window
-                )
+            else:
+                half, place, last_bin = best_split(histograms[buffer], bins, sums[h], costs, scratch)
+                if half >= 0:
+                    feature, threshold = _settle(
+                        points, pairs, segments[h], bins, half, place, last_bin, totals, costs, window
+                    )
         n_low, n_high = np.int64(0), np.int64(0)
         if half >= 0:
             n_low, n_high = _part_node(
@@ -466,23 +404,20 @@ def grow_leaf_rank(points, pairs, heap, leaf_depth, bins, scratch, sorted_pairs)
         if n_low == 0 or n_high == 0:
             # Kept when the gain alpha-range * F+ - beta-range * F- of the leaf is not negative.
             side[h] = LEFT if sums[h, 0] * sums[1, 1] >= sums[h, 1] * sums[1, 0] else RIGHT
-        else:
-            side[h] = INNER
-            heap.features[h, 0], heap.features[h, 1], heap.thresholds[h] = feature, half, threshold
-            low = 2 * h
-            smaller = low if n_low <= n_high else low + 1
-            # The smaller child is counted, and first: the larger one then has the parent's histogram less that.
-            stack[top, _NODE], stack[top, _BUFFER], stack[top, _STATE] = 2 * low + 1 - smaller, -1, _NONE
-            stack[top + 1, _NODE], stack[top + 1, _BUFFER], stack[top + 1, _STATE] = smaller, -1, _NONE
-            if not sort and low < (1 << leaf_depth):
-                stack[top, _BUFFER], stack[top, _STATE] = buffer, _FILLED
-                n_free -= 1
-                stack[top + 1, _BUFFER], stack[top + 1, _STATE] = free[n_free], _TO_COUNT
-                buffer = -1
-            top += 2
-        if buffer >= 0:
-            free[n_free] = buffer
-            n_free += 1
+            continue
+        side[h] = INNER
+        heap.features[h, 0], heap.features[h, 1], heap.thresholds[h] = feature, half, threshold
+        smaller_child = 2 * h + np.int64(n_low > n_high)
+        # The smaller child is counted, and first: the larger one then has the parent's histogram less that. All that is
+        # below the smaller one is done before the larger one's turn, so no two need the buffer of one level at a time.
+        stack[top, _NODE], stack[top, _LEVEL], stack[top, _BUFFER] = (
+            4 * h + 1 - smaller_child,
+            level + 1,
+            buffer,
+        )
+        top += 1
+        stack[top, _NODE], stack[top, _LEVEL], stack[top, _BUFFER] = smaller_child, level + 1, level + 1
+        top += 1
     # Nodes whose children go the same way decide nothing. From the lowest level up: merged children merge again.
     for h in range(side.shape[0] // 2 - 1, 0, -1):
         if side[h] == INNER and side[2 * h] == side[2 * h + 1] and side[2 * h] != INNER:
@@ -498,7 +433,7 @@ moments, and where much of the data lies in a box narrower than a bin, no other 
 
 @inner_kernel
 def _draw_first(features, n_first, state):
-    """Bring a uniformly drawn subset of ``features`` to its first ``n_first`` places, in order of number."""
+    """Bring a uniformly drawn subset of ``features`` to its first ``n_first`` places."""
     n = features.shape[0]
     for i in range(n_first):
         j = i + np.int64(next_random(state) % np.uint64(n - i))

@@ -15,8 +15,6 @@ DIFF_SUM, MAX_MIN = 0, 1
 """Pair maps."""
 RUN = 512
 """Pairs whose feature is worked out at a time while a segment is searched or parted."""
-SUB_BINS = 1_024
-"""Bins of the grid that narrows many values down."""
 TODO_CELL, TODO_FIELDS = 0, 5
 """Columns of the list of cells to split: the cell, and its segment (1 to 4)."""
 INNER, LEFT, RIGHT = 1, 2, 3
@@ -108,14 +106,13 @@ class Window(NamedTuple):
     Attributes
     ----------
     values, owners : (n_pairs,) float32 and int32, its values and the pairs they belong to.
-    below : (2,) float64, weights below the values. run : (`RUN`,) float32. counts : (2, `SUB_BINS`) int64.
+    below : (2,) float64, weights below the values. run : (`RUN`,) float32.
     """
 
     values: Float32
     owners: Int32
     below: Float64
     run: Float32
-    counts: Int64
 
 
 class Scratch(NamedTuple):
@@ -123,7 +120,7 @@ class Scratch(NamedTuple):
 
     Attributes
     ----------
-    histograms : (levels, 2, bins) int32, by kind of pair. free : (levels,) int64, those that nobody uses.
+    histograms : (levels, 2, bins) int32, by kind of pair.
     low_sums, gains : (2, most bins) int32 and (most bins,) float64, of one feature.
     costs : (2, 2) float64, what a pair of each kind costs, and the costs of a node's pairs.
     stack, todo : (n, 3) and (n, 5) int64, nodes and cells that are to be split.
@@ -132,7 +129,6 @@ class Scratch(NamedTuple):
     """
 
     histograms: Int32
-    free: Int64
     low_sums: Int32
     gains: Float64
     costs: Float64

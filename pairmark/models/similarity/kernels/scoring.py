@@ -21,9 +21,6 @@ from pairmark.models.similarity.kernels.layout import MAX_MIN
 BLOCK, _PLACES = 512, 1 << 17
 """Pairs, and places of theirs, at a time: they stay in the second-level cache while every tree is walked."""
 
-FEW = 16
-"""Fewer pairs than this are walked one at a time through all trees at once: waits for memory overlap either way."""
-
 CHILD_BITS = 19
 """Bits of a node that number a child; constant, since a shift by a variable costs a step."""
 
@@ -31,6 +28,14 @@ _CHILD = np.uint64((1 << CHILD_BITS) - 1)
 _CHILD_BITS = np.uint64(CHILD_BITS)
 _SIGN = np.uint64(32)
 _TO_FEATURE = np.uint64(2 * CHILD_BITS)
+
+
+@inner_kernel
+def pair_value(a, b, half, pair_map):
+    """One of the two symmetric features of a pair's values."""
+    if pair_map == MAX_MIN:
+        return max(a, b) if half == 0 else min(a, b)
+    return abs(a - b) if half == 0 else a + b
 
 
 @inner_kernel
@@ -63,29 +68,18 @@ def _fill_places(places, left, right, step_left, step_right, start, n, pair_map,
     d = np.uint64(left.shape[1])
     for p in range(n):
         a, b, row = left[(start + p) * step_left], right[(start + p) * step_right], places[p]
-        if pair_map == MAX_MIN:
-            for f in range(d):
-                row[f] = _place(max(a[f], b[f]), lows[f], scales[f], top)
-            for f in range(d):
-                row[d + f] = _place(min(a[f], b[f]), lows[d + f], scales[d + f], top)
-        else:
-            for f in range(d):
-                row[f] = _place(abs(a[f] - b[f]), lows[f], scales[f], top)
-            for f in range(d):
-                row[d + f] = _place(a[f] + b[f], lows[d + f], scales[d + f], top)
+        for f in range(d):
+            row[f] = _place(pair_value(a[f], b[f], 0, pair_map), lows[f], scales[f], top)
+        for f in range(d):
+            row[d + f] = _place(pair_value(a[f], b[f], 1, pair_map), lows[d + f], scales[d + f], top)
 
 
 @inner_kernel
 def _is_above(f, threshold, a, b, pair_map):
     """Where a pair goes whose place is the threshold's: whether its feature, the float, is above."""
-    d = a.shape[0]
-    if f >= d:
-        value = min(a[f - d], b[f - d]) if pair_map == MAX_MIN else a[f - d] + b[f - d]
-    elif pair_map == MAX_MIN:
-        value = max(a[f], b[f])
-    else:
-        value = abs(a[f] - b[f])
-    return value > threshold
+    half = np.int64(f >= a.shape[0])
+    f -= half * a.shape[0]
+    return pair_value(a[f], b[f], half, pair_map) > threshold
 
 
 @inner_kernel
@@ -136,34 +130,6 @@ def _walk(
         n_active = n_left
 
 
-@inner_kernel
-def _walk_trees(nodes, thresholds, feature_bits, node_starts, row, a, b, pair_map, at, active):
-    """Take one pair to its leaf in every tree; ``at`` (n_trees,) ends as `_walk` leaves it."""
-    to_place = np.uint64(2 * CHILD_BITS + feature_bits)
-    feature_mask = (np.uint64(1) << np.uint64(feature_bits)) - np.uint64(1)
-    n_active = np.uint64(0)
-    for t in range(node_starts.shape[0] - 1):
-        at[t] = 0
-        active[n_active] = np.uint32(t)
-        n_active += np.uint64(node_starts[t + 1] > node_starts[t])
-    while n_active > 0:
-        n_left = np.uint64(0)
-        for q in range(n_active):
-            t = np.uint64(active[q])
-            base = np.uint64(node_starts[t])
-            node = base + np.uint64(at[t])
-            word = nodes[node]
-            feature = (word >> _TO_FEATURE) & feature_mask
-            gap = (word >> to_place) - np.uint64(row[feature])
-            to = (word >> ((gap >> _SIGN) & _CHILD_BITS)) & _CHILD
-            if gap == 0 and _is_above(np.int64(feature), thresholds[node], a, b, pair_map):
-                to = (word >> _CHILD_BITS) & _CHILD
-            at[t] = np.uint32(to)
-            active[n_left] = np.uint32(t)
-            n_left += np.uint64(to < np.uint64(node_starts[t + np.uint64(1)]) - base)
-        n_active = n_left
-
-
 @kernel
 def score_pairs(
     nodes, thresholds, lows, scales, feature_bits, top, node_starts, values, value_starts, left,
@@ -185,12 +151,10 @@ def score_pairs(
     a number that means nothing: what was read so as to stream trees has to be used.
     """
     n_trees = node_starts.shape[0] - 1
-    one_block = stop - start < FEW
     width = 2 * left.shape[1]
     size = min(stop - start, BLOCK, max(BLOCK // 8, _PLACES // width))
     places = np.empty((size, width), dtype=np.uint16)
-    at, active = np.empty(max(size, n_trees), dtype=np.uint32), np.empty(BLOCK, dtype=np.uint16)
-    trees_under_way = np.empty(n_trees, dtype=np.uint32)
+    at, active = np.empty(size, dtype=np.uint32), np.empty(BLOCK, dtype=np.uint16)
     sink = np.uint64(0)
     for first in range(start, stop, size):
         n = min(size, stop - first)
@@ -200,25 +164,6 @@ def score_pairs(
         # Trees are added in their order, so that a sum has the same bits in any batch.
         for p in range(first, first + n):
             out[p] = 0.0
-        if one_block:
-            for p in range(n):
-                a, b = left[(first + p) * step_left], right[(first + p) * step_right]
-                _walk_trees(
-                    nodes,
-                    thresholds,
-                    feature_bits,
-                    node_starts,
-                    places[p],
-                    a,
-                    b,
-                    pair_map,
-                    at,
-                    trees_under_way,
-                )
-                for t in range(n_trees):
-                    leaf = np.int64(at[t]) - (node_starts[t + 1] - node_starts[t])
-                    out[first + p] += values[value_starts[t] + leaf]
-            continue
         for t in range(n_trees):
             tree = nodes[node_starts[t] : node_starts[t + 1]]
             n_nodes = tree.shape[0]

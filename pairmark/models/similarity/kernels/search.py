@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import inner_kernel, kernel
-from pairmark.models.similarity.kernels.layout import DIFF_SUM, MAX_MIN
+from pairmark.models.similarity.kernels.layout import DIFF_SUM
+from pairmark.models.similarity.kernels.scoring import pair_value
 
 BLOCK = 2_048
 """Items at a time: the columns and the scratch of a block stay in the second-level cache."""
@@ -73,14 +74,6 @@ def greatest(low, high, values, out):
         out[node] = max(out[low[node]], out[high[node]])
 
 
-@inner_kernel
-def _pair_value(x, q, half, pair_map):
-    """One of a pair's two features of a column, as scoring computes it."""
-    if pair_map == MAX_MIN:
-        return max(q, x) if half == 0 else min(q, x)
-    return abs(q - x) if half == 0 else q + x
-
-
 @kernel
 def visit(nodes, limits, roots, d, pair_map, query, rows, visits):
     """Walk sampled rows down every tree: count how often each node is passed, and left for its low branch.
@@ -107,7 +100,7 @@ def visit(nodes, limits, roots, d, pair_map, query, rows, visits):
                 f = np.int64(nodes[node, 0])
                 half = np.int64(f >= d)
                 f -= half * d
-                up = _pair_value(rows[i, f], query[f], half, pair_map) > limits[node, 1]
+                up = pair_value(query[f], rows[i, f], half, pair_map) > limits[node, 1]
                 visits[node, 0] += 1
                 visits[node, 1] += 1 - np.int32(up)
                 at[i] = nodes[node, 2 + np.int64(up)]
@@ -170,7 +163,7 @@ def _fill_values_of_codes(low, high, q, half, pair_map, lowest, highest):
     """Between which values the pair feature of a query's value ``q`` with each code lies."""
     for c in range(_CODES):
         a, b = low[c], high[c]
-        at_low, at_high = _pair_value(a, q, half, pair_map), _pair_value(b, q, half, pair_map)
+        at_low, at_high = pair_value(q, a, half, pair_map), pair_value(q, b, half, pair_map)
         # A difference is least inside the bin where the query's own value is.
         inside = half == 0 and pair_map == DIFF_SUM and a <= q and q <= b
         lowest[c] = np.float32(0.0) if inside else min(at_low, at_high)
@@ -456,7 +449,7 @@ def walk(
                     f = np.int64(nodes[node, 0])
                     half = np.int64(f >= d)
                     f -= half * d
-                    up = _pair_value(vectors[items[p], f], query[f], half, pair_map) > limits[node, 1]
+                    up = pair_value(query[f], vectors[items[p], f], half, pair_map) > limits[node, 1]
                     at[p] = nodes[node, 2 + np.int64(up)]
                     # Only steps inside the cut tighten the bound: `bounds` holds what the cut gave, and just that is
                     # taken off below.
