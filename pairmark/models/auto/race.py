@@ -11,7 +11,7 @@ clock is read. So the same data, budget and seed have the same winner on any mac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Protocol
 
@@ -358,7 +358,7 @@ class Race:
             )
             for candidate in candidates
         ]
-        self._simplest = list(candidates)
+        self._order = list(candidates)
         racing: list[Entry] = []
         work = _work(self._budget)
         for entry in sorted(entries, key=lambda entry: entry.work):
@@ -369,12 +369,14 @@ class Race:
                 entry.status = _SKIPPED
         racing.sort(key=lambda entry: entry.candidate.name == "similarity forest")
         self._racing = racing
-        self._ways = self._shared_out(racing)
-        for entry in racing:
+        # Where on the way of a fit each candidate ends, by its work.
+        ends = np.cumsum([_LEAST_COST + entry.work for entry in racing])
+        ends *= RACE_SHARE / ends[-1]
+        for entry, low, high in zip(racing, (0.0, *ends), ends, strict=False):
             if entry.candidate.name == "similarity forest" and self._trees_gain_nothing():
                 entry.status = "skipped (trees over the ratio gain nothing)"
                 continue
-            with self._surviving(entry):
+            with as_part(float(low), float(high), f"racing {entry.candidate.name}"), self._surviving(entry):
                 self._run_one(entry)
         return entries
 
@@ -389,24 +391,8 @@ class Race:
         rates = pooled_rates(rival.scores[: len(entry.scores)], self._at)
         return float((fold_means(rates) - entry.means).mean())
 
-    def _shared_out(self, racing: list[Entry]) -> dict[str, tuple[float, float]]:
-        """Where on the way of a fit each candidate begins and ends, by its work."""
-        ends = np.cumsum([_LEAST_COST + entry.work for entry in racing])
-        ends *= RACE_SHARE / ends[-1]
-        starts = np.append(0.0, ends)
-        return {
-            entry.candidate.name: (float(low), float(high))
-            for entry, low, high in zip(racing, starts, ends, strict=False)
-        }
-
-    def _judging(self, entry: Entry, number: int) -> AbstractContextManager[None]:
-        """Progress while a fold is judged."""
-        low, high = self._ways[entry.candidate.name]
-        starts = low + (high - low) * np.array([number, number + 1]) / len(self._task.folds)
-        return as_part(float(starts[0]), float(starts[1]), f"racing {entry.candidate.name}")
-
     def _run_one(self, entry: Entry) -> None:
-        with as_part(*self._ways[entry.candidate.name], f"racing {entry.candidate.name}"):
+        with as_part(0.0, 0.5, ""):
             tuned = self._task.tuned(entry.candidate, self._build(entry))
         if tuned is not None:
             entry.params = tuned
@@ -453,10 +439,10 @@ class Race:
     def _leaves(self, entry: Entry) -> bool:
         """Whether a candidate goes no further: behind a simpler one halfway, or far behind another."""
         n_judged, n_folds = len(entry.scores), len(self._task.folds)
-        place = self._simplest.index(entry.candidate)
+        place = self._order.index(entry.candidate)
         for rival in self._racing:
             if rival.is_complete and len(rival.scores) > n_judged:
-                margin = 0.0 if self._simplest.index(rival.candidate) < place else _FAR_AHEAD
+                margin = 0.0 if self._order.index(rival.candidate) < place else _FAR_AHEAD
                 if self._deficit(entry, rival) > margin:
                     entry.status = f"left after {n_judged} of {n_folds} folds"
         return not entry.is_complete
@@ -474,7 +460,8 @@ class Race:
         """As many folds at a time as joblib is configured with threads, or its cluster: a listener is heard between."""
         workers = effective_n_jobs(self._shared["n_jobs"])
         for first in range(len(entry.scores), n_folds, workers):
-            with self._judging(entry, first):
+            place = first / len(self._task.folds)
+            with as_part((1 + place) / 2, (1 + min(place + workers / len(self._task.folds), 1)) / 2, ""):
                 entry.scores += Parallel(n_jobs=self._shared["n_jobs"], prefer="threads")(
                     delayed(self._task.scores)(self._build(entry), fold)
                     for fold in self._task.folds[first : min(first + workers, n_folds)]

@@ -10,49 +10,43 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairmark.models.core.compiled import kernel
+from pairmark.models.core.compiled import inner_kernel, kernel
 from pairmark.models.core.kernels import dot
 
 LANES = 8
 DOT, EUCLIDEAN, MANHATTAN = 0, 1, 2
 
 
-@kernel
-def _squares(a, b):
+@inner_kernel
+def _apart(a, b, squared):
+    """Sum of differences of two padded rows, squared or absolute; one function, since it costs seconds to compile."""
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
     for j in range(0, a.shape[0], 8):
-        s0 += (np.float64(a[j]) - np.float64(b[j])) ** 2
-        s1 += (np.float64(a[j + 1]) - np.float64(b[j + 1])) ** 2
-        s2 += (np.float64(a[j + 2]) - np.float64(b[j + 2])) ** 2
-        s3 += (np.float64(a[j + 3]) - np.float64(b[j + 3])) ** 2
-        s4 += (np.float64(a[j + 4]) - np.float64(b[j + 4])) ** 2
-        s5 += (np.float64(a[j + 5]) - np.float64(b[j + 5])) ** 2
-        s6 += (np.float64(a[j + 6]) - np.float64(b[j + 6])) ** 2
-        s7 += (np.float64(a[j + 7]) - np.float64(b[j + 7])) ** 2
+        d0 = abs(np.float64(a[j]) - np.float64(b[j]))
+        d1 = abs(np.float64(a[j + 1]) - np.float64(b[j + 1]))
+        d2 = abs(np.float64(a[j + 2]) - np.float64(b[j + 2]))
+        d3 = abs(np.float64(a[j + 3]) - np.float64(b[j + 3]))
+        d4 = abs(np.float64(a[j + 4]) - np.float64(b[j + 4]))
+        d5 = abs(np.float64(a[j + 5]) - np.float64(b[j + 5]))
+        d6 = abs(np.float64(a[j + 6]) - np.float64(b[j + 6]))
+        d7 = abs(np.float64(a[j + 7]) - np.float64(b[j + 7]))
+        s0 += d0 * d0 if squared else d0
+        s1 += d1 * d1 if squared else d1
+        s2 += d2 * d2 if squared else d2
+        s3 += d3 * d3 if squared else d3
+        s4 += d4 * d4 if squared else d4
+        s5 += d5 * d5 if squared else d5
+        s6 += d6 * d6 if squared else d6
+        s7 += d7 * d7 if squared else d7
     return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
 
 
-@kernel
-def _absolutes(a, b):
-    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
-    for j in range(0, a.shape[0], 8):
-        s0 += abs(np.float64(a[j]) - np.float64(b[j]))
-        s1 += abs(np.float64(a[j + 1]) - np.float64(b[j + 1]))
-        s2 += abs(np.float64(a[j + 2]) - np.float64(b[j + 2]))
-        s3 += abs(np.float64(a[j + 3]) - np.float64(b[j + 3]))
-        s4 += abs(np.float64(a[j + 4]) - np.float64(b[j + 4]))
-        s5 += abs(np.float64(a[j + 5]) - np.float64(b[j + 5]))
-        s6 += abs(np.float64(a[j + 6]) - np.float64(b[j + 6]))
-        s7 += abs(np.float64(a[j + 7]) - np.float64(b[j + 7]))
-    return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
-
-
-@kernel
+@inner_kernel
 def _folded(lanes):
     return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]))
 
 
-@kernel
+@inner_kernel
 def _score(code, total):
     """The score from a sum over features; no distance is scored 0.0, never -0.0."""
     if code == DOT:
@@ -60,12 +54,12 @@ def _score(code, total):
     return 0.0 - (np.sqrt(total) if code == EUCLIDEAN else total)
 
 
-@kernel
+@inner_kernel
 def _dense(code, a, b):
     """Score of two padded rows."""
     if code == DOT:
         return dot(a, b)
-    return _score(code, _squares(a, b) if code == EUCLIDEAN else _absolutes(a, b))
+    return _score(code, _apart(a, b, code == EUCLIDEAN))
 
 
 @kernel
@@ -81,7 +75,7 @@ def score_dense(code, a, b, grid, out):
             out[p, q] = _dense(code, a[i], b[j])
 
 
-@kernel
+@inner_kernel
 def _sparse(code, ai, av, bi, bv, lanes):
     """Score of two sparse rows: ascending indices and their values."""
     lanes[:] = 0.0

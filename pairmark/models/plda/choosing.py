@@ -209,15 +209,13 @@ class Choice:
     ----------
     preparation : its marginals.
     rotates : whether rows are turned to principal components.
-    rates : (n_folds, n_rates) TPR of choosing, each fold's of the setting that the others choose (`nested_rates`); None
-        where there was nothing to judge by.
-    validated : false positive rate to TPR, of those that the folds can show.
+    validated : false positive rate to TPR of choosing, each fold's of the setting that the others choose
+        (`nested_rates`), of the rates that the folds can show.
     """
 
     setting: Setting
     preparation: Preparation = field(repr=False)
     rotates: bool
-    rates: Float64 | None = field(repr=False)
     validated: dict[float, float] = field(repr=False, default_factory=dict)
 
 
@@ -264,12 +262,6 @@ class Chooser:
 
     def choose(self) -> Choice:
         """The best setting."""
-        choice = self._choose_model()
-        if choice.rates is None:
-            return choice
-        return replace(choice, validated=shown_rates(choice.rates, self._folds, self._at))
-
-    def _choose_model(self) -> Choice:
         grid = self._grid
         shapes = [
             self._shape(way, unit, max(grid.n_components))
@@ -307,12 +299,13 @@ class Chooser:
         return max(self._rates, key=lambda setting: float(fold_means(self._rates[setting]).mean()))
 
     def _choice_of(self, setting: Setting) -> Choice:
-        return Choice(
-            setting=setting,
-            preparation=self._marginals[setting.shape.marginals],
-            rotates=self._rotates,
-            rates=nested_rates(np.stack(list(self._rates.values())), self._folds) if self._rates else None,
+        choice = Choice(
+            setting=setting, preparation=self._marginals[setting.shape.marginals], rotates=self._rotates
         )
+        if not self._rates:
+            return choice
+        nested = nested_rates(np.stack(list(self._rates.values())), self._folds)
+        return replace(choice, validated=shown_rates(nested, self._folds, self._at))
 
     def _judge_grid(self, shape: Shape, within: tuple[float, ...], between: tuple[float, ...]) -> None:
         """Rates of settings of one shape, among those that are known."""
