@@ -198,7 +198,7 @@ class Leases:
         fraction = min(max(fraction, 0.0), 1.0)
         with self._db.write() as session:
             data = {"progress": fraction, "stage": stage[:200], "message": message[:2000]}
-            _write(session, claim.job_id, claim.attempt, data)
+            _write(session, claim, data)
             if event:
                 data["progress"] = round(fraction, 4)
                 repository.add_event(session, claim.job_id, "progress", data, self._db.now(session))
@@ -206,7 +206,7 @@ class Leases:
     def log(self, claim: Claim, message: str, facts: Mapping[str, Any] | None = None) -> None:
         """Add a line to the job's stream, with ``facts`` (JSON-able) beside it. Raises `Fenced` when superseded."""
         with self._db.write() as session:
-            _write(session, claim.job_id, claim.attempt, {"message": message[:2000]})
+            _write(session, claim, {"message": message[:2000]})
             event = {**(facts or {}), "message": message[:2000]}
             repository.add_event(session, claim.job_id, "log", event, self._db.now(session))
 
@@ -224,21 +224,16 @@ class Leases:
         outcome = {"version": version} if result is None else {"result": result}
         values = {"version": version, "result": result, "progress": 1.0, "message": message[:2000]}
         facts = {"model": claim.model, **outcome}
-        self._end(
-            session, claim.job_id, claim.attempt, "succeeded", values, facts, audited=facts, uncancelled=True
-        )
+        self._end(session, claim, "succeeded", values, facts, audited=facts, uncancelled=True)
 
     def fail(self, claim: Claim, error: PairmarkError) -> None:
         """End the job with an error that a person can act on. Raises `Fenced` when superseded."""
         note = {"type": f"/problems/{error.slug}", "title": error.title, "detail": error.detail[:4000]}
-        persist(self._db, lambda session: self._fail(session, claim.job_id, claim.attempt, note))
+        persist(self._db, lambda session: self._fail(session, claim, note))
 
     def cancelled(self, claim: Claim) -> None:
         """End the job as cancelled, after its work was stopped. Raises `Fenced` when superseded."""
-        persist(
-            self._db,
-            lambda session: self._cancelled(session, claim.job_id, claim.attempt, "stopped while running"),
-        )
+        persist(self._db, lambda session: self._cancelled(session, claim, "stopped while running"))
 
     def release(self, claim: Claim, detail: str) -> None:
         """Give the job back to the queue, because the worker was asked to stop. Raises `Fenced` when superseded."""
@@ -246,7 +241,7 @@ class Leases:
         def give_back(session: Session) -> None:
             now = self._db.now(session)
             note = f"attempt {claim.attempt} was given back: {detail}"
-            _write(session, claim.job_id, claim.attempt, {**_WAITING, "message": note})
+            _write(session, claim, {**_WAITING, "message": note})
             repository.close_attempt(
                 session, claim.job_id, claim.attempt, outcome="released", detail=detail, now=now
             )
@@ -257,34 +252,25 @@ class Leases:
     def lost(self, claim: Claim, detail: str, error: type[PairmarkError] = TrainingFailed) -> None:
         """Give up the attempt through no fault of the job's: it is tried again, up to ``max_attempts`` times, then
         failed with ``error``. Raises `Fenced` when superseded."""
-        persist(
-            self._db,
-            lambda session: self._lost(
-                session, claim.job_id, claim.attempt, detail, self._db.now(session), error
-            ),
-        )
+        persist(self._db, lambda session: self._lost(session, claim, detail, error))
 
     def _requeue_lost(self, session: Session, now: float) -> None:
         for row in repository.expired(session, now):
             detail = f"no heartbeat from {row.worker} for {self._settings.lease_s:g} s"
+            claim = _claim(row, row.worker or "")
             if row.cancel_requested:
-                self._cancelled(session, row.id, row.attempt, "its worker fell silent")
+                self._cancelled(session, claim, "its worker fell silent")
             else:
-                self._lost(session, row.id, row.attempt, detail, now)
+                self._lost(session, claim, detail)
 
     def _lost(
-        self,
-        session: Session,
-        job_id: str,
-        attempt: int,
-        detail: str,
-        now: float,
-        error: type[PairmarkError] = TrainingFailed,
+        self, session: Session, claim: Claim, detail: str, error: type[PairmarkError] = TrainingFailed
     ) -> None:
         """Queue a lost attempt's job again, or fail it when that happened too often."""
-        note = f"attempt {attempt} was lost: {detail}"
-        _write(session, job_id, attempt, {"message": note})
-        repository.close_attempt(session, job_id, attempt, outcome="lost", detail=detail, now=now)
+        job_id, now = claim.job_id, self._db.now(session)
+        note = f"attempt {claim.attempt} was lost: {detail}"
+        _write(session, claim, {"message": note})
+        repository.close_attempt(session, job_id, claim.attempt, outcome="lost", detail=detail, now=now)
         lost = repository.count_lost(session, job_id)
         if lost >= self._settings.max_attempts:
             failed = {
@@ -293,26 +279,24 @@ class Leases:
                 "detail": f"{lost} attempts were lost, the last one: {detail}. This is most often for want of "
                 "memory: give workers more or train on fewer pairs, then submit the job again",
             }
-            self._fail(session, job_id, attempt, failed, outcome="lost", detail=detail)
+            self._fail(session, claim, failed, outcome="lost", detail=detail)
             return
-        repository.write_fenced(session, job_id, attempt, {**_WAITING, "message": note})
+        _write(session, claim, {**_WAITING, "message": note})
         repository.add_event(session, job_id, "log", {"message": note}, now)
-        recovered(session, now, "job", f"job:{job_id}", attempt=attempt, reason=detail)
+        recovered(session, now, "job", f"job:{job_id}", attempt=claim.attempt, reason=detail)
 
     def _fail(
         self,
         session: Session,
-        job_id: str,
-        attempt: int,
+        claim: Claim,
         error: dict[str, str],
         *,
         outcome: str | None = None,
-        detail: str | None = None,
+        detail: str = "",
     ) -> None:
         self._end(
             session,
-            job_id,
-            attempt,
+            claim,
             "failed",
             {"message": error["detail"][:2000], "error": error},
             {"error": error},
@@ -321,16 +305,13 @@ class Leases:
             detail=detail or error["detail"],
         )
 
-    def _cancelled(self, session: Session, job_id: str, attempt: int, detail: str) -> None:
-        self._end(
-            session, job_id, attempt, "cancelled", {"message": "cancelled"}, {}, audited={}, detail=detail
-        )
+    def _cancelled(self, session: Session, claim: Claim, detail: str) -> None:
+        self._end(session, claim, "cancelled", {"message": "cancelled"}, {}, audited={}, detail=detail)
 
     def _end(
         self,
         session: Session,
-        job_id: str,
-        attempt: int,
+        claim: Claim,
         state: str,
         values: dict[str, Any],
         facts: dict[str, Any],
@@ -341,13 +322,15 @@ class Leases:
         uncancelled: bool = False,
     ) -> None:
         """End a job with its attempt, its stream and a line in the audit log, or raise `Fenced`."""
-        now = self._db.now(session)
+        job_id, now = claim.job_id, self._db.now(session)
         over = {"state": state, "stage": state, "lease_until": None, "finished_at": now}
-        _write(session, job_id, attempt, {**over, **values}, uncancelled=uncancelled)
-        repository.close_attempt(session, job_id, attempt, outcome=outcome or state, detail=detail, now=now)
+        _write(session, claim, {**over, **values}, uncancelled=uncancelled)
+        repository.close_attempt(
+            session, job_id, claim.attempt, outcome=outcome or state, detail=detail, now=now
+        )
         repository.add_event(session, job_id, "done", {"state": state, **facts}, now)
-        tenant = repository.tenant_of_job(session, job_id)
-        record(session, now, "job.end", f"job:{job_id}", after={"state": state, **audited}, tenant=tenant)
+        after, tenant = {"state": state, **audited}, tenant_of(claim.model) or None
+        record(session, now, "job.end", f"job:{job_id}", after=after, tenant=tenant)
 
     def _lease_in(self, session: Session, claim: Claim) -> Lease:
         row = repository.find(session, claim.job_id)
@@ -356,11 +339,9 @@ class Leases:
         return Lease(valid=True, cancel_requested=row.cancel_requested)
 
 
-def _write(
-    session: Session, job_id: str, attempt: int, values: dict[str, Any], *, uncancelled: bool = False
-) -> None:
-    if not repository.write_fenced(session, job_id, attempt, values, uncancelled=uncancelled):
-        raise Fenced(f"attempt {attempt} at job {job_id} is no longer held")
+def _write(session: Session, claim: Claim, values: dict[str, Any], *, uncancelled: bool = False) -> None:
+    if not repository.write_fenced(session, claim.job_id, claim.attempt, values, uncancelled=uncancelled):
+        raise Fenced(f"attempt {claim.attempt} at job {claim.job_id} is no longer held")
 
 
 def persist(db: Database, work: Callable[[Session], T]) -> T:
@@ -421,7 +402,35 @@ class JobQueue(Leases):
             earlier = None if once is None else self._earlier(session, once)
             if earlier is not None:
                 return earlier
-            row = self._add(session, prepare(session), once)
+            job, owner, limit = prepare(session), current_owner(), self._settings.max_queued_jobs
+            queued = repository.count_queued_by_owner(session)
+            if sum(queued.values()) >= limit and queued.get(owner, 0) >= limit // len({*queued, owner}):
+                note_limit("queued-jobs", limit, 0)
+                raise RateLimited(f"{limit} jobs wait already; try again when some are done", retry_after=30)
+            row = JobRow(
+                **vars(job),
+                id=secrets.token_hex(16),
+                owner=owner,
+                idempotency_key=None if once is None else once.key,
+                request_sha256=None if once is None else once.request_sha256,
+                state="queued",
+                progress=0.0,
+                stage="queued",
+                attempt=0,
+                cancel_requested=False,
+                created_at=self._db.now(session),
+            )
+            session.add(row)
+            session.flush()
+            facts = {"task": job.task, "learner": job.learner, "dataset": job.dataset, "model": job.model}
+            record(
+                session,
+                row.created_at,
+                "job.submit",
+                f"job:{row.id}",
+                after=facts,
+                tenant=tenant_of(job.model),
+            )
             return job_out(row, [], unattended=not self._alive(session))
 
     def _earlier(self, session: Session, once: Once) -> JobOut | None:
@@ -436,31 +445,6 @@ class JobQueue(Leases):
             )
         attempts = repository.attempts_of(session, [row.id])[row.id]
         return job_out(row, attempts, unattended=not self._alive(session))
-
-    def _add(self, session: Session, job: NewJob, once: Once | None) -> JobRow:
-        name, owner = job.model, current_owner()
-        limit = self._settings.max_queued_jobs
-        queued = repository.count_queued_by_owner(session)
-        if sum(queued.values()) >= limit and queued.get(owner, 0) >= limit // len({*queued, owner}):
-            note_limit("queued-jobs", limit, 0)
-            raise RateLimited(f"{limit} jobs wait already; try again when some are done", retry_after=30)
-        row = JobRow(
-            **vars(job),
-            id=secrets.token_hex(16),
-            owner=owner,
-            idempotency_key=None if once is None else once.key,
-            request_sha256=None if once is None else once.request_sha256,
-            state="queued",
-            progress=0.0,
-            stage="queued",
-            attempt=0,
-            cancel_requested=False,
-            created_at=self._db.now(session),
-        )
-        repository.add_job(session, row)
-        facts = {"task": job.task, "learner": job.learner, "dataset": job.dataset, "model": job.model}
-        record(session, row.created_at, "job.submit", f"job:{row.id}", after=facts, tenant=tenant_of(name))
-        return row
 
     def get(self, job_id: str) -> JobOut:
         """The job of that id, or `UnknownJob`."""

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, and_, delete, exists, func, insert, or_, s
 from sqlalchemy.orm import Session, aliased
 
 from pairmark.service.db import among, touched
-from pairmark.service.names import EVERY_NAME, VisibleNames, tenant_of
+from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.tables import JobAttempt, JobEvent, JobRow, WorkerRow
 
 _SUBMIT_LOCK = 7261949
@@ -38,11 +38,6 @@ def oldest_queued(session: Session) -> float | None:
 def count_by_state(session: Session) -> dict[str, int]:
     rows = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state)).all()
     return {row[0]: row[1] for row in rows}
-
-
-def add_job(session: Session, row: JobRow) -> None:
-    session.add(row)
-    session.flush()
 
 
 def find(session: Session, job_id: str) -> JobRow | None:
@@ -157,12 +152,6 @@ def close_attempt(
         .where(JobAttempt.job_id == job_id, JobAttempt.attempt == attempt)
         .values(outcome=outcome, detail=detail, ended_at=now)
     )
-
-
-def tenant_of_job(session: Session, job_id: str) -> str | None:
-    """The tenant whose model is trained."""
-    name = session.scalar(select(JobRow.model).where(JobRow.id == job_id))
-    return tenant_of(name or "") or None
 
 
 def write_fenced(

@@ -44,21 +44,8 @@ MAX_ROWS = 5_000
 """Held-out rows that rankers are compared on; more are sampled."""
 
 
-def leaderboard(job: ScoredJob, on_progress: Callable[[float, str], None]) -> dict[str, Any]:
-    """The model among baselines, best first.
-
-    Returns
-    -------
-    JSON-able: ``task``, ``judged_by``, ``confidence``, ``items`` (each ``name``, ``role``, ``value``, ``interval``,
-    ``difference`` of the model's value and this one's with its paired interval, and what trains it), ``left_out``
-    with reasons, ``best_baseline``, ``beaten`` (by a baseline) and ``verdict``, a sentence.
-    """
-    if job.spec.needs == "rankings":
-        return _compared_rankings(job)
-    return _compared_pairs(job, on_progress)
-
-
-def _compared_pairs(job: ScoredJob, on_progress: Callable[[float, str], None]) -> dict[str, Any]:
+def compared_pairs(job: ScoredJob, on_progress: Callable[[float, str], None]) -> dict[str, Any]:
+    """The model among baselines on the held-out pairs, as `_board` tells it."""
     pairs, model_scores = job.parts.test, job.test_scores
     assert pairs is not None
     assert model_scores is not None
@@ -116,8 +103,8 @@ def _baseline_scores(job: SplitJob, pairs: HeldOutPairs, baseline: Any) -> NDArr
     return scores
 
 
-def _compared_rankings(job: ScoredJob) -> dict[str, Any]:
-    """Compared on held-out rows that order at least two labels."""
+def compared_rankings(job: ScoredJob) -> dict[str, Any]:
+    """The model among baselines on held-out rows that order at least two labels, as `_board` tells it."""
     X, units, training_rows, test_rows = job.X, job.row_units, job.parts.rows, job.parts.test_rows
     truth = np.asarray(job.data.rankings)
     assert test_rows is not None
@@ -149,6 +136,14 @@ def _board(
     facts: Mapping[str, Any],
     trained_by: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
+    """The leaderboard, best first.
+
+    Returns
+    -------
+    JSON-able: ``task``, ``judged_by``, ``confidence``, ``items`` (each ``name``, ``role``, ``value``, ``interval``,
+    ``difference`` of the model's value and this one's with its paired interval, and what trains it), ``left_out``
+    with reasons, ``best_baseline``, ``beaten`` (by a baseline) and ``verdict``, a sentence.
+    """
     names = sorted(compared, key=lambda name: -compared[name].value)
     items = [
         {
@@ -288,7 +283,13 @@ class _Comparison:
             f"data (difference {old.difference:+.3f}, {100 * CONFIDENCE:.0f} % interval {low:+.3f} to {high:+.3f}"
         )
         if low >= -MARGIN:
-            return self._promoted(f"{decided})")
+            reason = f"{decided})"
+            return Promotion(
+                alias=PRODUCTION,
+                only_from=self._production.version,
+                reason=reason,
+                facts={**self._facts, "promoted": True, "reason": reason},
+            )
         self._facts["undecided"] = high >= 0
         if high < 0:
             return self.refused(f"{decided}; it may be at most {MARGIN:g} worse)")
@@ -307,14 +308,6 @@ class _Comparison:
         """Registered only."""
         return Promotion(
             alias=None, reason=reason, facts={**self._facts, "promoted": False, "reason": reason}
-        )
-
-    def _promoted(self, reason: str) -> Promotion:
-        return Promotion(
-            alias=PRODUCTION,
-            only_from=self._production.version,
-            reason=reason,
-            facts={**self._facts, "promoted": True, "reason": reason},
         )
 
     def _pairs(self) -> tuple[str, dict[str, ScorerComparison], int]:

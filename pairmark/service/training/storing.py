@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sqlalchemy.orm import Session
 
-from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.operating_point import nothing_guaranteed
 from pairmark.models.calibration.promises import in_percent
 from pairmark.models.core.spec import LearnerSpec, capabilities_of, jsonable_params
@@ -37,130 +35,123 @@ if TYPE_CHECKING:
 FEATURE_NAMES_KEPT = 1_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Registrar:
-    """Stores what a job made and registers its version."""
+def store(job: EvaluatedJob, db: Database, blobs: Blobs, queue: JobQueue, versions: ModelStore) -> int:
+    """Store artefact, report and calibration, then register the version; returns its number. `Fenced` when the
+    attempt was superseded or cancelled: nothing is left behind."""
+    keys: list[str] = []
+    try:
+        return _registered(job, _new_version(job, blobs, keys), db, queue, versions)
+    except BaseException:
+        delete_unused(db, blobs, keys)
+        raise
 
-    db: Database
-    blobs: Blobs
-    queue: JobQueue
-    model_store: ModelStore
 
-    def store(self, job: EvaluatedJob) -> int:
-        """Store artefact, report and calibration, then register the version; returns its number. `Fenced` when the
-        attempt was superseded or cancelled: nothing is left behind."""
-        keys: list[str] = []
-        try:
-            return self._register(job, self._new_version(job, keys))
-        except BaseException:
-            delete_unused(self.db, self.blobs, keys)
-            raise
+def _new_version(job: EvaluatedJob, blobs: Blobs, keys: list[str]) -> NewVersion:
+    """Write the blobs; ``keys`` takes theirs as they are stored."""
+    parts, estimator, spec = job.parts, job.estimator, job.spec
+    report = None
+    with blobs.workspace() as folder:
+        artefact_sha256 = save(estimator, folder / "artefact")
+        load(folder / "artefact")
+        size = sum(path.stat().st_size for path in (folder / "artefact").iterdir())
+        if job.curve is not None:
+            digests = trained_on(job.data, parts.learned, job.claim.job_id)
+            assert parts.test is not None
+            assert job.test_scores is not None
+            errors = error_arrays(parts.test, job.test_scores)
+            if parts.folds:
+                errors |= fold_arrays(parts.test, job.test_scores, job.data)
+            write_report(folder / "report", job.curve, digests, errors, parts.calibration_rows, job.columns)
+        artefact = blobs.put_folder(folder / "artefact")
+        keys.append(artefact)
+        if job.curve is not None:
+            report = blobs.put_folder(folder / "report")
+            keys.append(report)
+    calibration = _new_calibration(job, blobs, keys)
+    names, classes = job.data.given_feature_names, _class_names(spec, job.data, estimator)
+    if job.encoder is not None:
+        names = tuple(job.encoder.feature_names)
+    schema = job.data.schema
+    doubts = _suspects(job)
+    capabilities = capabilities_of(spec, estimator) - (set() if classes is not None else {"classify"})
+    return NewVersion(
+        model=job.claim.model,
+        kind=spec.kind,
+        capabilities=sorted(capabilities),
+        params=jsonable_params(spec, estimator),
+        metrics=job.metrics,
+        lineage=_lineage(job),
+        facts={
+            "n_features": int(estimator.n_features_in_),
+            "feature_names": None if names is None else list(names[:FEATURE_NAMES_KEPT]),
+            **({} if schema is None else {"columns": declaration(schema)}),
+            **({"label_names": list(job.data.label_names)} if spec.needs == "rankings" else {}),
+            **({} if classes is None else {"class_names": classes}),
+            # What a learner reports about itself, such as the features that it selected.
+            **(estimator.model_facts(names) if hasattr(estimator, "model_facts") else {}),
+            "protocol": parts.protocol,
+            "parts": parts.sizes,
+            "size_bytes": size,
+            "leaderboard": job.leaderboard,
+            **({} if doubts is None else {"suspects": doubts}),
+            **({} if job.promotion.facts is None else {"promotion": job.promotion.facts}),
+        },
+        artefact=artefact,
+        artefact_sha256=artefact_sha256,
+        report=report,
+        calibration=calibration,
+        job_id=job.claim.job_id,
+    )
 
-    def _new_version(self, job: EvaluatedJob, keys: list[str]) -> NewVersion:
-        """Write the blobs; ``keys`` takes theirs as they are stored."""
-        parts, estimator, spec = job.parts, job.estimator, job.spec
-        report = None
-        with self.blobs.workspace() as folder:
-            artefact_sha256 = save(estimator, folder / "artefact")
-            load(folder / "artefact")
-            size = sum(path.stat().st_size for path in (folder / "artefact").iterdir())
-            if job.curve is not None:
-                digests = trained_on(job.data, parts.learned, job.claim.job_id)
-                assert parts.test is not None
-                assert job.test_scores is not None
-                errors = error_arrays(parts.test, job.test_scores)
-                if parts.folds:
-                    errors |= fold_arrays(parts.test, job.test_scores, job.data)
-                write_report(
-                    folder / "report", job.curve, digests, errors, parts.calibration_rows, job.columns
-                )
-            artefact = self.blobs.put_folder(folder / "artefact")
-            keys.append(artefact)
-            if job.curve is not None:
-                report = self.blobs.put_folder(folder / "report")
-                keys.append(report)
-        calibration = self._calibration(job, job.calibration, keys)
-        names, classes = job.data.given_feature_names, _class_names(spec, job.data, estimator)
-        if job.encoder is not None:
-            names = tuple(job.encoder.feature_names)
-        schema = job.data.schema
-        doubts = _suspects(job)
-        capabilities = capabilities_of(spec, estimator) - (set() if classes is not None else {"classify"})
-        return NewVersion(
-            model=job.claim.model,
-            kind=spec.kind,
-            capabilities=sorted(capabilities),
-            params=jsonable_params(spec, estimator),
-            metrics=job.metrics,
-            lineage=_lineage(job),
-            facts={
-                "n_features": int(estimator.n_features_in_),
-                "feature_names": None if names is None else list(names[:FEATURE_NAMES_KEPT]),
-                **({} if schema is None else {"columns": declaration(schema)}),
-                **({"label_names": list(job.data.label_names)} if spec.needs == "rankings" else {}),
-                **({} if classes is None else {"class_names": classes}),
-                # What a learner reports about itself, such as the features that it selected.
-                **(estimator.model_facts(names) if hasattr(estimator, "model_facts") else {}),
-                "protocol": parts.protocol,
-                "parts": parts.sizes,
-                "size_bytes": size,
-                "leaderboard": job.leaderboard,
-                **({} if doubts is None else {"suspects": doubts}),
-                **({} if job.promotion.facts is None else {"promotion": job.promotion.facts}),
-            },
-            artefact=artefact,
-            artefact_sha256=artefact_sha256,
-            report=report,
-            calibration=calibration,
-            job_id=job.claim.job_id,
+
+def _new_calibration(job: EvaluatedJob, blobs: Blobs, keys: list[str]) -> NewCalibration | None:
+    calibration = job.calibration
+    if calibration is None:
+        return None
+    keys.append(store_calibration(blobs, calibration))
+    dataset = f"{job.data.name}:{job.data.version}"
+    return NewCalibration(
+        name=f"{job.claim.model} held out of {dataset}"[:200],
+        blob=keys[-1],
+        protocol=calibration.protocol,
+        summary={
+            **calibration.summary(),
+            "dataset": dataset,
+            "random_state": job.seed,
+            "part": "folds" if job.parts.calibrates_by_folds else "held-out",
+            **class_count(job.data, calibration.protocol),
+        },
+        dataset_id=job.data.dataset_id,
+        dataset_sha256=job.data.sha256,
+    )
+
+
+def _registered(
+    job: EvaluatedJob, new: NewVersion, db: Database, queue: JobQueue, versions: ModelStore
+) -> int:
+    """Register the version, move the alias and end the job, all or nothing."""
+    claim = job.claim
+    numbers: list[int] = []
+
+    def register(session: Session) -> None:
+        if numbers and versions.version_of_job(claim.job_id) in numbers:
+            # The commit before went through and only its answer was lost.
+            return
+        promotion = job.promotion
+        summary = versions.register(
+            session,
+            new,
+            promote=promotion.alias,
+            only_from=promotion.only_from,
+            by=f"job:{claim.job_id}",
+            reason=promotion.reason,
         )
+        message = _message(new, summary, job)
+        queue.finish(claim, session, version=summary.version, message=message)
+        numbers.append(summary.version)
 
-    def _calibration(
-        self, job: EvaluatedJob, calibration: Calibration | None, keys: list[str]
-    ) -> NewCalibration | None:
-        if calibration is None:
-            return None
-        keys.append(store_calibration(self.blobs, calibration))
-        dataset = f"{job.data.name}:{job.data.version}"
-        return NewCalibration(
-            name=f"{job.claim.model} held out of {dataset}"[:200],
-            blob=keys[-1],
-            protocol=calibration.protocol,
-            summary={
-                **calibration.summary(),
-                "dataset": dataset,
-                "random_state": job.seed,
-                "part": "folds" if job.parts.calibrates_by_folds else "held-out",
-                **class_count(job.data, calibration.protocol),
-            },
-            dataset_id=job.data.dataset_id,
-            dataset_sha256=job.data.sha256,
-        )
-
-    def _register(self, job: EvaluatedJob, new: NewVersion) -> int:
-        """Register the version, move the alias and end the job, all or nothing."""
-        claim = job.claim
-        versions: list[int] = []
-
-        def register(session: Session) -> None:
-            if versions and self.model_store.version_of_job(claim.job_id) in versions:
-                # The commit before went through and only its answer was lost.
-                return
-            promotion = job.promotion
-            summary = self.model_store.register(
-                session,
-                new,
-                promote=promotion.alias,
-                only_from=promotion.only_from,
-                by=f"job:{claim.job_id}",
-                reason=promotion.reason,
-            )
-            message = _message(new, summary, job)
-            self.queue.finish(claim, session, version=summary.version, message=message)
-            versions.append(summary.version)
-
-        persist(self.db, register)
-        return versions[-1]
+    persist(db, register)
+    return numbers[-1]
 
 
 def _message(new: NewVersion, version: VersionSummary, job: EvaluatedJob) -> str:

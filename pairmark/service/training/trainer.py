@@ -28,10 +28,10 @@ from pairmark.service.errors import refusals
 from pairmark.service.jobs.queue import Claim, JobQueue, Progress
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
-from pairmark.service.training.comparing import Promotion, leaderboard, promotion
+from pairmark.service.training.comparing import Promotion, compared_pairs, compared_rankings, promotion
 from pairmark.service.training.fitting import FittedJob, ScoredJob, fit, out_of_fold, score
 from pairmark.service.training.splitting import LoadedJob, sizes_in_words, split
-from pairmark.service.training.storing import Registrar
+from pairmark.service.training.storing import store
 
 STAGES = {
     "loading": (0.0, 0.03),
@@ -49,11 +49,10 @@ class Trainer:
     """Runs one attempt at a job, from its dataset to one transaction that registers what was made."""
 
     def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:
-        self._settings = settings
+        self._db, self._blobs, self._settings = db, blobs, settings
         self._queue = JobQueue(db, settings)
         self._datasets = Datasets(db, blobs, settings)
         self._store = ModelStore(db, blobs, settings)
-        self._registrar = Registrar(db=db, blobs=blobs, queue=self._queue, model_store=self._store)
 
     def run(self, claim: Claim) -> int:
         """Train and register; returns the version's number. `Fenced` when the attempt was superseded or cancelled:
@@ -63,25 +62,22 @@ class Trainer:
         # number is for processes, and what prefers threads runs on one.
         threads = self._settings.job_threads or cpu_count()
         with parallel_config(backend="threading", n_jobs=threads), threadpool_limits(threads):
-            return self._run(claim)
-
-    def _run(self, claim: Claim) -> int:
-        progress = Progress(self._queue, claim, STAGES)
-        progress.stage("loading")
-        job = self._load(claim)
-        progress.stage("splitting")
-        split_job = split(job)
-        progress.log(sizes_in_words(split_job.parts.sizes))
-        progress.stage("fitting")
-        fitted_job = fit(split_job, self._settings, progress)
-        progress.stage("scoring")
-        scored_job = score(fitted_job, progress)
-        progress.stage("calibrating")
-        calibrated_job = calibrate(scored_job)
-        progress.stage("evaluating")
-        evaluated_job = evaluate(calibrated_job, self._store, self._settings, progress)
-        progress.stage("storing")
-        return self._registrar.store(evaluated_job)
+            progress = Progress(self._queue, claim, STAGES)
+            progress.stage("loading")
+            job = self._load(claim)
+            progress.stage("splitting")
+            split_job = split(job)
+            progress.log(sizes_in_words(split_job.parts.sizes))
+            progress.stage("fitting")
+            fitted_job = fit(split_job, self._settings, progress)
+            progress.stage("scoring")
+            scored_job = score(fitted_job, progress)
+            progress.stage("calibrating")
+            calibrated_job = calibrate(scored_job)
+            progress.stage("evaluating")
+            evaluated_job = evaluate(calibrated_job, self._store, self._settings, progress)
+            progress.stage("storing")
+            return store(evaluated_job, self._db, self._blobs, self._queue, self._store)
 
     def _load(self, claim: Claim) -> LoadedJob:
         spec = spec_of(claim.learner)
@@ -169,7 +165,9 @@ class FoldScorer:
         return out_of_fold(self.job.fold_models.__getitem__, self.folds, cells, left, right)
 
 
-def evaluate(job: CalibratedJob, store: ModelStore, settings: Settings, progress: Progress) -> EvaluatedJob:
+def evaluate(
+    job: CalibratedJob, versions: ModelStore, settings: Settings, progress: Progress
+) -> EvaluatedJob:
     """The job with what the test part says: metrics, the model among baselines, and whether it takes production's
     place."""
     parts, pairs, rows = job.parts, job.parts.test, job.row_predictions
@@ -189,20 +187,21 @@ def evaluate(job: CalibratedJob, store: ModelStore, settings: Settings, progress
             columns = _costs_of_columns(job)
             if rows is not None:
                 metrics["classification"] = _classification(job, rows)
-        elif rows is not None:
+            board = compared_pairs(job, lambda share, what: progress.within(0.2 + 0.5 * share, what))
+        else:
             truth = np.asarray(job.data.rankings)
             # Beside what one ranking for all would have done there.
             metrics |= ranking_metrics(
-                rows, truth[parts.test_rows], reference=truth[parts.rows], units=job.row_units
+                np.asarray(rows), truth[parts.test_rows], reference=truth[parts.rows], units=job.row_units
             )
-        board = leaderboard(job, lambda share, what: progress.within(0.2 + 0.5 * share, what))
+            board = compared_rankings(job)
     progress.within(0.7, "comparing with production")
     return EvaluatedJob(
         **vars(job),
         metrics=metrics,
         curve=curve,
         leaderboard=board,
-        promotion=promotion(job, store, settings),
+        promotion=promotion(job, versions, settings),
         columns=columns,
     )
 
