@@ -111,6 +111,6 @@ def misses(world: Measured, draws: Sequence[int]) -> tuple[Counter[str], Counter
         for target in TARGETS:
             name = f"TPR at FPR {target:g}"
             ask(name, figures[name], metrics["tpr_at_fpr"][f"{target:g}"]["interval"])
-        point = Calibration.fit(scores, kind, units, n_jobs=1).operating_point(0.2)
+        point = Calibration.fit(scores, kind, units).operating_point(0.2)
         ask("TPR beside a promise", above(same, point.threshold), point.tpr_interval)
     return asked, missed

@@ -492,7 +492,7 @@ def _chosen(rate: float, seed: int) -> dict[str, bool]:
         rng = np.random.default_rng([11, seed, number])
         same = np.arange(2_400) >= 2_000
         scores, test = ((rng.standard_normal(same.size) + 3 * same).astype(np.float32) for _ in range(2))
-        made = Calibration.fit(scores, same, n_replicates=1_000, n_jobs=1, independent=True)
+        made = Calibration.fit(scores, same, n_replicates=1_000, independent=True)
         alone = made.operating_point(rate)
         together = made.operating_point(rate, simultaneous=True, candidate=number)
         cut = np.quantile(test[~same], 1 - rate)
@@ -590,7 +590,6 @@ def _calibrated(world: World, drawn: Scored) -> Calibration:
         drawn.units,
         protocol="closed-set" if isinstance(world, Classes) else "open-set",
         n_replicates=1_000,
-        n_jobs=1,
         listing="random-people" if isinstance(world, Photos) or getattr(world, "listed", "") else "drawn",
     )
 

@@ -95,7 +95,7 @@ def test_independent_rows_resample_as_rows() -> None:
     n = 3_000
     sample = pair_sample(np.random.default_rng(0).random(n), np.zeros(n))
     _, stops = _grid(sample)
-    rate, variance = _replicate(sample, stops, 1_000, 0, 1)
+    rate, variance = _replicate(sample, stops, 1_000, 0)
     share = sample.different.weight / sample.different.weight.sum()
     for g in (0, stops.size // 2, stops.size - 1):
         f = share[: stops[g]].sum()

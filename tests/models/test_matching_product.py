@@ -44,7 +44,6 @@ def lower(hits: np.ndarray, shrink: float, scale: np.ndarray | None = None) -> f
             hits[rows, columns].astype(np.float64),
             rows.size,
             block,
-            block,
             np.array([n]),
             shrink,
             np.ones(n) if scale is None else scale,

@@ -509,7 +509,7 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "a row outside any range is unlike",
             "pairmark/models/calibration",
-            r"outside: Bool = ~\(\(seen >= self\.ranges\[0\]\) & ",
+            r"outside: Bool = ~\(\(statistics >= self\.ranges\[0\]\) & ",
             "outside: Bool = ~(",
         ),
     ),

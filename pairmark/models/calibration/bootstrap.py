@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import joblib
 import numpy as np
 
 from pairmark.models.calibration.kernels.bootstrap import dyadic_replicates
@@ -90,13 +89,8 @@ def confidence_row(confidence: float) -> int | None:
     return None
 
 
-def bootstrap_table(
-    sample: PairSample, *, n_replicates: int = N_REPLICATES, seed: int = 0, n_jobs: int | None = None
-) -> BootstrapTable:
-    """Upper bounds of the false positive rate on a grid of thresholds, 2 % apart in rate.
-
-    Results depend on ``seed``, not on ``n_jobs``.
-    """
+def bootstrap_table(sample: PairSample, *, n_replicates: int = N_REPLICATES, seed: int = 0) -> BootstrapTable:
+    """Upper bounds of the false positive rate on a grid of thresholds, 2 % apart in rate."""
     thresholds, stops = _grid(sample)
     if not stops.size or sample.n_units < ENOUGH_UNITS:
         return empty_table()
@@ -108,7 +102,7 @@ def bootstrap_table(
     start = int(np.argmax(admitted))
     thresholds, stops, admitted = thresholds[start:], stops[start:], admitted[start:]
     rate, variance, largest_share = rate[start:], variance[start:], largest_share[start:]
-    stars, star_variances = _replicate(sample, stops, n_replicates, seed, n_jobs)
+    stars, star_variances = _replicate(sample, stops, n_replicates, seed)
     centre = stars.mean(axis=1, keepdims=True)
     # A replicate without a single false positive has no spread of its own: it counts as infinitely far below.
     infinities = np.where(stars < centre, -np.inf, np.inf)
@@ -230,9 +224,7 @@ def _observed(sample: PairSample, stops: Int64) -> tuple[Float64, Float64, Float
     return rates[:, 0], variances[:, 0], *dyads.concentration(stops)
 
 
-def _replicate(
-    sample: PairSample, stops: Int64, n_replicates: int, seed: int, n_jobs: int | None
-) -> tuple[Float64, Float64]:
+def _replicate(sample: PairSample, stops: Int64, n_replicates: int, seed: int) -> tuple[Float64, Float64]:
     if sample.rows_independent:
         # How many draws fall between stops is all there is to a replicate.
         n = len(sample.different)
@@ -242,25 +234,13 @@ def _replicate(
         return rate, rate * (1 - rate) / n
     starts = range(0, n_replicates, _BLOCK)
     seeds = np.random.SeedSequence(seed).spawn(len(starts))
-    dyads = _Dyads.of(sample)
-    jobs = [
-        joblib.delayed(_block)(dyads, stops, min(_BLOCK, n_replicates - start), block_seed)
-        for start, block_seed in zip(starts, seeds, strict=True)
-    ]
-    blocks = joblib.Parallel(n_jobs=n_jobs, prefer="threads")(jobs)
+    dyads, blocks = _Dyads.of(sample), []
+    for start, block_seed in zip(starts, seeds, strict=True):
+        evenly, width = np.full(dyads.m, 1 / dyads.m), min(_BLOCK, n_replicates - start)
+        counts = np.random.default_rng(block_seed).multinomial(dyads.m, evenly, size=width)
+        blocks.append(dyads.run(stops, np.ascontiguousarray(counts.T, dtype=np.float64)))
     rates, variances = (np.concatenate(parts, axis=1) for parts in zip(*blocks, strict=True))
     return rates, variances
-
-
-def _block(
-    dyads: _Dyads,
-    stops: Int64,
-    width: int,
-    seed: np.random.SeedSequence,
-) -> tuple[Float64, Float64]:
-    rng = np.random.default_rng(seed)
-    counts = rng.multinomial(dyads.m, np.full(dyads.m, 1 / dyads.m), size=width)
-    return dyads.run(stops, np.ascontiguousarray(counts.T, dtype=np.float64))
 
 
 def _compact_units(sample: PairSample) -> Int64:

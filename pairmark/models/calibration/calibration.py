@@ -20,12 +20,14 @@ threshold that keeps alpha, and the test was wrong at that single point.
 
 from __future__ import annotations
 
+import copy
 import math
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,20 +35,25 @@ from numpy.typing import ArrayLike, NDArray
 from pairmark.models.calibration.bootstrap import (
     CONFIDENCES,
     N_REPLICATES,
+    BootstrapTable,
+    bootstrap_table,
     confidence_row,
+    empty_table,
     n_above,
 )
 from pairmark.models.calibration.finite_sample import (
     MOST_BLOCKS,
     STEPS_PER_DECADE,
+    AllPairs,
     FiniteSample,
+    ListedPairs,
+    ScoredGraph,
     order_pairs_needed,
     order_rank,
     order_upper,
     student_interval,
 )
-from pairmark.models.calibration.held_out import Arrays, HeldOutScores
-from pairmark.models.calibration.inputs import CalibrationRecords, CheckedRows, RowRanges
+from pairmark.models.calibration.inputs import CalibrationRecords, RowRanges
 from pairmark.models.calibration.operating_point import (
     ANSWERING,
     METHODS,
@@ -61,9 +68,13 @@ from pairmark.models.calibration.operating_point import (
     origin_of,
 )
 from pairmark.models.calibration.promises import askable, candidate_share, checked_rate, units_needed
+from pairmark.models.calibration.state import check_calibration, reading_state
 from pairmark.models.core.arrays import Bool, Float32, Float64
-from pairmark.models.pairs.samples import pair_sample
+from pairmark.models.pairs.samples import PairSample, matched_scores, pair_sample
 from pairmark.models.pairs.splits import HeldOutPairs
+
+STATE_VERSION = 2
+Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +91,6 @@ class FprBand:
     thresholds: Float32 = field(repr=False)
     fpr: Float64 = field(repr=False)
     confidence: float
-
-    @property
-    def smallest_fpr(self) -> float:
-        """The floor."""
-        return float(self.fpr[0])
 
     def bound(self, threshold: np.float32) -> float:
         """Of the rate of scores strictly above the threshold; 1 below the lowest step."""
@@ -107,152 +113,19 @@ def finite_sample_band(finite: FiniteSample, thresholds: Float32, confidence: fl
     top = math.floor(-math.log10(floor) * STEPS_PER_DECADE) if floor < 1 else 0
     while top > 0 and order_pairs_needed(10 ** (-top / STEPS_PER_DECADE), 1 - (1 - confidence) / 2) > n:
         top -= 1
-    steps: list[tuple[np.float32, float]] = []
+    steps: list[np.float32] = []
+    rates: list[float] = []
     # The k-th rate from the smallest may fail with (1 - confidence) / 2^(k + 1).
     for k, level in enumerate(range(top, 0, -1)):
         rate = 10 ** (-level / STEPS_PER_DECADE)
         choice = finite.choose(rate, 1 - (1 - confidence) / 2 ** (k + 1))
-        if choice is not None:
-            steps.append((np.float32(thresholds[choice[0]]), rate))
-    return _steps(steps, confidence)
-
-
-def _steps(candidates: list[tuple[np.float32, float]], confidence: float) -> FprBand | None:
-    """For each rate its lowest threshold, and only rates that reach lower than every smaller one."""
-    lowest: dict[float, np.float32] = {}
-    for threshold, rate in candidates:
-        lowest[rate] = min(threshold, lowest.get(rate, threshold))
-    steps: list[tuple[np.float32, float]] = []
-    # A larger rate says something only where it reaches lower than all smaller ones.
-    for rate in sorted(lowest):
-        if not steps or lowest[rate] < steps[-1][0]:
-            steps.append((lowest[rate], rate))
+        # A larger rate says something only where it reaches lower than all smaller ones.
+        if choice is not None and (not steps or thresholds[choice[0]] < steps[-1]):
+            steps.append(thresholds[choice[0]])
+            rates.append(rate)
     if not steps:
         return None
-    return FprBand(
-        thresholds=np.array([threshold for threshold, _ in steps], dtype=np.float32),
-        fpr=np.array([rate for _, rate in steps]),
-        confidence=confidence,
-    )
-
-
-def smallest_rates(held_out: HeldOutScores, confidence: float) -> dict[str, float | None]:
-    """Method -> smallest false positive rate that is answered; None where no rate is."""
-    asymptotic = held_out.bootstrap().smallest(confidence) if confidence_row(confidence) is not None else None
-    return {"finite-sample": held_out.finite.smallest(confidence), "bootstrap": asymptotic}
-
-
-def units_required(held_out: HeldOutScores, fpr: float, confidence: float) -> dict[str, int | None]:
-    """Method -> units that ``fpr`` takes; see `InsufficientCalibrationData.required_units`."""
-    rows_independent = bool(held_out.facts["independent_rows"])
-    required = units_needed(
-        fpr,
-        confidence,
-        different_share=held_out.finite.different_share,
-        rows_independent=rows_independent,
-    )
-    reached, n_units = held_out.bootstrap().smallest(confidence), int(held_out.facts["n_units"])
-    if required["bootstrap"] is not None and reached is not None and reached > fpr:
-        # These data fall short by more than chance: scale what they reach (pairs grow with units squared).
-        projection = math.ceil(
-            min(n_units * (reached / fpr) ** (1.0 if rows_independent else 0.5), MOST_BLOCKS)
-        )
-        required["bootstrap"] = max(required["bootstrap"], projection)
-    return required
-
-
-def refusal(
-    held_out: HeldOutScores,
-    fpr: float,
-    confidence: float,
-    methods: list[str],
-    answers: Mapping[str, OperatingPoint | None],
-) -> InsufficientCalibrationData:
-    """The error that says what the tried methods lack; ``answers`` are those of the other methods."""
-    smallest, required = smallest_rates(held_out, confidence), units_required(held_out, fpr, confidence)
-    n_units, n_different = int(held_out.facts["n_units"]), int(held_out.facts["n_negative_pairs"])
-    unit, nothing = held_out.counted, nothing_guaranteed(held_out.origin)
-    sentences = [] if nothing is None else [nothing]
-    for name in methods:
-        floor, n_required = smallest[name], required[name]
-        rates = "no rate" if floor is None else f"rates of {askable(floor):g} and above"
-        about = "about " if name == "bootstrap" else ""
-        takes = "" if n_required is None else f"; {fpr:g} takes {about}{n_required:,} {unit}"
-        sentences.append(f"{name} {'answers' if nothing else 'supports'} {rates}{takes}")
-    alternatives: dict[str, dict[str, Any]] = {}
-    for name, point in answers.items():
-        if point is not None:
-            alternatives[name] = point.as_dict()
-            continue
-        guarantee = guarantee_of(name, held_out.origin)
-        alternatives[name] = {"refused": True, "guarantee": guarantee, "smallest_fpr": smallest[name]}
-    return InsufficientCalibrationData(
-        f"{n_units:,} held-out {unit} ({n_different:,} negative pairs) "
-        f"cannot support a false positive rate of {fpr:g} at confidence {confidence:g}: {'. '.join(sentences)}. Ask "
-        f"for a higher rate, or calibrate with more {unit}",
-        smallest_fpr=smallest,
-        required_units=required,
-        alternatives=alternatives,
-    )
-
-
-def joint_refusal(
-    band: FprBand | None, fpr: float, confidence: float, candidate: int | None
-) -> InsufficientCalibrationData:
-    """The error of a rate that no band answers."""
-    floor = None if band is None else band.smallest_fpr
-    return InsufficientCalibrationData(
-        f"no rate of {fpr:g} at confidence {confidence:g} holds together with all others"
-        + ("" if candidate is None else f" and for {candidate} versions calibrated on the same data")
-        + ": finite-sample reaches "
-        + ("none" if floor is None else f"{askable(floor):g}")
-        + ". Ask for a higher rate, or without simultaneous",
-        smallest_fpr={"finite-sample": floor},
-        required_units={},
-    )
-
-
-def lower_threshold(
-    held_out: HeldOutScores, fnr: float, level: float, confidence: float, *, simultaneous: bool
-) -> tuple[float, float]:
-    """The largest score that keeps the false negative rate of scores at or below it, and the rate's upper bound.
-
-    Parameters
-    ----------
-    level : the confidence of this promise; ``confidence`` is that of both promises together.
-    simultaneous : whether it is to hold for all rates at once: those of a band, ten to the decade, the k-th of which
-        from the smallest fails with probability (1 - level) / 2^(k + 1), as in `finite_sample_band`.
-
-    Raises
-    ------
-    InsufficientCalibrationData
-        When there are too few independent same pairs.
-    ValueError
-        When the calibration keeps none.
-    """
-    same = held_out.arrays.get("matched_same")
-    if same is None or not same.size:
-        raise ValueError("fnr takes positive pairs, which this calibration does not keep: calibrate again")
-    rate, sure, k = fnr, level, 0
-    if simultaneous:
-        sure = 1 - (1 - level) / 2
-        step = math.ceil(-math.log10(fnr) * STEPS_PER_DECADE - 1e-9)
-        k = math.floor(-math.log10(order_upper(0, same.size, sure)) * STEPS_PER_DECADE) - step
-        rate, sure = 10 ** (-step / STEPS_PER_DECADE), 1 - (1 - level) / 2 ** (max(k, 0) + 1)
-    rank = None if k < 0 else order_rank(same.size, rate, sure)
-    if rank is None:
-        n_people = order_pairs_needed(rate, sure)
-        raise InsufficientCalibrationData(
-            f"{same.size} independent positive pairs cannot support a false negative rate of {fnr:g} at confidence "
-            f"{sure:g}, which each rate needs so that both hold at {confidence:g}: the smallest supported rate is "
-            f"{askable(order_upper(0, same.size, sure)):g}; {fnr:g} takes {n_people:,} people with two samples. Ask "
-            "for a higher rate, or calibrate with more people",
-            smallest_fpr=smallest_rates(held_out, level),
-            required_units={"finite-sample": n_people},
-        )
-    rank = min(rank, same.size - 1)
-    # A rate of scores strictly below the rank's score is what the order statistic bounds.
-    return float(np.nextafter(same[rank], np.float32(-np.inf))), order_upper(rank, same.size, sure)
+    return FprBand(thresholds=np.array(steps, dtype=np.float32), fpr=np.array(rates), confidence=confidence)
 
 
 WINDOW = 3.0
@@ -338,14 +211,34 @@ class Calibration:
     records : its pairs of records; None for vectors, and where they were not kept.
     """
 
-    def __init__(self, held_out: HeldOutScores, origin: Origin | None = None) -> None:
-        self._held_out = held_out
-        self._origin = held_out.origin if origin is None else origin
-        self._finite = held_out.finite
-        self._thresholds = held_out.thresholds
+    def __init__(
+        self, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any], table: BootstrapTable | None
+    ) -> None:
+        self._arrays = dict(arrays)
+        self._facts = dict(facts)
+        self._table = table
+        self._sample: PairSample | None = None
+        self._lock = threading.Lock()
         self._bands: dict[float, FprBand | None] = {}
-        self.inputs = RowRanges.from_arrays(held_out.arrays)
-        self.records = CalibrationRecords.from_arrays(held_out.arrays, held_out.facts)
+        # The distinct scores of different pairs, descending.
+        self._thresholds: Float32 = self._arrays["thresholds"]
+        product: AllPairs | ListedPairs | None = None
+        if not facts["counted"]:
+            # Pairs that are not independent of each other.
+            graph = ScoredGraph.from_arrays(self._arrays)
+            product = (AllPairs if graph.cell.size else ListedPairs)(graph, self._arrays["above"])
+        self._finite = FiniteSample(
+            above=self._arrays["above"],
+            n=int(facts["n_independent"]),
+            n_matched=int(facts["n_matched"]),
+            different_share=float(facts["different_share"]),
+            counts_rows=bool(facts["counted"]),
+            product=product,
+            population=facts["population"],
+            n_same=int(facts["n_same_pairs"]),
+        )
+        self.inputs = RowRanges.from_arrays(self._arrays, self._facts)
+        self.records = CalibrationRecords.from_arrays(self._arrays, self._facts)
 
     @classmethod
     def fit(
@@ -359,7 +252,6 @@ class Calibration:
         independent: bool = False,
         population: int | None = None,
         n_replicates: int = N_REPLICATES,
-        n_jobs: int | None = None,
         units_assumed: bool = False,
     ) -> Self:
         """Calibrate on scored held-out pairs.
@@ -387,7 +279,6 @@ class Calibration:
         population : the pairs are a random sample, drawn without replacement, of so many, and the promise is about
             these, whatever depends on what. Units are not needed.
         n_replicates : bootstrap replicates, at least 1,000 (the 99 % bound is an order statistic of them).
-        n_jobs : threads for the bootstrap; results do not depend on it.
         units_assumed : the units are a guess.
 
         Raises
@@ -407,22 +298,60 @@ class Calibration:
                 "positive pairs score lower than negative ones, as distances do; expected scores that are higher for "
                 "more similar pairs: negate them"
             )
-        n = len(sample.different) + len(sample.same)
-        if population is not None and population < n:
+        n_pairs = len(sample.different) + len(sample.same)
+        if population is not None and population < n_pairs:
             raise ValueError(
-                f"population is {population}; expected at least the {n} pairs that are a sample of it"
+                f"population is {population}; expected at least the {n_pairs} pairs that are a sample of it"
             )
         origin = origin_of(
             sample, listing, independent=independent, population=population, assumed=units_assumed
         )
-        held_out = HeldOutScores.of(
-            sample,
-            n_replicates=n_replicates,
-            n_jobs=n_jobs,
-            origin=origin,
-            population=population,
-        )
-        return cls(held_out)
+        n_different = len(sample.different)
+        thresholds, above = sample.different.steps()
+        same_scores, same_above = sample.same.steps()
+        n_matched, n, share = sample.different.n_blocks, sample.different.n_blocks, 1.0
+        matched_same = np.sort(sample.same.scores)
+        # Pairs that share no unit, by the list alone: what the floor is counted in, and the bound of missed matches.
+        if not sample.rows_independent:
+            matched_same, n_matched = matched_scores(sample)
+        if sample.protocol == "closed-set":
+            share = sample.different.total()
+        # Pairs that share no unit are independent, and counted as such.
+        counts_rows = sample.rows_independent or n_matched == n_different + len(sample.same) * (share < 1)
+        # Rows are counted as they are: A over B is then the plain share of different rows above.
+        if counts_rows:
+            n, above, share = n_different, above / share, 1.0
+        facts: dict[str, Any] = {
+            "state_version": STATE_VERSION,
+            "protocol": sample.protocol,
+            "n_units": sample.n_units,
+            "n_independent": n,
+            "n_negative_pairs": n_different,
+            "n_same_pairs": len(sample.same),
+            "n_same_independent": sample.same.n_blocks,
+            "independent_rows": sample.rows_independent,
+            "weighted": False,
+            "different_share": share,
+            "counted": counts_rows,
+            "origin": origin,
+            "population": population,
+            "n_matched": n if counts_rows else n_matched,
+            "n_replicates": n_replicates,
+        }
+        arrays: Arrays = {
+            "thresholds": thresholds,
+            "above": above,
+            "rows_above": np.searchsorted(-sample.different.scores, -thresholds) / n_different,
+            "same_scores": same_scores,
+            "same_above": same_above,
+            "matched_same": matched_same,
+        }
+        if not counts_rows:
+            arrays |= ScoredGraph.of(sample, thresholds, cells=origin == "drawn").arrays()
+        # The bootstrap, which takes longest, waits until somebody asks for it.
+        calibration = cls(arrays, facts, None)
+        calibration._sample = sample
+        return calibration
 
     @classmethod
     def of_pairs(
@@ -440,12 +369,12 @@ class Calibration:
         Parameters
         ----------
         scorer : the fitted model: records are scored without the columns that are likely to be asked for. None: later.
-        training, test : as `CheckedRows.of` takes them.
+        training, test : as `RowRanges.of_pairs` takes them.
         """
         calibration = cls.fit(scores, pairs.same, pairs.units, **pairs.origin)
-        calibration.with_inputs(CheckedRows.of(X, pairs, training=training, test=test))
+        calibration.with_inputs(RowRanges.of_pairs(X, pairs, training=training, test=test))
         if pairs.folds is not None:
-            calibration._held_out.facts["folds"] = int(np.unique(pairs.folds).size)
+            calibration._facts["folds"] = int(np.unique(pairs.folds).size)
         records = CalibrationRecords.of(X, pairs)
         if records is not None and scorer is not None:
             records = records.with_patterns(scorer)
@@ -453,7 +382,14 @@ class Calibration:
 
     def to_state(self) -> tuple[Arrays, dict[str, Any]]:
         """Plain arrays and JSON-able facts; `from_state` gives the same answers to the last bit."""
-        return self._held_out.to_state()
+        table = self._bootstrap()
+        arrays = {
+            **self._arrays,
+            "bootstrap_thresholds": table.thresholds,
+            "bootstrap_upper": table.upper,
+            "bootstrap_admitted": table.admitted,
+        }
+        return arrays, dict(self._facts)
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
@@ -464,27 +400,35 @@ class Calibration:
         ValueError
             When the state was written by newer code or lacks parts.
         """
-        return cls(HeldOutScores.from_state(arrays, meta))
+        with reading_state("the calibration", meta, STATE_VERSION):
+            check_calibration(arrays, len(CONFIDENCES))
+            table = BootstrapTable(
+                thresholds=arrays["bootstrap_thresholds"],
+                upper=arrays["bootstrap_upper"],
+                admitted=arrays["bootstrap_admitted"],
+            )
+            # The arrays of later versions are kept as they are.
+            facts = {**meta, "state_version": STATE_VERSION}
+            if facts.get("origin") not in get_args(Origin):
+                raise ValueError(
+                    "the calibration's origin is not produced by fit (any more): calibrate the version again"
+                )
+            own_arrays = {name: array for name, array in arrays.items() if not name.startswith("bootstrap_")}
+            return cls(own_arrays, facts, table)
 
-    @property
-    def checked_rows(self) -> CheckedRows | None:
-        """What is known of the calibration's rows; None where that was not kept."""
-        facts = self._held_out.facts.get("inputs")
-        return None if self.inputs is None else CheckedRows(ranges=self.inputs, facts=facts or {})
-
-    def with_inputs(self, check: CheckedRows | None) -> Self:
+    def with_inputs(self, ranges: RowRanges | None) -> Self:
         """This calibration, which knows from now on what its rows are like."""
-        if check is not None:
-            self._held_out.arrays |= check.ranges.arrays()
-            self._held_out.facts["inputs"] = check.facts
-            self.inputs = check.ranges
+        if ranges is not None:
+            self._arrays |= ranges.arrays()
+            self._facts["inputs"] = ranges.facts
+            self.inputs = ranges
         return self
 
     def with_records(self, records: CalibrationRecords | None) -> Self:
         """This calibration, which knows from now on the records of its pairs."""
         if records is not None:
-            self._held_out.arrays |= records.arrays()
-            self._held_out.facts |= {"records": records.facts, "records_aggregation": records.aggregation}
+            self._arrays |= records.arrays()
+            self._facts |= {"records": records.facts, "records_aggregation": records.aggregation}
             self.records = records
         return self
 
@@ -560,7 +504,7 @@ class Calibration:
         ValueError
             When no same pair carries one unit twice, as identities do.
         """
-        facts = self._held_out.facts
+        facts = self._facts
         is_named = facts["n_same_pairs"] and self.protocol == "open-set"
         if is_named or facts["independent_rows"]:
             return
@@ -572,23 +516,27 @@ class Calibration:
 
     def without_guarantee(self) -> Self:
         """The same calibration with the origin ``imported``: it answers as before, and guarantees nothing."""
-        return type(self)(self._held_out, "imported")
+        imported = copy.copy(self)
+        imported._facts = {**self._facts, "origin": "imported"}
+        return imported
 
     @property
     def origin(self) -> Origin:
         """How the pairs came about, as in `OperatingPoint`."""
-        return self._origin
+        return cast(Origin, self._facts["origin"])
 
     @property
     def folds(self) -> int | None:
         """How many models scored the pairs, each those of which it saw nobody; None where the one that is kept did."""
-        n_folds: int | None = self._held_out.facts.get("folds")
+        n_folds: int | None = self._facts.get("folds")
         return n_folds
 
     @property
     def counted(self) -> str:
         """What the units are, in words."""
-        return self._held_out.counted
+        if self._facts["independent_rows"]:
+            return "pairs"
+        return "people" if self.protocol == "open-set" else "samples"
 
     @property
     def guarantee(self) -> Guarantee:
@@ -598,7 +546,7 @@ class Calibration:
     @property
     def protocol(self) -> str:
         """``open-set`` or ``closed-set``."""
-        return self._held_out.protocol
+        return str(self._facts["protocol"])
 
     def operating_point(
         self,
@@ -662,7 +610,11 @@ class Calibration:
 
     def smallest_fpr(self, confidence: float = 0.95) -> dict[str, float | None]:
         """Method -> smallest rate that is answered; None where no rate is."""
-        return smallest_rates(self._held_out, checked_rate(confidence, "confidence"))
+        confidence = checked_rate(confidence, "confidence")
+        asymptotic = (
+            self._bootstrap().smallest(confidence) if confidence_row(confidence) is not None else None
+        )
+        return {"finite-sample": self._finite.smallest(confidence), "bootstrap": asymptotic}
 
     def fpr_band(self, confidence: float = 0.95) -> FprBand | None:
         """A step-wise finite-sample upper bound of the false positive rate that holds at every threshold at once; None
@@ -674,9 +626,9 @@ class Calibration:
 
     def summary(self) -> dict[str, Any]:
         """JSON-able facts: sizes, protocol, and the smallest rate by confidence and method."""
-        facts = {name: self._held_out.facts[name] for name in _PUBLIC_FACTS}
+        facts = {name: self._facts[name] for name in _PUBLIC_FACTS}
         facts["origin"] = self.origin
-        facts["inputs"] = self._held_out.facts.get("inputs")
+        facts["inputs"] = self._facts.get("inputs")
         facts["score_range"] = [float(self._thresholds[-1]), float(self._thresholds[0])]
         facts["smallest_fpr"] = {f"{c:.2f}": self.smallest_fpr(c) for c in CONFIDENCES}
         return facts
@@ -690,7 +642,17 @@ class Calibration:
         band = self.fpr_band(1 - share * (1 - confidence))
         step = -1 if band is None else int(np.searchsorted(band.fpr, fpr, side="right")) - 1
         if band is None or step < 0:
-            raise joint_refusal(band, fpr, confidence, candidate)
+            floor = None if band is None else float(band.fpr[0])
+            versions = (
+                "" if candidate is None else f" and for {candidate} versions calibrated on the same data"
+            )
+            raise InsufficientCalibrationData(
+                f"no rate of {fpr:g} at confidence {confidence:g} holds together with all others{versions}: "
+                f"finite-sample reaches {'none' if floor is None else f'{askable(floor):g}'}. Ask for a higher rate, "
+                "or without simultaneous",
+                smallest_fpr={"finite-sample": floor},
+                required_units={},
+            )
         threshold = np.float32(band.thresholds[step])
         point = self._point(threshold, float(band.fpr[step]), fpr, confidence, "finite-sample")
         return replace(point, simultaneous=True, candidate=candidate)
@@ -713,7 +675,7 @@ class Calibration:
         )
         # The other promise is to hold for as many candidates.
         level = 1 - (1 - level) * (candidate_share(candidate) if simultaneous and candidate else 1.0)
-        score, bound = lower_threshold(self._held_out, fnr, level, confidence, simultaneous=simultaneous)
+        score, bound = self._lower_threshold(fnr, level, confidence, simultaneous=simultaneous)
         lower = min(score, upper.threshold)
         lower_score = np.float32(lower)
         return replace(
@@ -722,44 +684,35 @@ class Calibration:
             fnr=fnr,
             fnr_threshold=lower,
             fnr_upper_bound=min(fnr, bound),
-            review_same=None
-            if upper.tpr is None
-            else max(self._held_out.share_above(lower_score) - upper.tpr, 0.0),
+            review_same=None if upper.tpr is None else max(self._share_above(lower_score) - upper.tpr, 0.0),
             review_different=max(self._observed_fpr(lower_score) - upper.observed_fpr, 0.0),
         )
 
     def _answer(self, method: str, fpr: float, confidence: float) -> OperatingPoint | None:
+        """A method's threshold and the bound of its rate; None where the data support none."""
+        answer: tuple[np.float32, float] | None
         if method == "bootstrap":
-            return self._asymptotic(fpr, confidence)
-        if method == "estimate":
-            return self._estimate(fpr, confidence)
-        choice = self._finite.choose(fpr, confidence)
-        if choice is None:
-            return None
-        at, bound = choice
-        return self._point(np.float32(self._thresholds[at]), bound, fpr, confidence, "finite-sample")
-
-    def _estimate(self, fpr: float, confidence: float) -> OperatingPoint:
-        rates = np.minimum(1.0, self._held_out.arrays["above"] / self._finite.different_share)
-        threshold = suggested_threshold(self._thresholds, rates, fpr)
-        # The threshold depends on the scores, so only a bound that holds at all thresholds at once holds there.
-        band = self.fpr_band(confidence)
-        bound = 1.0 if band is None else band.bound(threshold)
-        return self._point(threshold, bound, fpr, confidence, "estimate")
-
-    def _asymptotic(self, fpr: float, confidence: float) -> OperatingPoint | None:
-        answer = self._held_out.bootstrap().lookup(fpr, confidence)
-        return None if answer is None else self._point(*answer, fpr, confidence, "bootstrap")
+            answer = self._bootstrap().lookup(fpr, confidence)
+        elif method == "estimate":
+            rates = np.minimum(1.0, self._arrays["above"] / self._finite.different_share)
+            threshold = suggested_threshold(self._thresholds, rates, fpr)
+            # The threshold depends on the scores, so only a bound that holds at all thresholds at once holds there.
+            band = self.fpr_band(confidence)
+            answer = threshold, 1.0 if band is None else band.bound(threshold)
+        else:
+            choice = self._finite.choose(fpr, confidence)
+            answer = None if choice is None else (np.float32(self._thresholds[choice[0]]), choice[1])
+        return None if answer is None else self._point(*answer, fpr, confidence, cast(Method, method))
 
     def _point(
         self, threshold: np.float32, bound: float, fpr: float, confidence: float, method: Method
     ) -> OperatingPoint:
         tpr, interval = None, None
-        if self._held_out.facts["n_same_pairs"]:
+        if self._facts["n_same_pairs"]:
             # Pairs with a row unlike these do not match: their share was measured on other people.
-            kept = 1.0 - self._held_out.facts.get("inputs", {}).get("positive_pairs_flagged", 0.0)
-            tpr = kept * self._held_out.share_above(threshold)
-            n = int(self._held_out.facts["n_same_independent"])
+            kept = 1.0 - self._facts.get("inputs", {}).get("positive_pairs_flagged", 0.0)
+            tpr = kept * self._share_above(threshold)
+            n = int(self._facts["n_same_independent"])
             interval = student_interval(tpr, n, n, confidence)
         return OperatingPoint(
             fpr=fpr,
@@ -772,11 +725,11 @@ class Calibration:
             method=method,
             tpr=tpr,
             tpr_interval=interval,
-            n_units=int(self._held_out.facts["n_units"]),
-            n_negative_pairs=int(self._held_out.facts["n_negative_pairs"]),
+            n_units=int(self._facts["n_units"]),
+            n_negative_pairs=int(self._facts["n_negative_pairs"]),
             protocol=self.protocol,
             observed_fpr=self._observed_fpr(threshold),
-            observed_fpr_by_samples=self._held_out.share_of_rows(threshold),
+            observed_fpr_by_samples=self._share_of_rows(threshold),
             # Pairs that share no unit. That of `summary` is `FiniteSample.n`: what an average over all pairs is worth.
             n_independent=self._finite.n_matched,
             origin=self.origin,
@@ -784,19 +737,135 @@ class Calibration:
             if self._finite.population is None
             else {
                 "pairs": self._finite.population,
-                "judged": int(self._held_out.facts["n_negative_pairs"])
-                + int(self._held_out.facts["n_same_pairs"]),
+                "judged": int(self._facts["n_negative_pairs"]) + int(self._facts["n_same_pairs"]),
             },
         )
+
+    def _share_above(self, threshold: np.float32) -> float:
+        """The share of same pairs above a threshold."""
+        above = self._arrays["same_above"]
+        at = n_above(self._arrays["same_scores"], threshold)
+        return min(1.0, float(above[at])) if at < above.size else 1.0
+
+    def _share_of_rows(self, threshold: np.float32) -> float | None:
+        """The share of scored different pairs above a threshold, each counted once; None where it was not kept."""
+        above = self._arrays.get("rows_above")
+        if above is None:
+            return None
+        at = n_above(self._thresholds, threshold)
+        return float(above[at]) if at < above.size else 1.0
+
+    def _bootstrap(self) -> BootstrapTable:
+        """The bootstrap's table, made when it is first asked for."""
+        with self._lock:
+            if self._table is None:
+                assert self._sample is not None
+                self._table = (
+                    empty_table()
+                    if self.origin == "population"
+                    else bootstrap_table(
+                        self._sample,
+                        n_replicates=int(self._facts["n_replicates"]),
+                    )
+                )
+                self._sample = None
+            return self._table
 
     def _observed_fpr(self, threshold: np.float32) -> float:
         return self._finite.rate(min(n_above(self._thresholds, threshold), self._thresholds.size - 1))
 
+    def _units_required(self, fpr: float, confidence: float) -> dict[str, int | None]:
+        """Method -> units that ``fpr`` takes; see `InsufficientCalibrationData.required_units`."""
+        rows_independent = bool(self._facts["independent_rows"])
+        required = units_needed(
+            fpr,
+            confidence,
+            different_share=self._finite.different_share,
+            rows_independent=rows_independent,
+        )
+        reached, n_units = self._bootstrap().smallest(confidence), int(self._facts["n_units"])
+        if required["bootstrap"] is not None and reached is not None and reached > fpr:
+            # These data fall short by more than chance: scale what they reach (pairs grow with units squared).
+            projection = math.ceil(
+                min(n_units * (reached / fpr) ** (1.0 if rows_independent else 0.5), MOST_BLOCKS)
+            )
+            required["bootstrap"] = max(required["bootstrap"], projection)
+        return required
+
+    def _lower_threshold(
+        self, fnr: float, level: float, confidence: float, *, simultaneous: bool
+    ) -> tuple[float, float]:
+        """The largest score that keeps the false negative rate of scores at or below it, and the rate's upper bound.
+
+        Parameters
+        ----------
+        level : the confidence of this rate; ``confidence`` is that both rates hold.
+        simultaneous : whether it is to hold for all rates at once: those of a band, ten to the decade, the k-th of
+            which from the smallest fails with probability (1 - level) / 2^(k + 1), as in `finite_sample_band`.
+
+        Raises
+        ------
+        InsufficientCalibrationData
+            When there are too few independent same pairs.
+        ValueError
+            When the calibration keeps none.
+        """
+        same = self._arrays.get("matched_same")
+        if same is None or not same.size:
+            raise ValueError(
+                "fnr takes positive pairs, which this calibration does not keep: calibrate again"
+            )
+        rate, sure, k = fnr, level, 0
+        if simultaneous:
+            sure = 1 - (1 - level) / 2
+            step = math.ceil(-math.log10(fnr) * STEPS_PER_DECADE - 1e-9)
+            k = math.floor(-math.log10(order_upper(0, same.size, sure)) * STEPS_PER_DECADE) - step
+            rate, sure = 10 ** (-step / STEPS_PER_DECADE), 1 - (1 - level) / 2 ** (max(k, 0) + 1)
+        rank = None if k < 0 else order_rank(same.size, rate, sure)
+        if rank is None:
+            n_people = order_pairs_needed(rate, sure)
+            raise InsufficientCalibrationData(
+                f"{same.size} independent positive pairs cannot support a false negative rate of {fnr:g} at confidence "
+                f"{sure:g}, which each rate needs so that both hold at {confidence:g}: the smallest supported rate is "
+                f"{askable(order_upper(0, same.size, sure)):g}; {fnr:g} takes {n_people:,} people with two samples. "
+                "Ask for a higher rate, or calibrate with more people",
+                smallest_fpr=self.smallest_fpr(level),
+                required_units={"finite-sample": n_people},
+            )
+        rank = min(rank, same.size - 1)
+        # A rate of scores strictly below the rank's score is what the order statistic bounds.
+        return float(np.nextafter(same[rank], np.float32(-np.inf))), order_upper(rank, same.size, sure)
+
     def _refusal(self, fpr: float, confidence: float, methods: list[str]) -> InsufficientCalibrationData:
-        answers: dict[str, OperatingPoint | None] = {
-            name: self._answer(name, fpr, confidence) for name in ANSWERING if name not in methods
-        }
-        return refusal(self._held_out, fpr, confidence, methods, answers)
+        """The error that says what the tried methods lack, and what the others would answer."""
+        smallest, required = self.smallest_fpr(confidence), self._units_required(fpr, confidence)
+        n_units, n_different = int(self._facts["n_units"]), int(self._facts["n_negative_pairs"])
+        unit, nothing = self.counted, nothing_guaranteed(self.origin)
+        sentences = [] if nothing is None else [nothing]
+        for name in methods:
+            floor, n_required = smallest[name], required[name]
+            rates = "no rate" if floor is None else f"rates of {askable(floor):g} and above"
+            about = "about " if name == "bootstrap" else ""
+            takes = "" if n_required is None else f"; {fpr:g} takes {about}{n_required:,} {unit}"
+            sentences.append(f"{name} {'answers' if nothing else 'supports'} {rates}{takes}")
+        alternatives: dict[str, dict[str, Any]] = {}
+        for name in ANSWERING:
+            if name in methods:
+                continue
+            point = self._answer(name, fpr, confidence)
+            if point is not None:
+                alternatives[name] = point.as_dict()
+                continue
+            guarantee = guarantee_of(name, self.origin)
+            alternatives[name] = {"refused": True, "guarantee": guarantee, "smallest_fpr": smallest[name]}
+        return InsufficientCalibrationData(
+            f"{n_units:,} held-out {unit} ({n_different:,} negative pairs) "
+            f"cannot support a false positive rate of {fpr:g} at confidence {confidence:g}: {'. '.join(sentences)}. "
+            f"Ask for a higher rate, or calibrate with more {unit}",
+            smallest_fpr=smallest,
+            required_units=required,
+            alternatives=alternatives,
+        )
 
 
 def operating_point(

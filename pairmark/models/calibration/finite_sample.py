@@ -289,8 +289,7 @@ class _Split:
 
     side: Bool
     place: Int32
-    block_of_row: Int32
-    block_of_column: Int32
+    block: Int32
     size: Int64
 
     @classmethod
@@ -308,9 +307,7 @@ class _Split:
         # Rows and columns are numbered through all cells, a cell's side by side.
         place = offset[cell] + np.where(side, rank - half[cell], rank)
         block = np.repeat(np.arange(half.size), half).astype(np.int32)
-        return cls(
-            side=side, place=place.astype(np.int32), block_of_row=block, block_of_column=block, size=half
-        )
+        return cls(side=side, place=place.astype(np.int32), block=block, size=half)
 
     def between(self, edges: Int32) -> tuple[Int64, Int32, Int32]:
         """Numbers of the edges between the halves, their rows and their columns."""
@@ -350,7 +347,7 @@ class AllPairs:
     def _test(self, high: int, fpr: float, limit: float, parts: Mixture) -> Callable[[int], bool]:
         """Whether thresholds up to number ``high`` are admitted; scalings are kept from one threshold to the next."""
         matrices = self.matrices(high, fpr)
-        scales = [[np.ones(part.split.block_of_column.size) for _ in parts] for part in matrices]
+        scales = [[np.ones(part.split.block.size) for _ in parts] for part in matrices]
         log_weights = [
             # The denominator (1 - lambda alpha)^n, n pairs in a matching; splits and parts are averaged,
             # hence their shares.
@@ -407,8 +404,7 @@ class _Entries:
         n_entries = self.n_same + int(np.searchsorted(self.row_at, at))
         split = self.split
         entries = self.rows, self.columns, self.weight, n_entries
-        blocks = split.block_of_row, split.block_of_column, split.size
-        return float(log_mean_product(*entries, *blocks, shrink, scale))
+        return float(log_mean_product(*entries, split.block, split.size, shrink, scale))
 
 
 N_MATCHINGS = 1_000

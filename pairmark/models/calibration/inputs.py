@@ -38,6 +38,7 @@ ROUNDING = 0.02
 FEWEST = 5
 """People without whom there are no ranges."""
 FOLDS = 5
+_RANGES = ("scales", "ranges", "reference")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +50,15 @@ class RowRanges:
     scales : (2, d) float32, the median of each feature and one over its scale.
     ranges : (2, 5) float64, least and greatest values of `STATISTICS`, widened.
     reference : (n_people, 5) float64, `STATISTICS` of one row of each calibration person.
+    facts : JSON-able: the ``people`` and ``rows`` that made the ranges, ``flagged`` and ``positive_pairs_flagged``, the
+        shares of rows and of positive pairs with such a row among others, and whom they were ``measured_on``, ``test``
+        or ``folds``. Empty where that was not measured.
     """
 
     scales: Float32 = field(repr=False)
     ranges: Float64
     reference: Float64 = field(repr=False)
+    facts: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def fit(cls, rows: Any, people: Any, training: Any = None) -> Self | None:
@@ -75,16 +80,57 @@ class RowRanges:
         return cls(scales=scales, ranges=np.stack([low - margin, high + margin]), reference=statistics[first])
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self | None:
+    def of_pairs(
+        cls, X: Any, pairs: HeldOutPairs, *, training: Any = None, test: HeldOutPairs | None = None
+    ) -> Self | None:
+        """Ranges of the rows of calibration pairs, measured on ``test`` pairs, or by folds of people without them; None
+        where there are no ranges.
+
+        Parameters
+        ----------
+        X : all rows. training : the rows among them to take medians and scales from, numbers; None: the pairs' own.
+        """
+        rows, people = _rows_of(pairs)
+        if not is_numeric(X) or X.shape[1] == 0:
+            return None
+        learned = None if training is None or not len(training) else X[training]
+        ranges = cls.fit(X[rows], people, learned)
+        if ranges is None:
+            return None
+        flags = np.zeros(X.shape[0], dtype=np.bool_)
+        seen = pairs if test is None else test
+        if test is not None:
+            measured = _rows_of(test)[0]
+            flags[measured] = ranges.flags(X[measured])
+        else:
+            measured, who = rows, np.unique(people, return_inverse=True)[1]
+            for fold in range(FOLDS):
+                mine = who % FOLDS == fold
+                others = cls.fit(X[rows[~mine]], who[~mine], learned)
+                if others is not None and mine.any():
+                    flags[rows[mine]] = others.flags(X[rows[mine]])
+        positive = flags[seen.left[seen.same]] | flags[seen.right[seen.same]]
+        facts = {
+            "people": len(ranges.reference),
+            "rows": len(rows),
+            "flagged": float(flags[measured].mean()),
+            "positive_pairs_flagged": float(positive.mean()) if positive.size else 0.0,
+            "measured_on": "folds" if test is None else "test",
+        }
+        return replace(ranges, facts=facts)
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> Self | None:
         """What `arrays` wrote; None where there is none."""
         if "inputs_scales" not in arrays:
             return None
         # Kernels are compiled for writable arrays.
-        return cls(**{name: np.array(arrays[f"inputs_{name}"]) for name in ("scales", "ranges", "reference")})
+        stored = {name: np.array(arrays[f"inputs_{name}"]) for name in _RANGES}
+        return cls(**stored, facts=facts.get("inputs") or {})
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As they are kept with a calibration."""
-        return {f"inputs_{name}": value for name, value in vars(self).items()}
+        return {f"inputs_{name}": getattr(self, name) for name in _RANGES}
 
     def unlike(self, left: Any, right: Any = None) -> Bool:
         """(n_left + n_right,) which rows are outside a range; empty where none is, and for rows that are no vectors."""
@@ -158,60 +204,6 @@ def _statistics(rows: Any, scales: Float32) -> Float64:
     )
     logs: Float64 = np.log(np.maximum(np.stack(values, axis=1), 1e-30))
     return logs
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckedRows:
-    """Ranges, and what they flag among people who did not make them.
-
-    Attributes
-    ----------
-    facts : JSON-able: the ``people`` and ``rows`` that made the ranges, ``flagged`` and ``positive_pairs_flagged``, the
-        shares of rows and of positive pairs with such a row, and whom they were ``measured_on``, ``test`` or ``folds``.
-    """
-
-    ranges: RowRanges
-    facts: dict[str, Any]
-
-    @classmethod
-    def of(
-        cls, X: Any, pairs: HeldOutPairs, *, training: Any = None, test: HeldOutPairs | None = None
-    ) -> Self | None:
-        """Ranges of the rows of calibration pairs, measured on ``test`` pairs, or by folds of people without them; None
-        where there are no ranges.
-
-        Parameters
-        ----------
-        X : all rows. training : the rows among them to take medians and scales from, numbers; None: the pairs' own.
-        """
-        rows, people = _rows_of(pairs)
-        if not is_numeric(X) or X.shape[1] == 0:
-            return None
-        learned = None if training is None or not len(training) else X[training]
-        ranges = RowRanges.fit(X[rows], people, learned)
-        if ranges is None:
-            return None
-        flags = np.zeros(X.shape[0], dtype=np.bool_)
-        seen = pairs if test is None else test
-        if test is not None:
-            measured = _rows_of(test)[0]
-            flags[measured] = ranges.flags(X[measured])
-        else:
-            measured, who = rows, np.unique(people, return_inverse=True)[1]
-            for fold in range(FOLDS):
-                mine = who % FOLDS == fold
-                others = RowRanges.fit(X[rows[~mine]], who[~mine], learned)
-                if others is not None and mine.any():
-                    flags[rows[mine]] = others.flags(X[rows[mine]])
-        positive = flags[seen.left[seen.same]] | flags[seen.right[seen.same]]
-        facts = {
-            "people": len(ranges.reference),
-            "rows": len(rows),
-            "flagged": float(flags[measured].mean()),
-            "positive_pairs_flagged": float(positive.mean()) if positive.size else 0.0,
-            "measured_on": "folds" if test is None else "test",
-        }
-        return cls(ranges=ranges, facts=facts)
 
 
 def _rows_of(pairs: HeldOutPairs) -> tuple[Int64, NDArray[Any]]:

@@ -68,10 +68,19 @@ class EvaluationReport:
 
 
 def roc_lists(
-    arrays: Mapping[str, NDArray[Any]], confidence: float, points: slice | Int64 = slice(None)
+    arrays: Mapping[str, NDArray[Any]], confidence: float, max_points: int | None = None
 ) -> dict[str, Any]:
-    """What `EvaluationReport.arrays` gave, at some thresholds, as lists; reports of earlier releases lack bands."""
+    """What `EvaluationReport.arrays` gave, as lists; reports of earlier releases lack bands.
 
+    With ``max_points`` at most so many thresholds, first and last among them: half even, half dense at low rates.
+    """
+    n = arrays["fpr"].size
+    points = np.arange(n)
+    if max_points is not None and n > max_points:
+        half = max_points // 2
+        low = np.geomspace(1, n - 1, half).astype(np.int64)
+        even = np.linspace(0, n - 1, max_points - half).astype(np.int64)
+        points = np.unique(np.concatenate([[0], low, even]))[:max_points] if half else even
     bands = None
     if BAND_NAMES[0] in arrays:
         ends = {name: arrays[name][points].tolist() for name in BAND_NAMES}

@@ -503,7 +503,7 @@ class SubjectCalibrations:
         )
         with refusals(REFUSED):
             calibration = Calibration.fit(scores, drawn.same, drawn.units, **drawn.origin)
-        calibration.with_inputs(self._calibrations.load(parent.id)[0].checked_rows)
+        calibration.with_inputs(self._calibrations.load(parent.id)[0].inputs)
         calibration.with_records(CalibrationRecords.of(sets, drawn, subjects.aggregation))
         facts: dict[str, Any] = {
             **{key: parent.summary[key] for key in ("dataset",) if key in parent.summary},

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.orm import Session
 
-from pairmark.models.calibration.held_out import pick_points
 from pairmark.models.calibration.operating_point import nothing_guaranteed
 from pairmark.models.core.artefact import (
     Artefact,
@@ -334,9 +333,7 @@ def write_report(
 def read_roc(folder: Path, points: int | None = None) -> RocOut:
     """The ROC of a report folder; with ``points`` at most so many of it, dense at low rates."""
     artefact = _read(folder)
-    fpr = artefact.arrays["fpr"]
-    part = slice(None) if points is None else pick_points(fpr, points)
-    return RocOut.model_validate(roc_lists(artefact.arrays, artefact.meta["confidence"], part))
+    return RocOut.model_validate(roc_lists(artefact.arrays, artefact.meta["confidence"], points))
 
 
 def read_columns(folder: Path) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from scipy.sparse import csr_array
 
 from pairmark import Plda
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.inputs import CheckedRows, DriftTest, RowRanges
+from pairmark.models.calibration.inputs import DriftTest, RowRanges
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.pairs.splits import HeldOutPairs
 
@@ -95,7 +95,7 @@ def test_a_calibration_keeps_its_ranges_and_refuses_damaged_ones() -> None:
     assert plain.inputs is None
     plain_tpr = plain.operating_point(0.1).tpr
     assert {one["status"] for one in plain.operating_point(0.1).assumes[:1]} == {"unchecked"}
-    checked = plain.with_inputs(CheckedRows.of(X, pairs))
+    checked = plain.with_inputs(RowRanges.of_pairs(X, pairs))
     point = checked.operating_point(0.1)
     assert point.assumes == [
         {"assumption": "people-alike", "status": "checked"},
@@ -129,7 +129,7 @@ def test_test_people_measure_what_the_ranges_flag() -> None:
         for part in (rows[:200], rows[200:])
     ]
     X[200:220] *= 50
-    check = CheckedRows.of(X, pairs[0], test=pairs[1])
+    check = RowRanges.of_pairs(X, pairs[0], test=pairs[1])
     assert check is not None
     assert check.facts["measured_on"] == "test"
     assert check.facts["flagged"] == pytest.approx(20 / 120, abs=0.02)

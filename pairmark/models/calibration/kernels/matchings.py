@@ -16,8 +16,7 @@ def log_mean_product(
     columns: Int32,
     weight: Float64,
     n_entries: int,
-    block_of_row: Int32,
-    block_of_column: Int32,
+    block: Int32,
     size: Int64,
     shrink: float,
     scale: Float64,
@@ -33,11 +32,12 @@ def log_mean_product(
     ----------
     rows, columns, weight : the first ``n_entries`` are the non-zero entries of A (repeated ones add up, to at most 1);
         rows and columns are numbered through all blocks.
+    block : (n,) of each row, and of each column.
     size : N of each block; it has as many rows as columns.
     scale : (n_columns,) positive, of a range of at most 1 / (1 - shrink) in each block; the start, and left as the
         last.
     """
-    n = block_of_row.size
+    n = block.size
     total = np.empty(size.size)
     row_sum = np.empty(n)
     column_sum = np.empty(n)
@@ -51,7 +51,7 @@ def log_mean_product(
     for _ in range(100):
         total[:] = 0.0
         for j in range(n):
-            total[block_of_column[j]] += scale[j]
+            total[block[j]] += scale[j]
         row_sum[:] = 0.0
         for e in range(n_entries):
             row_sum[rows[e]] += weight[e] * scale[columns[e]]
@@ -60,7 +60,7 @@ def log_mean_product(
         value = base
         for i in range(n):
             # Rounding may not bring an entry below 1 - shrink.
-            block_total = total[block_of_row[i]]
+            block_total = total[block[i]]
             s = block_total - shrink * min(row_sum[i], block_total)
             value += math.log(s)
             row_sum[i] = 1.0 / s
@@ -68,7 +68,7 @@ def log_mean_product(
             value -= math.log(scale[j])
         total[:] = 0.0
         for i in range(n):
-            total[block_of_row[i]] += row_sum[i]
+            total[block[i]] += row_sum[i]
         column_sum[:] = 0.0
         for e in range(n_entries):
             column_sum[columns[e]] += weight[e] * row_sum[rows[e]]
@@ -76,7 +76,7 @@ def log_mean_product(
         # minimum; then each is brought to 1.
         imbalance = 0.0
         for j in range(n):
-            block_total = total[block_of_column[j]]
+            block_total = total[block[j]]
             t = block_total - shrink * min(column_sum[j], block_total)
             imbalance += abs(scale[j] * t - 1.0)
             scale[j] = 1.0 / t
