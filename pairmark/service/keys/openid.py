@@ -24,7 +24,8 @@ from pairmark.service.settings import OIDC_CALLBACK, Settings
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures that are checked with a public key; others would be as good as none."""
-MAX_ANSWER_BYTES = 2**20
+ADDRESSES = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+"""What the provider's description names that people or this service are sent to."""
 TIMEOUT_S = 10.0
 MOST_AT_ONCE = 8
 """Sign-ins of one process that wait for the provider."""
@@ -40,47 +41,13 @@ class Person:
     scopes: tuple[str, ...]
 
 
-class BoundedTransport(httpx.AsyncBaseTransport):
-    """Requests to the provider: over TLS (or on this machine, where the issuer is), and answers of bounded size.
-    Redirects are not followed, and proxies of the environment are not used."""
-
-    def __init__(self, issuer: str) -> None:
-        self._plain = urlsplit(issuer).scheme == "http"
-        self._tls = httpx.create_ssl_context(trust_env=False)
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send it, and read the whole answer."""
-        local = self._plain and is_loopback(request.url.host)
-        if request.url.scheme != "https" and not local:
-            raise httpx.UnsupportedProtocol(
-                f"the provider names an address that is not https: {request.url.host}"
-            )
-        # One for each: the library closes what it was given after every request, also while others use it.
-        async with httpx.AsyncHTTPTransport(verify=self._tls) as transport:
-            answer = await transport.handle_async_request(request)
-            if "content-encoding" in answer.headers:
-                raise httpx.ReadError("the provider's answer is compressed, which nobody asked for")
-            body = bytearray()
-            async for piece in answer.aiter_raw():
-                body += piece
-                if len(body) > MAX_ANSWER_BYTES:
-                    raise httpx.ReadError("the provider's answer is too long")
-            await answer.aclose()
-        return httpx.Response(
-            answer.status_code, headers=answer.headers, content=bytes(body), request=request
-        )
-
-
 class Provider:
     """The provider that the settings name; `InvalidInput` for settings that cannot work."""
 
     def __init__(self, settings: Settings) -> None:
         issuer, public = settings.oidc_issuer or "", settings.oidc_public_url or ""
         for name, address in (("OIDC_ISSUER", issuer), ("OIDC_PUBLIC_URL", public)):
-            parts = urlsplit(address)
-            if not (
-                parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
-            ):
+            if not _is_safe(address):
                 raise InvalidInput(
                     f"PAIRMARK_{name} is {address!r}; expected an https:// address (http:// on this machine only)"
                 )
@@ -114,8 +81,8 @@ class Provider:
                 "token_endpoint_auth_method": "none" if secret is None else "client_secret_basic",
                 "timeout": TIMEOUT_S,
                 "trust_env": False,
-                "headers": {"accept-encoding": "identity"},
-                "transport": BoundedTransport(issuer),
+                # Made once: reading the certificates takes tens of milliseconds.
+                "verify": httpx.create_ssl_context(trust_env=False),
             },
         )
 
@@ -154,6 +121,9 @@ class Provider:
                 f"the provider calls itself {str(facts.get('issuer'))[:200]!r}, and PAIRMARK_OIDC_ISSUER is "
                 f"{self.issuer!r}"
             )
+        if not all(_is_safe(str(facts.get(name))) for name in ADDRESSES):
+            self._client.server_metadata.clear()
+            raise NotReady(f"the provider's {', '.join(ADDRESSES)} are not all https:// addresses")
         algorithms = facts.get("id_token_signing_alg_values_supported") or ["RS256"]
         facts["id_token_signing_alg_values_supported"] = [
             algorithm for algorithm in algorithms if algorithm in ALGORITHMS
@@ -191,6 +161,12 @@ class Provider:
             (claims[name] for name in ("name", "email", "sub") if isinstance(claims.get(name), str)), ""
         )
         return Person(name=f"{_printable(display_name, 80)} ({_printable(claims['sub'], 60)})", scopes=scopes)
+
+
+def _is_safe(address: str) -> bool:
+    """Whether nobody on the way can read what is sent there."""
+    parts = urlsplit(address)
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
 
 
 def _printable(text: str, limit: int) -> str:
