@@ -21,7 +21,9 @@ class BoundedCache(Generic[Key, Value]):
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        # The first is the one that was used least recently.
         self._values: OrderedDict[Key, Value] = OrderedDict()
+        # Taken again by `get_or_make`, whose ``make`` may also ask for other values.
         self._lock = threading.RLock()
 
     def __len__(self) -> int:

@@ -61,6 +61,7 @@ class Slots:
 
     def take(self, owner: str) -> None:
         """Take a slot. `RateLimited` when there is none to be had."""
+        # Threads of the event loop and of handlers come here; the look and the count are one step.
         with self._lock:
             if self._taken[owner] >= self.limit or self._taken.total() >= OWNERS * self.limit:
                 note_limit(self._name, self.limit, 0)
@@ -71,6 +72,7 @@ class Slots:
         """Give a slot back."""
         with self._lock:
             self._taken[owner] -= 1
+            # Owners come and go for as long as the process runs.
             if not self._taken[owner]:
                 del self._taken[owner]
 
@@ -98,6 +100,7 @@ class Turns:
 
     async def begin(self, owner: str) -> None:
         """Wait until it is the turn of a request of the owner."""
+        # The first request of a pass has the loop call `_pass` once all that have arrived were looked at.
         if not self._begun:
             asyncio.get_running_loop().call_soon(self._pass)
         self._begun[owner] += 1
@@ -206,6 +209,7 @@ class BatchPlace:
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do the work in a thread, when it is its turn."""
+        # The turn goes back from the thread that did the work: also where nobody waits for it any more.
         turn, loop = self._places.turn(self._owner), asyncio.get_running_loop()
         await turn.acquire()
         # In the name of who asked for it.

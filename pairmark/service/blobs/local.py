@@ -64,6 +64,7 @@ class Blobs:
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
         self._blobs, self._tmp = self.root / "blobs", self.root / "tmp"
+        # Sizes and times of files that were hashed. The lock is held for the look alone, not while files are hashed.
         self._verified: dict[str, _Signature] = {}
         self._guard = threading.Lock()
         with storage_errors(f"making {self.root}"):

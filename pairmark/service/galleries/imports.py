@@ -243,6 +243,7 @@ def _cells(columns: TypedCells, form: ItemForm, options: ImportOptions) -> list[
                 f"there is no column {name[:60]!r} for {role}; columns: {', '.join(list(columns)[:20])}",
                 field=role,
             )
+    # Columns that have a role are no numbers of the vector and no cells of the record.
     used = {name for _, name in roles}
     rest = {name: cell for name, cell in columns.items() if name not in used}
     items = _record_sql(rest, form.schema) if isinstance(form, RecordForm) else _vector_sql(rest, form.width)
@@ -339,6 +340,7 @@ def confined_batches(
         "width": form.width if isinstance(form, VectorForm) else 0,
         "options": ImportOptions.model_validate(options, from_attributes=True).model_dump(),
     }
+    # Rows go through files, since a socket's lines are JSON; what they weigh is bounded by `file_batches`.
     with reading(task, limits) as reader:
         while "batch" in (message := reader.answer()):
             rows = _read_batch(_batch_file(scratch, message["batch"]), form)

@@ -346,6 +346,7 @@ class RowChecks:
         vectors : (n, d) float32 of the right width, or cells.
         bad : what is wrong with a row already, where something is.
         """
+        # 1. Each row by itself: the first problem of one is told, and the others go on.
         finite = _are_finite(vectors).tolist()
         positions: list[int] = []
         names: list[str] = []
@@ -380,6 +381,7 @@ class RowChecks:
             names.append(name)
             row_subjects.append(subject_id)
             metadata_texts.append(metadata_text)
+        # 2. Only what can be stored is copied.
         good_vectors = _contiguous(vectors if len(positions) == len(ids) else vectors[positions])
         return Rows(
             ids=names,
@@ -418,6 +420,7 @@ def id_text(value: Any, field: str) -> str:
             return str(int(value))
         if not isinstance(value, np.str_):
             raise InvalidInput(f"{field} is not text; expected a string", field=field)
+    # The length is looked at before text is normalized, which takes long where it is very long.
     text = str(value)
     try:
         size = len(text.encode())
@@ -650,6 +653,7 @@ class MetadataColumn:
                 return np.isin(self.codes, codes)
             mask: Bool = np.logical_or.reduce([self.codes == code for code in codes or [len(self.values)]])
             return mask
+        # Values of a kind are next to each other, so that bounds of all kinds are places in one list.
         kind = _key(condition.bounds[0][1])[0]
         low, high = self._place((kind,)), self._place((kind + 1,))
         for word, bound in condition.bounds:
@@ -675,6 +679,7 @@ def metadata_columns(metadata: list[str | None]) -> Columns:
                 numbers_of[name][row] = keys.setdefault(_key(value), len(keys))
     columns = {}
     for name, numbers in numbers_of.items():
+        # Numbers by first appearance become places in ascending order, which ranges are looked up in.
         ascending = sorted(distinct[name])
         codes = np.full(len(ascending) + 1, -1, dtype=np.int32)
         codes[[distinct[name][key] for key in ascending]] = np.arange(len(ascending))

@@ -153,6 +153,7 @@ class Segment:
 
 def make_segment(estimator: Any, rows: StoredRows, *, low: int, high: int, as_of: int) -> Segment:
     """A segment in memory, of rows that are sorted by id."""
+    # Rows are in order of ids. Removals name rows by sequence number: ``order`` leads from those, sorted, to rows.
     order = np.argsort(rows.seqs).astype(np.int64, copy=False)
     names = sorted({subject for subject in rows.subjects if subject is not None})
     code_of: dict[str | None, int] = {subject: code for code, subject in enumerate(names)}
@@ -197,6 +198,7 @@ class GalleryDisk:
 
     def write(self, segment: Segment, estimator: Any) -> Segment:
         """Write a segment, and give it back memory-mapped. It appears by one rename, whole."""
+        # 1. Everything into a folder that nobody takes for a segment.
         make_folders(self.folder)
         part = self.folder / f".part-{secrets.token_hex(8)}"
         try:
@@ -215,6 +217,7 @@ class GalleryDisk:
                 "rows": len(segment),
             }
             (part / FACTS).write_text(json.dumps(facts))
+            # 2. On the disk before it has its name: a power cut leaves all of it or nothing.
             for file in [*part.rglob("*"), part]:
                 fsync_path(file)
             path = self.folder / f"{segment.low}-{segment.high}-{secrets.token_hex(8)}"
@@ -231,6 +234,7 @@ class GalleryDisk:
 
         The caller holds the gallery's lock, so nothing half-made belongs to anybody.
         """
+        # 1. What is open already is not opened again; what cannot be opened can only be made anew.
         at_folder = {segment.folder: segment for segment in opened}
         segments = [segment for segment in opened if segment.folder is None]
         for path in _folders(self.folder):
@@ -240,6 +244,7 @@ class GalleryDisk:
                 if isinstance(error, OSError) and error.errno in OUT_OF_FILES:
                     raise
                 remove(path)
+        # 2. Of segments of the same rows the largest counts, then one on disk, then the newest.
         segments.sort(key=lambda one: (one.low, -one.high, one.folder is None, -one.as_of))
         disjoint: list[Segment] = []
         for segment in segments:
@@ -467,6 +472,7 @@ class GalleryView:
         after : only items that were written under a greater sequence number.
         like : which rows of a segment may be found; None: all.
         """
+        # 1. Which rows may be found at all: exact search is over these alone.
         masks = [self._mask(part, conditions, after, like) for part in self.parts]
         parts_to_search = [
             (part, mask) for part, mask in zip(self.parts, masks, strict=True) if mask is None or mask.any()
@@ -491,6 +497,7 @@ class GalleryView:
             pairs = zip(hits, local_hits, strict=True)
             return [sorted([*a, *b], key=lambda hit: (-hit.score, hit.id))[:k] for a, b in pairs]
 
+        # 2. Some queries at a time, so that the deadline is looked at in between.
         hits: list[list[ItemHit]] = []
         for start in range(0, len(queries), QUERIES_AT_A_TIME):
             batch = queries[start : start + QUERIES_AT_A_TIME]
@@ -569,6 +576,7 @@ def candidates_of(
 ) -> list[tuple[Segment, Bool | None]]:
     """The segments that hold candidates for one record, each with a mask of them: the ``n`` that share most with it,
     ties by id."""
+    # Drawn from all segments together, as if they were one.
     indices, masks = [segment.index for segment, _ in segments], [mask for _, mask in segments]
     merged = merge_top_k(
         estimator.candidates(query, n, indices, masks), n, [segment.ids for segment, _ in segments]
@@ -598,6 +606,7 @@ def _best_of_rows(
     for segment, mask in segments:
         if deadline is not None and time.monotonic() > deadline:
             raise SearchTooLong("the search took longer than a request may; send fewer queries at a time")
+        # What the segments before gave raises the bar for this one.
         floor = above
         if best_scores.shape[1] >= k:
             # What is below every query's k-th best so far cannot be among the best; what equals it may, by its id.

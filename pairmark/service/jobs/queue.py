@@ -131,9 +131,12 @@ class Leases:
     def claim(self, worker: str, job_id: str | None = None) -> Claim | None:
         """Take the oldest waiting job (or ``job_id`` alone), or one whose worker fell silent; none when there is
         nothing to do."""
+        # 1. A look that takes no lock: idle workers look several times a second.
         with self._db.read() as session:
             if not repository.any_claimable(session, self._db.now(session), job_id):
                 return None
+        # 2. In one transaction: queue again what fell silent, take a job under a higher attempt number, and open the
+        # attempt. From its commit on, every write of an earlier attempt is refused.
         with self._db.write() as session:
             now = self._db.now(session)
             self._requeue_lost(session, now)
@@ -269,6 +272,7 @@ class Leases:
         """Queue a lost attempt's job again, or fail it when that happened too often."""
         job_id, now = claim.job_id, self._db.now(session)
         note = f"attempt {claim.attempt} was lost: {detail}"
+        # First, since it is refused where the attempt was superseded: then nothing below may happen.
         _write(session, claim, {"message": note})
         repository.close_attempt(session, job_id, claim.attempt, outcome="lost", detail=detail, now=now)
         lost = repository.count_lost(session, job_id)
@@ -322,6 +326,7 @@ class Leases:
         uncancelled: bool = False,
     ) -> None:
         """End a job with its attempt, its stream and a line in the audit log, or raise `Fenced`."""
+        # All in the caller's transaction: a job is never over without its attempt, its last event and its audit entry.
         job_id, now = claim.job_id, self._db.now(session)
         over = {"state": state, "stage": state, "lease_until": None, "finished_at": now}
         _write(session, claim, {**over, **values}, uncancelled=uncancelled)
