@@ -140,7 +140,13 @@ def parse_ref(text: str) -> ModelRef:
     name, mark, suffix = split_ref(text)
     checked_name(name, "model")
     if mark == ":":
-        return ModelRef(name=name, version=_version_number(suffix))
+        if not (
+            suffix.isascii() and suffix.isdigit() and len(suffix) <= 10 and 1 <= int(suffix) <= MAX_VERSION
+        ):
+            raise InvalidInput(
+                f"model: expected a version number from 1 up, got {suffix[:20]!r}", field="model"
+            )
+        return ModelRef(name=name, version=int(suffix))
     return ModelRef(name=name, alias=checked_alias(suffix, "model") if mark else PRODUCTION)
 
 
@@ -166,15 +172,6 @@ def checked_alias(alias: str, field: str = "alias") -> str:
             field=field,
         )
     return checked_word(alias, field)
-
-
-def _version_number(number: str) -> int:
-    """The version number of a model reference, from 1 up, or `InvalidInput`."""
-    if not (
-        number.isascii() and number.isdigit() and 1 <= len(number) <= 10 and 1 <= int(number) <= MAX_VERSION
-    ):
-        raise InvalidInput(f"model: expected a version number from 1 up, got {number[:20]!r}", field="model")
-    return int(number)
 
 
 def is_loopback(host: str) -> bool:

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import Select
@@ -87,20 +86,6 @@ def test_from_an_upload_to_a_served_match(browser: WebDriver, serve: Serve, tmp_
     until("the decision", lambda: "score" in text(browser, "#answer"))
     assert text(browser, "#answer").startswith("match score"), text(browser, "#answer")
     assert complaints(browser) == []
-
-
-@pytest.mark.parametrize("width", [360, 1200])
-def test_it_fits_the_screen(browser: WebDriver, digits_deployment, width: int) -> None:
-    browser.set_window_size(width, 900)
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
-    )
-    try:
-        browser.get(digits_deployment.url)
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    finally:
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_dark_follows_the_system(browser: WebDriver, digits_deployment) -> None:

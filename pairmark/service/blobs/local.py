@@ -10,7 +10,6 @@ import os
 import re
 import secrets
 import shutil
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,9 +63,8 @@ class Blobs:
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
         self._blobs, self._tmp = self.root / "blobs", self.root / "tmp"
-        # Sizes and times of files that were hashed. The lock is held for the look alone, not while files are hashed.
+        # Sizes and times of files that were hashed. Two threads may both hash a blob, to the same end.
         self._verified: dict[str, _Signature] = {}
-        self._guard = threading.Lock()
         with storage_errors(f"making {self.root}"):
             make_folders(self._blobs)
             fsync_path(self.root.parent)
@@ -141,9 +139,7 @@ class Blobs:
             raise CorruptArtefact(
                 f"blob {key[:12]} is missing from storage: restore it from a backup", blob=key
             )
-        with self._guard:
-            verified = self._verified.get(key) == signature
-        if not verified:
+        if self._verified.get(key) != signature:
             try:
                 intact = listing_key(listing(folder)) == key
             except OSError as error:
@@ -155,8 +151,7 @@ class Blobs:
                     f"blob {key[:12]} was changed after it was stored (sha256 differs): restore a backup",
                     blob=key,
                 )
-            with self._guard:
-                self._verified[key] = signature
+            self._verified[key] = signature
         return folder
 
     def exists(self, key: str) -> bool:
@@ -165,8 +160,7 @@ class Blobs:
 
     def delete(self, key: str) -> None:
         """Remove a blob, if it is there. Use `delete_unused`, which asks the database first."""
-        with self._guard:
-            self._verified.pop(key, None)
+        self._verified.pop(key, None)
         with self.workspace() as bin_:
             try:
                 # Out of sight in one step first: a blob must never be seen half-deleted.

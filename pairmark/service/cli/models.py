@@ -282,19 +282,16 @@ def train(
             help="if-better (default: production moves unless the new version is worse), true, false, or an alias."
         ),
     ] = None,
-    no_promote: Annotated[bool, typer.Option("--no-promote", help="Do not move any alias.")] = False,
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="Submit the job and return; a worker trains.")
     ] = False,
     url: UrlOption = None,
 ) -> None:
     """Train a model with the service at PAIRMARK_URL or --url. Without one, train in this process."""
-    if promote is not None and no_promote:
-        raise typer.BadParameter("expected one of --promote and --no-promote")
     options = {
         **given(request),
         **given(extras),
-        "promote": False if no_promote else {"true": True, "false": False}.get(promote or "", promote),
+        "promote": {"true": True, "false": False}.get(promote or "", promote),
     }
     job = _job_request(spec, options, given(evaluation), param or [])
     with connected(url) as client:

@@ -294,7 +294,12 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     def run(context: typer.Context, json: bool, **values: Any) -> None:
         for argument, (request, names) in groups.items():
             options = {name: values.pop(name) for name in names}
-            values_given = {name: value for name, value in options.items() if _is_given(context, name)}
+            sources = {name: context.get_parameter_source(name) for name in names}
+            values_given = {
+                name: value
+                for name, value in options.items()
+                if (source := sources[name]) is not None and source.name != "DEFAULT"
+            }
             # What holds by default has an option that turns it off.
             fields = request.model_fields
             turned_off = {name: False for name in values_given if fields[name].default is True}
@@ -314,11 +319,6 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 def given(request: BaseModel) -> dict[str, Any]:
     """The options of a request that were given."""
     return {name: getattr(request, name) for name in request.model_fields_set}
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name != "DEFAULT"
 
 
 def _argument(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:

@@ -138,7 +138,7 @@ def _attention(
             and promise_of_version.point is not None
         ):
             rate = f"{100 * promise_of_version.point['fpr']:.3g}\u00a0%"
-            target = f"{100 * promise_of_version.target:.3g}\u00a0%"
+            target = f"{100 * HEADLINE_FPR:.3g}\u00a0%"
             if promise_of_version.point["guarantee"] == "none":
                 note("warn", "no guarantee", f"{name}: {promise_of_version.point['meaning']}", href)
             else:
@@ -171,7 +171,6 @@ class VersionPromise:
 
     point: dict[str, Any] | None
     refusal: str | None
-    target: float = HEADLINE_FPR
 
 
 async def promise(api: Api, version: dict[str, Any]) -> VersionPromise | None:

@@ -164,7 +164,7 @@ def _search_items(
             probes.vectors[places],
             1,
             above=np.float32(lowest_best) if np.isfinite(lowest_best) else None,
-            other_search=None if after else galleries.views.cluster_search(state, (), view.seq),
+            other_search=None if after else galleries.views.cluster.searching(state, (), view.seq),
             after=after,
         )
         for at, probe_hits in zip(places.tolist(), hits, strict=True):

@@ -30,11 +30,10 @@ from pairmark.service.db import Database
 from pairmark.service.errors import UnknownGallery
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.cluster import ClusterSearch, prefix_of, task_of
-from pairmark.service.galleries.rows import Filter, StoredRows, form_of
+from pairmark.service.galleries.rows import StoredRows, form_of
 from pairmark.service.galleries.segments import (
     GalleryDisk,
     GalleryView,
-    OtherSearch,
     Part,
     Segment,
     make_segment,
@@ -282,13 +281,13 @@ class OpenGalleries:
         self._upkeep = ThreadPoolExecutor(1, thread_name_prefix="gallery-upkeep")
         self._scheduled: set[int] = set()
         self._closing = threading.Event()
-        self._cluster = ClusterSearch(settings)
+        self.cluster = ClusterSearch(settings)
 
     def close(self) -> None:
         """End the background's work: a step of it under way is done first, so that nothing uses the database after."""
         self._closing.set()
         self._upkeep.shutdown(wait=True, cancel_futures=True)
-        self._cluster.close()
+        self.cluster.close()
 
     def disk(self, state: GalleryRow) -> GalleryDisk:
         return GalleryDisk(self.home / state.key, f"{state.model_id}-{state.version}")
@@ -296,10 +295,6 @@ class OpenGalleries:
     def live(self, state: GalleryRow, estimator: Any) -> LiveGallery:
         key = (state.key, state.model_id, state.version)
         return self._live.get_or_make(key, lambda: LiveGallery(self._db, self.disk(state), state, estimator))
-
-    def cluster_search(self, state: GalleryRow, conditions: Filter, seq: int) -> OtherSearch | None:
-        """Who searches segments of a view for this process, if anybody does: see `ClusterSearch.searching`."""
-        return self._cluster.searching(state, conditions, seq)
 
     def of(self, key: str) -> list[LiveGallery]:
         """The gallery's views, one a version, as far as there are any."""
@@ -325,7 +320,7 @@ class OpenGalleries:
             live.view(seq)
             while not self._closing.is_set() and live.compact():
                 pass
-            self._cluster.settle(prefix_of(*live.key), live.segment_names())
+            self.cluster.settle(prefix_of(*live.key), live.segment_names())
         except UnknownGallery:
             pass
         except Exception:
@@ -333,7 +328,7 @@ class OpenGalleries:
 
     def evict(self, key: str) -> None:
         self._live.drop([version_key for version_key, _ in self._live.entries() if version_key[0] == key])
-        self._cluster.settle(f"pairmark-{key}-")
+        self.cluster.settle(f"pairmark-{key}-")
 
     def keep_up(self) -> None:
         """See what other processes wrote and erased in the galleries this one has open (blocking)."""
@@ -342,6 +337,6 @@ class OpenGalleries:
                 state = repository.gallery(session, live.id)
             if state is None or key[1:] != (state.model_id, state.version):
                 self._live.drop([key])
-                self._cluster.settle(prefix_of(*key))
+                self.cluster.settle(prefix_of(*key))
             elif live.cached(0) is not None:
                 self.in_background(live, state.seq)

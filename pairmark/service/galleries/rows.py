@@ -382,7 +382,7 @@ class RowChecks:
             row_subjects.append(subject_id)
             metadata_texts.append(metadata_text)
         # 2. Only what can be stored is copied.
-        good_vectors = _contiguous(vectors if len(positions) == len(ids) else vectors[positions])
+        good_vectors = np.ascontiguousarray(vectors if len(positions) == len(ids) else vectors[positions])
         return Rows(
             ids=names,
             subjects=row_subjects,
@@ -397,10 +397,6 @@ def _are_finite(vectors: Matrix) -> NDArray[np.bool_]:
     if vectors.dtype == object:
         return np.ones(len(vectors), dtype=np.bool_)
     return np.asarray(np.isfinite(vectors).all(axis=1))
-
-
-def _contiguous(vectors: Matrix) -> Matrix:
-    return np.ascontiguousarray(vectors, dtype=object if vectors.dtype == object else np.float32)
 
 
 def id_text(value: Any, field: str) -> str:
@@ -481,7 +477,7 @@ def subject_spellings(text: str) -> list[str]:
 
 def new_fields(rows: Rows, fields: Sequence[str]) -> list[str]:
     """The metadata fields that rows bring to a gallery that has some."""
-    new = fields_of(text for text in rows.metadata if text) - set(fields)
+    new = set[str]().union(*_read(text for text in rows.metadata if text)) - set(fields)
     if len(fields) + len(new) > MAX_FIELDS:
         raise InvalidInput(
             f"metadata would bring {len(new)} fields, and the gallery has {len(fields)} already; at most {MAX_FIELDS} "
@@ -540,10 +536,6 @@ def _read(metadata: Iterable[str | None]) -> list[dict[str, Any]]:
     """Metadata that `checked_metadata` returned, as objects."""
     facts: list[dict[str, Any]] = from_json(f"[{','.join([text or '{}' for text in metadata])}]")
     return facts
-
-
-def fields_of(metadata: Iterable[str | None]) -> set[str]:
-    return set().union(*_read(metadata))
 
 
 def _check_field(name: Any) -> None:

@@ -186,7 +186,8 @@ class Searches:
                 point = {**point, "assumes": assumptions("drawn", rows_checked=True)}
         # 3. The best items above the threshold: all of them match. Thresholds of records that lack columns are higher
         # than the one searched by, so that more items are asked for.
-        n_wanted = k if by_pattern is None else max(4 * k, scores_candidates(version.estimator))
+        n_candidates = scores_candidates(version.estimator)
+        n_wanted = k if by_pattern is None else max(4 * k, n_candidates)
         hits = view.search(
             queries,
             min(n_wanted, max(view.n_items, 1)),
@@ -195,7 +196,7 @@ class Searches:
             by_subject=body.group_by is not None and by_pattern is None,
             deadline=deadline,
             like=like if n_unlike_items else None,
-            other_search=self._galleries.views.cluster_search(state, conditions, view.seq),
+            other_search=self._galleries.views.cluster.searching(state, conditions, view.seq),
         )
         if live.needs_compaction():
             self._galleries.views.in_background(live, view.seq)
@@ -220,8 +221,9 @@ class Searches:
                 for query, row in enumerate(hits)
                 for hit in row
             ]
+        scores_some = n_candidates and view.n_items > version.estimator.max_scored
         facts = {
-            "candidates": self._candidates(view, k),
+            "candidates": {"scored": max(n_candidates, k)} if scores_some else None,
             "operating_point": point if scores else without_threshold(point),
             "reasons": [UNLIKE if flag else None for flag in flags] or None,
             "unlike_items": n_unlike_items or None,
@@ -229,7 +231,14 @@ class Searches:
             "warnings": warnings or None,
         }
         present_facts = {name: fact for name, fact in facts.items() if fact is not None}
-        results = [[_hit_json(hit, scores, point is not None) for hit in row] for row in hits]
+        of_each: dict[str, Any] = {} if point is None else {"match": True}
+        results = [
+            [
+                {"id": hit.id, "subject": hit.subject, **({"score": hit.score} if scores else {}), **of_each}
+                for hit in row
+            ]
+            for row in hits
+        ]
         return to_json({"model": version.public, "results": results, **present_facts}), sum(map(len, hits))
 
     def _like(self, ranges: RowRanges, segment: Segment) -> NDArray[np.bool_] | None:
@@ -244,13 +253,6 @@ class Searches:
             cached = ranges, None if alike.all() else alike
             self._alike[segment] = cached
         return cached[1]
-
-    def _candidates(self, view: GalleryView, k: int) -> dict[str, int] | None:
-        """How many candidates were scored of each query, where not all items were."""
-        n_candidates = scores_candidates(view.estimator)
-        if not n_candidates or view.n_items <= view.estimator.max_scored:
-            return None
-        return {"scored": max(n_candidates, k)}
 
     def enrolled(self, state: GalleryRow, version: LoadedVersion, subject: str) -> StoredRows:
         form = form_of(version.estimator, state.dimension)
@@ -395,12 +397,3 @@ def _by_pattern(
     for hit in matching:
         best.setdefault(owner_of(hit.subject, hit.id), hit)
     return list(best.values())
-
-
-def _hit_json(hit: ItemHit, scores: bool, matches: bool) -> dict[str, Any]:
-    return {
-        "id": hit.id,
-        "subject": hit.subject,
-        **({"score": hit.score} if scores else {}),
-        **({"match": True} if matches else {}),
-    }

@@ -405,7 +405,6 @@ class ItemHit:
 MaskedParts = Sequence[tuple[Part, Bool | None]]
 MaskedSegments = Sequence[tuple[Segment, Bool | None]]
 """Each with which of its rows may be found; None: all."""
-Search = Callable[[Matrix, int], list[list[ItemHit]]]
 Likeness = Callable[[Segment], Bool | None]
 """Which rows of a segment are like those of the calibration; None: all."""
 OtherSearch = Callable[
@@ -524,7 +523,9 @@ class GalleryView:
         return part.alive if mask is None else mask & part.alive
 
 
-def _best_subjects(best: Search, query: Matrix, k: int, n: int) -> list[ItemHit]:
+def _best_subjects(
+    best: Callable[[Matrix, int], list[list[ItemHit]]], query: Matrix, k: int, n: int
+) -> list[ItemHit]:
     # The best item of every subject that is among the best items is the subject's best: ask for more items until
     # k subjects are among them, or there are no more.
     n_wanted = min(4 * k, n)

@@ -147,7 +147,7 @@ def both(
     state = galleries.state(name)
     view = galleries.views.live(state, version.estimator).view(state.seq)
     wanted = parse_filter(how.pop("filter", None), state.fields)
-    elsewhere = galleries.views.cluster_search(state, wanted, view.seq)
+    elsewhere = galleries.views.cluster.searching(state, wanted, view.seq)
     assert elsewhere is not None
     counted: list[int] = []
 

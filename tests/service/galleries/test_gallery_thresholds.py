@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,8 @@ from pairmark.service.galleries import repository
 from pairmark.service.galleries.calibration import Identification, ScoredProbes, Thresholds
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.rows import RowErrors, VectorForm
+from pairmark.service.galleries.searches import Searches
+from pairmark.service.runtime.points import ServedPoint
 from pairmark.service.settings import Settings
 from pairmark.service.tables import GalleryCalibrationRow, GalleryProbe
 from tests.service.galleries.gallery_cases import WIDTH, add_model, rows, served
@@ -228,3 +231,28 @@ def test_probes_that_were_all_enrolled_promise_nothing(
     enrol(galleries, "g", {f"n{at}": (probes[at], PROBES[at], None) for at in range(3)})
     with pytest.raises(Conflict, match="enrolled or erased"):
         Thresholds(galleries).at(galleries.state("g"), model, 0.7, 0.95)
+
+
+def test_a_subject_between_the_thresholds_is_for_review(galleries: Galleries, settings: Settings) -> None:
+    rng = np.random.default_rng(0)
+    estimator = MetricSimilarity(metric="euclidean").fit(
+        rng.normal(size=(40, WIDTH)), np.repeat(np.arange(8), 5)
+    )
+    model, probe = served(estimator), np.zeros(WIDTH, dtype=np.float32)
+    galleries.put("g", model)
+    far = [0.5, 1.0, 1.5, 2.0, 2.5, 3.0]
+    items = {f"i{at}": (probe + np.float32(by), f"s{at}", None) for at, by in enumerate(far)}
+    galleries.write("g", [rows(items)], RowErrors(), None)
+    scores = estimator.pair_score(
+        np.repeat(probe[None], 6, 0), np.array([items[f"i{at}"][0] for at in range(6)])
+    )
+    # At a threshold a pair does not match, and at the lower one it is different.
+    high, low = np.float32(scores[2]), np.float32(scores[4])
+    public = {"fpr": 0.1, "fpr_upper_bound": 0.1}
+    decision = ServedPoint(threshold=high, public=public, json=b"{}", lower=low)
+    searches = Searches(galleries, Thresholds(galleries), settings)
+    state = galleries.state("g")
+    for at, expected in ((0, "match"), (2, "review"), (3, "review"), (4, "different"), (5, "different")):
+        enrolled = searches.enrolled(state, model, f"s{at}")
+        said = json.loads(searches.verify(model, f"s{at}", probe[None], enrolled, decision, None))
+        assert (said["decision"], said["match"]) == (expected, expected == "match")
