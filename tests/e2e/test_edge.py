@@ -113,6 +113,33 @@ def test_a_body_that_never_comes_is_given_up(bounded: RunningServer) -> None:
         assert 1.0 < time.monotonic() - started < 8.0
 
 
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [("/datasets", "multipart/form-data; boundary=cut"), ("/similarity", "application/json")],
+)
+def test_a_body_that_trickles_is_given_up(bounded: RunningServer, path: str, kind: str) -> None:
+    """Each piece comes in time, and yet it would take for ever."""
+    address, started = urlsplit(bounded.url), time.monotonic()
+    with socket.create_connection((address.hostname, address.port), timeout=15) as wire:
+        begun = b'--cut\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\n'
+        wire.sendall(head(90_000, path, kind=kind) + begun)
+        wire.settimeout(0.2)
+        heard = b""
+        while time.monotonic() - started < 12:
+            try:
+                wire.sendall(b"1,")
+                piece = wire.recv(65536)
+                if not piece:
+                    break
+                heard += piece
+            except TimeoutError:
+                pass
+            except OSError:
+                break
+    assert time.monotonic() - started < 10
+    assert heard.startswith(b"HTTP/1.1 408 "), heard
+
+
 def test_request_ids_are_kept_when_they_are_fit(bounded: RunningServer) -> None:
     given = bounded.http.get("/healthz", headers={"x-request-id": "order-66.a_B"})
     assert given.headers["x-request-id"] == "order-66.a_B"
@@ -147,12 +174,22 @@ def test_without_a_key_only_this_machine_is_served_and_no_foreign_page(bounded: 
     assert get(origin=f"http://{own}").status_code == 200
     for host in ("LOCALHOST:8000", "[::1]:8000", "127.9.9.9"):
         assert get(host=host).status_code == 200
+    for site in ("none", "same-origin"):
+        assert get(**{"sec-fetch-site": site}).status_code == 200
     hosts = ("evil.example", "localhost.evil.example:80", "192.168.1.4:8000")
     origins = ("http://evil.example", "null")
-    for headers in [*({"host": host} for host in hosts), *({"origin": origin} for origin in origins)]:
+    sites = ("cross-site", "same-site")
+    for headers in [
+        *({"host": host} for host in hosts),
+        *({"origin": origin} for origin in origins),
+        *({"sec-fetch-site": site} for site in sites),
+    ]:
         answer = get(**headers)
         assert answer.status_code == 403, headers
         assert answer.json()["type"] == "/problems/forbidden"
+    for lines in (b"GET /models HTTP/1.0\r\n", b"GET /models HTTP/1.1\r\nHost:\r\nConnection: close\r\n"):
+        heard = talk(bounded, lines + b"\r\n")
+        assert heard.split(b" ")[1] in (b"403", b"400"), heard
     # A wrong key is wrong, even where none is needed.
     assert get(**{"x-api-key": "pm_wrong"}).status_code == 401
 
@@ -172,3 +209,79 @@ def test_it_stops_when_told_though_somebody_listens(serve: Serve) -> None:
             pass
     assert server.process.wait(15) == 0
     assert time.monotonic() - started < 8
+
+
+def test_keys_have_rates_and_one_budget_of_probes_for_each_gallery(serve: Serve) -> None:
+    server = serve(PAIRMARK_VERIFY_LIMIT="5", PAIRMARK_PROBE_LIMIT="12")
+    rng = np.random.default_rng(0)
+    server.upload("d", rng.normal(size=(80, 4)).astype(np.float32), np.repeat(np.arange(40), 2))
+    job = server.train(learner="metric", dataset="d", model="m", params={"metric": "euclidean"})
+    assert job["state"] == "succeeded", job
+    assert server.http.put("/galleries/g", json={"model": "m"}).status_code == 201
+    items = [{"id": f"i{at}", "subject": f"s{at}", "vector": [at, 0.0, 0.0, 1.0]} for at in range(3)]
+    assert server.http.put("/galleries/g/items", json={"items": items}).status_code == 200
+    keys = [
+        json.loads(server.cli("keys", "create", "--scope", "gallery", *rate, "--json").stdout)["key"]
+        for rate in ((), (), ("--rate", "2"))
+    ]
+
+    def statuses(path: str, body: object, tries: int, key: str) -> list[int]:
+        return [
+            server.http.post(path, json=body, headers={"x-api-key": key}).status_code for _ in range(tries)
+        ]
+
+    def ask(path: str, body: object, key: str) -> httpx.Response:
+        return server.http.post(path, json=body, headers={"x-api-key": key})
+
+    verify = "/galleries/g/subjects/{}/verify?fpr=0.2"
+    search = "/galleries/g/search"
+    one, probe = [0.0, 0.0, 0.0, 1.0], {"probe": [0.0, 0.0, 0.0, 1.0]}
+    verified = [ask(verify.format("s0"), probe, keys[0]).status_code for _ in range(8)]
+    assert verified.count(429) == 3
+    refused = ask(verify.format("s0"), probe, keys[0])
+    assert refused.json()["type"] == "/problems/rate-limited"
+    assert int(refused.headers["retry-after"]) == refused.json()["retry_after"] >= 1
+    assert '"verifications";q=5;w=60' in refused.headers["ratelimit-policy"]
+    assert '"verifications";r=0;t=' in refused.headers["ratelimit"]
+
+    # Five of twelve probes are gone, and one comes back in 5 s.
+    answer = ask(verify.format("s1"), probe, keys[0])
+    assert answer.status_code == 200
+    assert '"probes";q=12;w=60' in answer.headers["ratelimit-policy"]
+    assert 6 <= remaining_probes(answer) <= 9
+    assert ask(search, {"queries": [one] * 11}, keys[0]).status_code == 429
+    answer = ask(search, {"queries": [one] * 5}, keys[0])
+    assert answer.status_code == 200
+    assert 1 <= remaining_probes(answer) <= 5
+
+    # Each way to ask takes from the same twelve: one query, a batch, another subject.
+    for path, body in (
+        (search, {"queries": one}),
+        (search, {"queries": [one] * 2}),
+        (verify.format("s2"), probe),
+    ):
+        while ask(search, {"queries": one}, keys[0]).status_code == 200:
+            pass
+        refused = ask(path, body, keys[0])
+        assert refused.status_code == 429, path
+        assert "12 probes of the gallery 'g' by this key in 60 s" in refused.json()["detail"]
+        assert remaining_probes(refused) < 2
+    never = ask(search, {"queries": [one] * 13}, keys[0])
+    assert never.status_code == 413
+    assert never.json()["limit"] == 12
+    # Another key, and another gallery, have probes of their own.
+    assert ask(search, {"queries": [one] * 12}, keys[1]).status_code == 200
+    made = server.http.put("/galleries/h", json={"model": "m"}, headers={"x-api-key": keys[0]})
+    assert made.status_code == 201
+    assert ask("/galleries/h/search", {"queries": [one] * 12}, keys[0]).status_code == 200
+
+    many = [server.http.get("/galleries", headers={"x-api-key": keys[2]}) for _ in range(60)]
+    assert {answer.headers["ratelimit-policy"] for answer in many} == {'"requests";q=20;w=10'}
+    assert {answer.status_code for answer in many} == {200, 429}
+    assert "ratelimit" not in server.http.get("/healthz").headers
+
+
+def remaining_probes(answer: httpx.Response) -> int:
+    """What an answer says of the budget of probes."""
+    (item,) = [item for item in answer.headers["ratelimit"].split(", ") if item.startswith('"probes"')]
+    return int(item.split(";")[1].removeprefix("r="))

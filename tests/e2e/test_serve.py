@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from tests.serving import PAIRMARK, PATIENCE_S, ROOT, free_port
@@ -60,15 +60,7 @@ def alive(pid: int) -> bool:
 
 
 def children_of(pid: int) -> list[int]:
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        if parent == pid:
-            found += [int(folder.name), *children_of(int(folder.name))]
-    return found
+    return [child.pid for child in psutil.Process(pid).children(recursive=True)]
 
 
 def gone(pids: list[int]) -> bool:
@@ -127,16 +119,6 @@ def test_a_taken_port_is_said_plainly(environment: dict[str, str]) -> None:
             assert f"port {port}" in refused.stderr
             assert "--port" in refused.stderr
             assert "Traceback" not in refused.stderr
-
-
-def test_it_ends_well_with_its_worker_when_told(start) -> None:
-    process = start("--port", "0", "--with-worker")
-    assert "answers on" in process.stdout.readline()
-    beside = children_of(process.pid)
-    assert beside
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(PATIENCE_S) == 0
-    assert gone(beside)
 
 
 def test_a_killed_service_takes_its_worker_along(start) -> None:

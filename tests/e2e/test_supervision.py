@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
-from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 from sqlalchemy import make_url
@@ -22,15 +21,6 @@ def until(condition, what, patience_s=60.0):
     return found
 
 
-def children_of(pid):
-    """Process ids of the children of a process, with their states."""
-    listed = subprocess.run(
-        ["ps", "-e", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True
-    ).stdout
-    rows = [line.split() for line in listed.splitlines()]
-    return {int(child): state for child, parent, state in rows if int(parent) == pid}
-
-
 def test_a_killed_worker_is_started_again_and_leaves_no_zombie(serve):
     server = serve("--with-worker", PAIRMARK_LEASE_S="2")
 
@@ -38,16 +28,17 @@ def test_a_killed_worker_is_started_again_and_leaves_no_zombie(serve):
         return server.http.get("/readyz").json()["workers"]
 
     until(workers, "a worker is alive")
-    (first,) = children_of(server.process.pid)
-    os.kill(first, signal.SIGKILL)
+    service = psutil.Process(server.process.pid)
+    (first,) = service.children()
+    first.kill()
     (second,) = until(
-        lambda: [pid for pid in children_of(server.process.pid) if pid != first], "another worker runs"
+        lambda: [child for child in service.children() if child != first], "another worker runs"
     )
-    assert first not in children_of(server.process.pid)
+    assert first not in service.children()
     until(workers, "the new worker is alive")
     server.process.terminate()
-    server.process.wait(20)
-    until(lambda: not Path(f"/proc/{second}").exists(), "the worker ends with the service")
+    assert server.process.wait(20) == 0
+    until(lambda: not second.is_running(), "the worker ends with the service")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

@@ -59,6 +59,12 @@ WATCHED: dict[str, tuple[Row, ...]] = {
     ),
     "tests/e2e/test_edge.py": (
         (
+            "each query of a search is a probe",
+            API,
+            r"(_draw_probes\(call, name), len\(request\.queries\)\)",
+            r"\1, 1)",
+        ),
+        (
             "without a key, pages of other sites are refused",
             API,
             "if origin is not None and origin.* != host:",
@@ -120,14 +126,6 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             API,
             r'"items" if self\.needs\.of_items else "all"',
             '"items"',
-        ),
-    ),
-    "tests/e2e/test_limits.py": (
-        (
-            "each query of a search is a probe",
-            API,
-            r"(_draw_probes\(call, name), len\(request\.queries\)\)",
-            r"\1, 1)",
         ),
     ),
     "tests/e2e/test_single_sign_on.py": (
