@@ -28,6 +28,9 @@ REFUSED: dict[str, str] = {
     "weather-auto": "pairmark train --learner label-ranking-auto",
     "ghost": "pairmark train --learner ghost",
     "logistic": "pairmark train --learner similarity-logistic",
+    "customers": "pairmark train --learner record-trees",
+    "gallery customers": "pairmark train --learner record-trees",
+    "linkage": "pairmark train --learner fellegi-sunter",
 }
 """Models whose format has changed since: the command that the refusal names, by model."""
 

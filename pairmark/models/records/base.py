@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
-from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.core.artefact import ArtefactError, OutdatedModel
 from pairmark.models.core.base import SCORE_BLOCK, GalleryIndex, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.scores import PairsOfRows
@@ -88,24 +88,23 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
     ]
 
     def _sizes(self, file: StoredState) -> Mapping[str, int]:
+        if "one_sided_codes" not in file.arrays:
+            raise OutdatedModel("comparators cross two texts, which this version no longer does")
         comparators = file.facts.comparators
         n_fields, n = len(comparators.schema.fields), len(comparators.features)
         if n_fields != file.sizes["features"]:
             raise ArtefactError(
                 f"the schema has {n_fields} fields for {file.sizes['features']} features: n_features_in"
             )
-        return {"texts": comparators.n_texts, "comparators": n, "context_comparators": n + N_CONTEXT}
+        return {"comparators": n, "context_comparators": n + N_CONTEXT}
 
     def _parts(self) -> Mapping[str, Any]:
-        return {"rarity_": self._comparators.rarity, "one_sided": self._comparators.one_sided}
+        return {"rarity_": self._comparators.rarity, "one_sided_codes": self._comparators.one_sided}
 
     def _read_parts(self, file: StoredState) -> None:
         comparators = file.facts.comparators
         comparators.rarity = file.record(Rarity, "rarity_")
-        # Models of before have no patterns of one side.
-        one_sided = file.array("one_sided", Array(kind="int64", shape=("patterns",), optional=True))
-        if one_sided is not None:
-            comparators.one_sided = one_sided
+        comparators.one_sided = file.array("one_sided_codes", Array(kind="int64", shape=("patterns",)))
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
@@ -256,7 +255,7 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
     @property
     def n_candidates(self) -> int | None:
         """Rows of a larger gallery that a search scores; None, all of them, where no column has keys."""
-        return neighbours.N_CANDIDATES if self._comparators.key_fields[0] else None
+        return neighbours.N_CANDIDATES if self._comparators.is_text.size else None
 
 
 def _prepared(index: GalleryIndex) -> Prepared:

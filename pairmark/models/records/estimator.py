@@ -187,7 +187,7 @@ class RecordSimilarity(RecordScorer):
         a, b = _rows_of_sides(left, right, len(rows), n_left)
         prepared = self._comparators.prepare(rows)
         rivals = find_rivals(self._comparators, prepared, n_left)
-        rival_scores = logits(self.compared(prepared, rivals.left, prepared, rivals.right))
+        rival_scores = logits(self.compared(prepared, rivals[0], prepared, rivals[1]))
         index = RivalIndex.of(rivals, rival_scores, prepared.n)
         out = np.empty(a.size, dtype=np.float32)
         for start in range(0, a.size, BLOCK):
@@ -209,7 +209,7 @@ class RecordSimilarity(RecordScorer):
             self._comparators.directions,
         )
         context = np.empty((left.size, N_CONTEXT), dtype=np.float32)
-        if not rivals.left.size or any(np.unique(same[folds != fold]).size < 2 for fold in range(N_FOLDS)):
+        if not rivals[0].size or any(np.unique(same[folds != fold]).size < 2 for fold in range(N_FOLDS)):
             return
         if min(same.sum(), (~same).sum()) < N_FOLDS:
             return
@@ -219,10 +219,10 @@ class RecordSimilarity(RecordScorer):
             )
             for others in (folds != fold for fold in range(N_FOLDS))
         ]
-        rival_scores = np.empty((N_FOLDS, rivals.left.size))
-        for start in range(0, rivals.left.size, BLOCK):
+        rival_scores = np.empty((N_FOLDS, rivals[0].size))
+        for start in range(0, rivals[0].size, BLOCK):
             part = slice(start, start + BLOCK)
-            compared = self._comparators.compare(prepared, rivals.left[part], prepared, rivals.right[part])
+            compared = self._comparators.compare(prepared, rivals[0][part], prepared, rivals[1][part])
             for fold, trees in enumerate(fold_trees):
                 rival_scores[fold, part] = logits(trees.score(compared))
         for fold, trees in enumerate(fold_trees):

@@ -32,13 +32,6 @@ _UNIT = 256.0
 """Worth is counted in whole numbers, so that sums do not depend on their order."""
 
 
-class RowKeys(NamedTuple):
-    """Keys of rows: (k,) int64 ``keys``, and the row that has each."""
-
-    keys: Int64
-    rows: NDArray[np.int32]
-
-
 class Postings(NamedTuple):
     """Rows by key: ``keys`` (g,) int64 ascending, each one's ``rows`` (p,) int32 from ``starts`` (g + 1,) int64."""
 
@@ -47,10 +40,10 @@ class Postings(NamedTuple):
     rows: NDArray[np.int32]
 
     @classmethod
-    def of(cls, row_keys: RowKeys) -> Postings:
-        """Each row once a key."""
-        order = np.lexsort((row_keys.rows, row_keys.keys))
-        keys, rows = row_keys.keys[order], row_keys.rows[order]
+    def of(cls, keys: Int64, rows: NDArray[np.int32]) -> Postings:
+        """Each row once a key, from (k,) keys and the row that has each."""
+        order = np.lexsort((rows, keys))
+        keys, rows = keys[order], rows[order]
         is_first = np.ones(keys.size, dtype=np.bool_)
         is_first[1:] = (keys[1:] != keys[:-1]) | (rows[1:] != rows[:-1])
         rows = rows[is_first]
@@ -58,29 +51,33 @@ class Postings(NamedTuple):
         return cls(distinct, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), rows)
 
 
-def _keys_of(comparators: Comparators, records: Prepared) -> RowKeys:
-    """Keys of prepared records, row by row."""
-    whole, texts = comparators.key_fields
-    is_text = np.zeros(len(whole), dtype=np.bool_)
-    is_text[texts] = True
+def _keys_of(comparators: Comparators, records: Prepared) -> tuple[Int64, NDArray[np.int32]]:
+    """Keys of prepared records, row by row, and the row that has each."""
     cells, n = records.cells, records.n
     # Each character begins at most one trigram and one token; a whole cell is one key.
-    n_chars = int(cells.starts[len(whole) * n]) if whole else 0
-    room = 2 * n_chars + len(whole) * n
+    room = 2 * cells.chars.size + cells.starts.size
     keys, rows = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int32)
     size = kernels.neighbour_keys(
-        cells.chars, cells.starts, cells.hashes, cells.row_tokens, n, is_text, _MAX_GRAM_CHARS, keys, rows
+        cells.chars,
+        cells.starts,
+        cells.hashes,
+        cells.row_tokens,
+        n,
+        comparators.is_text,
+        _MAX_GRAM_CHARS,
+        keys,
+        rows,
     )
-    return RowKeys(keys[:size], rows[:size])
+    return keys[:size], rows[:size]
 
 
 def index_neighbours(comparators: Comparators, records: Prepared) -> Postings:
-    return Postings.of(_keys_of(comparators, records))
+    return Postings.of(*_keys_of(comparators, records))
 
 
 def query_keys(comparators: Comparators, record: Prepared) -> Int64:
     """Different keys of one prepared record, ascending."""
-    return np.unique(_keys_of(comparators, record).keys)
+    return np.unique(_keys_of(comparators, record)[0])
 
 
 def nominate(
@@ -156,7 +153,7 @@ def _nominate_each(
     """
     keys, owners = _keys_of(comparators, records)
     of_rows = (owners >= rows.start) & (owners < rows.stop)
-    postings = Postings.of(RowKeys(keys[of_rows], owners[of_rows] - np.int32(rows.start)))
+    postings = Postings.of(keys[of_rows], owners[of_rows] - np.int32(rows.start))
     starts = np.searchsorted(owners, np.arange(records.n + 1))
     nominations = []
     most = int(np.clip(_ALL_POSTINGS // max(records.n, 1), 3_000, MAX_POSTINGS))
@@ -185,15 +182,8 @@ N_CONTEXT = 2 * len(CONTEXT)
 _LEAST_CHANCE = 1e-4
 
 
-class Rivals(NamedTuple):
-    """Candidate pairs of one table or two, each once, as rows; of one table in both directions."""
-
-    left: Int64
-    right: Int64
-
-
-def find_rivals(comparators: Comparators, records: Prepared, n_left: int | None) -> Rivals:
-    """The pairs of each record with those that share most with it.
+def find_rivals(comparators: Comparators, records: Prepared, n_left: int | None) -> tuple[Int64, Int64]:
+    """The rows of the pairs of each record with those that share most with it, of one table in both directions.
 
     Parameters
     ----------
@@ -201,8 +191,8 @@ def find_rivals(comparators: Comparators, records: Prepared, n_left: int | None)
     """
     left, right = candidate_pairs(comparators, records, n_left)
     if n_left is not None:
-        return Rivals(left, right)
-    return Rivals(np.concatenate([left, right]), np.concatenate([right, left]))
+        return left, right
+    return np.concatenate([left, right]), np.concatenate([right, left])
 
 
 class RivalIndex(NamedTuple):
@@ -211,10 +201,10 @@ class RivalIndex(NamedTuple):
     sides: tuple[tuple[Int64, Int64, Float64], tuple[Int64, Int64, Float64]]
 
     @classmethod
-    def of(cls, rivals: Rivals, scores: Float64, n: int) -> RivalIndex:
-        """Rivals with their scores, which are `logits`, by row of ``n``."""
+    def of(cls, rivals: tuple[Int64, Int64], scores: Float64, n: int) -> RivalIndex:
+        """Pairs of rows with their scores, which are `logits`, by row of ``n``."""
         sides = []
-        for own, other in ((rivals.left, rivals.right), (rivals.right, rivals.left)):
+        for own, other in (rivals, rivals[::-1]):
             order = np.argsort(own, kind="stable")
             starts = np.searchsorted(own[order], np.arange(n + 1)).astype(np.int64)
             sides.append((starts, other[order], scores[order]))

@@ -146,7 +146,6 @@ class TestArtefacts:
             ("trees", "children", 0, 10**6),
             ("trees", "roots", 0, 5),
             ("trees", "values", 0, np.nan),
-            ("trees", "rarity_starts", 1, 10**6),
             ("trees", "rarity_weights", 0, -1.0),
             ("trees", "rarity_hashes", None, None),
             ("unlabelled", "m", (0, 0), 0.0),
@@ -172,9 +171,8 @@ class TestArtefacts:
         [
             {"schema": {"columns": [{"name": "values", "type": "text"}]}},
             {"schema": {"columns": []}},
-            {"text": {"whole": [99], "crossed": None}},
-            {"text": {"whole": [], "crossed": [0, 99]}},
-            {"text": {"whole": [0.5], "crossed": None}},
+            {"whole": [99]},
+            {"whole": [0.5]},
         ],
     )
     def test_facts_that_no_fit_writes_are_refused(

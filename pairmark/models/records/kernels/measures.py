@@ -41,12 +41,7 @@ def compare_missing(a, b, left, right, patterns, lacked, out):
     a, b : (n_a, d) and (n_b, d) what rows lack. left, right : (n,) rows.
     patterns : codes of pairs whose sides may lack different fields, ascending.
     lacked : (n, d) becomes the fields that are left out since one side lacks them. out : its first d columns are set.
-
-    Returns
-    -------
-    whether any field is left out so.
     """
-    is_lacked = False
     for k in range(left.shape[0]):
         one, other, differ = a[left[k]], b[right[k]], False
         for field in range(a.shape[1]):
@@ -59,11 +54,9 @@ def compare_missing(a, b, left, right, patterns, lacked, out):
             if place < patterns.shape[0] and patterns[place] == code:
                 lacked[k, :] = False
             else:
-                is_lacked = True
                 for field in range(a.shape[1]):
                     if lacked[k, field]:
                         out[k, field] = 2.0
-    return is_lacked
 
 
 @kernel

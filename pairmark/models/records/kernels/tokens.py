@@ -1,9 +1,9 @@
-"""Tokens of strings, and rarity-weighted soft comparison of them, in compiled loops.
+"""Strings of pairs of rows compared in compiled loops: whole, and by tokens that are weighed by their rarity.
 
-A token is a run of letters and digits; a point between two digits belongs to it. Tokens of a cell lie end to end in its
-squeezed text. A token of one side matches the other side by as much as 1 where it is there, .95 where it has three or
-more characters and lies inside the other's squeezed text, or by its best Jaro-Winkler similarity of .9 or more where
-neither holds a digit.
+A token is a run of letters and digits; a point between two digits belongs to it. The tokens of some fields of one side
+are compared with those of the other: a token matches by as much as 1 where it is there, .95 where it has three or more
+characters and lies inside the other side's tokens end to end, or by its best Jaro-Winkler similarity of .9 or more to
+one with the same first two characters, where neither holds a digit.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float32, Int64
-from pairmark.models.core.compiled import kernel
+from pairmark.models.core.compiled import inner_kernel, kernel
 
 FNV_START, FNV_PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)
 """Hashes are FNV-1a: from the start, each character is mixed in by exclusive or, then multiplied by the prime."""
 MAX_TOKENS = 256
-"""Tokens of a cell that are compared."""
+"""Tokens of a side that are compared."""
 TOKEN_CHARS = 64
 """Characters of a token that tell it from others; longer runs are cut into tokens of so many."""
+TEXT_CHARS = 64
+"""Characters of a whole string that Jaro-Winkler and Levenshtein look at."""
 DIGIT, NUMBER, MODEL = 1, 2, 4
 """Flags of a token: holds a digit; is digits alone; mixes letters and digits, or is five or longer with a digit."""
 INSIDE, ALIKE = 0.95, 0.9
 N_SOFT = 19
 """Features that tokens add; the comparators name them."""
-N_CROSSED = 4
-"""Features of two crossed fields."""
 
 
 class Cells(NamedTuple):
@@ -37,7 +37,6 @@ class Cells(NamedTuple):
     chars: NDArray[np.int32]
     starts: Int64
     squeezed: NDArray[np.int32]
-    squeezed_starts: Int64
     token_starts: Int64
     hashes: Int64
     flags: NDArray[np.uint8]
@@ -45,7 +44,7 @@ class Cells(NamedTuple):
     row_tokens: Int64
 
 
-@kernel
+@inner_kernel
 def _kind(char):
     """0 for what parts tokens, 1 for a letter, 2 for a digit."""
     if 48 <= char <= 57:
@@ -66,7 +65,7 @@ def _kind(char):
 
 
 @kernel
-def tokenise(chars, starts, squeezed, squeezed_starts, token_starts, hashes, flags, row_tokens):
+def tokenise(chars, starts, squeezed, token_starts, hashes, flags, row_tokens):
     """Tokens of the cells ``chars[starts[i]:starts[i + 1]]``.
 
     Parameters
@@ -82,14 +81,12 @@ def tokenise(chars, starts, squeezed, squeezed_starts, token_starts, hashes, fla
     n_tokens, end = 0, 0
     token_starts[0] = 0
     for row in range(starts.shape[0] - 1):
-        row_tokens[row], squeezed_starts[row] = n_tokens, end
-        first = n_tokens
+        row_tokens[row] = n_tokens
         i, stop = starts[row], starts[row + 1]
-        while i < stop and n_tokens - first < MAX_TOKENS:
+        while i < stop and n_tokens - row_tokens[row] < MAX_TOKENS:
             if _kind(chars[i]) == 0:
                 i += 1
                 continue
-            code = FNV_START
             letters, digits, begin = 0, 0, end
             while i < stop and end - begin < TOKEN_CHARS:
                 kind = _kind(chars[i])
@@ -100,7 +97,6 @@ def tokenise(chars, starts, squeezed, squeezed_starts, token_starts, hashes, fla
                         break
                 letters += np.int64(kind == 1)
                 digits += np.int64(kind == 2)
-                code = (code ^ np.uint64(chars[i])) * FNV_PRIME
                 squeezed[end] = chars[i]
                 end += 1
                 i += 1
@@ -109,9 +105,9 @@ def tokenise(chars, starts, squeezed, squeezed_starts, token_starts, hashes, fla
                 while squeezed[end - 1] == 48:
                     end -= 1
                 end -= np.int64(squeezed[end - 1] == 46)
-                code = FNV_START
-                for k in range(begin, end):
-                    code = (code ^ np.uint64(squeezed[k])) * FNV_PRIME
+            code = FNV_START
+            for k in range(begin, end):
+                code = (code ^ np.uint64(squeezed[k])) * FNV_PRIME
             flag = 0
             if digits > 0:
                 flag = DIGIT
@@ -122,54 +118,23 @@ def tokenise(chars, starts, squeezed, squeezed_starts, token_starts, hashes, fla
             hashes[n_tokens], flags[n_tokens] = np.int64(code), flag
             n_tokens += 1
             token_starts[n_tokens] = end
-    row_tokens[starts.shape[0] - 1], squeezed_starts[starts.shape[0] - 1] = n_tokens, end
+    row_tokens[starts.shape[0] - 1] = n_tokens
     return n_tokens
 
 
 @kernel
-def _weight(code, field, rarity):
-    """Weight of a token: of its place in its field's sorted part of the table, else what is unseen there."""
-    low, high = rarity.starts[field], rarity.starts[field + 1]
-    last = high
-    while low < high:
-        middle = (low + high) >> 1
-        if rarity.hashes[middle] < code:
-            low = middle + 1
-        else:
-            high = middle
-    return rarity.weights[low] if low < last and rarity.hashes[low] == code else rarity.unseen[field]
-
-
-@kernel
-def weigh(hashes, row_tokens, n_rows, rarity, out):
-    """Weight of each token in its field; ``rarity`` is a `Rarity`."""
-    for field in range(rarity.unseen.shape[0]):
-        for i in range(row_tokens[field * n_rows], row_tokens[(field + 1) * n_rows]):
-            out[i] = _weight(hashes[i], field, rarity)
-
-
-@kernel
-def _characters(side, first, last, masks):
-    """Of each token without a digit a bit for each of its characters modulo 64; 0 of the others."""
-    for i in range(first, last):
-        masks[i - first] = 0
-        if not side.flags[i] & DIGIT:
-            for at in range(side.token_starts[i], side.token_starts[i + 1]):
-                masks[i - first] |= np.uint64(1) << np.uint64(side.squeezed[at] & 63)
-
-
-@kernel
-def _bits(word):
-    word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
-    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
-    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
+def weigh(hashes, rarity, out):
+    """Weight of each token; ``rarity`` is a `Rarity`."""
+    for i in range(hashes.shape[0]):
+        at = np.searchsorted(rarity.hashes, hashes[i])
+        is_common = at < rarity.hashes.shape[0] and rarity.hashes[at] == hashes[i]
+        out[i] = rarity.weights[at] if is_common else rarity.unseen[0]
 
 
 @kernel
 def jaro_winkler(a, b):
-    """Jaro-Winkler similarity of two tokens with weight .1 for at most four equal first characters (Winkler 1990);
-    wrong below .7, where it is too high."""
+    """Jaro-Winkler similarity of two strings of `TEXT_CHARS` characters or fewer: the weight is .1 for at most four
+    equal first characters, from .7 on (Winkler 1990)."""
     # Of each character the first free place in reach is taken, from the left: which places that are is the same from
     # either side, and so is every sum below.
     n, m, unit = a.shape[0], b.shape[0], np.uint64(1)
@@ -182,7 +147,7 @@ def jaro_winkler(a, b):
                 bits_a |= unit << np.uint64(i)
                 break
     # Matched characters of both in their order: where they differ they are out of order.
-    share, n_swapped, j = 1e-300, 0, 0
+    share, n_swapped, j = 0.0, 0, 0
     for i in range(n):
         if (bits_a >> np.uint64(i)) & unit:
             while not (bits_b >> np.uint64(j)) & unit:
@@ -190,16 +155,18 @@ def jaro_winkler(a, b):
             n_swapped += np.int64(a[i] != b[j])
             j += 1
             share += 1.0
+    if share == 0.0:
+        return 0.0
     jaro = (share / n + share / m + (share - n_swapped // 2) / share) / 3.0
     prefix = 0
-    while prefix < min(4, min(n, m)) and a[prefix] == b[prefix]:
+    while jaro > 0.7 and prefix < min(4, min(n, m)) and a[prefix] == b[prefix]:
         prefix += 1
     return jaro + 0.1 * prefix * (1.0 - jaro)
 
 
 @kernel
 def levenshtein(a, b, row):
-    """Levenshtein similarity of two tokens, one less the distance over the longer length; ``row`` is scratch."""
+    """Levenshtein similarity of two strings, one less the distance over the longer length; ``row`` is scratch."""
     n, m = a.shape[0], b.shape[0]
     for j in range(m + 1):
         row[j] = j
@@ -216,95 +183,120 @@ def levenshtein(a, b, row):
 
 
 @kernel
-def _inside(token, text):
+def compare_texts(a, b, n_a, n_b, left, right, places, out):
+    """Equality, Jaro-Winkler and Levenshtein similarity of whole strings; NaN where either is missing.
+
+    Parameters
+    ----------
+    a, b : `Cells` of the two sides, ``n_a`` and ``n_b`` rows of each string. left, right : (n,) int64 rows.
+    places : (S,) the first column of each string in ``out``.
+    """
+    row = np.empty(TEXT_CHARS + 1, dtype=np.int64)
+    for k in range(left.shape[0]):
+        for string in range(places.shape[0]):
+            p, q, own = string * n_a + left[k], string * n_b + right[k], out[k, places[string] :]
+            one, other = a.chars[a.starts[p] : a.starts[p + 1]], b.chars[b.starts[q] : b.starts[q + 1]]
+            if one.shape[0] == 0 or other.shape[0] == 0:
+                own[:3] = np.nan
+                continue
+            own[0] = np.array_equal(one, other)
+            one, other = one[:TEXT_CHARS], other[:TEXT_CHARS]
+            own[1], own[2] = jaro_winkler(one, other), levenshtein(one, other, row)
+
+
+@inner_kernel
+def _is_inside(token, text):
     """Whether a token lies inside a text."""
     n = token.shape[0]
-    first = token[0]
-    for i in range(text.shape[0] - n + 1):
-        if text[i] == first:
-            k = 1
-            while k < n and text[i + k] == token[k]:
-                k += 1
-            if k == n:
-                return True
+    for start in range(text.shape[0] - n + 1):
+        at = 0
+        while at < n and text[start + at] == token[at]:
+            at += 1
+        if at == n:
+            return True
     return False
 
 
-@kernel
-def _match(a, i0, i1, b, j0, j1, text, masks, others, shares):
-    """How well each token of one cell is matched by the other cell, whose squeezed text is ``text``; ``masks`` and
-    ``others`` are of their `_characters`."""
-    for i in range(i0, i1):
-        token, mask, best = a.squeezed[a.token_starts[i] : a.token_starts[i + 1]], masks[i - i0], 0.0
-        for j in range(j0, j1):
-            if b.hashes[j] == a.hashes[i]:
-                best = 1.0
-                break
-        n = token.shape[0]
-        if best == 0.0 and n >= 3 and _inside(token, text):
-            best = INSIDE
-        if best == 0.0 and mask != 0:
-            for j in range(j0, j1):
-                other, m = others[j - j0], b.token_starts[j + 1] - b.token_starts[j]
-                # Characters that only one side has cannot match: at most `common` do. With four equal first
-                # characters too, tokens are alike only from 3/4 of the mean length on (harmonic).
-                common = min(n - _bits(mask & ~other), m - _bits(other & ~mask))
-                if other != 0 and 2 * common * (n + m) >= 3 * n * m:
-                    alike = jaro_winkler(token, b.squeezed[b.token_starts[j] : b.token_starts[j + 1]])
-                    if alike >= ALIKE:
-                        best = max(best, alike)
-        shares[i - i0] = best
+@inner_kernel
+def _find(side, tokens, text, shares):
+    """Note which tokens lie inside the other side's text."""
+    for x in range(tokens.shape[0]):
+        token = side.squeezed[side.token_starts[tokens[x]] : side.token_starts[tokens[x] + 1]]
+        if shares[x] == 0.0 and token.shape[0] >= 3 and _is_inside(token, text):
+            shares[x] = INSIDE
 
 
-@kernel
-def _masses(side, first, last, shares):
-    """Total mass, matched mass, rarest matched and rarest unmatched of one side."""
-    total, hits, rarest, rarest_lost = 0.0, 0.0, 0.0, 0.0
-    for i in range(first, last):
-        weight, share = np.float64(side.weights[i]), shares[i - first]
+@inner_kernel
+def _alike(one, other):
+    """How alike two tokens of letters are; 0 where the first two characters differ, and below `ALIKE`."""
+    n, m = one.shape[0], other.shape[0]
+    # Of tokens that differ that much in length none are alike.
+    if 2 * n < m or 2 * m < n or one[min(n, m, 2) - 1] != other[min(n, m, 2) - 1]:
+        return 0.0
+    alike = jaro_winkler(one, other)
+    return alike if alike >= ALIKE else 0.0
+
+
+@inner_kernel
+def _match(a, tokens, b, others, texts, shares):
+    """How well each token of either side is matched by the other: the rows of ``shares``."""
+    shares[0, : tokens.shape[0]], shares[1, : others.shape[0]] = 0.0, 0.0
+    for x in range(tokens.shape[0]):
+        for y in range(others.shape[0]):
+            if a.hashes[tokens[x]] == b.hashes[others[y]]:
+                shares[0, x], shares[1, y] = 1.0, 1.0
+    _find(a, tokens, texts[1], shares[0])
+    _find(b, others, texts[0], shares[1])
+    for x in range(tokens.shape[0]):
+        i = tokens[x]
+        one = a.squeezed[a.token_starts[i] : a.token_starts[i + 1]]
+        for y in range(others.shape[0] if not a.flags[i] & DIGIT else 0):
+            j = others[y]
+            start, stop = b.token_starts[j], b.token_starts[j + 1]
+            is_open = shares[0, x] < INSIDE or shares[1, y] < INSIDE
+            if is_open and one[0] == b.squeezed[start] and not b.flags[j] & DIGIT:
+                alike = _alike(one, b.squeezed[start:stop])
+                shares[0, x], shares[1, y] = max(shares[0, x], alike), max(shares[1, y], alike)
+
+
+@inner_kernel
+def _sums(side, tokens, shares):
+    """Of some tokens: total and matched mass, rarest matched and unmatched; numbers, and how many of them are on the
+    other side; model tokens, how many are there, and the mass of the others."""
+    total, matched, rarest, rarest_lost = 0.0, 0.0, 0.0, 0.0
+    numbers, same_numbers, models, same_models, lost_models = 0, 0, 0, 0, 0.0
+    for at in range(tokens.shape[0]):
+        weight, flags, share = np.float64(side.weights[tokens[at]]), side.flags[tokens[at]], shares[at]
         total += weight
-        hits += weight * share
+        matched += weight * share
         if share >= INSIDE:
             rarest = max(rarest, weight)
         if share == 0.0:
             rarest_lost = max(rarest_lost, weight)
-    return total, hits, rarest, rarest_lost
+        if flags & NUMBER:
+            numbers += 1
+            same_numbers += np.int64(share == 1.0)
+        if flags & MODEL:
+            models += 1
+            same_models += np.int64(share >= INSIDE)
+            lost_models += 0.0 if share >= INSIDE else weight
+    return total, matched, rarest, rarest_lost, numbers, same_numbers, models, same_models, lost_models
 
 
-@kernel
-def _count(side, first, last, shares, flag, min_share):
-    """Tokens of a kind, how many are on the other side at least so well, and the mass of the others."""
-    count, hits, lost = 0, 0, 0.0
-    for i in range(first, last):
-        if (side.flags[i] & flag) == flag:
-            count += 1
-            if shares[i - first] >= min_share:
-                hits += 1
-            else:
-                lost += side.weights[i]
-    return count, hits, lost
+@inner_kernel
+def _best_model(a, tokens, b, others, row):
+    """Best Levenshtein similarity of two model tokens; 0 where a side has none."""
+    best = 0.0
+    for i in tokens:
+        for j in others:
+            if a.flags[i] & b.flags[j] & MODEL:
+                one = a.squeezed[a.token_starts[i] : a.token_starts[i + 1]]
+                other = b.squeezed[b.token_starts[j] : b.token_starts[j + 1]]
+                best = max(best, levenshtein(one, other, row))
+    return best
 
 
-@kernel
-def _best_model(a, i0, i1, b, j0, j1, row):
-    """Best Levenshtein similarity of two model tokens; NaN where a side has none."""
-    best = -1.0
-    for i in range(i0, i1):
-        if a.flags[i] & MODEL == 0:
-            continue
-        s = a.squeezed[a.token_starts[i] : a.token_starts[i + 1]]
-        for j in range(j0, j1):
-            if b.flags[j] & MODEL == 0:
-                continue
-            if a.hashes[i] == b.hashes[j]:
-                return 1.0
-            n, m = s.shape[0], b.token_starts[j + 1] - b.token_starts[j]
-            if 1.0 - abs(n - m) / max(n, m) > best:
-                best = max(best, levenshtein(s, b.squeezed[b.token_starts[j] : b.token_starts[j + 1]], row))
-    return best if best >= 0.0 else np.nan
-
-
-@kernel
+@inner_kernel
 def _shares(count_a, hits_a, count_b, hits_b, out):
     """Jaccard and containment of the sets that two sides have of a kind; NaN where they do not apply."""
     in_both = min(hits_a, hits_b)
@@ -313,123 +305,75 @@ def _shares(count_a, hits_a, count_b, hits_b, out):
     out[1] = in_both / fewest if fewest > 0 else np.nan
 
 
-@kernel
-def _soft(a, p, b, q, unit, shares, masks, row, out):
-    """The `N_SOFT` features of two cells' tokens; NaN where either is missing."""
-    i0, i1, j0, j1 = a.row_tokens[p], a.row_tokens[p + 1], b.row_tokens[q], b.row_tokens[q + 1]
-    if i0 == i1 or j0 == j1:
+@inner_kernel
+def _soft(a, tokens, b, others, texts, unit, shares, row, out):
+    """The `N_SOFT` features of tokens of two sides; NaN where either has none."""
+    n, m = tokens.shape[0], others.shape[0]
+    if n == 0 or m == 0:
         out[:] = np.nan
         return
-    _characters(a, i0, i1, masks[0])
-    _characters(b, j0, j1, masks[1])
-    text_a = a.squeezed[a.squeezed_starts[p] : a.squeezed_starts[p + 1]]
-    text_b = b.squeezed[b.squeezed_starts[q] : b.squeezed_starts[q + 1]]
-    _match(a, i0, i1, b, j0, j1, text_b, masks[0], masks[1], shares[0])
-    _match(b, j0, j1, a, i0, i1, text_a, masks[1], masks[0], shares[1])
-    total_a, hits_a, rarest_a, rarest_lost_a = _masses(a, i0, i1, shares[0])
-    total_b, hits_b, rarest_b, rarest_lost_b = _masses(b, j0, j1, shares[1])
-    share_a = hits_a / total_a if total_a > 0 else 1.0
-    share_b = hits_b / total_b if total_b > 0 else 1.0
-    lost_a, lost_b = total_a - hits_a, total_b - hits_b
+    _match(a, tokens, b, others, texts, shares)
+    total_a, hits_a, rarest_a, lost_a, numbers_a, same_numbers_a, models_a, same_models_a, lost_models_a = (
+        _sums(a, tokens, shares[0])
+    )
+    total_b, hits_b, rarest_b, lost_b, numbers_b, same_numbers_b, models_b, same_models_b, lost_models_b = (
+        _sums(b, others, shares[1])
+    )
+    share_a, share_b = hits_a / total_a, hits_b / total_b
     out[0], out[1] = min(share_a, share_b), max(share_a, share_b)
     out[2] = max(rarest_a, rarest_b) / unit
-    out[3], out[4] = min(rarest_lost_a, rarest_lost_b) / unit, max(rarest_lost_a, rarest_lost_b) / unit
-    out[5], out[6] = min(lost_a, lost_b) / unit, max(lost_a, lost_b) / unit
+    out[3], out[4] = min(lost_a, lost_b) / unit, max(lost_a, lost_b) / unit
+    rest_a, rest_b = total_a - hits_a, total_b - hits_b
+    out[5], out[6] = min(rest_a, rest_b) / unit, max(rest_a, rest_b) / unit
     out[7] = max(hits_a, hits_b) / unit
-    out[8] = (hits_a + hits_b) / max(total_a + total_b, 1e-12)
-    numbers_a, numbers_b = (
-        _count(a, i0, i1, shares[0], NUMBER, 1.0),
-        _count(b, j0, j1, shares[1], NUMBER, 1.0),
-    )
-    _shares(numbers_a[0], numbers_a[1], numbers_b[0], numbers_b[1], out[9:11])
-    models_a = _count(a, i0, i1, shares[0], MODEL, INSIDE)
-    models_b = _count(b, j0, j1, shares[1], MODEL, INSIDE)
-    _shares(models_a[0], models_a[1], models_b[0], models_b[1], out[11:13])
-    in_both = models_a[0] > 0 and models_b[0] > 0
-    out[13] = _best_model(a, i0, i1, b, j0, j1, row) if in_both else np.nan
-    out[14] = min(models_a[2], models_b[2]) / unit if in_both else np.nan
-    out[15] = max(models_a[2], models_b[2]) / unit if models_a[0] + models_b[0] > 0 else np.nan
-    fewest, larger = min(i1 - i0, j1 - j0), max(i1 - i0, j1 - j0)
-    out[16], out[17] = fewest, fewest / larger
-    out[18] = 1.0 if a.hashes[i0] == b.hashes[j0] else 0.0
+    out[8] = (hits_a + hits_b) / (total_a + total_b)
+    _shares(numbers_a, same_numbers_a, numbers_b, same_numbers_b, out[9:11])
+    _shares(models_a, same_models_a, models_b, same_models_b, out[11:13])
+    in_both = models_a > 0 and models_b > 0
+    out[13] = _best_model(a, tokens, b, others, row) if in_both else np.nan
+    out[14] = min(lost_models_a, lost_models_b) / unit if in_both else np.nan
+    out[15] = max(lost_models_a, lost_models_b) / unit if models_a + models_b > 0 else np.nan
+    out[16], out[17] = min(n, m), min(n, m) / max(n, m)
+    out[18] = a.hashes[tokens[0]] == b.hashes[others[0]]
+
+
+@inner_kernel
+def _tokens(side, n_rows, row, strings, lacked, numbers, text):
+    """Numbers of a row's tokens in some strings, those left out that are ``lacked``, and these tokens end to end."""
+    size, end = 0, 0
+    for string in range(strings.shape[0]):
+        if strings[string] >= 0 and not lacked[strings[string]]:
+            cell = string * n_rows + row
+            for token in range(side.row_tokens[cell], side.row_tokens[cell + 1]):
+                if size < MAX_TOKENS:
+                    numbers[size] = token
+                    size += 1
+                    for at in range(side.token_starts[token], side.token_starts[token + 1]):
+                        text[end] = side.squeezed[at]
+                        end += 1
+    return numbers[:size], text[:end]
 
 
 @kernel
-def _room(n_tokens):
-    """`Cells` of one row, with room for so many tokens."""
-    texts, ends = np.empty(n_tokens * TOKEN_CHARS, dtype=np.int32), np.empty(2, dtype=np.int64)
-    starts, hashes = np.empty(n_tokens + 1, dtype=np.int64), np.empty(n_tokens, dtype=np.int64)
-    flags, weights = np.empty(n_tokens, dtype=np.uint8), np.empty(n_tokens, dtype=np.float32)
-    return Cells(texts[:0], ends, texts, ends.copy(), starts, hashes, flags, weights, ends.copy())
-
-
-@kernel
-def _join(side, n, row, lacked, rarity, out):
-    """The tokens of a row's fields that are not ``lacked``, as all cells joined would have them if these were all."""
-    n_tokens, end, joined = 0, 0, lacked.shape[0]
-    out.token_starts[0] = 0
-    for field in range(joined):
-        cell = field * n + row
-        if lacked[field]:
-            continue
-        for i in range(side.row_tokens[cell], side.row_tokens[cell + 1]):
-            if n_tokens == MAX_TOKENS:
-                break
-            for at in range(side.token_starts[i], side.token_starts[i + 1]):
-                out.squeezed[end] = side.squeezed[at]
-                end += 1
-            out.hashes[n_tokens], out.flags[n_tokens] = side.hashes[i], side.flags[i]
-            out.weights[n_tokens] = _weight(side.hashes[i], joined, rarity)
-            n_tokens += 1
-            out.token_starts[n_tokens] = end
-    out.row_tokens[0], out.row_tokens[1] = 0, n_tokens
-    out.squeezed_starts[0], out.squeezed_starts[1] = 0, end
-
-
-@kernel
-def compare(a, b, n_a, n_b, left, right, fields, rarity, places, crossed, lacked, out):
-    """Features of the tokens of pairs of rows, field by field; NaN where either cell is missing.
+def compare_tokens(a, b, n_a, n_b, left, right, groups, unit, places, lacked, out):
+    """Features of the tokens of pairs of rows; NaN where either side has none.
 
     Parameters
     ----------
-    a, b : `Cells` of the two sides, field after field, ``n_a`` and ``n_b`` rows each.
-    left, right : (n,) int64 rows.
-    fields : (F,) which fields' tokens are compared. places : (F,) the first of each one's `N_SOFT` columns in ``out``.
-    rarity : `Rarity`; masses are divided by the weight of a token of a single record.
-    lacked : (n, d) which fields a pair lacks on one side only, or (0, d): field d, all others joined, leaves them out.
-    crossed : two fields that are compared with each other, and the first of their `N_CROSSED` columns; -1: none.
+    a, b : `Cells` of the two sides, ``n_a`` and ``n_b`` rows of each string. left, right : (n,) int64 rows.
+    groups : (G, S) the fields of the strings that are taken together, -1 where a string is not among them.
+    unit : weight of a token that no record has: masses are divided by it.
+    places : (G,) the first of each group's `N_SOFT` columns in ``out``.
+    lacked : (n, d) which fields a pair lacks on one side only: their tokens are left out.
     """
-    row = np.empty(TOKEN_CHARS + 1, dtype=np.int64)
-    shares, masks = np.empty((2, MAX_TOKENS)), np.empty((2, MAX_TOKENS), dtype=np.uint64)
-    room = MAX_TOKENS if lacked.shape[0] > 0 else 0
-    spare = _room(room), _room(room)
-    for k in range(left.shape[0]):
-        for at in range(fields.shape[0]):
-            field, own = fields[at], out[k, places[at] : places[at] + N_SOFT]
-            p, q, unit = field * n_a + left[k], field * n_b + right[k], rarity.unseen[field]
-            if field == lacked.shape[1] and lacked.shape[0] > 0 and lacked[k].any():
-                _join(a, n_a, left[k], lacked[k], rarity, spare[0])
-                _join(b, n_b, right[k], lacked[k], rarity, spare[1])
-                _soft(spare[0], 0, spare[1], 0, unit, shares, masks, row, own)
-            else:
-                _soft(a, p, b, q, unit, shares, masks, row, own)
-    first, second, place = crossed
-    if first < 0:
-        return
-    # Low and high, over both ways to cross the two fields, of the low and the high share of mass.
-    ways = np.empty((2, N_SOFT), dtype=np.float32)
-    for k in range(left.shape[0]):
-        if lacked.shape[0] > 0 and (lacked[k, first] or lacked[k, second]):
-            # Either way would read a field that the other side lacks.
-            out[k, place : place + N_CROSSED] = np.nan
-            continue
-        p, q = left[k], right[k]
-        _soft(a, first * n_a + p, b, second * n_b + q, 1.0, shares, masks, row, ways[0])
-        _soft(a, second * n_a + p, b, first * n_b + q, 1.0, shares, masks, row, ways[1])
-        for at in range(2):
-            x, y = ways[0, at], ways[1, at]
-            if np.isnan(x):
-                x = y
-            if np.isnan(y):
-                y = x
-            out[k, place + 2 * at], out[k, place + 2 * at + 1] = min(x, y), max(x, y)
+    numbers, shares = np.empty((2, MAX_TOKENS), dtype=np.int64), np.empty((2, MAX_TOKENS))
+    chars, row = (
+        np.empty((2, MAX_TOKENS * TOKEN_CHARS), dtype=np.int32),
+        np.empty(TOKEN_CHARS + 1, dtype=np.int64),
+    )
+    for group in range(groups.shape[0]):
+        for k in range(left.shape[0]):
+            tokens, text = _tokens(a, n_a, left[k], groups[group], lacked[k], numbers[0], chars[0])
+            others, other = _tokens(b, n_b, right[k], groups[group], lacked[k], numbers[1], chars[1])
+            own = out[k, places[group] : places[group] + N_SOFT]
+            _soft(a, tokens, b, others, (text, other), unit, shares, row, own)
