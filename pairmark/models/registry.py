@@ -191,9 +191,10 @@ def _without_encoder(artefact: Artefact) -> tuple[dict[str, Any], RecordEncoder 
     for name, array in artefact.arrays.items():
         parts[name.startswith(_ENCODER)][name.removeprefix(_ENCODER)] = array
     encoder = RecordEncoder.from_state(parts[True], meta)
-    if encoder.n_features != artefact.meta.get("n_features_in"):
+    n_features = len(encoder.feature_names)
+    if n_features != artefact.meta.get("n_features_in"):
         raise ArtefactError(
-            f"the encoder makes {encoder.n_features} columns for {artefact.meta.get('n_features_in')} features"
+            f"the encoder makes {n_features} columns for {artefact.meta.get('n_features_in')} features"
         )
     return parts[False], encoder
 

@@ -56,10 +56,6 @@ class RecordEncoder:
     Parameters
     ----------
     schema : of the records. sparse : whether rows are CSR, with wider n-grams, or dense.
-
-    Attributes
-    ----------
-    feature_names : what each column is of.
     """
 
     def __init__(self, schema: Schema, *, sparse: bool = False, n_grams: int | None = None) -> None:
@@ -90,13 +86,12 @@ class RecordEncoder:
             frequency = np.bincount(grams_of.indices, minlength=self._n_grams)
             n_cells = int(np.count_nonzero(np.diff(grams_of.indptr)))
             self._rarity[place] = np.log((1 + n_cells) / (1 + frequency)) + 1
-        self._name()
         return self
 
     @property
-    def n_features(self) -> int:
-        """Columns of a row."""
-        return len(self.feature_names)
+    def feature_names(self) -> list[str]:
+        """What each column of a row is of."""
+        return [f"{column.name}{part}" for column in self.schema.fields for part in self._parts(column)]
 
     def transform(self, records: Records) -> Any:
         """Rows of records, (n, n_features) float32: an array, or CSR where the encoder is sparse."""
@@ -139,12 +134,6 @@ class RecordEncoder:
     @property
     def _texts(self) -> list[int]:
         return [at for at, column in enumerate(self.schema.fields) if column.type in ("text", "name")]
-
-    def _name(self) -> None:
-        names: list[str] = []
-        for column in self.schema.fields:
-            names += [f"{column.name}{part}" for part in self._parts(column)]
-        self.feature_names = names
 
     def _parts(self, column: RecordColumn) -> list[str]:
         """Names of a field's columns; the last one, set where the cell is missing, is there for all."""
@@ -276,7 +265,6 @@ class RecordEncoder:
         encoder._levels = facts.levels
         encoder._centre, encoder._scale = np.array(arrays["centre"]), np.array(arrays["scale"])
         encoder._rarity = np.array(arrays["rarity"])
-        encoder._name()
         return encoder
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -65,14 +64,6 @@ class Levels:
         if column.type == "date":
             is_close |= of["days between"] <= _ALIKE_DAYS
         return of["equal"] == 1, is_close
-
-
-def count_patterns(levels: NDArray[np.int8]) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-    """Distinct rows of levels, and how many pairs have each."""
-    # Of up to 27 fields one number each; with more, rows share one by chance only.
-    powers = np.cumprod(np.full(levels.shape[1], 5, dtype=np.uint64))
-    _, first, counts = np.unique(levels.astype(np.uint64) @ powers, return_index=True, return_counts=True)
-    return levels[first], counts
 
 
 _BLOCK = 65_536
@@ -161,10 +152,10 @@ class FellegiSunter(RecordScorer):
             # Tables of numbers have no words to share: what random pairs show has to do.
             left, right = self._random_pairs(n)
             n_pairs = float(left.size)
-        levels, counts = count_patterns(self._levels_of(prepared, left, right))
-        comparisons = self._comparisons()
-        m, self.prior_ = mixture.matches(comparisons, levels, counts, n_pairs, n)
-        self._keep(comparisons, m)
+        levels, counts = np.unique(self._levels_of(prepared, left, right), axis=0, return_counts=True)
+        m, self.prior_ = mixture.matches(self._comparisons, levels, counts, n_pairs, n)
+        self.m_ = np.stack(m)
+        self._weigh()
 
     def _learn_pairs(self, left: Records, right: Records, same: Bool, weight: Float64) -> None:
         # m is counted on the same pairs, u on random pairs of the records.
@@ -176,14 +167,12 @@ class FellegiSunter(RecordScorer):
         levels = self._levels_of(prepared, same_left, same_right)
         pairs = first.size * (first.size - 1) / 2
         self.prior_ = float(min(0.5, same.sum() / max(pairs, 1.0)))
-        self._keep(self._comparisons(), _shares(levels, weight[same] / weight.mean()))
+        self.m_ = _shares(levels, weight[same] / weight.mean())
+        self._weigh()
 
+    @property
     def _comparisons(self) -> list[Comparison]:
         return [Comparison((at,), u) for at, u in enumerate(self.u_)]
-
-    def _keep(self, comparisons: Sequence[Comparison], m: Iterable[Float64]) -> None:
-        self.m_ = np.stack([_guarded(comparison, of) for comparison, of in zip(comparisons, m, strict=True)])
-        self._weigh()
 
     def explain(self, left: Any, right: Any, feature_names: Any = None) -> dict[str, Any]:
         """What each field adds to one pair's log likelihood ratio.
@@ -210,8 +199,9 @@ class FellegiSunter(RecordScorer):
 
     def _weigh(self) -> None:
         self._levels = Levels(self._comparators)
-        # Column 0 is for missing cells, which say nothing.
-        self._weights = np.hstack([np.zeros((self.m_.shape[0], 1)), np.log(self.m_ / self.u_)])
+        self._weights = np.stack(
+            [of.weights(m, lowered=True) for of, m in zip(self._comparisons, self.m_, strict=True)]
+        )
 
     def _scores(self, features: Float32) -> Float32:
         levels = self._levels.of(features)
@@ -221,8 +211,7 @@ class FellegiSunter(RecordScorer):
         return total.astype(np.float32)
 
     def _random_shares(self, prepared: Prepared) -> Float64:
-        levels, counts = count_patterns(self._levels_of(prepared, *self._random_pairs(prepared.n)))
-        return _shares(levels, counts)
+        return _shares(self._levels_of(prepared, *self._random_pairs(prepared.n)))
 
     def _random_pairs(self, n: int) -> tuple[Int64, Int64]:
         """All pairs of n rows, or `n_pairs` of them."""
@@ -243,15 +232,9 @@ class FellegiSunter(RecordScorer):
         )
 
 
-def _shares(levels: NDArray[np.int8], weight: NDArray[Any]) -> Float64:
+def _shares(levels: NDArray[np.int8], weight: Float64 | None = None) -> Float64:
     """(d, 3) shares of each field's levels, missing cells left out; a pseudo-count keeps all of them above 0."""
     out = np.empty((levels.shape[1], LEVELS))
     for field in range(levels.shape[1]):
         out[field] = np.bincount(levels[:, field], weights=weight, minlength=LEVELS + 1)[1:] + _PSEUDO
     return np.asarray(out / out.sum(axis=1, keepdims=True))
-
-
-def _guarded(comparison: Comparison, m: Float64) -> Float64:
-    """m whose ratio to u never falls as cells agree more, and says nothing where agreement would speak against."""
-    raised = comparison.u * np.exp(comparison.weights(m, lowered=True)[1:])
-    return np.asarray(raised / raised.sum())

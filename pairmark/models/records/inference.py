@@ -15,7 +15,6 @@ from pairmark.models.core.inputs import counted, is_absent, is_placeholder
 from pairmark.models.records.cells import (
     DATE_FORMATS,
     FALSE,
-    MAX_CELL,
     THOUSANDS,
     TRUE,
     DateFormat,
@@ -361,7 +360,10 @@ def _measured(cells: _Cells) -> tuple[RecordColumn, str] | None:
 
 
 def _number(cells: _Cells) -> tuple[RecordColumn, str] | None:
-    if not _all_but_few(cells):
+    misfits = [cell for cell in cells.first if number_of(cell) is None]
+    if misfits:
+        if len(misfits) <= (1 - _MOSTLY) * len(cells.first):
+            _warn_of_misfits(cells, misfits, "numbers", "number to compare numbers")
         return None
     texts = [cell.strip() for cell in cells.first]
     if cells.typed != "number":
@@ -384,11 +386,7 @@ def _date(cells: _Cells) -> tuple[RecordColumn, str] | None:
     if len(misfits) > (1 - _MOSTLY) * len(cells.first):
         return None
     if misfits:
-        rows = ", ".join(f"row {cells.first[cell]}: {_cut(cell)!r}" for cell in misfits[:_EXAMPLES])
-        cells.warnings.append(
-            f"{len(misfits)} of {len(cells.first)} distinct cells are no dates as {best}: {rows}. The column is read "
-            f"as text; mend the cells and give it as date:{best} to compare dates"
-        )
+        _warn_of_misfits(cells, misfits, f"dates as {best}", f"date:{best} to compare dates")
         return None
     _warn_of_order(cells, best)
     return RecordColumn(name=cells.name, type="date", format=best), f"all cells are dates, {best}"
@@ -461,25 +459,18 @@ def _warn_of_order(cells: _Cells, form: DateFormat) -> None:
         )
 
 
-def _all_but_few(cells: _Cells) -> bool:
-    """Whether all cells are numbers; where nearly all are, a warning names the others."""
-    if len(cells.numbers) == len(cells.first):
-        return True
-    misfits = [cell for cell in cells.first if number_of(cell) is None]
-    if len(misfits) <= (1 - _MOSTLY) * len(cells.first):
-        rows = ", ".join(f"row {cells.first[cell]}: {_cut(cell)!r}" for cell in misfits[:_EXAMPLES])
-        cells.warnings.append(
-            f"{len(misfits)} of {len(cells.first)} distinct cells are no numbers: {rows}. The column is read as text; "
-            "mend the cells and give it as number to compare numbers"
-        )
-    return False
+def _warn_of_misfits(cells: _Cells, misfits: Sequence[str], what: str, use: str) -> None:
+    rows = ", ".join(f"row {cells.first[cell]}: {_cut(cell)!r}" for cell in misfits[:_EXAMPLES])
+    cells.warnings.append(
+        f"{len(misfits)} of {len(cells.first)} distinct cells are no {what}: {rows}. The column is read as text; "
+        f"mend the cells and give it as {use}"
+    )
 
 
 def _look(cells: _Cells, column: RecordColumn) -> None:
     """Warn of cells that look broken, with their rows."""
     if column.type in ("ignore", "id"):
-        repeated = column.type == "id" and not cells.unique
-        if repeated:
+        if column.type == "id" and not cells.unique:
             cells.warnings.append("ids repeat or are missing: pairs cannot name their rows by it")
         return
     if is_id_name(column.name) or (cells.unique and cells.n >= _NUMBERED and _are_row_labels(cells.first)):
@@ -487,20 +478,12 @@ def _look(cells: _Cells, column: RecordColumn) -> None:
             "looks like an id, and is compared. If it says nothing of who a row is, give it as id or ignore "
             f"(--column {column.name}:ignore)"
         )
-    for what, is_broken in (
-        ("begin like a formula of a spreadsheet and are kept as text", _is_formula),
-        ("hold characters of a wrong encoding", lambda cell: bool(_GARBLED.search(cell))),
-        (f"have more than {MAX_CELL} characters", lambda cell: len(cell) > MAX_CELL),
-    ):
-        rows = [row for cell, row in cells.first.items() if is_broken(cell)]
-        if rows:
-            examples = ", ".join(map(str, rows[:_EXAMPLES]))
-            cells.warnings.append(f"{len(rows)} distinct cells {what}: row {examples}")
-
-
-def _is_formula(cell: str) -> bool:
-    # Telephone numbers such as +49 30 1234 call nothing.
-    return cell[:1] in "=+-@\t" and number_of(cell) is None and any(char.isalpha() for char in cell)
+    garbled = [row for cell, row in cells.first.items() if _GARBLED.search(cell)]
+    if garbled:
+        examples = ", ".join(map(str, garbled[:_EXAMPLES]))
+        cells.warnings.append(
+            f"{len(garbled)} distinct cells hold characters of a wrong encoding: row {examples}"
+        )
 
 
 def _cut(cell: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, Self, get_args
 
@@ -113,12 +113,8 @@ class Schema(BaseModel):
         return tuple(column for column in self.columns if column.type in COMPARED)
 
     @cached_property
-    def _places(self) -> dict[str, int]:
-        return {column.name: place for place, column in enumerate(self.fields)}
-
-    @cached_property
     def _plain_columns(self) -> frozenset[str]:
-        return frozenset(column.name for column in self.columns) - self._places.keys()
+        return frozenset(column.name for column in self.columns if column.type not in COMPARED)
 
     def of_type(self, kind: FieldType) -> list[str]:
         return [column.name for column in self.columns if column.type == kind]
@@ -151,24 +147,28 @@ class Schema(BaseModel):
             raise RecordError(
                 [{"row": None, "column": name, "detail": "is not in the table"} for name in missing_columns]
             )
-        n = len(next(iter(table.values())))
+        return self._filled(table, len(next(iter(table.values()))), [], strict=False)
+
+    def _filled(
+        self, table: Mapping[str, Sequence[Any]], n: int, problems: list[dict[str, Any]], *, strict: bool
+    ) -> Records:
+        """Cells of a table's columns, each different text read once; what does not fit is added to ``problems``."""
         cells = np.empty((n, len(self.fields)), dtype=object)
-        problems: list[dict[str, Any]] = []
         for place, column in enumerate(self.fields):
-            values: dict[Any, Any] = {}
+            texts: dict[str, Any] = {}
             for row, value in enumerate(table[column.name]):
-                # 1, 1.0 and True are equal, and not the same cell.
-                key = (type(value), value) if isinstance(value, Hashable) else None
-                if key is not None and key in values:
-                    cells[row, place] = values[key]
-                    continue
                 try:
-                    cells[row, place] = column.cell(value)
+                    cell = (
+                        texts[value]
+                        if type(value) is str and value in texts
+                        else column.cell(value, strict=strict)
+                    )
                 except ValueError as error:
                     problems.append({"row": row + 1, "column": column.name, "detail": str(error)})
                     continue
-                if key is not None:
-                    values[key] = cells[row, place]
+                cells[row, place] = cell
+                if type(value) is str:
+                    texts[value] = cell
         if problems:
             raise RecordError(sorted(problems, key=lambda problem: (problem["row"], problem["column"])))
         return cells
@@ -183,32 +183,22 @@ class Schema(BaseModel):
         RecordError
             Naming the column that the schema does not have, or whose value is of another type.
         """
-        cells = np.empty((len(values), len(self.fields)), dtype=object)
         problems: list[dict[str, Any]] = []
+        table: dict[str, list[Any]] = {column.name: [None] * len(values) for column in self.fields}
         for row, record in enumerate(values):
             if not isinstance(record, Mapping):
                 detail = f"is {_excerpt(record)}; expected an object from column to value"
                 problems.append({"row": row + 1, "column": where, "detail": detail})
                 continue
             for name, value in record.items():
-                place = self._places.get(name)
-                if place is None:
-                    if name not in self._plain_columns:
-                        detail = f"is none of the model's columns: {', '.join(list(self._places)[:20])}"
-                        problems.append({"row": row + 1, "column": str(name)[:100], "detail": detail})
-                    elif isinstance(value, str) and "\x00" in value:
-                        problems.append({"row": row + 1, "column": name, "detail": NUL})
-                    continue
-                column = self.fields[place]
-                try:
-                    cells[row, place] = column.cell(value, strict=strict)
-                except ValueError as error:
-                    problems.append({"row": row + 1, "column": name, "detail": str(error)})
-            if len(problems) > 100:
-                break
-        if problems:
-            raise RecordError(problems)
-        return cells
+                if name in table:
+                    table[name][row] = value
+                elif name not in self._plain_columns:
+                    detail = f"is none of the model's columns: {', '.join(list(table)[:20])}"
+                    problems.append({"row": row + 1, "column": str(name)[:100], "detail": detail})
+                elif isinstance(value, str) and "\x00" in value:
+                    problems.append({"row": row + 1, "column": name, "detail": NUL})
+        return self._filled(table, len(values), problems, strict=strict)
 
     def values(self, cells: Records) -> Iterator[dict[str, Any]]:
         """Records as JSON shows them; missing cells are left out. `records` takes them back."""

@@ -82,22 +82,13 @@ class TestInference:
         assert "row 1: '12,50'" in warnings(table)
         assert types({"home": ["12.5,50.25", "3.1,9.9"]}) == {"home": "place"}
 
-    def test_telephone_numbers_are_no_formulas(self) -> None:
-        table = {"phone": ["+49 30 1234", "-", "+49(30)99-1"], "note": ["@cmd", "-A1", "fine"]}
-        assert (
-            warnings(table, phone="text").split(" / ")[-1]
-            == "2 distinct cells begin like a formula of a spreadsheet and are kept as text: row 1, 2"
-        )
-
-    def test_formulas_wrong_encodings_and_empty_columns_are_named(self) -> None:
+    def test_wrong_encodings_and_empty_columns_are_named(self) -> None:
         table = {
-            "note": ["=1+cmd()", "fine thing", "other thing"],
             "name": ["JosÃ©", "b c", "c d"],
             "empty": ["", "NA", " "],
             "same": ["x", "x", "x"],
         }
         said = warnings(table)
-        assert "formula" in said
         assert "row 1" in said
         assert "wrong encoding" in said
         assert "every cell is missing" in said

@@ -102,6 +102,8 @@ class Comparison:
         """(4 ** k,) log m / u by code; ``lowered``: never more for less agreement, and none where agreement would speak
         against a match."""
         ratio = np.log((self._consistent @ m) / (self._consistent @ self.u))
+        # Whatever rounding makes of it, what is missing says nothing.
+        ratio[0] = 0.0
         if not lowered:
             return np.asarray(ratio)
         if ratio[-1] <= 0:
