@@ -93,18 +93,14 @@ class ScoredPairs:
     """Pairs that are decided without their score."""
     compared: ComparedPairs | None = None
     """Pairs of records of which some lack columns."""
+    codes: Any = None
+    """What was decided of each pair, an array; see `ServedPoint.decided`."""
     subjects: SubjectClass | None = None
     """The class of subjects that a decision is about; None for plain vectors."""
     aggregation: str | None = None
     """How subjects were compared; None for plain vectors."""
     warnings: tuple[dict[str, str], ...] = ()
     """Of categories that training did not have."""
-
-    def codes(self, point: ServedPoint, *, raw: bool = False) -> Any:
-        """What was decided of each pair, an array; see `ServedPoint.decided`."""
-        odd = self.unlike or self.compared
-        thresholds = None if self.compared is None else self.compared.thresholds
-        return point.decided(self.scores, None if odd is None else odd.codes, thresholds, raw=raw)
 
 
 @router.post("/similarity", summary="Score pairs", response_model=ScoresOut, responses=content(OCTETS))
@@ -214,7 +210,7 @@ async def match(call: Call) -> Response:
 async def explain(call: Call) -> Response:
     """What each feature contributes to the score of one pair. Bulk bodies: as for `POST /similarity`."""
     call.media(JSON, *BINARY_BODIES)
-    pairs, version = await _read_pairs(call, "similarity")
+    pairs, version = await _read(call, "similarity", _pairs_of)
 
     def work() -> bytes:
         score, explanation = version.explain(pairs, call.query.aggregation)
@@ -232,44 +228,49 @@ async def explain(call: Call) -> Response:
 
 
 async def _read(
-    call: Call, capability: str, parse: Callable[[bytes, LoadedVersion | None], Read]
+    call: Call, capability: str, parse: Callable[[Call, bytes, LoadedVersion | None], Read]
 ) -> tuple[Read, LoadedVersion]:
     """The vectors of a body, and the version that they are for: JSON may name it, other bodies are read for it."""
     version_for, named = call.services.runtime.version_for, call.query.model
     if call.kind == JSON:
-        read = await call.parsed(lambda body: parse(body, None))
+        read = await call.parsed(lambda body: parse(call, body, None))
         if read.model is not None and named not in (None, read.model):
             raise InvalidInput("the body and the query name different models; expected one", field="model")
         model = named if read.model is None else read.model
         return read, await version_for(model, capability, call.grants.usable)
     version = await version_for(named, capability, call.grants.usable)
-    return await call.parsed(lambda body: parse(body, version)), version
+    return await call.parsed(lambda body: parse(call, body, version)), version
 
 
-async def _read_pairs(call: Call, capability: str) -> tuple[VectorPairs, LoadedVersion]:
+def _pairs_of(call: Call, body: bytes, version: LoadedVersion | None) -> VectorPairs:
+    """The pairs of a body; ``version``: for which one that is not JSON is read."""
     settings, query = call.services.settings, call.query
+    if version is None:
+        pairs = parse_pairs(body)
+    elif call.kind == OCTETS:
+        dim = query.dim or version.n_features
+        pairs = parse_octets(body, dim=dim, n_left=query.n_left, pairs=query.pairs, dtype=query.dtype)
+    else:
+        pairs = parse_npz(body, max_bytes=settings.max_body_bytes)
+    pairs.check_sizes(settings.max_batch_pairs, settings.max_subject_samples)
+    return pairs
 
-    def parse(body: bytes, version: LoadedVersion | None) -> VectorPairs:
-        if version is None:
-            pairs = parse_pairs(body)
-        elif call.kind == OCTETS:
-            pairs = parse_octets(
-                body,
-                dim=query.dim or version.n_features,
-                n_left=query.n_left,
-                pairs=query.pairs,
-                dtype=query.dtype,
-            )
-        else:
-            pairs = parse_npz(body, max_bytes=settings.max_body_bytes)
-        pairs.check_sizes(settings.max_batch_pairs, settings.max_subject_samples)
-        return pairs
 
-    return await _read(call, capability, parse)
+def _points_of(call: Call, body: bytes, version: LoadedVersion | None) -> Features:
+    """The points of a body, as `_pairs_of`."""
+    settings, query = call.services.settings, call.query
+    if version is None:
+        points = parse_features(body)
+    elif call.kind == OCTETS:
+        points = parse_rows(body, dim=query.dim or version.n_features, dtype=query.dtype)
+    else:
+        points = parse_npz_rows(body, max_bytes=settings.max_body_bytes)
+    check_number(points, settings.max_batch_pairs)
+    return points
 
 
 async def _score(call: Call, capability: str) -> ScoredPairs:
-    pairs, version = await _read_pairs(call, capability)
+    pairs, version = await _read(call, capability, _pairs_of)
     how = call.query.aggregation
     if pairs.counts is not None:
         how = version.aggregation(how)
@@ -325,12 +326,12 @@ def _note(
     policy = call.services.runtime.review_policy(version.entry.name)
     if policy is None:
         return
-    doubtful = 0 if point.lower is None else int((scored.codes(point) == DecisionCode.REVIEW).sum())
+    doubtful = int((scored.codes == DecisionCode.REVIEW).sum())
     call.services.recorder.record(
         Deciding(version.entry.model_id, version.entry.version),
         policy,
         (n - n_matched - doubtful, n_matched, doubtful),
-        lambda: scored.codes(point),
+        lambda: scored.codes,
         scored.scores,
         float(point.threshold),
         pairs=pairs,
@@ -359,12 +360,15 @@ def _match_answer(
 ) -> tuple[int, Response]:
     """How many match, and the answer."""
     unlike, compared = UnlikePairs.of(point.inputs, scored.pairs), scored.compared
-    scored.unlike = unlike
+    scored.unlike, odd = unlike, unlike or compared
+    thresholds = None if compared is None else compared.thresholds
+    refused = None if odd is None else odd.codes
+    scored.codes = point.decided(scored.scores, refused, thresholds)
     if raw:
-        octets = scored.codes(point, raw=True).tobytes()
+        octets = point.decided(scored.scores, refused, thresholds, raw=True).tobytes()
         headers = _point_headers(scored.model_json, point, with_scores)
         return octets.count(1), Response(octets, media_type=OCTETS, headers=headers)
-    codes = scored.codes(point).tolist()
+    codes = scored.codes.tolist()
     warnings = point.warnings + scored.warnings
     matches: list[dict[str, Any]] = [
         {"score": score, "match": code == 1} if with_scores else {"match": code == 1}
@@ -465,25 +469,15 @@ async def _answered(
     *,
     raw: bool = False,
 ) -> Response:
-    settings, query = call.services.settings, call.query
     raw = call.media(JSON, *BINARY_BODIES, raw=raw)
     if call.kind == JSON and call.scope["query_string"]:
         raise InvalidInput(
             f"a JSON body to {capability} names its model itself; expected no query", field="query"
         )
 
-    def parse(body: bytes, version: LoadedVersion | None) -> Features:
-        if version is None:
-            return parse_features(body)
-        if call.kind == OCTETS:
-            return parse_rows(body, dim=query.dim or version.n_features, dtype=query.dtype)
-        return parse_npz_rows(body, max_bytes=settings.max_body_bytes)
-
-    features, version = await _read(call, capability, parse)
-    _check_number(call, len(features))
-    reply = await call.work.run(
-        seconds(version, features), lambda: answer(settings.max_body_bytes, version, features, raw)
-    )
+    features, version = await _read(call, capability, _points_of)
+    limit = call.services.settings.max_body_bytes
+    reply = await call.work.run(seconds(version, features), lambda: answer(limit, version, features, raw))
     counter.inc(len(features))
     return reply
 
@@ -545,7 +539,7 @@ async def rank_points(call: Call) -> Response:
 
 
 async def _ranked(call: Call, points: Points) -> Response:
-    _check_number(call, len(points))
+    check_number(points, call.services.settings.max_batch_pairs)
     version = await call.services.runtime.version_for(points.model, "rank-labels", call.grants.usable)
     names = version.label_names
     assert names is not None
@@ -555,7 +549,9 @@ async def _ranked(call: Call, points: Points) -> Response:
     return JsonAnswer(answer)
 
 
-def _check_number(call: Call, n: int) -> None:
-    limit = call.services.settings.max_batch_pairs
-    if n > limit:
-        raise TooLarge(f"the request has {n} points; at most {limit} are taken at a time", limit=limit)
+def check_number(points: Features, limit: int) -> None:
+    """Refuse more points than are taken at a time."""
+    if len(points) > limit:
+        raise TooLarge(
+            f"the request has {len(points)} points; at most {limit} are taken at a time", limit=limit
+        )

@@ -114,17 +114,8 @@ class InputChecks:
             watch = InputWatch(version.entry.name, version.entry.version, DriftTest(ranges))
             self._watches[calibration] = watch
         watch.count(n_rows, 0 if flags is None else int(flags.sum()))
-        if watch.test.moved is None and isinstance(rows, np.ndarray) and rows.dtype == np.float32:
-            self._look(calibration, watch, rows, flags, client)
-
-    def _look(
-        self,
-        calibration: str,
-        watch: InputWatch,
-        rows: NDArray[np.float32],
-        flags: NDArray[np.bool_] | None,
-        client: str,
-    ) -> None:
+        if watch.test.moved is not None or not isinstance(rows, np.ndarray) or rows.dtype != np.float32:
+            return
         places: Sequence[int] = (
             range(len(rows)) if flags is None else np.flatnonzero(~flags[: len(rows)]).tolist()
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.bodies import (
     Features,
     RecordRows,
-    SideRows,
     SparseRows,
     check_finite,
     raise_beyond,
@@ -31,23 +30,17 @@ NAMES_TOLD = 50
 _EXPECTED = 'a list of numbers, a list of such lists, or features by name such as {"A1": 5.1, "A2": 3.5}'
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
+@dataclass(slots=True)
+class Points(Features):
     """Points as they were sent, and what is asked of them.
 
     Attributes
     ----------
-    single : sent as one object, not in a list. as_text : values by name are texts of a query still.
+    as_text : values by name are texts of a query still.
     """
 
-    model: str | None
-    rows: Float32 | list[Mapping[str, Any]]
-    single: bool
     top: int | None = None
     as_text: bool = False
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
 
 def parse_points(body: bytes) -> Points:
@@ -55,9 +48,7 @@ def parse_points(body: bytes) -> Points:
     rows = read_rows(texts["features"], "features")
     if isinstance(rows, SparseRows):
         raise InvalidInput(f"features are sparse vectors; expected {_EXPECTED}", field="features")
-    points = rows if isinstance(rows, np.ndarray) else rows.rows
-    single = isinstance(rows, RecordRows) and rows.single
-    return Points(request.model, points, single, request.top)
+    return Points(rows, request.model, request.top)
 
 
 def _check_named(row: Mapping[str, Any], at: str) -> None:
@@ -91,9 +82,9 @@ def point_of_query(
         )
     if features is None:
         # Which of them are numbers, the model says.
-        return Points(model, [by_name], True, top, as_text=True)
+        return Points(RecordRows([by_name], single=True), model, top, as_text=True)
     numbers = [_number(part, f"features[{at}]") for at, part in enumerate(features.split(","))]
-    return Points(model, np.array([numbers], dtype=np.float32), True, top)
+    return Points(np.array([numbers], dtype=np.float32), model, top)
 
 
 def _number(text: str, field: str) -> float:
@@ -107,23 +98,23 @@ def _number(text: str, field: str) -> float:
     return number
 
 
-def features_of(points: Points, names: Sequence[str] | None, n_features: int) -> Float32:
+def features_of(rows: Float32 | RecordRows, names: Sequence[str] | None, n_features: int) -> Float32:
     """Rows of the model's features, (n, n_features). ``names``: None for ``x0``, ``x1``, ..."""
     feature_names = names if names is not None else [f"x{column}" for column in range(n_features)]
-    if isinstance(points.rows, np.ndarray):
-        if points.rows.shape[1] != n_features:
+    if isinstance(rows, np.ndarray):
+        if rows.shape[1] != n_features:
             raise InvalidInput(
-                f"features has {points.rows.shape[1]} numbers per point; the model expects {n_features}: "
+                f"features has {rows.shape[1]} numbers per point; the model expects {n_features}: "
                 f"{_name_list(feature_names)}",
                 field="features",
                 expected_dimension=n_features,
                 expected_features=list(feature_names),
             )
-        return points.rows
+        return rows
     columns = {name: column for column, name in enumerate(feature_names)}
-    matrix = np.empty((len(points.rows), n_features), dtype=np.float32)
-    for number, row in enumerate(points.rows):
-        at = "features" if points.single else f"features[{number}]"
+    matrix = np.empty((len(rows), n_features), dtype=np.float32)
+    for number, row in enumerate(rows.rows):
+        at = "features" if rows.single else f"features[{number}]"
         _check_named(row, at)
         unknown = [name for name in row if name not in columns]
         missing = [name for name in feature_names if name not in row]
@@ -148,22 +139,20 @@ def _name_list(names: Sequence[str]) -> str:
 
 def rank(version: LoadedVersion, label_names: Sequence[str], points: Points) -> bytes:
     """The answer to a request, as JSON."""
+    rows: Any = points.rows
     if points.as_text:
         schema = schema_of_model(version.estimator)
         texts = set() if schema is None else {each.name for each in schema.fields if each.type != "number"}
         row = {
             name: text if name in texts else _number(text, f"x.{name[:100]}")
-            for name, text in points.rows[0].items()
+            for name, text in rows.rows[0].items()
         }
-        points = replace(points, rows=[row])
-    warnings: tuple[dict[str, str], ...] = ()
+        rows = RecordRows([row], single=True)
     if version.columns:
-        rows = points.rows
-        side: SideRows = rows if isinstance(rows, np.ndarray) else RecordRows(rows, single=points.single)
-        X = version.rows(side, "features")
-        warnings = version.unseen_categories(side)
+        X = version.rows(rows, "features")
     else:
-        X = features_of(points, version.feature_names, version.n_features)
+        X = features_of(rows, version.feature_names, version.n_features)
+    warnings = version.unseen_categories(rows)
     k = len(label_names)
     n_labels = k if points.top is None else min(points.top, k)
     # Points were checked as they were parsed, so the estimator's own checks are not paid again.
