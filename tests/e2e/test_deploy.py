@@ -8,11 +8,11 @@ import re
 from pathlib import Path
 
 import yaml
-from prometheus_client import REGISTRY
+from prometheus_client import REGISTRY, generate_latest
 from typer.main import get_command
 
 import pairmark.service.app  # noqa: F401
-from pairmark.service.api.metrics import deployment_text
+from pairmark.service.api.metrics import Deployment
 from pairmark.service.api.services import Readings
 from pairmark.service.cli import app
 from pairmark.service.jobs.queue import QueueReading
@@ -27,7 +27,7 @@ def metric_names() -> set[str]:
     """Every name that a scrape can hold."""
     queue = QueueReading(states={"queued": 1}, workers=1, oldest_s=1.0)
     readings = Readings(queue=queue, galleries={"g": 1}, calibration_ages={"m": 1.0}, last_backup=1.0)
-    names = set(_NAME.findall(deployment_text(readings, {"home": Path("/")}).decode()))
+    names = set(_NAME.findall(generate_latest(Deployment(readings, {"home": Path("/")})).decode()))
     for family in REGISTRY.collect():
         names |= {f"{family.name}{end}" for end in ("", "_total", "_bucket", "_sum", "_count")}
     return names

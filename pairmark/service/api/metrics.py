@@ -142,12 +142,7 @@ def _registry() -> CollectorRegistry:
     return registry
 
 
-def exposition() -> tuple[bytes, str]:
-    """The metrics that processes count, and their media type."""
-    return generate_latest(_registry()), CONTENT_TYPE_LATEST
-
-
-class _Deployment(Collector):
+class Deployment(Collector):
     """What the database and the disk say at this scrape; ``readings`` is None when the database did not answer."""
 
     def __init__(self, readings: Readings | None, places: Mapping[str, Path]) -> None:
@@ -155,37 +150,40 @@ class _Deployment(Collector):
 
     def collect(self) -> Iterator[Metric]:
         readings = self._readings
-        yield _gauge("database_up", "1 when the database answered this scrape.", int(readings is not None))
         free = {name: shutil.disk_usage(path).free for name, path in self._places.items() if path.exists()}
-        yield _gauge("disk_free_bytes", "Free space where data is kept.", free, "place")
-        if readings is None:
-            return
-        queue = readings.queue
-        yield _gauge("jobs", "Jobs by state.", dict(sorted(queue.states.items())), "state")
-        yield _gauge("workers", "Workers that are alive.", queue.workers)
-        text = "How long the first job has waited; 0 when none waits."
-        yield _gauge("queue_oldest_seconds", text, queue.oldest_s)
-        yield _gauge("gallery_items_all", "Items of all galleries.", readings.items)
-        text = f"Items of the {SHOWN} largest galleries."
-        yield _gauge("gallery_items", text, readings.galleries, "gallery")
-        text = "Age of the calibration that production answers by."
-        yield _gauge("calibration_age_seconds", text, readings.calibration_ages, "model")
-        if readings.last_backup is not None:
-            text = "When the last backup was made."
-            yield _gauge("last_backup_timestamp_seconds", text, readings.last_backup)
-
-
-def deployment_text(readings: Readings | None, places: Mapping[str, Path]) -> bytes:
-    """The readings in the Prometheus text format."""
-    return generate_latest(_Deployment(readings, places))
-
-
-def _gauge(name: str, text: str, value: float | Mapping[str, float], label: str | None = None) -> Metric:
-    """One value, or one by each value of a label."""
-    gauge = GaugeMetricFamily(f"pairmark_{name}", text, labels=[] if label is None else [label])
-    for value_of, one in value.items() if isinstance(value, Mapping) else [(None, value)]:
-        gauge.add_metric([] if value_of is None else [value_of], one)
-    return gauge
+        # Name, what it says, the value, or one by each value of a label, and the label.
+        gauges: list[tuple[str, str, float | Mapping[str, float], str | None]] = [
+            ("database_up", "1 when the database answered this scrape.", int(readings is not None), None),
+            ("disk_free_bytes", "Free space where data is kept.", free, "place"),
+        ]
+        if readings is not None:
+            queue, ages = readings.queue, readings.calibration_ages
+            gauges += [
+                ("jobs", "Jobs by state.", dict(sorted(queue.states.items())), "state"),
+                ("workers", "Workers that are alive.", queue.workers, None),
+                (
+                    "queue_oldest_seconds",
+                    "How long the first job has waited; 0 when none waits.",
+                    queue.oldest_s,
+                    None,
+                ),
+                ("gallery_items_all", "Items of all galleries.", readings.items, None),
+                ("gallery_items", f"Items of the {SHOWN} largest galleries.", readings.galleries, "gallery"),
+                (
+                    "calibration_age_seconds",
+                    "Age of the calibration that production answers by.",
+                    ages,
+                    "model",
+                ),
+            ]
+            if readings.last_backup is not None:
+                text = "When the last backup was made."
+                gauges.append(("last_backup_timestamp_seconds", text, readings.last_backup, None))
+        for name, text, value, label in gauges:
+            gauge = GaugeMetricFamily(f"pairmark_{name}", text, labels=[] if label is None else [label])
+            for of, number in value.items() if isinstance(value, Mapping) else [(None, value)]:
+                gauge.add_metric([] if of is None else [of], number)
+            yield gauge
 
 
 router = APIRouter(tags=["status"], route_class=GuardedRoute)
@@ -244,5 +242,5 @@ async def scrape(services: InServices) -> Response:
     places = {"home": services.settings.home}
     if "://" not in services.settings.resolved_artefacts:
         places["artefacts"] = Path(services.settings.resolved_artefacts)
-    body, media_type = exposition()
-    return Response(body + deployment_text(readings, places), media_type=media_type)
+    body = generate_latest(_registry()) + generate_latest(Deployment(readings, places))
+    return Response(body, media_type=CONTENT_TYPE_LATEST)

@@ -250,11 +250,6 @@ class BodyLimits:
     instead: str = "send less at a time"
     timed: bool = True
 
-    def limit(self, settings: Settings, kind: str) -> int:
-        """Bytes that a body of this type may have."""
-        limit: int = getattr(settings, self.json if kind == JSON else self.other)
-        return limit
-
 
 CONTROL: Final = BodyLimits()
 BULK: Final = BodyLimits(json="max_json_bytes", other="max_json_bytes")
@@ -429,7 +424,7 @@ class GuardedRoute(APIRoute):
         table = self.needs.table if kind == FORM else None
         if table is not None:
             limits = UPLOAD
-        limit = limits.limit(settings, kind)
+        limit: int = getattr(settings, limits.json if kind == JSON else limits.other)
         declared = fields.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > limit:
             raise _too_large(str(int(declared)), limit, limits.instead)

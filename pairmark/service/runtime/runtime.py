@@ -44,8 +44,6 @@ from pairmark.service.settings import Settings
 from pairmark.service.store.calibrations import SubjectClass, unknown_calibration
 from pairmark.service.store.store import ModelStore
 
-CONFIDENCE = 0.95
-
 
 class Runtime:
     """What serves: one in each API process."""
@@ -155,8 +153,8 @@ class Runtime:
         version: LoadedVersion | None,
         calibration: str | None,
         subjects: SubjectClass | None,
-        fpr: float | None = None,
-        confidence: float = CONFIDENCE,
+        fpr: float,
+        confidence: float,
     ) -> str:
         """The calibration that answers: the one named, else the version's own; of subjects, that of their class."""
         if calibration is None:
@@ -168,39 +166,35 @@ class Runtime:
                     field="calibration",
                 )
         else:
-            subjects = await self._class_to_find(version, calibration, subjects)
+            entry = await self._calibration(calibration)
+            owner, own = entry.owner, entry.subjects
+            served = None if version is None else (version.entry.name, version.entry.version)
+            if owner is not None and served is not None and owner != served:
+                raise InvalidInput(
+                    f"calibration {calibration!r} was made for {owner[0]}:{owner[1]}, not for "
+                    f"{served[0]}:{served[1]}; thresholds do not carry over",
+                    field="calibration",
+                )
+            if own == subjects:
+                return calibration
+            if own is not None:
+                samples = "single vectors" if subjects is None else f"{subjects.k} and {subjects.p} samples"
+                raise InvalidInput(
+                    f"calibration {calibration!r} is of subjects of {own.k} and {own.p} samples by {own.aggregation}, "
+                    f"and the request has {samples}: thresholds do not carry over",
+                    field="calibration",
+                )
         if subjects is not None:
             assert version is not None
             calibration = await self._of_class(version, calibration, subjects, fpr, confidence)
         return calibration
-
-    async def _class_to_find(
-        self, version: LoadedVersion | None, calibration: str, subjects: SubjectClass | None
-    ) -> SubjectClass | None:
-        """The class of subjects that is still to be looked for; None where the named calibration is of this one."""
-        entry = await self._calibration(calibration)
-        owner, own = entry.owner, entry.subjects
-        if owner is not None and version is not None and owner != (version.entry.name, version.entry.version):
-            raise InvalidInput(
-                f"calibration {calibration!r} was made for {owner[0]}:{owner[1]}, not for "
-                f"{version.entry.name}:{version.entry.version}; thresholds do not carry over",
-                field="calibration",
-            )
-        if own is None or own == subjects:
-            return None if own == subjects else subjects
-        samples = "single vectors" if subjects is None else f"{subjects.k} and {subjects.p} samples"
-        raise InvalidInput(
-            f"calibration {calibration!r} is of subjects of {own.k} and {own.p} samples by {own.aggregation}, and the "
-            f"request has {samples}: thresholds do not carry over",
-            field="calibration",
-        )
 
     async def _of_class(
         self,
         version: LoadedVersion,
         calibration: str,
         subjects: SubjectClass,
-        fpr: float | None,
+        fpr: float,
         confidence: float,
     ) -> str:
         """The calibration of a class of subjects, from the people of an ordinary one; made where there is none."""
@@ -212,10 +206,8 @@ class Runtime:
                     lambda: self.store.subjects.of(calibration, subjects, version.estimator)
                 )
             except UnsupportedRate as error:
-                required_units = None if fpr is None else units_needed(fpr, confidence)
-                raise UnsupportedRate(
-                    error.detail, **{**error.facts, "required_units": required_units}
-                ) from error
+                facts = {**error.facts, "required_units": units_needed(fpr, confidence)}
+                raise UnsupportedRate(error.detail, **facts) from error
             self._classes.put(key, calibration_id)
         return calibration_id
 

@@ -244,8 +244,8 @@ class LoadedVersions:
     def __init__(self, load: Callable[[VersionEntry], LoadedVersion], limit: int) -> None:
         self._load = load
         self._versions: BoundedCache[VersionKey, LoadedVersion] = BoundedCache(limit)
-        self._loading: dict[VersionKey, asyncio.Task[LoadedVersion]] = {}
-        self._load_starts: dict[VersionKey, float] = {}
+        self._loading: dict[VersionKey, tuple[asyncio.Task[LoadedVersion], float]] = {}
+        """Loads under way, and when each began."""
         self._failed: dict[VersionKey, tuple[PairmarkError, float]] = {}
         """Why a version could not be loaded, and until when it is not tried again."""
         self._serving: dict[tuple[str, str], VersionKey] = {}
@@ -269,13 +269,13 @@ class LoadedVersions:
         version = self.cached(entry)
         if version is None:
             previous = self._previous(entry, alias)
+            task, began = self._load_of(entry)
             try:
                 if previous is None:
-                    version = await asyncio.shield(self._task(entry))
+                    version = await asyncio.shield(task)
                 else:
-                    task = self._task(entry)
                     # Counted from the load's start, so that a slow one delays requests once and not each of them.
-                    patience = self._load_starts[key] + SWITCH_PATIENCE_S - time.monotonic()
+                    patience = began + SWITCH_PATIENCE_S - time.monotonic()
                     version = await asyncio.wait_for(asyncio.shield(task), max(patience, 0.0))
             except (PairmarkError, TimeoutError):
                 if previous is None:
@@ -299,19 +299,16 @@ class LoadedVersions:
         key = self._serving.get((entry.model_id, alias))
         return self._versions.get(key) if key is not None else None
 
-    def _task(self, entry: VersionEntry) -> asyncio.Task[LoadedVersion]:
+    def _load_of(self, entry: VersionEntry) -> tuple[asyncio.Task[LoadedVersion], float]:
         key = (entry.model_id, entry.version)
-        task = self._loading.get(key)
-        if task is None:
+        if key not in self._loading:
             task = asyncio.get_running_loop().create_task(self._fetch(entry))
-            self._loading[key] = task
-            self._load_starts[key] = time.monotonic()
+            self._loading[key] = task, time.monotonic()
             task.add_done_callback(lambda ended: self._ended(key, ended))
-        return task
+        return self._loading[key]
 
     def _ended(self, key: VersionKey, task: asyncio.Task[LoadedVersion]) -> None:
         self._loading.pop(key, None)
-        self._load_starts.pop(key, None)
         if not task.cancelled():
             task.exception()  # Seen here: the one who waited may have given up.
 
