@@ -8,7 +8,7 @@ from pydantic import (
     Field,
 )
 
-from pairmark.schemas.base import Answer, Moment, Page, Request
+from pairmark.schemas.base import Answer, Moment, Request
 
 Scope = Literal["score", "decide", "gallery", "train", "import", "admin"]
 Level = Literal["read", "items", "all"]
@@ -80,10 +80,6 @@ class KeyOut(Answer):
     replaces: str | None = Field(None, description="id of the key that it replaces, after a rotation")
 
 
-class KeyPage(Page[KeyOut]):
-    """Keys in order of creation, including revoked ones."""
-
-
 class NewKey(KeyOut):
     """A new key."""
 
@@ -132,10 +128,6 @@ class NewWebhook(WebhookOut):
     )
 
 
-class WebhookPage(Page[WebhookOut]):
-    """Webhooks, oldest first."""
-
-
 class AuditEntry(Answer):
     """One change. Entries contain names and numbers, but no vectors, keys or identities."""
 
@@ -160,7 +152,3 @@ class AuditEntry(Answer):
     request_id: str | None = Field(
         description="id of the request that made the change, as in the logs", examples=["a1b2c3d4-17"]
     )
-
-
-class AuditPage(Page[AuditEntry]):
-    """Some entries, newest first."""

@@ -11,7 +11,7 @@ from pydantic import (
     model_validator,
 )
 
-from pairmark.schemas.base import Answer, Page, Request
+from pairmark.schemas.base import Answer, Request
 
 FieldType = Literal[
     "number",
@@ -314,10 +314,6 @@ class DatasetOut(FileContents):
         description="whether the pairs were chosen by looking at them: they may train, and calibrate nothing",
     )
     existing: bool = Field(False, description="true: the newest version already has the same content")
-
-
-class DatasetPage(Page[DatasetOut]):
-    """Some datasets, newest first."""
 
 
 class RowOut(Answer):

@@ -9,7 +9,7 @@ from pydantic import (
     model_validator,
 )
 
-from pairmark.schemas.base import REFS_TEXT, Answer, Body, Page, QueryModel, Rate, Ref, Request, Side, Vectors
+from pairmark.schemas.base import REFS_TEXT, Answer, Body, QueryModel, Rate, Ref, Request, Side, Vectors
 from pairmark.schemas.scoring import Aggregation, MatchOut, PointParameters
 
 
@@ -53,10 +53,6 @@ class GalleryOut(Answer):
     fields: list[str] = Field(description="metadata fields that a filter can use", examples=[["site"]])
     created_at: str = Field(description="when it was created", examples=["2026-01-31T12:00:00.000Z"])
     updated_at: str = Field(description="when it was last changed", examples=["2026-01-31T12:00:24.500Z"])
-
-
-class GalleryPage(Page[GalleryOut]):
-    """Galleries by name."""
 
 
 class RowError(Answer):
@@ -136,10 +132,6 @@ class ItemOut(Answer):
         None, description="your own fields of the item, which filters can use", examples=[{"site": "north"}]
     )
     vector: list[float] | dict[str, Any] | None = Field(None, description="numbers, or the record")
-
-
-class ItemPage(Page[ItemOut]):
-    """A gallery's items, ordered by id."""
 
 
 class ErasureRequest(Request):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from pairmark.schemas.base import Answer, Moment, Page, Rate, Request
+from pairmark.schemas.base import Answer, Moment, Rate, Request
 
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 AttemptOutcome = Literal["succeeded", "failed", "cancelled", "lost", "released"]
@@ -172,10 +172,6 @@ class JobOut(Answer):
     finished_at: Moment | None = Field(
         description="when it ended; null: it has not ended", examples=["2026-01-31T12:00:24.500Z"]
     )
-
-
-class JobPage(Page[JobOut]):
-    """Some jobs, newest first."""
 
 
 class JobEventOut(Answer):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pairmark.schemas.base import Answer, Moment, Page, Request
+from pairmark.schemas.base import Answer, Moment, Request
 from pairmark.schemas.jobs import JobState
 
 CANDIDATES_PER_RECORD = 50
@@ -220,10 +220,6 @@ class LinksOut(Answer):
     notes: list[str] | None = Field(None, description="what to know about the tables", examples=[[]])
 
 
-class LinksPage(Page[LinksOut]):
-    """Link jobs, newest first."""
-
-
 class LinkOut(Answer):
     """Two records that are linked, by their ids."""
 
@@ -234,10 +230,6 @@ class LinkOut(Answer):
     entity: str | None = Field(description="the entity's id; null where the link was cut", examples=["c1"])
 
 
-class LinkPage(Page[LinkOut]):
-    """Links, in the order of the left table's rows."""
-
-
 class EntityOut(Answer):
     """Records of one person or thing."""
 
@@ -246,10 +238,6 @@ class EntityOut(Answer):
         examples=["c1"],
     )
     records: list[str] = Field(description="ids of its records", examples=[["c1", "c17"]])
-
-
-class EntityPage(Page[EntityOut]):
-    """Entities, in the order of their first records."""
 
 
 class LinkField(Answer):
@@ -294,10 +282,6 @@ class EntityChange(Answer):
         description="of `merged`, the entities of before; of `split`, where its records are now",
         examples=[[]],
     )
-
-
-class ChangePage(Page[EntityChange]):
-    """Changes, by entity."""
 
 
 class EntitiesEdit(Request):

@@ -8,7 +8,7 @@ from pydantic import (
     Field,
 )
 
-from pairmark.schemas.base import Answer, Moment, Page, Rate, Request
+from pairmark.schemas.base import Answer, Moment, Rate, Request
 from pairmark.schemas.datasets import Promise
 from pairmark.schemas.jobs import Listing, Protocol
 
@@ -93,13 +93,6 @@ class LearnerOut(Answer):
     )
 
 
-class LearnerPage(Answer):
-    """Every kind of learner."""
-
-    items: list[LearnerOut] = Field(description="the entries of this page")
-    next_cursor: None = Field(None, description="always null: there is one page")
-
-
 class AliasOut(Answer):
     """Where an alias points. `revision` changes with every move: it is the alias's ETag."""
 
@@ -121,10 +114,6 @@ class AliasChangeOut(Answer):
         description="the reason given when the alias was moved; null: none was given",
         examples=["recognizes more at 1 %"],
     )
-
-
-class AliasChangePage(Page[AliasChangeOut]):
-    """Moves of an alias, newest first."""
 
 
 class AliasRequest(Request):
@@ -163,10 +152,6 @@ class CalibrationOut(Answer):
         "guarantees nothing; null: it was made here",
     )
     created_at: Moment = Field(description="when it was created")
-
-
-class CalibrationPage(Page[CalibrationOut]):
-    """Some calibrations, newest first."""
 
 
 class MeasureRequest(Request):
@@ -323,10 +308,6 @@ class VersionOut(VersionSummary):
     reviews: list[str] = Field([], description="what reviews of decisions of this version alone have shown")
 
 
-class VersionPage(Page[VersionSummary]):
-    """Some versions of a model, newest first."""
-
-
 class ReviewPolicy(Request):
     """Which decisions of a model are kept for reviews, and for how long."""
 
@@ -383,10 +364,6 @@ class ModelOut(Answer):
     versions: list[VersionSummary] = Field(
         description="newest first, at most 100; for more, use `GET /models/{name}/versions`"
     )
-
-
-class ModelPage(Page[ModelOut]):
-    """Some models, by name."""
 
 
 class LeaderboardEntry(Answer):

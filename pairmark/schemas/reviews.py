@@ -10,7 +10,7 @@ from pydantic import (
     model_validator,
 )
 
-from pairmark.schemas.base import Answer, Moment, Number, Page, Ref, RefPair, Request, StoredRef
+from pairmark.schemas.base import Answer, Moment, Number, Ref, RefPair, Request, StoredRef
 
 Question = Literal["false-matches", "missed-matches"]
 MAX_LISTED = 200_000
@@ -131,10 +131,6 @@ class ReviewOut(Answer):
         examples=["2026-01-31T12:00:24.500Z"],
     )
     alarm_at: Moment | None = Field(description="when the alarm was first raised; null: never")
-
-
-class ReviewPage(Page[ReviewOut]):
-    """Reviews, newest first."""
 
 
 class ItemToJudge(Answer):

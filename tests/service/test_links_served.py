@@ -17,8 +17,9 @@ import pytest
 from pairmark.client import Client, JobFailed, NotFound
 from pairmark.client import InvalidInput as RefusedInput
 from pairmark.models.records.linking import mixture
+from pairmark.schemas.base import Page
 from pairmark.schemas.datasets import DatasetRequest
-from pairmark.schemas.links import LinkPage, LinksRequest
+from pairmark.schemas.links import LinkOut, LinksRequest
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.errors import UnknownLinks
 from pairmark.service.links.links import Links
@@ -418,7 +419,7 @@ def test_a_tenant_sees_its_own_links_alone(deployment: Any, tmp_path: Path) -> N
     assert links.page(10, None, other).items == []
     for ask in (
         lambda: links.get(job.id, other),
-        lambda: links.listed(LinkPage, job.id, 10, None, other),
+        lambda: links.listed(Page[LinkOut], job.id, 10, None, other),
         lambda: links.explain(job.id, "a", "b", other),
         lambda: links.erase(job.id, "a", other),
         lambda: links.delete(job.id, other),
@@ -481,7 +482,7 @@ def test_a_worker_killed_at_any_stage_leaves_one_result(deployment: Any, tmp_pat
     one, other = (links.get(job_id, EVERY_NAME) for job_id in (whole, killed))
     assert other.state == "succeeded"
     assert one.links == other.links > 200
-    pages = [links.listed(LinkPage, job_id, 500, None, EVERY_NAME).items for job_id in (whole, killed)]
+    pages = [links.listed(Page[LinkOut], job_id, 500, None, EVERY_NAME).items for job_id in (whole, killed)]
     assert pages[0] == pages[1]
     reviews = Reviews(deployment.db).page(10, None, EVERY_NAME).items
     assert {review.id for review in reviews} == {one.review, other.review}

@@ -10,15 +10,16 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import AfterValidator, Field
 
 from pairmark.schemas.admin import (
-    AuditPage,
-    KeyPage,
+    AuditEntry,
+    KeyOut,
     KeyRequest,
     NewKey,
     NewWebhook,
     RotationRequest,
-    WebhookPage,
+    WebhookOut,
     WebhookRequest,
 )
+from pairmark.schemas.base import Page
 from pairmark.service.api.routing import GuardedRoute, PageQuery, Paging, needs
 from pairmark.service.api.services import InServices, names_of
 from pairmark.service.errors import UnknownTenant
@@ -32,7 +33,7 @@ KeyId = Annotated[str, Path(max_length=64, description="the key's id, the part a
 
 @keys.get("/keys")
 @needs("admin")
-def list_keys(http: Request, services: InServices, query: Paging) -> KeyPage:
+def list_keys(http: Request, services: InServices, query: Paging) -> Page[KeyOut]:
     """All keys in order of creation, including revoked ones; for an admin of a tenant, the tenant's. Secrets are not
     shown."""
     return services.keys.page(query.limit, query.cursor, tenant=names_of(http).tenant)
@@ -106,7 +107,7 @@ async def create_webhook(services: InServices, response: Response, request: Webh
 
 @webhooks.get("/webhooks")
 @needs("operator")
-def list_webhooks(services: InServices, query: Paging) -> WebhookPage:
+def list_webhooks(services: InServices, query: Paging) -> Page[WebhookOut]:
     """Webhooks, oldest first, without their secrets."""
     return services.webhooks.page(query.limit, query.cursor)
 
@@ -147,7 +148,9 @@ class AuditQuery(PageQuery):
 
 @audit.get("/audit")
 @needs("admin")
-def list_audit(http: Request, services: InServices, query: Annotated[AuditQuery, Query()]) -> AuditPage:
+def list_audit(
+    http: Request, services: InServices, query: Annotated[AuditQuery, Query()]
+) -> Page[AuditEntry]:
     """Who changed what, newest first; an admin of a tenant sees the tenant's. An entry is committed with its
     change."""
     since = None if query.since is None else query.since.timestamp()

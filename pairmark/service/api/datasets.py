@@ -11,8 +11,8 @@ from fastapi import APIRouter, Depends, File, Form, Path, Query, Request, Respon
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
 
-from pairmark.schemas.base import QueryModel
-from pairmark.schemas.datasets import DatasetOut, DatasetPage, DatasetRequest, InspectionOut, RowsOut
+from pairmark.schemas.base import Page, QueryModel
+from pairmark.schemas.datasets import DatasetOut, DatasetRequest, InspectionOut, RowsOut
 from pairmark.service.api.routing import UPLOAD, GuardedRoute, Paging, needs
 from pairmark.service.api.services import InServices, check_may, names_of
 from pairmark.service.errors import UnknownDataset
@@ -111,7 +111,7 @@ async def inspect_dataset(
 
 @router.get("/datasets")
 @needs("any")
-def list_datasets(request: Request, services: InServices, query: Paging) -> DatasetPage:
+def list_datasets(request: Request, services: InServices, query: Paging) -> Page[DatasetOut]:
     """All dataset versions that the key may see, newest first."""
     return services.datasets.page(limit=query.limit, cursor=query.cursor, names=names_of(request).datasets)
 

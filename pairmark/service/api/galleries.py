@@ -10,16 +10,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
+from pairmark.schemas.base import Page
 from pairmark.schemas.galleries import (
     ErasureRequest,
     GalleryCalibrationOut,
     GalleryCalibrationRequest,
     GalleryOut,
-    GalleryPage,
     GalleryRequest,
     ImportOptions,
     ItemOut,
-    ItemPage,
     ItemsBody,
     Receipt,
     SearchBody,
@@ -83,7 +82,7 @@ async def version_of(services: Services, state: GalleryRow) -> LoadedVersion:
 
 @router.get("/galleries")
 @needs("gallery")
-def list_galleries(request: Request, services: InServices, query: Paging) -> GalleryPage:
+def list_galleries(request: Request, services: InServices, query: Paging) -> Page[GalleryOut]:
     """Galleries that the key may see, by name."""
     return services.galleries.page(query.limit, query.cursor, names=names_of(request).resources("gallery"))
 
@@ -180,7 +179,7 @@ async def upsert_items(call: Call, gallery: Name) -> Response:
 
 @router.get("/galleries/{gallery:name}/items")
 @needs("gallery")
-def list_items(services: InServices, gallery: Name, query: Annotated[ItemsQuery, Query()]) -> ItemPage:
+def list_items(services: InServices, gallery: Name, query: Annotated[ItemsQuery, Query()]) -> Page[ItemOut]:
     """A gallery's items, ordered by id."""
     return services.galleries.items(
         gallery, query.limit, query.cursor, subject=query.subject, vectors=query.vectors

@@ -13,7 +13,8 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from pairmark.schemas.jobs import JobOut, JobPage, JobRequest, JobState
+from pairmark.schemas.base import Page
+from pairmark.schemas.jobs import JobOut, JobRequest, JobState
 from pairmark.service.api.routing import EVENT, LONG, GuardedRoute, PageQuery, content, needs
 from pairmark.service.api.services import InServices, Services, check_may, may, names_of
 from pairmark.service.errors import Forbidden, UnknownDataset, UnknownJob
@@ -84,7 +85,7 @@ def submit_job(
 
 @router.get("/jobs")
 @needs("any")
-def list_jobs(request: Request, services: InServices, query: Annotated[JobsQuery, Query()]) -> JobPage:
+def list_jobs(request: Request, services: InServices, query: Annotated[JobsQuery, Query()]) -> Page[JobOut]:
     """Jobs that the key may submit, newest first."""
     return services.queue.page(
         limit=query.limit,

@@ -8,17 +8,17 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Path, Request, Response
 from fastapi.responses import FileResponse
 
+from pairmark.schemas.base import Page
 from pairmark.schemas.jobs import JobOut
 from pairmark.schemas.links import (
-    ChangePage,
     EntitiesEdit,
-    EntityPage,
+    EntityChange,
+    EntityOut,
     LinkErasure,
     LinkExplained,
-    LinkPage,
+    LinkOut,
     LinksErased,
     LinksOut,
-    LinksPage,
     LinksRequest,
 )
 from pairmark.service.api.routing import GuardedRoute, Paging, needs
@@ -66,7 +66,7 @@ def submit_links(http: Request, services: InServices, response: Response, reques
 
 @router.get("/links")
 @needs("train")
-def list_links(http: Request, services: InServices, query: Paging) -> LinksPage:
+def list_links(http: Request, services: InServices, query: Paging) -> Page[LinksOut]:
     """Link jobs, newest first."""
     return services.links.page(query.limit, query.cursor, names_of(http).resources("train"))
 
@@ -78,7 +78,7 @@ def get_links(http: Request, services: InServices, link_id: LinksId) -> LinksOut
     return services.links.get(link_id, names_of(http).resources("train"))
 
 
-@router.get("/links/{link_id}/links", responses=_FILES, response_model=LinkPage)
+@router.get("/links/{link_id}/links", responses=_FILES, response_model=Page[LinkOut])
 @needs("train")
 def list_links_found(
     http: Request,
@@ -87,11 +87,11 @@ def list_links_found(
     link_id: LinksId,
     query: Paging,
     accept: Accept = "",
-) -> LinkPage | Response:
+) -> Page[LinkOut] | Response:
     """Pairs of records that are linked, in the order of the left table's rows."""
     names = names_of(http).resources("train")
     return _file(accept, services.links.folder(link_id, names) / LINKS, workspace) or services.links.listed(
-        LinkPage, link_id, query.limit, query.cursor, names
+        Page[LinkOut], link_id, query.limit, query.cursor, names
     )
 
 
@@ -104,7 +104,7 @@ def explain_link(
     return services.links.explain(link_id, left, right, names_of(http).resources("train"))
 
 
-@router.get("/links/{link_id}/entities", responses=_FILES, response_model=EntityPage)
+@router.get("/links/{link_id}/entities", responses=_FILES, response_model=Page[EntityOut])
 @needs("train")
 def list_entities(
     http: Request,
@@ -113,12 +113,12 @@ def list_entities(
     link_id: LinksId,
     query: Paging,
     accept: Accept = "",
-) -> EntityPage | Response:
+) -> Page[EntityOut] | Response:
     """Entities of two records or more, in the order of their first records; as a file, a row a record."""
     names = names_of(http).resources("train")
     return _file(
         accept, services.links.folder(link_id, names) / ENTITIES, workspace
-    ) or services.links.listed(EntityPage, link_id, query.limit, query.cursor, names)
+    ) or services.links.listed(Page[EntityOut], link_id, query.limit, query.cursor, names)
 
 
 @router.post("/links/{link_id}/entities", summary="Merge or split entities")
@@ -130,10 +130,10 @@ def edit_entities(http: Request, services: InServices, link_id: LinksId, request
 
 @router.get("/links/{link_id}/changes")
 @needs("train")
-def list_changes(http: Request, services: InServices, link_id: LinksId, query: Paging) -> ChangePage:
+def list_changes(http: Request, services: InServices, link_id: LinksId, query: Paging) -> Page[EntityChange]:
     """What joined, merged and split since the job that this one went on from, by entity."""
     names = names_of(http).resources("train")
-    return services.links.listed(ChangePage, link_id, query.limit, query.cursor, names)
+    return services.links.listed(Page[EntityChange], link_id, query.limit, query.cursor, names)
 
 
 @router.post("/links/{link_id}/erase", summary="Erase a record")

@@ -18,30 +18,27 @@ from pydantic import BeforeValidator, Field
 from pairmark.models.calibration.promises import askable
 from pairmark.models.evaluation.pairs import MEDIA_TYPES, Format, draw_roc
 from pairmark.models.registry import LEARNERS
-from pairmark.schemas.base import QueryModel
+from pairmark.schemas.base import Page, QueryModel
 from pairmark.schemas.models import (
-    AliasChangePage,
+    AliasChangeOut,
     AliasOut,
     AliasRequest,
     CalibrationOut,
-    CalibrationPage,
     CalibrationRequest,
     ErrorsOut,
     EvaluationOut,
     InputsOut,
     LeaderboardOut,
     LearnerOut,
-    LearnerPage,
     MeasureRequest,
     ModelOut,
-    ModelPage,
     Policy,
     ReportOut,
     RocOut,
     ScoresOptions,
     ScoresRequest,
     VersionOut,
-    VersionPage,
+    VersionSummary,
 )
 from pairmark.schemas.scoring import OperatingPointOut, ThreeWayParameters
 from pairmark.service.api import metrics
@@ -141,7 +138,9 @@ class TreeQuery(QueryModel):
 
 @router.get("/models")
 @needs("any")
-def list_models(request: Request, services: InServices, query: Annotated[ModelsQuery, Query()]) -> ModelPage:
+def list_models(
+    request: Request, services: InServices, query: Annotated[ModelsQuery, Query()]
+) -> Page[ModelOut]:
     """Models that the key may see, by name, with their aliases and newest versions."""
     return services.store.page(
         limit=query.limit, cursor=query.cursor, contains=query.contains, names=names_of(request).models
@@ -201,7 +200,7 @@ async def set_policy(services: InServices, name: Name, request: Policy) -> Polic
 
 @router.get("/models/{name:name}/versions")
 @needs("model")
-def list_versions(services: InServices, name: Name, query: Paging) -> VersionPage:
+def list_versions(services: InServices, name: Name, query: Paging) -> Page[VersionSummary]:
     """A model's versions, newest first."""
     return services.store.versions(name, limit=query.limit, cursor=query.cursor)
 
@@ -395,7 +394,7 @@ async def move_alias(
 
 @router.get("/models/{name:name}/aliases/{alias}/history", summary="List alias history")
 @needs("model")
-def alias_history(services: InServices, name: Name, alias: AliasName, query: Paging) -> AliasChangePage:
+def alias_history(services: InServices, name: Name, alias: AliasName, query: Paging) -> Page[AliasChangeOut]:
     """Every move of an alias, newest first."""
     return services.store.history(name, alias, limit=query.limit, cursor=query.cursor)
 
@@ -563,7 +562,7 @@ async def add_calibration(call: Call) -> Response:
 
 @calibrations.get("/calibrations")
 @needs("train")
-def list_calibrations(http: Request, services: InServices, query: Paging) -> CalibrationPage:
+def list_calibrations(http: Request, services: InServices, query: Paging) -> Page[CalibrationOut]:
     """Calibrations that the key may see, newest first."""
     names = names_of(http).resources("train")
     return services.store.calibrations.page(limit=query.limit, cursor=query.cursor, names=names)
@@ -598,9 +597,9 @@ learners = APIRouter(tags=["learners"], route_class=GuardedRoute)
 
 @learners.get("/learners")
 @needs("any")
-async def list_learners() -> LearnerPage:
+async def list_learners() -> Page[LearnerOut]:
     """Every learner, with the JSON Schema of its parameters."""
-    return LearnerPage(
+    return Page[LearnerOut](
         items=[
             LearnerOut(
                 kind=spec.kind,

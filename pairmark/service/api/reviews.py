@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
-from pairmark.schemas.base import QueryModel, RefPair
+from pairmark.schemas.base import Page, QueryModel, RefPair
 from pairmark.schemas.datasets import DatasetOut
 from pairmark.schemas.reviews import (
     MAX_HANDED,
@@ -25,7 +25,6 @@ from pairmark.schemas.reviews import (
     RefsErasure,
     ReviewOptions,
     ReviewOut,
-    ReviewPage,
     ReviewRequest,
     ReviewSource,
     ReviewWindow,
@@ -140,7 +139,7 @@ async def create_review(call: Call) -> Response:
 
 @router.get("/reviews")
 @needs("train")
-def list_reviews(http: Request, services: InServices, query: Paging) -> ReviewPage:
+def list_reviews(http: Request, services: InServices, query: Paging) -> Page[ReviewOut]:
     """Reviews of models that the key may train, newest first."""
     return services.reviews.page(query.limit, query.cursor, names_of(http).resources("train"))
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from sqlalchemy import delete, insert, or_, select
 from sqlalchemy.orm import Session
 
-from pairmark.schemas.admin import EVENTS, AuditEntry, AuditPage
-from pairmark.schemas.base import iso
+from pairmark.schemas.admin import EVENTS, AuditEntry
+from pairmark.schemas.base import Page, iso
 from pairmark.service.audit import current_actor
 from pairmark.service.db import Database, touched
 from pairmark.service.names import tenant_of
@@ -95,7 +95,7 @@ class AuditLog:
         resource: str | None = None,
         since: float | None = None,
         tenant: str | None = None,
-    ) -> AuditPage:
+    ) -> Page[AuditEntry]:
         """Entries, newest first.
 
         Parameters
@@ -123,7 +123,7 @@ class AuditLog:
             query = query.where(of.at >= since)
         with self._db.read() as session:
             rows = list(session.scalars(query))
-        return page_of(AuditPage, rows, limit, lambda row: (row.id,), AuditEntry.model_validate)
+        return page_of(Page[AuditEntry], rows, limit, lambda row: (row.id,), AuditEntry.model_validate)
 
     def note(self, action: str, resource: str, facts: Mapping[str, Any]) -> int:
         """Append what changes nothing, such as a decision, committed when this returns; returns the entry's number."""

@@ -10,16 +10,8 @@ from typing import Any, BinaryIO
 
 from starlette.datastructures import UploadFile
 
-from pairmark.schemas.base import iso
-from pairmark.schemas.datasets import (
-    DatasetOut,
-    DatasetPage,
-    DatasetRequest,
-    Format,
-    InspectionOut,
-    RowOut,
-    RowsOut,
-)
+from pairmark.schemas.base import Page, iso
+from pairmark.schemas.datasets import DatasetOut, DatasetRequest, Format, InspectionOut, RowOut, RowsOut
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets import repository
@@ -148,12 +140,12 @@ class Datasets:
 
     def page(
         self, limit: int = 100, cursor: str | None = None, *, names: VisibleNames = EVERY_NAME
-    ) -> DatasetPage:
+    ) -> Page[DatasetOut]:
         """Versions, newest first; of some names if given."""
         after = start_of(limit, cursor or None, float, str)
         with self._db.read() as session:
             rows = repository.page_of_datasets(session, limit + 1, after, names)
-        return page_of(DatasetPage, rows, limit, lambda row: (row.created_at, row.id), dataset_out)
+        return page_of(Page[DatasetOut], rows, limit, lambda row: (row.created_at, row.id), dataset_out)
 
     def delete(self, reference: str) -> DatasetOut:
         """Delete a version and its data; returns what it was. `Conflict` when a job that waits or runs reads it."""

@@ -12,16 +12,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy.exc import IntegrityError
 
-from pairmark.schemas.base import iso
-from pairmark.schemas.galleries import (
-    GalleryOut,
-    GalleryPage,
-    ItemOut,
-    ItemPage,
-    ModelOfGallery,
-    Receipt,
-    UpsertOut,
-)
+from pairmark.schemas.base import Page, iso
+from pairmark.schemas.galleries import GalleryOut, ItemOut, ModelOfGallery, Receipt, UpsertOut
 from pairmark.service.audit.log import record, recovered
 from pairmark.service.db import Database
 from pairmark.service.errors import (
@@ -166,12 +158,12 @@ class Galleries:
                 calibration=None if calibration is None else calibration.id,
             )
 
-    def page(self, limit: int, cursor: str | None, *, names: VisibleNames = EVERY_NAME) -> GalleryPage:
+    def page(self, limit: int, cursor: str | None, *, names: VisibleNames = EVERY_NAME) -> Page[GalleryOut]:
         """Galleries by name; of some names if given."""
         after = start_of(limit, cursor, str)
         with self.database.read() as session:
             rows = repository.page(session, limit=limit + 1, after=after, names=names)
-        return page_of(GalleryPage, rows, limit, lambda row: (row.name,), gallery_out)
+        return page_of(Page[GalleryOut], rows, limit, lambda row: (row.name,), gallery_out)
 
     def sizes(self, limit: int) -> tuple[dict[str, int], int]:
         """Items of the ``limit`` largest galleries by name, and of all together."""
@@ -263,7 +255,7 @@ class Galleries:
 
     def items(
         self, name: str, limit: int, cursor: str | None, *, subject: str | None, vectors: bool
-    ) -> ItemPage:
+    ) -> Page[ItemOut]:
         try:
             after = bytes.fromhex(start_of(limit, cursor, str) or "").decode() or None
         except ValueError as error:
@@ -274,7 +266,7 @@ class Galleries:
         with self.database.read() as session:
             rows = repository.page_items(session, state.id, limit=limit + 1, after=after, subject=subject)
         return page_of(
-            ItemPage,
+            Page[ItemOut],
             rows,
             limit,
             lambda row: (row.id.encode().hex(),),

@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
-from pairmark.schemas.jobs import EvaluationRequest, JobEventOut, JobOut, JobPage, JobState, Task, WorkerOut
+from pairmark.schemas.base import Page
+from pairmark.schemas.jobs import EvaluationRequest, JobEventOut, JobOut, JobState, Task, WorkerOut
 from pairmark.service.audit.log import record, recovered
 from pairmark.service.db import Database
 from pairmark.service.errors import (
@@ -467,7 +468,7 @@ class JobQueue(Leases):
         state: JobState | None = None,
         *,
         models: VisibleNames = EVERY_NAME,
-    ) -> JobPage:
+    ) -> Page[JobOut]:
         """Jobs, newest first: those that train one of these models."""
         after = start_of(limit, cursor, float, str)
         with self._db.read() as session:
@@ -475,7 +476,7 @@ class JobQueue(Leases):
             attempts = repository.attempts_of(session, [row.id for row in rows])
             unattended = not self._alive(session)
         return page_of(
-            JobPage,
+            Page[JobOut],
             rows,
             limit,
             lambda row: (row.created_at, row.id),

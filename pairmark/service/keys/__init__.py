@@ -14,8 +14,8 @@ from typing import Any, Final, get_args
 from sqlalchemy import delete, exists, select, tuple_, update
 from sqlalchemy.orm import Session
 
-from pairmark.schemas.admin import MAX_DAYS, KeyOut, KeyPage, Level, NewKey, Scope
-from pairmark.schemas.base import iso
+from pairmark.schemas.admin import MAX_DAYS, KeyOut, Level, NewKey, Scope
+from pairmark.schemas.base import Page, iso
 from pairmark.service.audit.log import record
 from pairmark.service.db import Database, bump_revision, touched
 from pairmark.service.errors import Conflict, InvalidInput, UnknownKey
@@ -274,7 +274,7 @@ class Keys:
         with self._db.read() as session:
             return [KeyOut.model_validate(row) for row in session.scalars(_IN_ORDER)]
 
-    def page(self, limit: int = 50, cursor: str | None = None, *, tenant: str | None = None) -> KeyPage:
+    def page(self, limit: int = 50, cursor: str | None = None, *, tenant: str | None = None) -> Page[KeyOut]:
         """Keys in the order they were made; ``tenant`` : only those of this one."""
         after = start_of(limit, cursor, float, str)
         query = _IN_ORDER.limit(limit + 1)
@@ -284,7 +284,9 @@ class Keys:
             query = query.where(tuple_(ApiKey.created_at, ApiKey.id) > tuple_(*after))
         with self._db.read() as session:
             rows = list(session.scalars(query))
-            return page_of(KeyPage, rows, limit, lambda row: (row.created_at, row.id), KeyOut.model_validate)
+            return page_of(
+                Page[KeyOut], rows, limit, lambda row: (row.created_at, row.id), KeyOut.model_validate
+            )
 
     def revoke(self, key_id: str, *, tenant: str | None = None) -> KeyOut:
         """Make a key useless from now on, with its sessions; revoking it again changes nothing. ``tenant`` : only a key

@@ -13,17 +13,13 @@ from pairmark.models.registry import spec_of
 from pairmark.schemas.base import Answer, Page
 from pairmark.schemas.jobs import JobOut
 from pairmark.schemas.links import (
-    ChangePage,
     EntitiesEdit,
     EntityChange,
     EntityOut,
-    EntityPage,
     LinkExplained,
     LinkOut,
-    LinkPage,
     LinksErased,
     LinksOut,
-    LinksPage,
     LinksRequest,
 )
 from pairmark.service.audit.log import record
@@ -49,9 +45,9 @@ _REVIEWS = ("review", "missed_review")
 _IN_ORDER = "SELECT * EXCLUDE place FROM kept ORDER BY place"
 _ENTITIES = "SELECT entity, list(record ORDER BY side, place) FROM kept GROUP BY entity ORDER BY min(place)"
 _LISTS: dict[type[Page[Any]], tuple[str, type[Answer], str]] = {
-    LinkPage: (folders.LINKS, LinkOut, _IN_ORDER),
-    EntityPage: (folders.ENTITIES, EntityOut, _ENTITIES),
-    ChangePage: (folders.CHANGES, EntityChange, _IN_ORDER),
+    Page[LinkOut]: (folders.LINKS, LinkOut, _IN_ORDER),
+    Page[EntityOut]: (folders.ENTITIES, EntityOut, _ENTITIES),
+    Page[EntityChange]: (folders.CHANGES, EntityChange, _IN_ORDER),
 }
 
 P = TypeVar("P", bound=Page[Any])
@@ -124,13 +120,13 @@ class Links:
         with self._db.read() as session:
             return _out(session, self._found(session, link_id, names))
 
-    def page(self, limit: int, cursor: str | None, names: VisibleNames) -> LinksPage:
+    def page(self, limit: int, cursor: str | None, names: VisibleNames) -> Page[LinksOut]:
         """Link jobs, newest first."""
         after = start_of(limit, cursor, float, str)
         with self._db.read() as session:
             rows = repository.page(session, limit + 1, after, names)
             return page_of(
-                LinksPage,
+                Page[LinksOut],
                 rows,
                 limit,
                 lambda row: (row[0].created_at, row[0].id),

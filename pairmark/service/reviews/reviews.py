@@ -27,7 +27,7 @@ from pairmark.models.reviews.evidence import (
     missed_bound,
     share_bound,
 )
-from pairmark.schemas.base import iso
+from pairmark.schemas.base import Page, iso
 from pairmark.schemas.datasets import DatasetOut, DatasetRequest
 from pairmark.schemas.reviews import (
     ElsewhereOut,
@@ -39,7 +39,6 @@ from pairmark.schemas.reviews import (
     OutcomesDatasetRequest,
     RefsErased,
     ReviewOut,
-    ReviewPage,
     ReviewRequest,
     ReviewSource,
 )
@@ -276,12 +275,12 @@ class Reviews:
             rows = repository.finished_reviews(session, model, 100)
             return [_statement(row) for row in rows if row.source.get("versions") == [version]]
 
-    def page(self, limit: int, cursor: str | None, models: VisibleNames) -> ReviewPage:
+    def page(self, limit: int, cursor: str | None, models: VisibleNames) -> Page[ReviewOut]:
         """Reviews of these models, newest first; those of lists where every name is seen."""
         before = start_of(limit, cursor, float, str)
         with self._db.read() as session:
             rows = repository.page(session, limit + 1, before, models)
-            return page_of(ReviewPage, rows, limit, lambda row: (row.created_at, row.id), _out)
+            return page_of(Page[ReviewOut], rows, limit, lambda row: (row.created_at, row.id), _out)
 
     def next(self, review_id: str, reviewer: str, n: int) -> ItemsToJudge:
         """Pairs for a reviewer: those they have already, those that nobody has any more, then new draws."""

@@ -21,11 +21,9 @@ from pairmark.models.pairs.splits import (
     HeldOutPairs,
 )
 from pairmark.models.registry import spec_of
+from pairmark.schemas.base import Page
 from pairmark.schemas.jobs import ListOrigin, Protocol
-from pairmark.schemas.models import (
-    CalibrationOut,
-    CalibrationPage,
-)
+from pairmark.schemas.models import CalibrationOut
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.caches import BoundedCache
@@ -204,13 +202,13 @@ class Calibrations:
 
     def page(
         self, limit: int = 50, cursor: str | None = None, *, names: VisibleNames = EVERY_NAME
-    ) -> CalibrationPage:
+    ) -> Page[CalibrationOut]:
         """Calibrations, newest first: of ``names``."""
         after = start_of(limit, cursor, float, str)
         with self._versions.db.read() as session:
             rows = repository.page_calibrations(session, limit=limit + 1, after=after, names=names)
         return page_of(
-            CalibrationPage,
+            Page[CalibrationOut],
             rows,
             limit,
             lambda row: (row[0].created_at, row[0].id),

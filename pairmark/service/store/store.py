@@ -23,18 +23,15 @@ from typing import Any, BinaryIO, Literal
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from pairmark.schemas.base import iso
+from pairmark.schemas.base import Page, iso
 from pairmark.schemas.models import (
     LONGEST_REASON,
     AliasChangeOut,
-    AliasChangePage,
     AliasOut,
     ModelOut,
-    ModelPage,
     OverlapOut,
     Policy,
     VersionOut,
-    VersionPage,
     VersionSummary,
 )
 from pairmark.service.audit.log import record
@@ -150,7 +147,7 @@ class ModelStore:
         cursor: str | None = None,
         contains: str | None = None,
         names: VisibleNames = EVERY_NAME,
-    ) -> ModelPage:
+    ) -> Page[ModelOut]:
         """Models, by name: of ``names``, and with ``contains`` in theirs, whatever its case."""
         after = start_of(limit, cursor, str)
         with self._db.read() as session:
@@ -158,7 +155,11 @@ class ModelStore:
                 session, limit=limit + 1, after=after, contains=contains, names=names
             )
             return page_of(
-                ModelPage, rows, limit, lambda row: (row.name,), lambda row: self._model_out(session, row)
+                Page[ModelOut],
+                rows,
+                limit,
+                lambda row: (row.name,),
+                lambda row: self._model_out(session, row),
             )
 
     def model(self, name: str) -> ModelOut:
@@ -199,7 +200,7 @@ class ModelStore:
             bump_revision(session)
         return after
 
-    def versions(self, name: str, limit: int = 50, cursor: str | None = None) -> VersionPage:
+    def versions(self, name: str, limit: int = 50, cursor: str | None = None) -> Page[VersionSummary]:
         """A model's versions, newest first."""
         before = start_of(limit, cursor, int)
         with self._db.read() as session:
@@ -207,7 +208,11 @@ class ModelStore:
             rows = repository.page_versions(session, model.id, limit=limit + 1, before=before)
             aliases = repository.aliases_of(session, [model.id])[model.id]
         return page_of(
-            VersionPage, rows, limit, lambda row: (row.version,), lambda row: version_summary(row, aliases)
+            Page[VersionSummary],
+            rows,
+            limit,
+            lambda row: (row.version,),
+            lambda row: version_summary(row, aliases),
         )
 
     def version(self, name: str, version: int) -> VersionOut:
@@ -311,14 +316,18 @@ class ModelStore:
                 bump_revision(session)
             return alias_out(name, at)
 
-    def history(self, name: str, alias: str, limit: int = 50, cursor: str | None = None) -> AliasChangePage:
+    def history(
+        self, name: str, alias: str, limit: int = 50, cursor: str | None = None
+    ) -> Page[AliasChangeOut]:
         """Moves of an alias, newest first."""
         before = start_of(limit, cursor, int)
         with self._db.read() as session:
             model = self._versions.model(session, name)
             self._versions.alias(session, model, alias)
             rows = repository.alias_changes(session, model.id, alias, limit=limit + 1, before=before)
-        return page_of(AliasChangePage, rows, limit, lambda row: (row.id,), AliasChangeOut.model_validate)
+        return page_of(
+            Page[AliasChangeOut], rows, limit, lambda row: (row.id,), AliasChangeOut.model_validate
+        )
 
     def overlap(
         self, name: str, version: int, data: LabelledData, *, refuse: bool = False

@@ -17,12 +17,8 @@ from prometheus_client import Counter
 from sqlalchemy import delete, func, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 
-from pairmark.schemas.admin import (
-    NewWebhook,
-    WebhookOut,
-    WebhookPage,
-    WebhookRequest,
-)
+from pairmark.schemas.admin import NewWebhook, WebhookOut, WebhookRequest
+from pairmark.schemas.base import Page
 from pairmark.service.audit.log import record
 from pairmark.service.db import Database, touched
 from pairmark.service.errors import Conflict, InvalidInput, PairmarkError, UnknownWebhook
@@ -79,7 +75,7 @@ class Webhooks:
         secret = "whsec_" + base64.b64encode(self._secret(webhook_out.id)).decode()
         return NewWebhook(**webhook_out.model_dump(), secret=secret)
 
-    def page(self, limit: int, cursor: str | None) -> WebhookPage:
+    def page(self, limit: int, cursor: str | None) -> Page[WebhookOut]:
         """Webhooks, oldest first."""
         of, after = WebhookRow, start_of(limit, cursor, float, str)
         query = select(of).order_by(of.created_at, of.id).limit(limit + 1)
@@ -88,7 +84,7 @@ class Webhooks:
         with self._db.read() as session:
             rows = list(session.scalars(query))
             return page_of(
-                WebhookPage, rows, limit, lambda row: (row.created_at, row.id), WebhookOut.model_validate
+                Page[WebhookOut], rows, limit, lambda row: (row.created_at, row.id), WebhookOut.model_validate
             )
 
     def delete(self, webhook_id: str) -> None:
