@@ -23,15 +23,15 @@ ANA = {"given": "ana", "born": None, "home": [52.1, 4.3], "member": True, "weigh
         ({"left": {"weight": 1e39}, "right": ANA}, "left.weight", "beyond float32"),
         ({"left": {"weight": float("nan")}, "right": ANA}, "left.weight", "NaN"),
         ({"left": [ANA, {"home": [1e39, 0]}], "right": ANA}, "left[1].home", "beyond float32"),
-        ({"left": [ANA, [1, 2]], "right": ANA}, "left[1]", "Input should be an object"),
-        ({"left": [ANA, 5], "right": ANA}, "left[1]", "Input should be an object"),
+        ({"left": [ANA, [1, 2]], "right": ANA}, "left[1]", "expected an object"),
+        ({"left": [ANA, 5], "right": ANA}, "left[1]", "expected an object"),
         ({"left": {**ANA, "indices": [1]}, "right": ANA}, "left", "expected these two"),
         ({"left": ANA, "right": {"samples": []}}, "right.samples", "no list of vectors"),
         ({"left": ANA, "right": {"samples": [[1]], "x": 1}}, "right.x", "not a field"),
         (
             {"left": [{"indices": [1], "values": [2]}, 5], "right": ANA},
             "left[1]",
-            "Input should be an object",
+            "expected an object",
         ),
     ],
 )
