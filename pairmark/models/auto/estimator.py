@@ -125,7 +125,8 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
     candidate within one standard error of the best, paired fold by fold, and at most .01 behind it, wins and learns
     from all rows; of shared classes, whatever is not a forest must be ahead of it by half over the root of the number
     of rows. What takes a second or more leaves halfway when a simpler one is ahead, or another far ahead. Of identities
-    a forest races where trees over PLDA's ratio help. Forests race with 50 trees, and win with 200 of little data.
+    a forest races where trees over PLDA's ratio help. What has trees races with 50; a
+    winner has 100 over the ratio, or a forest of 200 of little data.
 
     ``protocol="auto"`` cannot ask what ``y`` is. From 15 identities on it takes them for people or things that new ones
     will join (open-set), below that for classes that are all there are (closed-set). Name the protocol where ``y`` is

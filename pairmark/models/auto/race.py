@@ -181,8 +181,9 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
     Candidate(
         name="residual forest",
         kind="plda",
-        params=lambda data: {"residual_rounds": 100},
-        cost=lambda data: _plda_cost(data) + 1.0 + 0.02 * min(data.d, data.raced, 256),
+        params=lambda data: {"residual_rounds": 50},
+        grown=lambda data: {"residual_rounds": 100},
+        cost=lambda data: _plda_cost(data) + 0.6 + 0.012 * min(data.d, data.raced, 256),
         takes=lambda data: not (data.sparse or data.closed),
     ),
     Candidate(
