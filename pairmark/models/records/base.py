@@ -201,7 +201,7 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
     def _indexed(self, vectors: Matrix, digest: str | None) -> GalleryIndex:
         # What is compared is kept, as plain arrays that can be saved and mapped; the cells themselves are not.
         prepared = self._comparators.prepare(vectors)
-        postings = neighbours.index_neighbours(self._comparators, prepared)
+        postings = neighbours.Postings.of(*neighbours.keys_of(self._comparators, prepared))
         arrays = {**prepared.cells._asdict(), "numbers": prepared.numbers}
         arrays |= {f"{_NEIGHBOURS}{name}": array for name, array in postings._asdict().items()}
         return GalleryIndex(
@@ -245,7 +245,7 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
             )
             for part in parts
         ]
-        keys = neighbours.query_keys(self._comparators, self._comparators.prepare(query))
+        keys = np.unique(neighbours.keys_of(self._comparators, self._comparators.prepare(query))[0])
         best_parts = neighbours.nominate(keys, postings, masks, [len(part) for part in parts], n)
         return [(rows[None], worth[None].astype(np.float32)) for rows, worth in best_parts]
 

@@ -162,10 +162,14 @@ def canonical(
     stands_for_nothing = is_text and is_placeholder(value)
     cell = None if stands_for_nothing and not verbatim else _TAKEN[kind](value, form, strict)
     if cell is None and not stands_for_nothing:
-        text = repr(value)
-        sentence = EXPECTED[kind].format(form=form)
-        raise ValueError(f"is {text if len(text) <= 60 else text[:57] + '...'}; expected {sentence}")
+        raise ValueError(f"is {excerpt(value)}; expected {EXPECTED[kind].format(form=form)}")
     return cell
+
+
+def excerpt(value: Any) -> str:
+    """A value as messages show it."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 EXPECTED = {

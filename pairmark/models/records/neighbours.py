@@ -51,7 +51,7 @@ class Postings(NamedTuple):
         return cls(distinct, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), rows)
 
 
-def _keys_of(comparators: Comparators, records: Prepared) -> tuple[Int64, NDArray[np.int32]]:
+def keys_of(comparators: Comparators, records: Prepared) -> tuple[Int64, NDArray[np.int32]]:
     """Keys of prepared records, row by row, and the row that has each."""
     cells, n = records.cells, records.n
     # Each character begins at most one trigram and one token; a whole cell is one key.
@@ -69,15 +69,6 @@ def _keys_of(comparators: Comparators, records: Prepared) -> tuple[Int64, NDArra
         rows,
     )
     return keys[:size], rows[:size]
-
-
-def index_neighbours(comparators: Comparators, records: Prepared) -> Postings:
-    return Postings.of(*_keys_of(comparators, records))
-
-
-def query_keys(comparators: Comparators, record: Prepared) -> Int64:
-    """Different keys of one prepared record, ascending."""
-    return np.unique(_keys_of(comparators, record)[0])
 
 
 def nominate(
@@ -151,7 +142,7 @@ def _nominate_each(
     ----------
     queries, rows : parts of the records, without steps.
     """
-    keys, owners = _keys_of(comparators, records)
+    keys, owners = keys_of(comparators, records)
     of_rows = (owners >= rows.start) & (owners < rows.stop)
     postings = Postings.of(keys[of_rows], owners[of_rows] - np.int32(rows.start))
     starts = np.searchsorted(owners, np.arange(records.n + 1))

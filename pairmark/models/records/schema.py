@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from pairmark.models.records.cells import DATE_FORMATS, NUL, DateFormat, canonical
+from pairmark.models.records.cells import DATE_FORMATS, NUL, DateFormat, canonical, excerpt
 
 FieldType = Literal[
     "number", "category", "text", "name", "date", "place", "boolean",
@@ -25,7 +25,8 @@ RESERVED = frozenset({"samples", "indices", "values"})
 MAX_COLUMNS = 1_000
 VERBATIM = "verbatim"
 """Ends a declared type where cells such as ``N/A`` are values."""
-_SHOWN = 5
+_SHOWN, _MOST_PROBLEMS = 5, 100
+"""Cells that an error names, and that are looked for: what is refused costs no more than what is read."""
 
 Records = NDArray[np.object_]
 """(n, d) cells of the compared columns in the schema's order: float, str, (latitude, longitude), or None for
@@ -44,7 +45,7 @@ class RecordError(ValueError):
         self.problems = [dict(problem) for problem in problems]
         lines = [_sentence(problem) for problem in self.problems[:_SHOWN]]
         if len(self.problems) > _SHOWN:
-            lines.append(f"and {len(self.problems) - _SHOWN} further cells")
+            lines.append("and further cells")
         super().__init__("; ".join(lines))
 
 
@@ -157,6 +158,8 @@ class Schema(BaseModel):
         for place, column in enumerate(self.fields):
             texts: dict[str, Any] = {}
             for row, value in enumerate(table[column.name]):
+                if len(problems) > _MOST_PROBLEMS:
+                    break
                 try:
                     cell = (
                         texts[value]
@@ -186,8 +189,10 @@ class Schema(BaseModel):
         problems: list[dict[str, Any]] = []
         table: dict[str, list[Any]] = {column.name: [None] * len(values) for column in self.fields}
         for row, record in enumerate(values):
+            if len(problems) > _MOST_PROBLEMS:
+                break
             if not isinstance(record, Mapping):
-                detail = f"is {_excerpt(record)}; expected an object from column to value"
+                detail = f"is {excerpt(record)}; expected an object from column to value"
                 problems.append({"row": row + 1, "column": where, "detail": detail})
                 continue
             for name, value in record.items():
@@ -231,11 +236,6 @@ def sample_cells(schema: Schema, n: int) -> Records:
         for at, column in enumerate(schema.fields):
             cells[row, at] = makers[column.type](row)
     return cells
-
-
-def _excerpt(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def json_cell(value: Any, column: RecordColumn) -> Any:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pairmark.models import FellegiSunter
 from pairmark.models.records import neighbours
 from pairmark.models.records.comparators import Comparators
-from pairmark.models.records.neighbours import index_neighbours, nominate, query_keys
+from pairmark.models.records.neighbours import Postings, keys_of, nominate
 from pairmark.models.records.tables import declared
 from tests.models.records.people import people
 
@@ -68,10 +68,10 @@ def test_candidates_are_those_that_counting_shared_keys_finds(data: st.DataObjec
     n = data.draw(st.integers(1, 5))
     cells = SCHEMA.records(records)
     comparators = Comparators(SCHEMA).fit(cells)
-    keys = query_keys(comparators, comparators.prepare(SCHEMA.records([query])))
+    keys = np.unique(keys_of(comparators, comparators.prepare(SCHEMA.records([query])))[0])
     # However a gallery is cut into parts, its best are the same.
     cuts = [part for part in (slice(0, cut), slice(cut, None)) if cells[part].size]
-    parts = [index_neighbours(comparators, comparators.prepare(cells[part])) for part in cuts]
+    parts = [Postings.of(*keys_of(comparators, comparators.prepare(cells[part]))) for part in cuts]
     masks, sizes = [alive[part] for part in cuts], [len(cells[part]) for part in cuts]
     candidates = nominate(keys, parts, masks, sizes, n)
     merged = sorted(
@@ -86,8 +86,8 @@ def test_common_keys_are_passed_over_once_the_budget_is_spent() -> None:
     records = [{"name": f"common rare{row}", "note": "", "kind": "a", "size": None} for row in range(50)]
     cells = SCHEMA.records(records)
     comparators = Comparators(SCHEMA).fit(cells)
-    part = index_neighbours(comparators, comparators.prepare(cells))
-    keys = query_keys(comparators, comparators.prepare(cells[7:8]))
+    part = Postings.of(*keys_of(comparators, comparators.prepare(cells)))
+    keys = np.unique(keys_of(comparators, comparators.prepare(cells[7:8]))[0])
     rows, _ = nominate(keys, [part], [None], [50], max_postings=3)[0]
     assert rows[0] == 7
     assert rows.size < 5

@@ -192,6 +192,11 @@ class TestRecords:
         with pytest.raises(RecordError, match=said):
             self.schema.records([{}, record])
 
+    def test_of_many_wrong_cells_no_more_are_looked_for_than_are_told(self) -> None:
+        with pytest.raises(RecordError, match="and further cells") as refused:
+            self.schema.records([{"age": "12"}] * 10_000)
+        assert len(refused.value.problems) < 200
+
     def test_ids_may_come_along_and_iso_dates_are_always_read(self) -> None:
         cells = self.schema.records([{"id": 7, "born": "1990-01-31"}, {"born": "31/01/1990"}])
         assert cells[0, 3] == cells[1, 3] == 7335
