@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,18 @@ def inspected(upload: Upload, work: Path) -> InspectionOut:
         if upload.request.columns is None:
             upload = upload.model_copy(update={"request": _with_guesses(upload.request, sampled)})
         roles = upload.request.roles
-        columns = [_column_out(column, roles, requested_roles) for column in sampled]
+        columns = [
+            ColumnOut(
+                name=column.name,
+                kind=column.kind,
+                role=roles.get(column.name, _FEATURE),
+                inferred=roles.get(column.name, _FEATURE) != requested_roles.get(column.name, _FEATURE),
+                distinct=column.note.distinct,
+                empty=column.note.missing,
+                examples=list(column.note.examples),
+            )
+            for column in sampled
+        ]
     else:
         columns = _arrays(upload, scratch)
     request = upload.request
@@ -72,7 +83,18 @@ def inspected(upload: Upload, work: Path) -> InspectionOut:
     if summary.get("columns") is not None:
         notes = [RecordColumnOut(**each) for each in summary["columns"]]
         named = requested_roles.keys() | (request.columns or {}).keys()
-        columns = [_record_column(each, request.roles, named) for each in notes]
+        columns = [
+            ColumnOut(
+                name=each.name,
+                kind=each.format or each.type,
+                role=request.roles.get(each.name, "excluded" if each.type == "ignore" else each.type),
+                inferred=each.name not in named,
+                distinct=each.distinct,
+                empty=each.missing,
+                examples=each.examples,
+            )
+            for each in notes
+        ]
         # A type that is sent makes values of words such as N/A: those columns are inferred again.
         form["columns"] = {
             each.name: f"date:{each.format}" if each.format else each.type
@@ -99,18 +121,6 @@ def inspected(upload: Upload, work: Path) -> InspectionOut:
         promise=dataset_promise(summary, len(data)),
         choices=protocol_choices(summary, len(data)),
         problem=None,
-    )
-
-
-def _record_column(note: RecordColumnOut, roles: Mapping[str, str], named: Set[str]) -> ColumnOut:
-    return ColumnOut(
-        name=note.name,
-        kind=note.format or note.type,
-        role=roles.get(note.name, "excluded" if note.type == "ignore" else note.type),
-        inferred=note.name not in named,
-        distinct=note.distinct,
-        empty=note.missing,
-        examples=note.examples,
     )
 
 
@@ -161,18 +171,6 @@ def _with_guesses(request: DatasetRequest, columns: Sequence[_Column]) -> Datase
         changes["id"] = ids.pop()
     changes["exclude"] = [*request.exclude, *ids]
     return request.model_copy(update=changes)
-
-
-def _column_out(column: _Column, roles: Mapping[str, str], requested_roles: Mapping[str, str]) -> ColumnOut:
-    return ColumnOut(
-        name=column.name,
-        kind=column.kind,
-        role=roles.get(column.name, _FEATURE),
-        inferred=roles.get(column.name, _FEATURE) != requested_roles.get(column.name, _FEATURE),
-        distinct=column.note.distinct,
-        empty=column.note.missing,
-        examples=list(column.note.examples),
-    )
 
 
 def _arrays(upload: Upload, scratch: Path) -> list[ColumnOut]:

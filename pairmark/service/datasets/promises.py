@@ -191,7 +191,7 @@ def possible_instead(
     if smallest is not None:
         ways.append(f"{in_percent(smallest)} from these data, named as the target rate")
     if protocol == "open-set":
-        samples, share, _ = units_of(
+        samples, share = units_of(
             n_labels=dataset["n_labels"],
             rows=rows,
             label_counts=dict(dataset["label_counts"]),
@@ -288,14 +288,14 @@ def protocol_of(role: str, n_labels: int) -> Protocol | None:
 
 def units_of(
     *, n_labels: int, rows: int, label_counts: Mapping[str, int], protocol: str
-) -> tuple[int, float, str]:
-    """Units of a dataset with identities, the share of different pairs among them, and the protocol.
+) -> tuple[int, float]:
+    """Units of a dataset with identities, and the share of different pairs among them.
 
     ``label_counts`` : rows of the most frequent labels; the others weigh little.
     """
     if protocol == "open-set":
-        return n_labels, 1.0, protocol
-    return rows, 1 - sum((count / rows) ** 2 for count in label_counts.values()), protocol
+        return n_labels, 1.0
+    return rows, 1 - sum((count / rows) ** 2 for count in label_counts.values())
 
 
 def dataset_promise(summary: Mapping[str, Any], rows: int) -> Promise | None:
@@ -334,7 +334,7 @@ def _promise_under(protocol: str, summary: Mapping[str, Any], rows: int) -> Prom
     if summary["n_pairs"] or n_labels < 2 or summary["ranking_labels"]:
         return None
     counts = dict(summary["label_counts"])
-    units, different, _ = units_of(n_labels=n_labels, rows=rows, label_counts=counts, protocol=protocol)
+    units, different = units_of(n_labels=n_labels, rows=rows, label_counts=counts, protocol=protocol)
     population = population_of(n_labels) if protocol == "closed-set" else None
     return promise_of(
         units,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from pairmark.models.core.inputs import OPEN_SET_FROM, like_labels, refuse_placeholders
-from pairmark.models.records.inference import ColumnNotes, Inference, infer
+from pairmark.models.records.inference import Inference, infer
 from pairmark.models.records.schema import FieldType, RecordError, Records, Schema
 from pairmark.schemas.datasets import (
     MAX_LISTED_FEATURES,
@@ -182,7 +182,10 @@ def _summary(data: LabelledData, upload: Upload, source: _Source, spec: dict[str
     """JSON-able facts of what was written; ``spec`` are the roles that were asked for."""
     request, pairs = source.request, data.pairs
     warnings = source.warnings + ([] if pairs is None else contradictions(pairs))
-    notes = [] if source.inference is None else [_note_out(notes) for notes in source.inference.notes]
+    notes = [
+        RecordColumnOut(**dict(each.column), **{name: vars(each)[name] for name in _NOTES})
+        for each in ([] if source.inference is None else source.inference.notes)
+    ]
     warnings += [f"column {each.name!r}: {line}" for each in notes for line in each.warnings]
     label, role = request.label, request.label_role
     if label is None and data.y is not None:
@@ -244,10 +247,6 @@ def _label_warnings(data: LabelledData, counts: NDArray[np.int64], role: str) ->
             f"{lone} of {counts.size} labels have a single row, which makes no pair that is the same"
         )
     return warnings
-
-
-def _note_out(notes: ColumnNotes) -> RecordColumnOut:
-    return RecordColumnOut(**dict(notes.column), **{name: vars(notes)[name] for name in _NOTES})
 
 
 def _from_npz(npz: Npz, upload: Upload) -> _Source:

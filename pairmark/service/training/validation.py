@@ -126,11 +126,10 @@ def _data_params(spec: LearnerSpec, request: JobRequest, dataset: DatasetOut) ->
             "params.columns: the dataset has its columns' types; upload it with other ones instead",
             field="params.columns",
         )
-    units = _calibration_units(dataset, request.evaluation.protocol)
     job = {
         "budget_seconds": request.budget_seconds,
         "target_fpr": request.evaluation.target_fpr,
-        "protocol": request.evaluation.protocol if units is None else units[2],
+        "protocol": request.evaluation.protocol,
     }
     of_job = {
         name: value for name, value in job.items() if value is not None and name in spec.params.model_fields
@@ -236,7 +235,7 @@ def _with_shares(evaluation: EvaluationRequest, dataset: DatasetOut, *, learns: 
     ):
         whole = {"calibration_fraction": round(1 - evaluation.test_fraction, 6)}
         return evaluation if learns else evaluation.model_copy(update=whole)
-    count, different, protocol = units
+    (count, different), protocol = units, evaluation.protocol
     fixed_test = "test_fraction" in evaluation.model_fields_set
     calibration, test = shares_for(
         count,
@@ -253,8 +252,8 @@ def _with_shares(evaluation: EvaluationRequest, dataset: DatasetOut, *, learns: 
     return evaluation.model_copy(update={"calibration_fraction": calibration, "test_fraction": test})
 
 
-def _calibration_units(dataset: DatasetOut, protocol: str) -> tuple[int, float, str] | None:
-    """Units of a dataset with identities, the share of different pairs among them, and the protocol.
+def _calibration_units(dataset: DatasetOut, protocol: str) -> tuple[int, float] | None:
+    """Units of a dataset with identities, and the share of different pairs among them.
 
     None where its size does not say: a list of pairs, rankings.
     """
@@ -274,7 +273,7 @@ def _outlook(evaluation: EvaluationRequest, dataset: DatasetOut) -> str:
             return known
         # What a list of named people supports, once its origin is declared, its scores say.
         return nothing_guaranteed(evaluation.listing) or ""
-    count, different, protocol = units
+    (count, different), protocol = units, evaluation.protocol
     outlook = promise_of(
         count,
         evaluation.calibration_fraction,
