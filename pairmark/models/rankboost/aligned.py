@@ -19,14 +19,15 @@ from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
 from pairmark.models.core.inputs import csr_parts, one_of_equals
 from pairmark.models.core.kernels import projected
-from pairmark.models.core.search import LENGTHS, GalleryIndex, Rows, SearchForm, lengths, numbered, sealed
+from pairmark.models.core.search import LENGTHS, GalleryIndex, Rows, SearchForm, lengths, numbered
 from pairmark.models.core.spec import Seed, document_parameters
 from pairmark.models.core.state import Array, Fact, StoredState, refuse
-from pairmark.models.rankboost import kernels
 from pairmark.models.rankboost.rows import KnownColumns, places_of, sparse_rows
 
 MOST_ROWS, MOST_PAIRS = 1_024, 32_768
 """Rows, and pairs of them, that a step looks at."""
+_BLOCK = 65_536
+"""Pairs scored at a time."""
 _MEAN_DECAY, _SQUARE_DECAY = 0.9, 0.999
 
 
@@ -308,7 +309,6 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
         self.second_ = None if net.second is None else net.second / self._scale[:, None]
         self._layers = len(self.weights_)
         del self._scale
-        self._restored()
 
     def _scaled(self, rows: csr_array) -> csr_array:
         """Rows of the columns that hold anything, each divided by its greatest absolute value."""
@@ -323,13 +323,6 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
         np.maximum.at(self._scale, narrow.indices, np.abs(narrow.data))
         narrow.data /= self._scale[narrow.indices]
         return narrow
-
-    def _restored(self) -> None:
-        flat = [self.biases_[0]]
-        for weight, bias in zip(self.weights_[1:], self.biases_[1:], strict=True):
-            flat += [weight.ravel(), bias]
-        self._flat = np.concatenate(flat)
-        self._sizes_of_layers = np.array([bias.size for bias in self.biases_], dtype=np.int64)
 
     # ------------------------------------------------------------ the kernel
 
@@ -358,15 +351,18 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
         return frozenset() if self.psd else frozenset({"embed"})
 
     def _phi(self, rows: Any) -> Float32:
-        activations = self._first(rows, self.weights_[0])
-        kernels.squashed(activations, self.biases_[0])
-        for weight, bias in zip(self.weights_[1:], self.biases_[1:], strict=True):
-            out = np.empty((activations.shape[0], weight.shape[1]))
-            projected(activations, np.zeros(weight.shape[0]), weight, out)
-            kernels.squashed(out, bias)
-            activations = out
-        scaled: Float32 = (activations / np.sqrt(activations.shape[1])).astype(np.float32)
+        states = self._outputs(self._first(rows, self.weights_[0]))
+        scaled: Float32 = (states / np.sqrt(states.shape[1])).astype(np.float32)
         return scaled
+
+    def _outputs(self, inputs: Float64) -> Float64:
+        """The last layer's states, from what the first one's weights made of rows or pairs."""
+        states: Float64 = np.tanh(inputs + self.biases_[0])
+        for weight, bias in zip(self.weights_[1:], self.biases_[1:], strict=True):
+            out = np.empty((states.shape[0], weight.shape[1]))
+            projected(states, np.zeros(weight.shape[0]), weight, out)
+            states = np.tanh(out + bias)
+        return states
 
     def _halves(self, rows: Any) -> tuple[Float64, Float64]:
         """What the first layer makes of rows as the left and as the right of a pair."""
@@ -410,13 +406,19 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
 
     def _kernel_values(self, queries: Matrix, gallery: tuple[Any, ...], left: Any, right: Any) -> Float32:
         out = np.empty(left.size, dtype=np.float32)
-        # Read-only views, as galleries have: one compiled form serves both.
-        query_parts = tuple(sealed(part) for part in self._index_arrays_of(queries))
-        gallery = tuple(sealed(part) for part in gallery)
-        if self.psd:
-            kernels.inner(*query_parts, *gallery, left, right, out)
-        else:
-            kernels.symmetrised(*query_parts, *gallery, left, right, self._sizes_of_layers, self._flat, out)
+        query_parts = self._index_arrays_of(queries)
+        for start in range(0, left.size, _BLOCK):
+            part = slice(start, start + _BLOCK)
+            a, b = (
+                [array[at[part]] for array in side] for side, at in ((query_parts, left), (gallery, right))
+            )
+            if self.psd:
+                # einsum without BLAS: a pair's value does not depend on the pairs beside it.
+                out[part] = np.einsum("ij,ij->i", *(side[0].astype(np.float64) for side in (a, b)))
+            else:
+                # The first layer is linear, so its two halves are worked out once a row and added pair by pair.
+                both = self._outputs(a[0] + b[1]) + self._outputs(b[0] + a[1])
+                out[part] = 0.5 * both[:, 0]
         return out
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
@@ -429,7 +431,7 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
         return np.asarray(scores.reshape(n, numbers.size))
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_flat")
+        return hasattr(self, "biases_")
 
     def _sizes(self, file: StoredState) -> Mapping[str, int]:
         sizes = [file.length("columns"), *self.hidden, *([] if self.psd else [1])]

@@ -18,10 +18,10 @@ from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.scores import identity_means
-from pairmark.models.core.search import GalleryIndex, Rows, numbered
+from pairmark.models.core.search import GalleryIndex, Rows
 from pairmark.models.core.spec import Seed, document_parameters
 from pairmark.models.core.state import Array, StateRecord, StoredState, refuse, require
-from pairmark.models.rankboost import embedding, kernels
+from pairmark.models.rankboost import embedding
 from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, boost, class_tasks, pair_task
 from pairmark.models.rankboost.rows import KnownColumns, bin_rows, sparse_rows
 from pairmark.models.rankboost.rules import FeatureMap, Rules
@@ -349,22 +349,26 @@ class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimato
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         a, b = (self._map(sparse_rows(one_of_equals(side))) for side in (left, right))
-        scores = np.empty((left.shape[0], 1))
-        means = (b @ self._centre)[:, None]
-        return self._centred(a, b, np.arange(b.shape[0]), means, scores, grid=False)[:, 0]
+        if a.shape[0] == 1:
+            products = b @ a.toarray()[0]
+        elif b.shape[0] == 1:
+            products = a @ b.toarray()[0]
+        else:
+            products = a.multiply(b) @ np.ones(self._map.width)
+        return self._centred(products, a @ self._centre, b @ self._centre)
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
-        numbers, mapped = numbered(rows), self._map(sparse_rows(queries))
-        scores = np.empty((queries.shape[0], numbers.size))
-        means = index.arrays["means"][numbers]
-        return self._centred(mapped, index.arrays["mapped"], numbers, means, scores, grid=True)
+        mapped = self._map(sparse_rows(queries))
+        products = (index.arrays["mapped"][rows] @ mapped.toarray().T).T
+        return self._centred(products, (mapped @ self._centre)[:, None], index.arrays["means"][rows])
 
-    def _centred(self, a: Any, b: Any, numbers: Any, means: Float64, out: Float64, *, grid: bool) -> Float32:
-        """Kernel of mapped rows: (a - c)(b - c) = ab - ac - bc + cc, c being the centre; ``means`` are bc."""
-        kernels.products(
-            a.indptr, a.indices, a.data, b.indptr, b.indices, b.data, numbers, grid, self._map.width, out
-        )
-        centred = out - ((a @ self._centre)[:, None] + means) + float(np.sum(self._centre**2))
+    def _centred(self, products: Float64, left: Float64, right: Float64) -> Float32:
+        """Kernel of mapped rows: (a - c)(b - c) = ab - ac - bc + cc, c being the centre.
+
+        SciPy adds up the entries that two rows share in ascending order, so a value is the same to the last bit in
+        either order of its rows, in a pair or a grid.
+        """
+        centred = products - (left + right) + float(np.sum(self._centre**2))
         return np.asarray(centred, dtype=np.float32)
 
     def _restored(self) -> None:

@@ -1,4 +1,4 @@
-"""The loops of both kernels on sparse rows, compiled: bins, RankBoost's rounds, rankers on rows, networks.
+"""The loops of boosting on sparse rows, compiled: bins, rounds, rankers on rows.
 
 Boosting (Freund, Iyer, Schapire and Singer 2003): every stored value was replaced by the number of its bin, bins of a
 feature being consecutive; where a feature has one bin only, as words that occur or don't have, by -1 - feature. A weak
@@ -7,15 +7,9 @@ included. The pair weights D(i, j) = v_i v_j, i being a row of the lower kind (0
 written out: each row holds its v. ``sums``, (2, features), holds the sums of v over the rows that hold a feature, by
 kind, and ``mass``, (2, bins), over those in a bin. In a round only the rows that the chosen ranker fires on change, and
 only their features and bins are touched.
-
-Scoring: coordinates come in ascending order and products are summed in that order in float64, one row at a time, so a
-kernel value is the same to the last bit in either order of its rows, in a pair or a grid, and for dense or sparse
-input. A library's matrix product rounds differently for different numbers of rows.
 """
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 
@@ -267,81 +261,3 @@ def apply_rules(
                 n += 1
             n_met[ranker] = 0
         out_starts[row + 1] = n
-
-
-@kernel
-def products(a_starts, a_at, a_values, b_starts, b_at, b_values, numbers, grid, width, out):
-    """Inner products of sparse rows: of each left with each right row ``numbers``, or of pairs, into (n, 1).
-
-    In pairs, a side of a single row meets all of the other's.
-    """
-    step_a, step_b = np.int64(a_starts.shape[0] > 2), np.int64(numbers.shape[0] > 1)
-    # The left row laid out once, cleared by its own entries: a right row then costs its entries alone.
-    line = np.zeros(width)
-    for i in range(out.shape[0]):
-        a = i * step_a
-        for at in range(a_starts[a], a_starts[a + 1]):
-            line[a_at[at]] = a_values[at]
-        for column in range(out.shape[1]):
-            b = numbers[column if grid else i * step_b]
-            total = 0.0
-            for at in range(b_starts[b], b_starts[b + 1]):
-                total += line[b_at[at]] * b_values[at]
-            out[i, column] = total
-        for at in range(a_starts[a], a_starts[a + 1]):
-            line[a_at[at]] = 0.0
-
-
-@kernel
-def squashed(rows, bias):
-    """tanh(rows + bias), in place."""
-    for row in range(rows.shape[0]):
-        for k in range(rows.shape[1]):
-            rows[row, k] = math.tanh(rows[row, k] + bias[k])
-
-
-@kernel
-def inner(left, right, at_left, at_right, out):
-    """Inner products of rows of float32, in float64: pair i is left[at_left[i]], right[at_right[i]]."""
-    for pair in range(out.shape[0]):
-        a, b = left[at_left[pair]], right[at_right[pair]]
-        total = 0.0
-        for k in range(a.shape[0]):
-            total += np.float64(a[k]) * np.float64(b[k])
-        out[pair] = total
-
-
-@inner_kernel
-def _output(first, second, sizes, flat, inputs, outputs):
-    """What the network makes of one ordered pair, from its first layer's two halves.
-
-    ``flat`` holds the bias of the first layer, then weights and bias of each further one.
-    """
-    at = sizes[0]
-    for k in range(sizes[0]):
-        inputs[k] = math.tanh(first[k] + second[k] + flat[k])
-    for layer in range(1, sizes.shape[0]):
-        n_in, n_out = sizes[layer - 1], sizes[layer]
-        bias = at + n_in * n_out
-        for k in range(n_out):
-            outputs[k] = flat[bias + k]
-        for j in range(n_in):
-            x = inputs[j]
-            for k in range(n_out):
-                outputs[k] += x * flat[at + j * n_out + k]
-        for k in range(n_out):
-            inputs[k] = math.tanh(outputs[k])
-        at = bias + n_out
-    return inputs[0]
-
-
-@kernel
-def symmetrised(left_first, left_second, right_first, right_second, at_left, at_right, sizes, flat, out):
-    """Half the network's output for each pair in either order."""
-    inputs, outputs = np.empty(sizes.max()), np.empty(sizes.max())
-    for pair in range(out.shape[0]):
-        i, j = at_left[pair], at_right[pair]
-        # The first layer is linear, so its two halves are made once a row and added pair by pair.
-        forward = _output(left_first[i], right_second[j], sizes, flat, inputs, outputs)
-        backward = _output(right_first[j], left_second[i], sizes, flat, inputs, outputs)
-        out[pair] = 0.5 * (forward + backward)
