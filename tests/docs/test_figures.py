@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks import common, tables
 from docs import figures
+from pairmark.models.calibration.guarantees import AMPLE_MULTIPLE, units_needed
 from pairmark.models.calibration.operating_point import GUARANTEES, Guarantee
-from pairmark.models.calibration.promises import AMPLE_MULTIPLE, units_needed
 from tests.serving import ROOT
 
 MEASURED = (

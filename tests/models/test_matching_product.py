@@ -150,7 +150,7 @@ def test_states_of_earlier_versions_load_or_say_what_to_do() -> None:
 
 def test_what_the_plan_says_is_enough_is_answered() -> None:
     """Doing what `units_needed` says, with any number of pairs, is never refused; one person fewer is."""
-    from pairmark.models.calibration.promises import reach, units_needed
+    from pairmark.models.calibration.guarantees import reach, units_needed
 
     rng = np.random.default_rng(0)
     for fpr, n_pairs in ((0.05, 10**6), (0.02, 2_000), (0.01, 700), (0.001, 200_000)):
@@ -176,7 +176,7 @@ def test_what_the_plan_says_is_enough_is_answered() -> None:
 
 
 def test_reach_says_what_the_next_power_of_ten_takes() -> None:
-    from pairmark.models.calibration.promises import reach
+    from pairmark.models.calibration.guarantees import reach
 
     reported = reach(40)
     assert reported.smallest_fpr == pytest.approx(1 - 0.05 ** (1 / 20))

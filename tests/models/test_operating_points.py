@@ -13,7 +13,7 @@ from scipy.stats import binom, norm
 
 from pairmark.models import InsufficientCalibrationData, OperatingPoint, operating_point
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.promises import candidate_share
+from pairmark.models.calibration.guarantees import candidate_share
 from pairmark.models.core.artefact import read_artefact, write_artefact
 from pairmark.models.pairs.splits import held_out_pairs
 from tests.models.pair_worlds import Classes, People, Scored

@@ -7,8 +7,8 @@ import pytest
 
 from pairmark import operating_point
 from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.guarantees import askable, expected_tpr
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
-from pairmark.models.calibration.promises import askable, expected_tpr
 from pairmark.models.pairs.splits import held_out_pairs
 
 

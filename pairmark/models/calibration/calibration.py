@@ -12,7 +12,7 @@ threshold that keeps alpha, and the test was wrong at that single point.
     answers more readily where people who match everybody happen to be missing from the sample; no rule on sizes alone
     is known to correct that, so it answers only where it is asked for, or where a policy allows it.
 ``estimate``
-    The threshold that the data suggest (`pairmark.models.calibration.calibration`), which promises nothing, and
+    The threshold that the data suggest (`pairmark.models.calibration.calibration`), which guarantees nothing, and
     the finite-sample bound that holds there.
 ``auto``
     finite-sample, or a refusal.
@@ -53,11 +53,11 @@ from pairmark.models.calibration.finite_sample import (
     order_upper,
     student_interval,
 )
+from pairmark.models.calibration.guarantees import askable, candidate_share, checked_rate, units_needed
 from pairmark.models.calibration.inputs import CalibrationRecords, RowRanges
 from pairmark.models.calibration.operating_point import (
     ANSWERING,
     METHODS,
-    Guarantee,
     InsufficientCalibrationData,
     Method,
     OperatingPoint,
@@ -67,7 +67,6 @@ from pairmark.models.calibration.operating_point import (
     nothing_guaranteed,
     origin_of,
 )
-from pairmark.models.calibration.promises import askable, candidate_share, checked_rate, units_needed
 from pairmark.models.calibration.state import check_calibration, reading_state
 from pairmark.models.core.arrays import Bool, Float32, Float64
 from pairmark.models.pairs.samples import PairSample, matched_scores, pair_sample
@@ -276,7 +275,7 @@ class Calibration:
             at what they have; ``random-rows``, pairs of their samples, which guarantee nothing; ``drawn``
             by `pairmark.models.pairs`; None: unknown, unless they are all.
         independent : with no ``units``, that no two pairs share a person.
-        population : the pairs are a random sample, drawn without replacement, of so many, and the promise is about
+        population : the pairs are a random sample, drawn without replacement, of so many, and the guarantee is about
             these, whatever depends on what. Units are not needed.
         n_replicates : bootstrap replicates, at least 1,000 (the 99 % bound is an order statistic of them).
         units_assumed : the units are a guess.
@@ -539,11 +538,6 @@ class Calibration:
         return "people" if self.protocol == "open-set" else "samples"
 
     @property
-    def guarantee(self) -> Guarantee:
-        """Of ``finite-sample`` answers."""
-        return guarantee_of("finite-sample", self.origin)
-
-    @property
     def protocol(self) -> str:
         """``open-set`` or ``closed-set``."""
         return str(self._facts["protocol"])
@@ -568,13 +562,13 @@ class Calibration:
         method : ``auto``, ``finite-sample``, ``bootstrap`` or ``estimate``.
         allow_asymptotic : whether ``auto`` may answer by ``bootstrap`` where ``finite-sample`` refuses: a policy that
             somebody has decided on.
-        simultaneous : serve from `fpr_band`: the promise then holds for all rates that are ever asked for at once, not
-            only for one that was fixed beforehand.
+        simultaneous : serve from `fpr_band`: the guarantee then holds for all rates that are ever asked for at once,
+            not only for one that was fixed beforehand.
         candidate : with ``simultaneous``, the number from 1 of this version among those calibrated on the same data:
-            the promise then holds for all of them at once, however many come later, so that any may be chosen by what
+            the guarantee then holds for all of them at once, however many come later, so that any may be chosen by what
             its calibration says. It is made at confidence 1 - (1 - confidence) / (candidate (candidate + 1)).
         fnr : a false negative rate gives a second threshold, at or below which pairs are different; pairs between the
-            two are to be reviewed. Both promises hold together at the confidence asked: each by itself at
+            two are to be reviewed. Both guarantees hold together at the confidence asked: each by itself at
             1 - (1 - confidence) / 2. Finite-sample only.
 
         Raises
@@ -666,14 +660,14 @@ class Calibration:
         simultaneous: bool,
         candidate: int | None,
     ) -> OperatingPoint:
-        """Two promises that hold together, by Bonferroni's inequality."""
+        """Two guarantees that hold together, by Bonferroni's inequality."""
         if method not in ("auto", "finite-sample"):
             raise ValueError(f"fnr goes with method 'finite-sample' (or 'auto'), not {method!r}")
         level = 1 - (1 - confidence) / 2
         upper = self.operating_point(
             fpr, level, "finite-sample", simultaneous=simultaneous, candidate=candidate
         )
-        # The other promise is to hold for as many candidates.
+        # The other guarantee is to hold for as many candidates.
         level = 1 - (1 - level) * (candidate_share(candidate) if simultaneous and candidate else 1.0)
         score, bound = self._lower_threshold(fnr, level, confidence, simultaneous=simultaneous)
         lower = min(score, upper.threshold)

@@ -484,7 +484,7 @@ def split_drawn(
     """Split a list of pairs of which some were chosen, which train, and some drawn at random, which calibrate and test.
 
     Of the drawn pairs of either kind a random share tests. Each part is a random sample of what they were drawn from;
-    who is in two parts does not matter, since the promise is about that one list and the model is made without it.
+    who is in two parts does not matter, since the guarantee is about that one list and the model is made without it.
 
     Parameters
     ----------
@@ -654,7 +654,7 @@ class ListedUnits:
     usable : (n_pairs,) false for pairs that say nothing: marked different inside of one group.
     protocol : resolved.
     assumed : whether units were guessed from same pairs alone, since nothing says who the points belong to. People
-        whose points no same pair joins then count as several, and promises about people do not hold.
+        whose points no same pair joins then count as several, and guarantees about people do not hold.
     name : of the units, for messages.
     """
 

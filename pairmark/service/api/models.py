@@ -15,7 +15,7 @@ from fastapi import APIRouter, File, Form, Header, Path, Query, Request, Respons
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from pydantic import BeforeValidator, Field
 
-from pairmark.models.calibration.promises import askable
+from pairmark.models.calibration.guarantees import askable
 from pairmark.models.evaluation.pairs import MEDIA_TYPES, Format, draw_roc
 from pairmark.models.registry import LEARNERS
 from pairmark.schemas.base import Page, QueryModel

@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse, Response
 from fastapi.staticfiles import StaticFiles
 from pydantic import Field
 
-from pairmark.models.calibration.promises import askable
+from pairmark.models.calibration.guarantees import askable
 from pairmark.schemas.base import QueryModel
 from pairmark.schemas.jobs import JobState
 from pairmark.service.api.routing import GuardedRoute, needs

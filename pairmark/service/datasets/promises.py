@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from pairmark.models.calibration.operating_point import nothing_guaranteed
-from pairmark.models.calibration.promises import (
+from pairmark.models.calibration.guarantees import (
     AMPLE_MULTIPLE,
     BEST_TPR,
     SupportedRate,
@@ -18,6 +17,7 @@ from pairmark.models.calibration.promises import (
     reach,
     units_needed,
 )
+from pairmark.models.calibration.operating_point import nothing_guaranteed
 from pairmark.models.core.inputs import OPEN_SET_FROM
 from pairmark.models.pairs.splits import CALIBRATION_FRACTION, TEST_FRACTION, Protocol
 from pairmark.schemas.datasets import Promise, ProtocolChoice

@@ -13,7 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -73,49 +73,10 @@ class Hour:
     """Different, match, review."""
     rows: list[KeptRow] = field(default_factory=list)
 
-
-class DecisionStream:
-    """Decisions of one model in one process."""
-
-    def __init__(self, model_id: str, policy: ReviewPolicy) -> None:
-        # From the system's entropy: no caller knows the state.
-        self.keys = np.random.default_rng().random
-        self.policy = policy
-        self.ends = 0.0
-        self.ended: list[Hour] = []
-        self.hour = Hour(model_id, 0, policy, policy.share, 0)
-
-    def roll_hour(self, now: float, policy: ReviewPolicy) -> None:
-        """Begin an hour, or go on under a changed policy.
-
-        A new hour begins with a chance near that of the last, so that little is kept in vain. The chance of an hour
-        never rises.
-        """
-        old, number = self.hour, int(now // HOUR_S)
-        same = old.number == number
-        if same and policy == self.policy:
-            # Equal, but another object: `DecisionRecorder.record` compares by identity, which costs nothing a decision.
-            self.policy = policy
-            return
-        chance = min(policy.share, old.chance if same or not old.number else 4 * old.chance)
-        if old.counts:
-            self.ended.append(old)
-        self.policy, self.ends = policy, (number + 1) * HOUR_S
-        self.hour = Hour(old.model_id, number, policy, chance, old.decided if same else 0)
-
     def lower_chance(self, chance: float) -> None:
         """Lower the hour's chance, and drop what it does not keep."""
-        self.hour.chance = chance
-        self.hour.rows[:] = [row for row in self.hour.rows if row.key < chance]
-
-    def take_hours(self) -> list[Hour]:
-        """What is to be written, and is then no more here."""
-        hour, ended = self.hour, self.ended
-        self.ended = []
-        if not hour.counts:
-            return ended
-        self.hour = Hour(hour.model_id, hour.number, hour.policy, hour.chance, hour.decided)
-        return [*ended, hour]
+        self.chance = chance
+        self.rows = [row for row in self.rows if row.key < chance]
 
 
 class DecisionRecorder:
@@ -123,7 +84,11 @@ class DecisionRecorder:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._streams: dict[str, DecisionStream] = {}
+        self._open: dict[str, Hour] = {}
+        """The hour of each model that decisions go to now."""
+        self._ended: list[Hour] = []
+        # From the system's entropy: no caller knows the state.
+        self._keys = np.random.default_rng().random
         self._calls = 0
         self._forgot = -math.inf
 
@@ -150,20 +115,18 @@ class DecisionRecorder:
         """
         n = sum(counts)
         now = time.time()
-        stream = self._streams.get(deciding.model_id)
-        if stream is None:
-            stream = self._streams[deciding.model_id] = DecisionStream(deciding.model_id, policy)
-        if now >= stream.ends or policy is not stream.policy:
-            stream.roll_hour(now, policy)
-        hour = stream.hour
+        hour = self._open.get(deciding.model_id)
+        # Policies are compared by identity, which costs nothing a decision.
+        if hour is None or now >= (hour.number + 1) * HOUR_S or policy is not hour.policy:
+            hour = self._hour(deciding.model_id, now, policy, hour)
         # 1. All decisions are counted: the counts are the population that reviews draw from.
         hour.decided += n
         earlier = hour.counts.get(deciding, [0] * len(counts))
         hour.counts[deciding] = [total + more for total, more in zip(earlier, counts, strict=True)]
         if hour.decided * hour.chance > policy.per_hour:
-            stream.lower_chance(lowered(hour.chance, hour.decided, policy.per_hour))
+            hour.lower_chance(lowered(hour.chance, hour.decided, policy.per_hour))
         # 2. Each has a random key; those below the hour's chance are kept, and stay a uniform sample as it is lowered.
-        keys = stream.keys(n)
+        keys = self._keys(n)
         sampled = np.flatnonzero(keys < hour.chance).tolist()
         codes = decisions() if sampled else ()
         for row_index in sampled:
@@ -173,6 +136,24 @@ class DecisionRecorder:
             decided = int(codes[row_index]), float(scores[row_index]), threshold
             key = float(keys[row_index])
             hour.rows.append(KeptRow(deciding, now, key, *decided, left, right, subject, sides))
+
+    def _hour(self, model_id: str, now: float, policy: ReviewPolicy, last: Hour | None) -> Hour:
+        """Begin an hour of a model, or go on under a changed policy.
+
+        A new hour begins with a chance near that of the last, so that little is kept in vain. The chance of an hour
+        never rises.
+        """
+        number, chance, decided = int(now // HOUR_S), policy.share, 0
+        if last is not None:
+            if last.number == number and last.policy == policy:
+                last.policy = policy
+                return last
+            chance = min(chance, last.chance if last.number == number else 4 * last.chance)
+            decided = last.decided if last.number == number else 0
+            if last.counts:
+                self._ended.append(last)
+        hour = self._open[model_id] = Hour(model_id, number, policy, chance, decided)
+        return hour
 
     async def flush(self, *, closing: bool = False) -> None:
         """Write what there is. While the database is away, it is lost, in sample and count alike."""
@@ -192,7 +173,12 @@ class DecisionRecorder:
         self._calls += 1
         if self._calls % CALLS_A_WRITE and not closing:
             return []
-        return [hour for stream in self._streams.values() for hour in stream.take_hours()]
+        hours, self._ended = self._ended, []
+        for model_id, hour in self._open.items():
+            if hour.counts:
+                hours.append(hour)
+                self._open[model_id] = replace(hour, counts={}, rows=[])
+        return hours
 
     def write(self, hours: Sequence[Hour]) -> list[tuple[Hour, float]]:
         """Commit hours, and thin out those that have too many decisions. Returns the chance of each, 0 where the model
@@ -227,11 +213,11 @@ class DecisionRecorder:
     def apply_chances(self, settled: Sequence[tuple[Hour, float]]) -> None:
         """Go on with the chances that `write` returned, which the decisions of all processes make."""
         for hour, chance in settled:
-            stream = self._streams.get(hour.model_id)
+            current = self._open.get(hour.model_id)
             if not chance:
-                self._streams.pop(hour.model_id, None)
-            elif stream is not None and stream.hour.number == hour.number and chance < stream.hour.chance:
-                stream.lower_chance(chance)
+                self._open.pop(hour.model_id, None)
+            elif current is not None and current.number == hour.number and chance < current.chance:
+                current.lower_chance(chance)
 
 
 def lowered(chance: float, decided: int, limit: int) -> float:

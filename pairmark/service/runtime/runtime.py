@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from pairmark.models.calibration.guarantees import units_needed
 from pairmark.models.calibration.inputs import RowRanges
-from pairmark.models.calibration.promises import units_needed
 from pairmark.models.core.arrays import Bool
 from pairmark.models.registry import spec_of
 from pairmark.models.warmup import warm_loaded

@@ -373,7 +373,7 @@ def unknown_calibration(calibration_id: str) -> UnknownCalibration:
 
 
 def class_count(data: LabelledData, protocol: str) -> dict[str, int]:
-    """The number of classes among which a closed-set promise holds, as a fact of a calibration's summary."""
+    """The number of classes among which a closed-set guarantee holds, as a fact of a calibration's summary."""
     return {} if protocol == "open-set" or data.y is None else {"classes": len(data.identities)}
 
 

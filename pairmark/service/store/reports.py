@@ -7,8 +7,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.calibration.guarantees import askable
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
-from pairmark.models.calibration.promises import askable
 from pairmark.models.evaluation.pairs import (
     FPR_TARGETS,
     pair_report,

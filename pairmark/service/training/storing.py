@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlalchemy.orm import Session
 
+from pairmark.models.calibration.guarantees import in_percent
 from pairmark.models.calibration.operating_point import nothing_guaranteed
-from pairmark.models.calibration.promises import in_percent
 from pairmark.models.core.spec import LearnerSpec, capabilities_of, jsonable_params
 from pairmark.models.evaluation.suspects import TOLD, suspects
 from pairmark.models.records.tables import declaration

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.promises import askable
+from pairmark.models.calibration.guarantees import askable
 from pairmark.models.core.arrays import Int64
 from pairmark.models.evaluation.comparison import CONFIDENCE, classification_metrics
 from pairmark.models.evaluation.pairs import FPR_TARGETS, EvaluationReport, pair_report

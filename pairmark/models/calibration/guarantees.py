@@ -26,11 +26,11 @@ _USED = {1.0: 0.012, 1.1: 0.1, 1.2: 0.18, 1.5: 0.34, 2.0: 0.48, 3.0: 0.62, 4.0: 
 
 @dataclass(frozen=True, kw_only=True)
 class SupportedRate:
-    """The smallest false positive rate that ``finite-sample`` promises with so many units, and the next power of ten.
+    """The smallest false positive rate that ``finite-sample`` guarantees with so many units, and the next power of ten.
 
     Attributes
     ----------
-    confidence : of the promise.
+    confidence : of the guarantee.
     smallest_fpr : the smallest rate answered; None with fewer than two units.
     next_fpr : the next power of ten below it.
     next_units : units that ``next_fpr`` takes.
@@ -43,7 +43,7 @@ class SupportedRate:
 
 
 def reach(n_units: int, confidence: float = 0.95, *, different_share: float = 1.0) -> SupportedRate:
-    """The smallest rate that so many calibration units can promise, and how many more the next power of ten takes.
+    """The smallest rate that so many calibration units can guarantee, and how many more the next power of ten takes.
 
     Exact for units that `pairmark.models.pairs.splits.held_out_pairs` pairs (whatever its number of pairs) in open-set
     use. In closed-set use the classes of the pairs are left to chance: what is said here is answered in 99 % of draws.
@@ -141,8 +141,8 @@ def in_percent(rate: float) -> str:
 def candidate_share(number: int) -> float:
     """Share of the failure probability that the ``number``-th of any number of candidates is given, from 1.
 
-    1 / (n (n + 1)), which sums to 1 over all n, so that promises to all candidates hold at once however many there
-    will be: a candidate's own promise never changes when another one comes.
+    1 / (n (n + 1)), which sums to 1 over all n, so that guarantees of all candidates hold at once however many there
+    will be: a candidate's own guarantee never changes when another one comes.
     """
     if number < 1:
         raise ValueError(f"number is {number}; expected at least 1")
