@@ -124,7 +124,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
     positive rate at low false positive rates, at thresholds from the negative pairs of all folds together. The simplest
     candidate within one standard error of the best, paired fold by fold, and at most .01 behind it, wins and learns
     from all rows; of shared classes, whatever is not a forest must be ahead of it by half over the root of the number
-    of rows. What takes a second or more leaves halfway when a simpler one is ahead, or another far ahead. Of identities
+    of rows. What takes a second or more leaves halfway when a simpler one is level, or another far ahead. Of identities
     a forest races where trees over PLDA's ratio help. What has trees races with 50; a
     winner has 100 over the ratio, or a forest of 200 of little data.
 

@@ -385,7 +385,9 @@ class Race:
         """Whether trees over PLDA's ratio are not ahead of it for identities never met: forests are then far behind."""
         judged = {entry.candidate.name: entry for entry in self._racing if entry.rates.size}
         trees, ratio = judged.get("residual forest"), judged.get("plda")
-        return not self._task.data.closed and bool(trees and ratio and self._deficit(trees, ratio) >= 0)
+        return not self._task.data.closed and bool(
+            trees and ratio and self._deficit(trees, ratio) >= -_NOTHING
+        )
 
     def _deficit(self, entry: Entry, rival: Entry) -> float:
         """By how much a candidate is behind one that was judged on as many folds or more."""
@@ -438,12 +440,12 @@ class Race:
         note(line, candidate=entry.candidate.name, mean_tpr=mean, folds=n_judged, of_folds=n_folds)
 
     def _leaves(self, entry: Entry) -> bool:
-        """Whether a candidate goes no further: behind a simpler one halfway, or far behind another."""
+        """Whether a candidate goes no further: not ahead of a simpler one halfway, or far behind another."""
         n_judged, n_folds = len(entry.scores), len(self._task.folds)
         place = self._order.index(entry.candidate)
         for rival in self._racing:
             if rival.is_complete and len(rival.scores) > n_judged:
-                margin = 0.0 if self._order.index(rival.candidate) < place else _FAR_AHEAD
+                margin = -_NOTHING if self._order.index(rival.candidate) < place else _FAR_AHEAD
                 if self._deficit(entry, rival) > margin:
                     entry.status = f"left after {n_judged} of {n_folds} folds"
         return not entry.is_complete

@@ -283,6 +283,7 @@ def test_a_rate_is_shown_where_a_folds_people_can_show_it_and_without_the_optimi
     ("first", "cost", "behind", "n_judged"),
     [
         ("cosine", 20.0, 0.02, 4),
+        ("cosine", 20.0, 0.0, 4),
         ("cosine", 20.0, -0.02, 8),
         ("cosine", 0.5, 0.3, 8),
         ("logistic", 20.0, 0.02, 8),
@@ -328,13 +329,13 @@ def test_a_forest_of_new_identities_races_where_trees_over_the_ratio_help(
 
 
 def test_the_cheapest_race_as_long_as_their_work_fits_the_budget() -> None:
-    task = Graded({0.0: [0.5] * 4})
+    task = Graded({0.0: [0.5] * 4, 1.0: [0.6] * 4})
     costs = {"cosine": 50.0, "logistic": 0.0, "similarity forest": 20.0, "plda": 12.0}
     candidates = [
         Candidate(
             name=name,
             kind="metric",
-            params=lambda data: {"shrinkage": 0.0},
+            params=lambda data, name=name: {"shrinkage": float(name == "plda")},
             cost=lambda data, cost=cost: cost,
         )
         for name, cost in costs.items()
