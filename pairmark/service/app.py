@@ -89,6 +89,11 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> Applic
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
+        exception_handlers={
+            RequestValidationError: _invalid_request,
+            HTTPException: _refused,
+            Refused: refused,
+        },
     )
     app.state.services = services
     app.state.own_process = False
@@ -97,9 +102,6 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> Applic
         app.include_router(router, responses=problems.RESPONSES)
     if docs.GUIDE.is_dir():
         app.mount("/guide", StaticFiles(directory=docs.GUIDE, html=True))
-    app.add_exception_handler(RequestValidationError, _invalid_request)
-    app.add_exception_handler(HTTPException, _refused)
-    app.add_exception_handler(Refused, refused)
     app.plain = {
         (route.method, route.path): Guard(route.answer, settings=settings)
         for route in guarded_routes()

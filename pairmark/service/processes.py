@@ -55,15 +55,8 @@ def configure_logging(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
-        logger = logging.getLogger(name)
-        logger.handlers[:] = []
-        logger.propagate = True
-    # Our own middleware logs requests, with their ids.
-    logging.getLogger("uvicorn.access").disabled = True
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    for name in ("httpx", "alembic", "matplotlib", "numba"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 _PR_SET_PDEATHSIG = 1

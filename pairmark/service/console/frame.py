@@ -198,14 +198,16 @@ def _templates() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters["percent"] = percent
-    templates.filters["code"] = with_code
-    templates.filters["moment"] = lambda iso: str(iso)[:16].replace("T", " ") if iso else "–"
-    templates.filters["count"] = lambda number: f"{number:,}"
-    templates.filters["size"] = size
-    templates.filters["path"] = lambda text: quote(str(text), safe="")
-    templates.filters["brief"] = brief
-    templates.filters["pretty"] = lambda value: json.dumps(value, ensure_ascii=False)
+    templates.filters |= {
+        "percent": percent,
+        "code": with_code,
+        "moment": lambda iso: str(iso)[:16].replace("T", " ") if iso else "–",
+        "count": lambda number: f"{number:,}",
+        "size": size,
+        "path": lambda text: quote(str(text), safe=""),
+        "brief": brief,
+        "pretty": lambda value: json.dumps(value, ensure_ascii=False),
+    }
     return templates
 
 
