@@ -189,7 +189,10 @@ def _searches(
     searches: dict[str, Search] = {}
     for name, model in models.items():
         searches[name] = lambda query, model=model, index=indexes[name]: model.top_k(query, index, K)[0][0]
-    memory = {name: float(index.nbytes) / n for name, index in indexes.items()}
+    memory = {
+        name: sum(array.nbytes for array in (index.vectors, *index.arrays.values())) / n
+        for name, index in indexes.items()
+    }
     unit = gallery.rows / np.linalg.norm(gallery.rows, axis=1, keepdims=True)
     flat = faiss.IndexFlatIP(D)
     flat.add(unit)

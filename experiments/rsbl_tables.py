@@ -31,7 +31,6 @@ from experiments._classes import ClassSet, difference, divisions, read_sets
 from pairmark.models import RSBL
 from pairmark.models.core.inputs import checked_identities, checked_matrix
 from pairmark.models.rsbl.choosing import folds
-from pairmark.models.rsbl.estimator import seed_of
 
 DEPTH = 5
 PUBLISHED = {
@@ -187,7 +186,7 @@ def _stages(data: ClassSet, train: np.ndarray, test: np.ndarray, final: str, sel
         rows = checked_matrix(model, data.X[train], "X", reset=True)
         classes, codes = checked_identities(data.y[train], rows.shape[0])
         truth = np.searchsorted(classes, np.asarray(data.y[test]))
-        rng = np.random.default_rng(seed_of(model.random_state))
+        rng = np.random.default_rng(model.random_state)
         ks = model.chosen(rows, codes, classes.size, rng)[0]
         both = np.concatenate([rows, checked_matrix(model, data.X[test], "others")])
         learned, held = np.arange(rows.shape[0]), np.arange(rows.shape[0], both.shape[0])

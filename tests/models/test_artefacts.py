@@ -39,14 +39,15 @@ def test_a_changed_array_is_refused(folder: Path) -> None:
         read_artefact(folder)
 
 
-@pytest.mark.parametrize(("field", "value"), [("dtype", "<f4"), ("shape", [4])])
-def test_arrays_must_be_those_the_manifest_lists(folder: Path, field: str, value: object) -> None:
-    def change(manifest: dict) -> None:
-        manifest["arrays"]["mean"][field] = value
-
-    rewrite(folder, change)
-    with pytest.raises(ArtefactError, match="does not match its manifest entry"):
-        read_artefact(folder)
+@pytest.mark.parametrize(
+    "entry",
+    [{"dtype": "<f4"}, {"shape": [4]}, {"shape": [2**40]}, {"file": 7}, {"sha256": None}, {"shape": "x"}],
+)
+@pytest.mark.parametrize("mmap", [True, False])
+def test_arrays_must_be_those_the_manifest_lists(folder: Path, entry: dict, mmap: bool) -> None:
+    rewrite(folder, lambda manifest: manifest["arrays"]["mean"].update(entry))
+    with pytest.raises(ArtefactError, match=r"does not match its manifest entry|is not a Pairmark manifest"):
+        read_artefact(folder, mmap=mmap)
 
 
 def test_a_newer_format_is_refused(folder: Path) -> None:
@@ -108,6 +109,13 @@ class Payload:
 
     def __reduce__(self) -> tuple:
         return (Path.write_text, (self.at, "ran"))
+
+
+def test_manifests_of_no_form_are_refused(tmp_path: Path) -> None:
+    for text in ("", "[]", "{", '{"format": "pairmark"}', "[" * 100_000, '{"format": 7}', "null"):
+        (tmp_path / MANIFEST).write_text(text)
+        with pytest.raises(ArtefactError, match="manifest"):
+            read_artefact(tmp_path)
 
 
 @pytest.mark.parametrize("mmap", [True, False])

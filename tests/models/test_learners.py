@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 
@@ -155,7 +154,6 @@ class TestPairScorers:
     def test_a_saved_index_is_opened_by_the_same_model_only(self, spec: Any, tmp_path: Path) -> None:
         model = fitted(spec)
         index = model.index(X[20:90])
-        assert index.nbytes >= X[20:90].nbytes
         index.save(tmp_path / "index")
         pairmark.save(model, tmp_path / "model")
         for reader in (model, pairmark.load(tmp_path / "model")):
@@ -401,17 +399,6 @@ class TestEveryLearner:
         assert schema["additionalProperties"] is False
         assert all("description" in field for field in schema["properties"].values())
 
-    def test_clone_keeps_parameters_and_nothing_learned(self, spec: Any) -> None:
-        copy = clone(fitted(spec))
-        assert copy.get_params() == fitted(spec).get_params()
-        assert not hasattr(copy, "n_features_in_")
-
-    def test_unknown_kinds_and_strangers_are_named(self, spec: Any) -> None:
-        with pytest.raises(KeyError, match=spec.kind):
-            spec_of("no-such-kind")
-        with pytest.raises(KeyError, match="int is not a registered learner"):
-            spec_for(3)
-
     def test_bad_parameters_are_named_at_fit(self, spec: Any) -> None:
         for name, value in {"max_depth": 0, "n_estimators": -1, "random_state": "x"}.items():
             if name in spec.params.model_fields:
@@ -424,19 +411,6 @@ class TestEveryLearner:
         pairmark.save(model, tmp_path / "named")
         assert pairmark.load(tmp_path / "named").feature_names_in_.tolist() == ["a", "b", "c", "d"]
 
-    def test_changed_bytes_are_refused(self, spec: Any, tmp_path: Path) -> None:
-        pairmark.save(fitted(spec), tmp_path / "model")
-        for file in sorted((tmp_path / "model").glob("*.npy")):
-            content = file.read_bytes()
-            file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-            with pytest.raises(ArtefactError, match="was changed"):
-                pairmark.load(tmp_path / "model")
-            file.write_bytes(content)
-        pairmark.load(tmp_path / "model")
-        (tmp_path / "model" / "manifest.json").unlink()
-        with pytest.raises(ArtefactError, match="holds no manifest"):
-            pairmark.load(tmp_path / "model")
-
     def test_artefacts_hold_plain_arrays_only(self, spec: Any, tmp_path: Path) -> None:
         digest = pairmark.save(fitted(spec), tmp_path / "model")
         artefact = read_artefact(tmp_path / "model")
@@ -444,6 +418,13 @@ class TestEveryLearner:
         assert artefact.kind == spec.kind
         assert all(array.dtype.kind in "biufSU" for array in artefact.arrays.values())
         assert not [file.name for file in tmp_path.iterdir() if file.name.startswith(".")]
+
+
+def test_unknown_kinds_and_strangers_are_named() -> None:
+    with pytest.raises(KeyError, match="plda"):
+        spec_of("no-such-kind")
+    with pytest.raises(KeyError, match="int is not a registered learner"):
+        spec_for(3)
 
 
 def test_public_names_are_sorted_and_exist() -> None:

@@ -34,15 +34,6 @@ def people(n: int = 40, rows: int = 3, d: int = 4, seed: int = 0) -> tuple[np.nd
     return (rng.normal(size=(n, d))[y] + 0.5 * rng.normal(size=(n * rows, d))).astype(np.float32), y
 
 
-@pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: type(learner).__name__)
-def test_one_person_and_nobody_twice_are_refused(learner: Plda) -> None:
-    X, y = people()
-    with pytest.raises(ValueError, match="a single identity"):
-        learner.fit(X, np.zeros_like(y))
-    with pytest.raises(ValueError, match="every identity has one row"):
-        learner.fit(X, np.arange(len(X)))
-
-
 @pytest.mark.parametrize("learner", LEARNERS[:3], ids=lambda learner: type(learner).__name__)
 @pytest.mark.parametrize("seed", range(3))
 def test_what_people_are_called_plays_no_part(learner: Plda, seed: int) -> None:

@@ -332,7 +332,7 @@ WATCHED: dict[str, tuple[Row, ...]] = {
     "tests/models/test_promise_edges.py": (
         (
             "names play no part in a threshold",
-            "pairmark/models/pairs/splits.py",
+            "pairmark/models/core/inputs.py",
             r"order = np\.argsort\(first\)(?=\n    return np)",
             "order = np.arange(first.size)",
         ),

@@ -27,10 +27,10 @@ from pairmark.models.core.arrays import Float32 as Float32
 from pairmark.models.core.arrays import Matrix as Matrix
 from pairmark.models.core.inputs import (
     Missing,
-    by_appearance,
     checked_identities,
     checked_matrix,
     checked_pairs,
+    codes_by_appearance,
     fill_missing,
     fill_values,
     identity_codes,
@@ -95,7 +95,9 @@ class PairScorerMixin(Stateful):
         """
         rows, codes, identities = self._checked_identities(X, y)
         if not is_classifier(self):
-            identities, codes = by_appearance(identities, codes)
+            # What identities are called plays no part.
+            numbers, first = codes_by_appearance(codes)
+            identities, codes = identities[codes[first]], numbers
         self._learn_identities(rows, codes, identities)
         self._identity_means = identity_means(rows, codes, identities)
         return self

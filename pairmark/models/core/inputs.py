@@ -300,14 +300,11 @@ def checked_identities(y: ArrayLike, n_rows: int) -> tuple[NDArray[Any], Int64]:
     return identities, codes
 
 
-def by_appearance(identities: NDArray[Any], codes: Int64) -> tuple[NDArray[Any], Int64]:
-    """Identities in the order in which their rows come, and each row's code: what they are called plays no part."""
-    first = np.full(identities.size, codes.size)
-    np.minimum.at(first, codes, np.arange(codes.size))
+def codes_by_appearance(values: NDArray[Any]) -> tuple[Int64, Int64]:
+    """(n,) the number of each value, in the order in which values first appear, and where each first does."""
+    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    place = np.empty_like(order)
-    place[order] = np.arange(order.size)
-    return identities[order], place[codes].astype(np.int64, copy=False)
+    return np.argsort(order)[inverse.ravel()].astype(np.int64), first[order].astype(np.int64)
 
 
 def checked_same(same: ArrayLike, n_pairs: int) -> Bool:

@@ -53,13 +53,7 @@ def broken_lines(X, knots, values, out):
     for p in range(X.shape[0]):
         for f in range(X.shape[1]):
             value, line = X[p, f], knots[f]
-            low, high = 0, k
-            while low < high:
-                middle = (low + high) >> 1
-                if line[middle] <= value:
-                    low = middle + 1
-                else:
-                    high = middle
+            low = np.searchsorted(line, value, side="right")
             if low == 0:
                 out[p, f] = values[f, 0]
             elif low == k or line[low] == np.inf:
@@ -181,33 +175,6 @@ def scan(measure, rows, start, stop, queries, out):
                 _squares(rows, first, last, queries, q, out, start)
             else:
                 _absolutes(rows, first, last, queries, q, out, start)
-
-
-@kernel
-def at_least(values, limit):
-    """Where values are at least the limit, or not a number."""
-    n = 0
-    for i in range(values.shape[0]):
-        n += not values[i] < limit
-    places = np.empty(n, dtype=np.int64)
-    n = 0
-    for i in range(values.shape[0]):
-        if not values[i] < limit:
-            places[n] = i
-            n += 1
-    return places
-
-
-@kernel
-def longest(rows, start, stop):
-    """Greatest Euclidean length of rows ``start:stop``, in float64."""
-    greatest = 0.0
-    for i in range(start, stop):
-        total = 0.0
-        for j in range(rows.shape[1]):
-            total += np.float64(rows[i, j]) * np.float64(rows[i, j])
-        greatest = max(greatest, total)
-    return np.sqrt(greatest)
 
 
 @inner_kernel

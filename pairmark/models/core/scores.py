@@ -8,7 +8,7 @@ subjects whose sides are swapped or whose samples come in another order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -228,8 +228,8 @@ def scored(score: Callable[[Any, Any], Float32], left: SampleSets, right: Sample
     starts_a, starts_b = (left.ends - left.counts)[a], (right.ends - right.counts)[b]
     cells = k * m
     out = np.empty(n, dtype=np.float32)
-    for first, last in _blocks(cells):
-        part = slice(first, last)
+    # About `_CELLS` pairs of samples at a time.
+    for part in np.split(at, np.flatnonzero(np.diff(np.cumsum(cells) // _CELLS)) + 1):
         ends = np.cumsum(cells[part])
         cell = np.arange(ends[-1]) - np.repeat(ends - cells[part], cells[part])
         width = np.repeat(m[part], cells[part])
@@ -271,14 +271,3 @@ def sample_sums(values: Float32, sets: SampleSets) -> Float64:
             rows = sets.index[starts[some][:, None] + np.arange(size)]
             out[some] = np.cumsum(np.sort(values[rows].astype(np.float64), axis=1), axis=1)[:, -1]
     return out
-
-
-def _blocks(cells: Int64) -> Iterator[tuple[int, int]]:
-    """Ranges of pairs of subjects with about `_CELLS` pairs of samples, at least one pair of subjects each."""
-    ends = np.cumsum(cells)
-    first = 0
-    while first < cells.size:
-        before = int(ends[first - 1]) if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, before + _CELLS, side="right")))
-        yield first, last
-        first = last

@@ -47,8 +47,8 @@ class GalleryIndex:
     ----------
     vectors : (n, d) the gallery's rows, dense or CSR; kept, not copied, where they were float32 already.
     arrays : what the family prepared of them: n rows each, or facts of the whole.
-    digest : of what the model's scores depend on, so that no other model searches this; None for models that cannot
-        be saved.
+    digest : of what the model's scores depend on, so that no other model searches this; None of a gallery that is
+        searched once.
     """
 
     vectors: Matrix = field(repr=False)
@@ -58,23 +58,8 @@ class GalleryIndex:
     def __len__(self) -> int:
         return int(self.vectors.shape[0])
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays, whether they are in memory or mapped."""
-        return sum(_nbytes(array) for array in (self.vectors, *self.arrays.values()))
-
     def save(self, folder: str | os.PathLike[str]) -> str:
-        """Write the index as a folder of plain arrays and a small JSON, whole or not at all; returns its sha256.
-
-        Raises
-        ------
-        ValueError
-            When the model cannot be saved, and so could never be distinguished from another.
-        """
-        if self.digest is None:
-            raise ValueError(
-                "this index belongs to a model that cannot be saved, so nothing could open it again"
-            )
+        """Write the index as a folder of plain arrays and a small JSON, whole or not at all; returns its sha256."""
         arrays: dict[str, np.ndarray[Any, Any]] = {}
         sparse: dict[str, list[int]] = {}
         for name, array in {"vectors": self.vectors, **self.arrays}.items():
@@ -306,12 +291,6 @@ def merge_top_k(parts: Sequence[TopK], k: int, keys: Sequence[Any]) -> Merged:
     return Merged(part, row, score)
 
 
-def _nbytes(array: Any) -> int:
-    if issparse(array):
-        return sum(int(getattr(array, part).nbytes) for part in _CSR_PARTS)
-    return int(array.nbytes)
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
@@ -379,11 +358,9 @@ class SearchForm:
 
 def lengths(gallery: Float32) -> NDArray[np.float64]:
     """The greatest length of the rows of each block, which bounds the error of their inner products."""
-    rows = sealed(np.ascontiguousarray(gallery, dtype=np.float32))
-    n = rows.shape[0]
-    return np.array(
-        [search_kernels.longest(rows, start, min(start + BLOCK, n)) for start in range(0, n, BLOCK)]
-    )
+    rows = np.ascontiguousarray(gallery, dtype=np.float32)
+    blocks = (rows[start : start + BLOCK] for start in range(0, rows.shape[0], BLOCK))
+    return np.sqrt([np.einsum("ij,ij->i", part, part, dtype=np.float64).max() for part in blocks])
 
 
 def top_k_by_form(
@@ -474,7 +451,8 @@ def look_through(
         scored = np.argpartition(-estimates[:first], sure)[:sure]
         offer(scored)
         bound = least_estimate(float(best.floor))
-    places: NDArray[np.intp] = search_kernels.at_least(estimates, bound)
+    # What is not a number is looked at, too.
+    places = np.flatnonzero(~(estimates < bound))
     if scored.size:
         places = np.setdiff1d(places, scored, assume_unique=True)
     if allowed is not None:

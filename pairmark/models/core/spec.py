@@ -32,14 +32,11 @@ from pydantic.fields import FieldInfo
 
 Capability = Literal["similarity", "match", "search", "embed", "classify", "rank-labels"]
 
-PYTHON_ONLY = "values of this type are welcome in Python, though no JSON can carry them"
-"""Marks a member of a parameter's union: ``int | Annotated[Thing, PYTHON_ONLY]``."""
-
 _UNIONS = (Union, UnionType)
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)] | None
 """A seed; the same one gives the same model."""
-RandomState = Seed | Annotated[np.random.RandomState, PYTHON_ONLY]
+RandomState = Seed | np.random.RandomState
 """A seed, or scikit-learn's kind of generator."""
 Threads = Annotated[int | None, Field(ge=-64, le=1024, description="threads; -1: one per core")]
 
@@ -50,6 +47,10 @@ class Classifier(Protocol):
 
     def fit(self, X: Any, y: Any) -> Any: ...
     def predict(self, X: Any) -> Any: ...
+
+
+_PYTHON_ONLY = (np.random.RandomState, Classifier)
+"""Types of parameters that are welcome in Python, though no JSON can carry them."""
 
 
 class Params(BaseModel):
@@ -119,7 +120,7 @@ def _json_part(annotation: Any) -> Any:
     if get_origin(annotation) is Annotated:
         return Annotated[_json_part(annotation.__origin__), *annotation.__metadata__]
     if get_origin(annotation) in _UNIONS:
-        return Union[tuple(member for member in get_args(annotation) if not _is_python_only(member))]  # noqa: UP007
+        return Union[tuple(member for member in get_args(annotation) if member not in _PYTHON_ONLY)]  # noqa: UP007
     return annotation
 
 
@@ -127,11 +128,7 @@ def _python_types(annotation: Any) -> tuple[type[Any], ...]:
     """The types of an annotation that no JSON can carry."""
     if get_origin(annotation) is Annotated:
         annotation = annotation.__origin__
-    return tuple(member.__origin__ for member in get_args(annotation) if _is_python_only(member))
-
-
-def _is_python_only(member: Any) -> bool:
-    return PYTHON_ONLY in getattr(member, "__metadata__", ())
+    return tuple(member for member in get_args(annotation) if member in _PYTHON_ONLY)
 
 
 @dataclass(frozen=True, kw_only=True)

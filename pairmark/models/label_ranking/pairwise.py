@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from pairmark.models.core.arrays import Bool, Float32, Float64
 from pairmark.models.core.progress import report
-from pairmark.models.core.spec import PYTHON_ONLY, Classifier, RandomState, Threads, document_parameters
+from pairmark.models.core.spec import Classifier, RandomState, Threads, document_parameters
 from pairmark.models.core.state import Array, State, StateRecord, StoredState
 from pairmark.models.label_ranking.base import RankerBase, TrainingRankings, aggregated, spread_seeds
 from pairmark.models.label_ranking.trees import (
@@ -295,7 +295,7 @@ class PairwiseLabelRanker(RankerBase):
         self,
         *,
         estimator: Annotated[
-            Literal["logistic", "forest", "tree"] | Annotated[Classifier, PYTHON_ONLY],
+            Literal["logistic", "forest", "tree"] | Classifier,
             Field(description="binary classifier of each pair of labels"),
         ] = "logistic",
         aggregation: Annotated[

@@ -18,12 +18,13 @@ from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.inputs import (
     checked_same,
     checked_weight,
+    codes_by_appearance,
     like_labels,
     merged_labels,
     refuse_placeholders,
 )
 from pairmark.models.pairs.kernels import greedy_matching
-from pairmark.models.pairs.splits import Protocol, codes_by_appearance, permutation_of
+from pairmark.models.pairs.splits import Protocol, permutation_of
 
 _FIXED_POINT = float(2**60)
 """Weights are summed as whole multiples of 2^-60: the same sum in every order, rounded against ourselves."""

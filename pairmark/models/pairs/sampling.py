@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pairmark.models.core.arrays import Bool, Float32, Int32, Int64
-from pairmark.models.pairs.splits import SAME_SHARE, codes_by_appearance, even_level, held_out_pairs
+from pairmark.models.core.inputs import codes_by_appearance
+from pairmark.models.pairs.splits import SAME_SHARE, even_level, held_out_pairs
 
 PairMap = Literal["diff-sum", "max-min"]
 
@@ -83,18 +84,7 @@ class PairPopulation:
         """
         total, n_same = self._sizes(n_pairs)
         pairs_each = self._of_identity[self._of_identity > 0]
-        uneven = evenly and n_same < self.n_same and pairs_each.max() > _UNEVEN * pairs_each.mean()
-        return self._draw(total, n_same, random_state, evenly=bool(uneven)), n_same
-
-    def _draw(
-        self,
-        total: int,
-        n_same: int,
-        random_state: int | np.random.Generator | None,
-        *,
-        evenly: bool = False,
-    ) -> Int32:
-        """Left and right rows of pairs, same ones first, in little more memory than they take."""
+        evenly = evenly and n_same < self.n_same and pairs_each.max() > _UNEVEN * pairs_each.mean()
         rng = np.random.default_rng(random_state)
         out = np.empty((2, total), dtype=np.int32)
         kinds = (
@@ -116,7 +106,7 @@ class PairPopulation:
                 pairs_of_kind[1, block] = self._rows[shift[place] + ranks[block]]
             # One kind after the other: ranks take as much memory as the pairs themselves.
             del ranks
-        return out
+        return out, n_same
 
     def _sizes(self, n_pairs: int | None) -> tuple[int, int]:
         """How many pairs are drawn, and how many of them are same."""

@@ -16,18 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.inputs import OPEN_SET_FROM
+from pairmark.models.core.inputs import OPEN_SET_FROM, codes_by_appearance
 from pairmark.models.pairs.kernels import grown_blocks
-
-
-def codes_by_appearance(values: NDArray[Any]) -> tuple[Int64, Int64]:
-    """(n,) the number of each value, in the order in which values first appear, and where each first does."""
-    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    return np.argsort(order)[inverse.ravel()].astype(np.int64), first[order].astype(np.int64)
 
 
 def stream_of(*sizes: int) -> np.random.PCG64:

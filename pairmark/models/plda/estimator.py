@@ -91,7 +91,7 @@ def contributions(
     ``correction``, what boosted trees add.
     """
     psi = estimator.psi_
-    weight, square = psi / (2 * psi + 1), psi**2 / (2 * (psi + 1) * (2 * psi + 1))
+    weight, square, _ = pair_terms(psi)
     parts = (
         left * right
         if estimator.scoring == "cosine"

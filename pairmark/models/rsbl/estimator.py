@@ -35,7 +35,7 @@ from pairmark.models.rsbl.choosing import (
 )
 from pairmark.models.rsbl.growth import Distances, Growth, Inputs, Layer, walked
 
-Metric = Literal["euclidean", "manhattan", "mahalanobis", "cosine"]
+Metric = Literal["euclidean", "manhattan", "cosine"]
 BLOCK_BYTES: Final = 64 * 1024 * 1024
 """Most memory for the rows of the space that are computed at a time."""
 
@@ -187,14 +187,14 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
             self._grow(X, classes, codes)
 
     def _grow(self, X: Float32, classes: NDArray[Any], codes: Int64) -> None:
-        rng = np.random.default_rng(seed_of(self.random_state))
+        rng = np.random.default_rng(self.random_state or 0)
         n, n_classes = X.shape[0], classes.size
         references = stratify(codes, self.max_references, rng)
         self.k_, self.errors_, judges = self.chosen(X, codes, n_classes, rng)
         decisions = np.concatenate([judge.decisions() for judge in judges])
         truth = np.concatenate([judge.truth for judge in judges])
 
-        self._inputs = self._fitted_inputs(X)
+        self._inputs = Inputs.of_rows(X)
         everyone = np.arange(n)
         growth = self._growth(self._inputs.transform(X), everyone, references)
         for k in self.k_:
@@ -220,10 +220,10 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
             )
         judges = [self.judge(X, codes, n_classes, train, held_out) for train, held_out in parts]
         if self.selection == "folds":
-            return *choose(judges, depth=self.depth, k_max=self.k_max, span=(0.0, 0.8)), judges
+            return *choose(judges, depth=self.depth, k_max=self.k_max), judges
         everyone = np.arange(X.shape[0])
         by_training_rows = [self.judge(X, codes, n_classes, everyone, everyone)]
-        ks, errors = choose(by_training_rows, depth=self.depth, k_max=self.k_max, span=(0.0, 0.8))
+        ks, errors = choose(by_training_rows, depth=self.depth, k_max=self.k_max)
         for judge in judges:
             for k in ks:
                 judge.commit(k)
@@ -232,20 +232,13 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     def judge(self, X: Float32, codes: Int64, n_classes: int, train: Int64, judged: Int64) -> Judge:
         """What judges spaces grown from the rows ``train`` by how they classify the rows ``judged``."""
         # Standardised by the rows that train, so that held-out rows say nothing before they judge.
-        rows = self._fitted_inputs(X[train]).transform(X)
+        rows = Inputs.of_rows(X[train]).transform(X)
         return Judge(
             self._growth(rows, train, train), codes, n_classes, judged, final=self.final, C=float(self.C)
         )
 
     def _growth(self, rows: Float32, train: Int64, references: Int64) -> Growth:
-        relative = self.beta == "median"
-        return Growth(
-            rows, train, references, metric=self.metric, k_max=self.k_max,
-            beta=1.0 if relative else float(self.beta), relative=relative,
-        )  # fmt: skip
-
-    def _fitted_inputs(self, X: Float32) -> Inputs:
-        return Inputs.of_rows(X, whiten=self.metric == "mahalanobis")
+        return Growth(rows, train, references, metric=self.metric, k_max=self.k_max, beta=self.beta)
 
     def _set_space(self, growth: Growth) -> None:
         """Keep what rows need to be walked through the layers: the references that some layer uses."""
@@ -395,8 +388,6 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
             ]
 
     def _relate(self, file: StoredState) -> None:
-        if (self._inputs.whitening is None) == (self.metric == "mahalanobis"):
-            raise refuse("whitening", None, "does not go with the metric", "it for mahalanobis alone")
         machine = self._coef is not None, self._intercept is not None, self._final_codes is None
         if machine != (self.final == "svm",) * 3:
             raise refuse("coef", None, "does not go with final", "coef and intercept, or final_codes")
@@ -470,9 +461,3 @@ def stratify(codes: Int64, n: int, rng: np.random.Generator) -> Int64:
         members = rng.permutation(np.flatnonzero(codes == code))
         place[members] = (np.arange(members.size) + rng.random()) / members.size
     return np.sort(np.argsort(place, kind="stable")[:n])
-
-
-def seed_of(random_state: Any) -> Any:
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(2**31))
-    return 0 if random_state is None else random_state

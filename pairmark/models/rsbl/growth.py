@@ -7,78 +7,39 @@ inner products and Euclidean distances, and so linear SVMs and nearest rows, are
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import numpy as np
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.kernels import projected
 from pairmark.models.core.state import Array
 from pairmark.models.rsbl import kernels
 
-MAX_WHITENED = 4_096
 _LARGEST = 1e30
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """How a row becomes a point of the space of depth 0.
-
-    Attributes
-    ----------
-    mean, scale : (d,) float64. A constant feature has scale 1.
-    whitening : (d, d) or None.
-    """
+    """How a row becomes a point of the space of depth 0: (d,) float64 each. A constant feature has scale 1."""
 
     mean: Annotated[Float64, Array(shape=("width of 0",))]
     scale: Annotated[Float64, Array(shape=("width of 0",), positive=True)]
-    whitening: Annotated[Float64 | None, Array(shape=("width of 0", "width of 0"))]
 
     @classmethod
-    def of_rows(cls, X: Float32, *, whiten: bool) -> Inputs:
+    def of_rows(cls, X: Float32) -> Inputs:
         """Learn from training rows, (n, d)."""
-        d = X.shape[1]
-        mean = X.mean(axis=0, dtype=np.float64)
         deviations = X.std(axis=0, dtype=np.float64)
         # Equal numbers can have a spread by rounding: what does not vary is left as it is.
         varies = (X.max(axis=0) > X.min(axis=0)) & (deviations > 0)
-        scale, whitening = np.where(varies, deviations, 1.0), None
-        if whiten:
-            if d > MAX_WHITENED:
-                raise ValueError(
-                    f"metric 'mahalanobis' takes at most {MAX_WHITENED} features, X has {d}: reduce them, or use "
-                    "another metric"
-                )
-            whitening = _whitening(_scaled(X, mean, scale))
-        return cls(mean=mean, scale=scale, whitening=whitening)
+        return cls(mean=X.mean(axis=0, dtype=np.float64), scale=np.where(varies, deviations, 1.0))
 
     def transform(self, X: Float32) -> Float32:
         """Rows in the space of depth 0, (n, d) float32; a row's point does not depend on the rows beside it."""
-        scaled = _scaled(X, self.mean, self.scale)
-        if self.whitening is None:
-            return scaled
-        out = np.empty_like(scaled)
-        projected(scaled, np.zeros(len(self.whitening)), self.whitening, out)
-        return np.clip(out, -_LARGEST, _LARGEST)
-
-
-def _scaled(rows: Float32, mean: Float64, scale: Float64) -> Float32:
-    return np.clip((rows - mean) / scale, -_LARGEST, _LARGEST).astype(np.float32)
-
-
-def _whitening(rows: Float32) -> Float64:
-    """The inverse square root of the rows' covariance, shrunk (Ledoit & Wolf 2004) so that it has one."""
-    from sklearn.covariance import ledoit_wolf
-
-    covariance = ledoit_wolf(rows.astype(np.float64))[0]
-    values, vectors = np.linalg.eigh(covariance)
-    eigenvalues = np.maximum(values, 1e-6 * max(float(values.mean()), 1e-30))
-    return np.ascontiguousarray((vectors / np.sqrt(eigenvalues)) @ vectors.T)
+        return np.clip((X - self.mean) / self.scale, -_LARGEST, _LARGEST).astype(np.float32)
 
 
 CODES: Final = {
     "euclidean": kernels.SQUARES,
-    "mahalanobis": kernels.SQUARES,
     "manhattan": kernels.ABSOLUTES,
     "cosine": kernels.DOT,
 }
@@ -105,7 +66,7 @@ class Distances:
 
     Parameters
     ----------
-    metric : one of `CODES`; rows come whitened for ``mahalanobis``.
+    metric : one of `CODES`.
     n, u : numbers of rows and references.
     """
 
@@ -148,7 +109,7 @@ class Growth:
     rows : (n, d) prepared inputs, the space of depth 0.
     train : rows whose neighbours become features.
     references : rows (among ``train``) that can be neighbours.
-    beta : of the Gaussians; ``relative``: a multiple of one over the median squared distance, anew for each layer.
+    beta : of the Gaussians; ``median``: one over the median squared distance, anew for each layer.
     """
 
     def __init__(
@@ -159,15 +120,14 @@ class Growth:
         *,
         metric: str,
         k_max: int,
-        beta: float,
-        relative: bool,
+        beta: float | Literal["median"],
     ) -> None:
         self.train, self.references = train, references
         self.blocks: list[Float32] = [rows]
         self.layers: list[Layer] = []
         # No more neighbours than there are.
         self.k_max = min(k_max, references.size - 1)
-        self._beta, self._relative = beta, relative
+        self._beta = beta
         self._distances = Distances(metric, rows.shape[0], references.size)
         # The last layer's features are asked for no distances, which would cost as much as all others together.
         self._pending: list[tuple[Float32, Float64]] = [(rows, np.ones(rows.shape[1]))]
@@ -192,7 +152,8 @@ class Growth:
             places = place_of[self.train]
             neighbours = np.empty((self.train.size, self.k_max), dtype=np.int64)
             kernels.nearest(near, places, self.k_max, neighbours)
-            self._looked = squared, neighbours, self._beta / typical(near) if self._relative else self._beta
+            beta = 1.0 / typical(near) if self._beta == "median" else float(self._beta)
+            self._looked = squared, neighbours, beta
         return self._looked
 
     def counts(self, k: int) -> Float64:

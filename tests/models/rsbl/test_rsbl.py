@@ -156,7 +156,7 @@ def test_it_is_a_classifier_to_scikit_learn() -> None:
     assert ((model.decision_function(moons) > 0) == (model.predict(moons) == "grace")).all()
 
 
-@pytest.mark.parametrize("metric", ["manhattan", "mahalanobis", "cosine"])
+@pytest.mark.parametrize("metric", ["manhattan", "cosine"])
 def test_every_metric_classifies(metric: str) -> None:
     model = RSBL(depth=2, k_max=3, metric=metric, n_folds=3).fit(X[::2], y[::2])
     assert model.score(X[1::2], y[1::2]) > 0.85
@@ -191,8 +191,6 @@ def test_what_is_not_dense_or_not_informative_is_refused() -> None:
     for call in (fitted.predict, fitted.transform, fitted.index):
         with pytest.raises(ValueError, match="dense data is required"):
             call(csr_array(X))
-    with pytest.raises(ValueError, match="single identity"):
-        RSBL().fit(X, np.zeros(len(X)))
     with pytest.raises(ValueError, match=r"beta is 0: expected a number above 0"):
         RSBL(beta=0).fit(X, y)
     with pytest.raises(ValueError, match="join all rows, directly or through others, into a single identity"):
