@@ -297,6 +297,10 @@ class Service(Calls):
         path = f"/galleries/{path_part(gallery)}"
         return GalleryOut.from_json(await self._send("PUT", path, {"model": model}))
 
+    async def galleries(self, *, limit: int | None = None) -> list[GalleryOut]:
+        """Galleries by name."""
+        return [GalleryOut.from_json(gallery) async for gallery in self.pages("/galleries", limit=limit)]
+
     async def gallery(self, gallery: str) -> GalleryOut:
         """One gallery."""
         return GalleryOut.from_json(await self._get(f"/galleries/{path_part(gallery)}"))
@@ -496,6 +500,10 @@ class Service(Calls):
     async def job(self, job_id: str) -> JobOut:
         """One job."""
         return JobOut.from_json(await self._get(f"/jobs/{path_part(job_id)}"))
+
+    async def jobs(self, *, limit: int | None = None) -> list[JobOut]:
+        """Jobs, newest first."""
+        return [JobOut.from_json(job) async for job in self.pages("/jobs", limit=limit)]
 
     async def cancel(self, job_id: str) -> JobOut:
         """Cancel a job."""
