@@ -328,7 +328,8 @@ async def verify(call: Call, gallery: Name, subject: Subject) -> Response:
     most = services.settings.max_subject_samples
     probe, refs = await call.parsed(lambda body: parse_probe(body, most))
     decisions: list[SeenDecision] = []
-    await services.runtime.check_calibration(query.calibration, names_of(call).models)
+    if query.calibration is not None:
+        await services.runtime.check_calibration(query.calibration, names_of(call).models)
     what = f"verifications of the subject {subject[:100]!r} by this key"
     _draw(call, "verifications", services.settings.verify_limit, f"{name}/{subject}", what)
     _draw_probes(call, name, 1)
