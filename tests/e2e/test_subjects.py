@@ -163,7 +163,7 @@ def test_what_is_wrong_is_named(deployment: RunningServer, strangers: np.ndarray
     assert ask([{"samples": [row]}, {"samples": [row[:3]]}])["field"] == "left[1].samples[0]"
     assert ask({"samples": [row, None]})["field"] == "left.samples[1]"
     assert ask({"samples": [[*row[:-1], "x"]]})["field"] == "left.samples[0][5]"
-    assert ask({"samples": [row], "counts": 1})["field"] == "left"
+    assert ask({"samples": [row], "counts": 1})["field"] == "left.counts"
     assert ask([{"samples": [row]}, row])["field"] == "left[1]"
     assert ask({"samples": [row[:3]]})["expected_dimension"] == D
     assert ask({"samples": [row] * 21})["limit"] == 20

@@ -572,8 +572,12 @@ def _subjects(subjects: Texts) -> tuple[SideRows, Counts]:
     for name, text in subjects:
         at = f"{name}.samples"
         _, texts = split_request(_NothingElse, text, {"samples": "a list of vectors"}, f"{name}.")
-        if _lead(texts["samples"]) not in (b"[[", b"[{"):
-            raise InvalidInput(f"{at} is no list of vectors or records; expected one", field=at)
+        lead = _lead(texts["samples"])
+        if lead not in (b"[[", b"[{"):
+            # Of a list of numbers, the first is no sample.
+            is_row = lead == b"[" and texts["samples"].strip(b"[] \t\r\n")
+            field = f"{at}[0]" if is_row else at
+            raise InvalidInput(f"{at} is no list of vectors or records; expected one", field=field)
         samples: Any = read_rows(texts["samples"], at)
         first = sides[0] if sides else samples
         if type(samples) is not type(first):
