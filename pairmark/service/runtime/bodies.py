@@ -423,7 +423,8 @@ _small = _Parser()
 
 def _dense_lists(body: bytes, names: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """The members of a body whose long lists are vectors of finite numbers and whose others are no lists, which is what
-    most bodies are; None for any other body, which the typed decoders read, and whose mistakes they name."""
+    most bodies are; None for any other body, which is split and read by pydantic, which
+    names its mistakes."""
     others: dict[str, Any] = {}
     lists: dict[str, Any] = {}
     n_lists = 0
