@@ -24,8 +24,8 @@ import numpy as np
 from benchmarks._linked_people import STYLES, people
 from benchmarks.common import Claim, Preset, Result, needed_data
 from benchmarks.records import GOALS_AMONG, best_threshold, read_published, table
+from pairmark.models.linking.engine import Scorer
 from pairmark.models.records.estimator import RecordSimilarity
-from pairmark.models.records.linking.engine import Scorer
 from pairmark.models.records.tables import declaration
 from pairmark.schemas.links import LinksRequest
 from pairmark.service.links.linking import linked

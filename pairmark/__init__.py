@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from pairmark.models.label_ranking.auto import LabelRankingAuto
     from pairmark.models.label_ranking.pairwise import PairwiseLabelRanker
     from pairmark.models.label_ranking.trees import LabelRankingForest, LabelRankingTree
+    from pairmark.models.linking.fellegi_sunter import FellegiSunter
     from pairmark.models.logistic.estimator import SimilarityLogistic
     from pairmark.models.metric.estimator import MetricSimilarity
     from pairmark.models.plda.estimator import Plda
     from pairmark.models.rankboost.aligned import AlignedKernel
     from pairmark.models.rankboost.estimator import RankBoostKernel
     from pairmark.models.records.estimator import RecordSimilarity
-    from pairmark.models.records.fellegi_sunter import FellegiSunter
     from pairmark.models.registry import load, save
     from pairmark.models.rsbl.estimator import RSBL
     from pairmark.models.similarity.estimators import SimilarityForest, SimilarityTree

@@ -35,7 +35,7 @@ _MODULES = {
     "rankboost.aligned": "AlignedKernel",
     "rankboost.estimator": "RankBoostKernel",
     "records.estimator": "RecordSimilarity",
-    "records.fellegi_sunter": "FellegiSunter",
+    "linking.fellegi_sunter": "FellegiSunter",
     "registry": "load save",
     "rsbl.estimator": "RSBL",
     "similarity.estimators": "SimilarityForest SimilarityTree",

@@ -37,7 +37,7 @@ KINDS = {
     "metric": "metric.METRIC",
     "similarity-logistic": "logistic.LOGISTIC",
     "record-trees": "records.RECORDS",
-    "fellegi-sunter": "records.FELLEGI_SUNTER",
+    "fellegi-sunter": "linking.FELLEGI_SUNTER",
     "rsbl": "rsbl.RSBL_SPEC",
     "ghost": "ghost.GHOST",
     "rankboost-kernel": "rankboost.KERNEL",

@@ -324,7 +324,7 @@ WATCHED: dict[str, tuple[Row, ...]] = {
     "tests/service/test_shares.py": (
         (
             "short requests of other owners come between those of one",
-            "pairmark/service/places.py",
+            "pairmark/service/scheduling.py",
             r"if self\._begun\[owner\] > BEGUN_AT_ONCE:",
             "if False:",
         ),
@@ -468,7 +468,7 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         ),
         (
             "rows that are twice in a table of few columns are duplicates",
-            "pairmark/models/records/linking",
+            "pairmark/models/linking",
             r"if len\(self\.fields\) < _TELLING:",
             "if False:",
         ),

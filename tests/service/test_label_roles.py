@@ -13,7 +13,7 @@ from starlette.datastructures import UploadFile
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.errors import ChooseProtocol, InvalidInput
-from pairmark.service.runtime.points import PointRequest
+from pairmark.service.runtime.operating_points import PointRequest
 from pairmark.service.runtime.runtime import Runtime
 from tests.service.conftest import SMALL_FOREST, Deployment, people
 

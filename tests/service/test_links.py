@@ -15,8 +15,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from benchmarks._linked_people import people
-from pairmark.models.records.linking import engine
-from pairmark.models.records.linking.cells import LinkField
+from pairmark.models.linking import engine
+from pairmark.models.linking.cells import LinkField
 from pairmark.schemas.links import LinksRequest, LinkSummary
 from pairmark.service.cli import main
 from pairmark.service.errors import InvalidInput
@@ -171,7 +171,7 @@ def test_rows_twice_in_a_table_of_few_columns_are_duplicates(tmp_path: Path) -> 
 
 
 def test_records_that_contradict_each_other_stay_apart(tmp_path: Path) -> None:
-    from pairmark.models.records.linking.entities import entities
+    from pairmark.models.linking.entities import entities
 
     a, b = np.array([0, 1, 5]), np.array([1, 2, 6])
     scores = np.array([0.99, 0.8, 0.9])
@@ -229,7 +229,7 @@ def test_an_id_column_that_is_not_there_and_tables_without_a_common_column_are_r
 
 
 def test_matches_that_nothing_tells_from_strangers_need_judgements() -> None:
-    from pairmark.models.records.linking.mixture import Comparison, NeedsJudgements, fit
+    from pairmark.models.linking.mixture import Comparison, NeedsJudgements, fit
 
     # Pairs agree in one column that says little, and in no column that identifies.
     comparisons = [

@@ -16,7 +16,7 @@ import pytest
 
 from pairmark.client import Client, JobFailed, NotFound
 from pairmark.client import InvalidInput as RefusedInput
-from pairmark.models.records.linking import mixture
+from pairmark.models.linking import mixture
 from pairmark.schemas.base import Page
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.schemas.links import LinkOut, LinksRequest
@@ -26,7 +26,7 @@ from pairmark.service.links.links import Links
 from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.processes import child_environment
 from pairmark.service.reviews.reviews import Reviews
-from pairmark.service.runtime.points import OperatingPoints
+from pairmark.service.runtime.operating_points import OperatingPoints
 from tests.service.test_links import f1, table, write
 from tests.serving import serving
 

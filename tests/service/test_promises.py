@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.service.cli import app
-from pairmark.service.datasets.promises import promise_of, shares_for, ways_from
+from pairmark.service.datasets.guarantees import promise_of, shares_for, ways_from
 from tests.service.conftest import people
 
 

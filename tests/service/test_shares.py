@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pairmark.service.places import BEGUN_AT_ONCE, Turns
+from pairmark.service.scheduling import BEGUN_AT_ONCE, Turns
 
 
 def test_a_request_stands_behind_few_of_another_owner_and_none_is_lost() -> None:

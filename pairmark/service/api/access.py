@@ -24,8 +24,8 @@ from pairmark.service.errors import (
 )
 from pairmark.service.keys import ActiveKey, ActiveSession
 from pairmark.service.names import check_prefix, host_name, is_loopback, name_of
-from pairmark.service.places import set_owner
 from pairmark.service.runtime.catalogue import CatalogueView
+from pairmark.service.scheduling import set_owner
 
 COOKIE: Final = "pairmark_session"
 READING: Final = frozenset({"GET", "HEAD"})

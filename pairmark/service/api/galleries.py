@@ -51,7 +51,7 @@ from pairmark.service.galleries.rows import RowErrors, checked_id, form_of
 from pairmark.service.galleries.searches import SeenDecision, complete, model_rows, parse_probe, parse_search
 from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.reviews.repository import Deciding
-from pairmark.service.runtime.points import ServedPoint
+from pairmark.service.runtime.operating_points import ServedPoint
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.calibrations import SubjectClass
 from pairmark.service.tables import GalleryRow

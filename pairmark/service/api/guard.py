@@ -31,7 +31,7 @@ from pairmark.service.api.problems import (
 from pairmark.service.api.rates import rate_fields
 from pairmark.service.api.routing import WITHIN_PAGE, GuardedRoute, PlainRoute
 from pairmark.service.errors import Forbidden, InvalidInput, PairmarkError, Unauthenticated, out_of_files
-from pairmark.service.places import noting_limits
+from pairmark.service.scheduling import noting_limits
 from pairmark.service.settings import Settings
 
 log = logging.getLogger("pairmark.access")

@@ -24,7 +24,7 @@ from pairmark.schemas.links import (
 from pairmark.service.api.routing import GuardedRoute, Paging, needs
 from pairmark.service.api.services import InServices, Workspace, check_may, names_of
 from pairmark.service.errors import UnknownDataset
-from pairmark.service.links.folders import ENTITIES, LINKS, write_csv
+from pairmark.service.links.result_files import ENTITIES, LINKS, write_csv
 from pairmark.service.names import name_of
 
 router = APIRouter(tags=["links"], route_class=GuardedRoute)

@@ -43,9 +43,9 @@ from pairmark.service.datasets.table_bodies import TableForm
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge, invalid_field
 from pairmark.service.names import NAME_PATTERN
 from pairmark.service.pagination import MAX_LIMIT
-from pairmark.service.places import RequestWork, current_owner
 from pairmark.service.runtime.bodies import check_structure
 from pairmark.service.runtime.versions import LoadedVersion
+from pairmark.service.scheduling import RequestWork, current_owner
 from pairmark.service.settings import Settings
 
 MAX_FIELDS: Final = 2048

@@ -59,8 +59,8 @@ from pairmark.service.runtime.bodies import (
     parse_scores,
 )
 from pairmark.service.runtime.inputs import UnlikePairs
-from pairmark.service.runtime.patterns import ComparedPairs
-from pairmark.service.runtime.points import ServedPoint, plain, without_threshold
+from pairmark.service.runtime.missing_columns import ComparedPairs
+from pairmark.service.runtime.operating_points import ServedPoint, plain, without_threshold
 from pairmark.service.runtime.ranking import (
     Points,
     classes_json,

@@ -81,8 +81,8 @@ def link(
     from pairmark.models.core.progress import listening
     from pairmark.schemas.links import CANDIDATES_PER_RECORD, LinksRequest
     from pairmark.service.cli.options import settings
-    from pairmark.service.links.folders import read_rows
     from pairmark.service.links.linking import COLUMNS, link_files
+    from pairmark.service.links.result_files import read_rows
 
     learned = None if model is None else _learned(model)
     types = column_types(column) or {}

@@ -508,7 +508,7 @@ def plan(
     ] = None,
 ) -> None:
     """Show how many people, samples and pairs a false positive rate takes, before you collect them."""
-    from pairmark.service.datasets.promises import plan_people
+    from pairmark.service.datasets.guarantees import plan_people
 
     try:
         to_collect = plan_people(fpr, confidence, samples, classes)

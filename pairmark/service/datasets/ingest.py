@@ -17,7 +17,7 @@ from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets import repository
 from pairmark.service.datasets.confined import FORMATS, FileLimits, format_of, parsed
 from pairmark.service.datasets.data import LabelledData, load_data, vector_of
-from pairmark.service.datasets.promises import dataset_promise, protocol_choices
+from pairmark.service.datasets.guarantees import dataset_promise, protocol_choices
 from pairmark.service.datasets.table_bodies import TableForm
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, TooLarge, storage_errors

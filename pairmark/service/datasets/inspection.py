@@ -12,7 +12,7 @@ from pairmark.models.records.cells import number_of
 from pairmark.models.records.inference import ColumnNotes, is_id_name, notes_of
 from pairmark.schemas.datasets import ColumnOut, DatasetRequest, InspectionOut, RecordColumnOut
 from pairmark.service.datasets.confined import Upload
-from pairmark.service.datasets.promises import dataset_promise, protocol_choices
+from pairmark.service.datasets.guarantees import dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import Npz, read_dataset
 from pairmark.service.datasets.tabular import TableFile
 from pairmark.service.datasets.writer import as_text

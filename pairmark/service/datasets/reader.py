@@ -32,9 +32,9 @@ from pairmark.service.datasets.confined import (
     damage_refused,
 )
 from pairmark.service.datasets.data import LabelledData, load_data
+from pairmark.service.datasets.data_warnings import exclusions, feature_warnings
 from pairmark.service.datasets.pairs import contradictions, facts_of_list, pair_counts, read_pairs
 from pairmark.service.datasets.tabular import Table, TableFile, plain_text, text_features
-from pairmark.service.datasets.troubles import exclusions, feature_warnings
 from pairmark.service.datasets.writer import (
     MAX_RANKED,
     Block,

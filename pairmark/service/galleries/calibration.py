@@ -42,7 +42,7 @@ from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.repository import RECORD, scores_of
 from pairmark.service.galleries.rows import ItemForm, Matrix, RecordForm, form_of, subject_text
 from pairmark.service.galleries.segments import GalleryView
-from pairmark.service.runtime.points import plain
+from pairmark.service.runtime.operating_points import plain
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import GalleryCalibrationRow, GalleryRow

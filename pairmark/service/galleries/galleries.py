@@ -45,9 +45,9 @@ from pairmark.service.galleries.rows import (
 from pairmark.service.galleries.segments import GalleryDisk
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
 from pairmark.service.pagination import page_of, start_of
-from pairmark.service.places import Places
 from pairmark.service.reviews.repository import erase_of_gallery
 from pairmark.service.runtime.versions import LoadedVersion
+from pairmark.service.scheduling import Places
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository as store_repository
 from pairmark.service.tables import GalleryItem, GalleryRow

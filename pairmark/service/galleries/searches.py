@@ -39,8 +39,8 @@ from pairmark.service.galleries.segments import (
 )
 from pairmark.service.runtime.bodies import SideRows, read_rows, read_side, split_vectors, to_rows
 from pairmark.service.runtime.inputs import UNLIKE
-from pairmark.service.runtime.patterns import ComparedPairs
-from pairmark.service.runtime.points import ServedPoint, without_threshold
+from pairmark.service.runtime.missing_columns import ComparedPairs
+from pairmark.service.runtime.operating_points import ServedPoint, without_threshold
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DECISIONS, DecisionCode, GalleryRow

@@ -34,7 +34,7 @@ from pairmark.service.errors import (
 from pairmark.service.jobs import repository
 from pairmark.service.names import EVERY_NAME, VisibleNames, tenant_of
 from pairmark.service.pagination import page_of, start_of
-from pairmark.service.places import current_owner, note_limit
+from pairmark.service.scheduling import current_owner, note_limit
 from pairmark.service.settings import Settings
 from pairmark.service.tables import JobAttempt, JobRow, WorkerRow
 

@@ -20,7 +20,7 @@ from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
 from pairmark.service.jobs.queue import Claim, JobQueue, Progress
-from pairmark.service.links import folders, repository
+from pairmark.service.links import repository, result_files
 from pairmark.service.links.learned import Learned
 from pairmark.service.links.linking import Linked, linked, summary_of
 from pairmark.service.reviews.reviews import Decisions, Item, drawn_from, open_review
@@ -82,7 +82,7 @@ class Linker:
             progress.stage("storing")
             if found.doubts is not None:
                 raise self._to_judge(claim, request, found)
-            folders.keep(found.connection, out, found.linking, previous)
+            result_files.keep(found.connection, out, found.linking, previous)
             links = _decisions(found, _KEPT)
             missed = []
             if links.size and request.missed_links is not None:
@@ -215,11 +215,11 @@ def _written(data: LabelledData, path: Path) -> Path:
     cells = np.asarray(data.X)
     columns: dict[str, list[str | None]] = {_ID: [row_name(data, row) for row in range(len(data))]}
     columns |= {column.name: _texts(column, cells[:, at]) for at, column in enumerate(data.schema.fields)}
-    with folders.connected(threads="1") as connection:
+    with result_files.connected(threads="1") as connection:
         # Columns of objects are text, whatever their first cells are.
         connection.execute("SET pandas_analyze_sample = 0")
         connection.register("given", {name: np.array(of, dtype=object) for name, of in columns.items()})
-        folders.copy_to(connection, "FROM given", path)
+        result_files.copy_to(connection, "FROM given", path)
     return path
 
 

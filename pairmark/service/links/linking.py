@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pairmark.models.records.linking.engine import Linking
-from pairmark.models.records.linking.mixture import NeedsJudgements
+from pairmark.models.linking.engine import Linking
+from pairmark.models.linking.mixture import NeedsJudgements
 from pairmark.schemas.links import FalseLinks, LinkBlocking, LinksRequest, LinkSummary
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.errors import InvalidInput
-from pairmark.service.links import folders
+from pairmark.service.links import result_files
 from pairmark.service.links.tables import LinkTables, read_tables
 from pairmark.service.settings import Settings
 
@@ -25,7 +25,7 @@ COLUMNS = ("left", "right", "score", "decision", "entity")
 
 @dataclass(frozen=True, kw_only=True)
 class Linked:
-    """Tables that were linked: ``found`` and ``named`` of `pairmark.service.links.folders` are there.
+    """Tables that were linked: ``found`` and ``named`` of `pairmark.service.links.result_files` are there.
 
     Attributes
     ----------
@@ -64,8 +64,8 @@ def linked(
         On tables that cannot be read or linked; what can be done is said.
     """
     limits = FileLimits.of(settings, sum(path.stat().st_size for path in files))
-    bounds = folders.bounds(settings, scratch, settings.job_threads)
-    with folders.connected(**bounds) as connection:
+    bounds = result_files.bounds(settings, scratch, settings.job_threads)
+    with result_files.connected(**bounds) as connection:
         tables = read_tables(connection, files, scratch, limits, id_column=id_column, columns=columns)
         check_rules(request.rules, [field.name for field in tables.fields])
         scoring: dict[str, Any] = {}
@@ -84,7 +84,7 @@ def linked(
             rules=request.rules,
             one_to_one=request.one_to_one,
             budget=request.candidates_per_record,
-            previous=None if previous is None else folders.bring(connection, previous, tables),
+            previous=None if previous is None else result_files.bring(connection, previous, tables),
             **scoring,
         )
         try:
@@ -92,7 +92,7 @@ def linked(
         except NeedsJudgements as error:
             yield Linked(connection=connection, tables=tables, linking=linking, doubts=str(error))
             return
-        folders.name_entities(connection, tables, again=previous is not None)
+        result_files.name_entities(connection, tables, again=previous is not None)
         yield Linked(connection=connection, tables=tables, linking=linking)
 
 
@@ -162,5 +162,5 @@ def link_files(
                 "(`pairmark datasets add`) and POST /links: the job opens a review of pairs, and a model trained on "
                 "what people judge decides which are the same (`pairmark link --model`)"
             )
-        folders.copy_to(found.connection, folders.LINKS_SQL, out)
+        result_files.copy_to(found.connection, result_files.LINKS_SQL, out)
         return summary_of(found, request)

@@ -28,14 +28,14 @@ from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, ModelNotCapable, UnknownLinks
 from pairmark.service.jobs.queue import JobQueue, NewJob
-from pairmark.service.links import folders, repository
+from pairmark.service.links import repository, result_files
 from pairmark.service.links.learned import Learned
 from pairmark.service.links.linking import check_rules
 from pairmark.service.links.tables import key_of
 from pairmark.service.names import VisibleNames, parse_ref, tenant_of
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.reviews import repository as reviews
-from pairmark.service.runtime.points import OperatingPoints, PointRequest
+from pairmark.service.runtime.operating_points import OperatingPoints, PointRequest
 from pairmark.service.settings import Settings
 from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import DatasetRow, LinkRow, ModelVersion
@@ -45,9 +45,9 @@ _REVIEWS = ("review", "missed_review")
 _IN_ORDER = "SELECT * EXCLUDE place FROM kept ORDER BY place"
 _ENTITIES = "SELECT entity, list(record ORDER BY side, place) FROM kept GROUP BY entity ORDER BY min(place)"
 _LISTS: dict[type[Page[Any]], tuple[str, type[Answer], str]] = {
-    Page[LinkOut]: (folders.LINKS, LinkOut, _IN_ORDER),
-    Page[EntityOut]: (folders.ENTITIES, EntityOut, _ENTITIES),
-    Page[EntityChange]: (folders.CHANGES, EntityChange, _IN_ORDER),
+    Page[LinkOut]: (result_files.LINKS, LinkOut, _IN_ORDER),
+    Page[EntityOut]: (result_files.ENTITIES, EntityOut, _ENTITIES),
+    Page[EntityChange]: (result_files.CHANGES, EntityChange, _IN_ORDER),
 }
 
 P = TypeVar("P", bound=Page[Any])
@@ -137,7 +137,7 @@ class Links:
         """A page of links or changes in their order, or of entities in that of their first records."""
         file, item, sql = _LISTS[kind]
         start = start_of(limit, cursor, int) or 0
-        rows = folders.read_rows(
+        rows = result_files.read_rows(
             self.folder(link_id, names) / file, f"{sql} LIMIT ? OFFSET ?", limit + 1, start
         )
         return page_of(
@@ -151,16 +151,16 @@ class Links:
     def explain(self, link_id: str, left: str, right: str, names: VisibleNames) -> LinkExplained:
         """Why two records are linked or not, field by field; `UnknownLinks` where one is not there."""
         folder = self.folder(link_id, names)
-        left, right = folders.split_ids(folder, f"{left}/{right}")
-        one, other = folders.texts_of(folder, [(0, left), (folders.right_side(folder), right)])
-        fields = folders.explained(folder, one, other)
+        left, right = result_files.split_ids(folder, f"{left}/{right}")
+        one, other = result_files.texts_of(folder, [(0, left), (result_files.right_side(folder), right)])
+        fields = result_files.explained(folder, one, other)
         with self._db.read() as session:
             model = self._found(session, link_id, names)[0].request["model"]
         if model is not None:
             learned = Learned(self._db, self._blobs, self._settings, model)
             weights = learned.explained(one, other)
             fields = [field | {"weight": weights.get(field["field"], 0.0)} for field in fields]
-        score, decision, entity = folders.link_of(folder, left, right) or (None, "different", None)
+        score, decision, entity = result_files.link_of(folder, left, right) or (None, "different", None)
         return LinkExplained(
             left=left, right=right, score=score, decision=decision, entity=entity, fields=fields
         )
@@ -170,11 +170,11 @@ class Links:
 
         def change(folder: Path, out: Path) -> None:
             if edit.merge is not None:
-                folders.merge(folder, out, edit.merge)
+                result_files.merge(folder, out, edit.merge)
             else:
                 assert edit.split is not None
                 assert edit.records is not None
-                folders.split(folder, out, edit.split, edit.records)
+                result_files.split(folder, out, edit.split, edit.records)
 
         self._change(link_id, names, change, "links.edit", edit.model_dump(exclude_none=True))
         return self.get(link_id, names)
@@ -185,7 +185,7 @@ class Links:
 
         def change(folder: Path, out: Path) -> None:
             nonlocal n_links
-            n_links = folders.erase(folder, out, name)
+            n_links = result_files.erase(folder, out, name)
 
         n_items = self._change(link_id, names, change, "links.erase", {}, erased=name)
         self._db.truncate_log()
@@ -211,7 +211,7 @@ class Links:
                     f"the link job is {state}; its links are there when it has succeeded", state=state
                 )
             folder = self._blobs.folder(row.blob)
-        if not (folder / folders.ENTITIES).exists():
+        if not (folder / result_files.ENTITIES).exists():
             raise Conflict("these links are of an earlier version: delete them and link again (POST /links)")
         return folder
 
@@ -231,7 +231,7 @@ class Links:
             out = work / "out"
             out.mkdir()
             change(folder, out)
-            counts = folders.counts(out)
+            counts = result_files.counts(out)
             key = self._blobs.put_folder(out)
         with self._db.write() as session:
             row, _ = self._found(session, link_id, names, lock=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pairmark.models.core.inputs import is_placeholder
+from pairmark.models.linking.cells import LinkField
 from pairmark.models.records.inference import Inference, infer, mostly_dates
-from pairmark.models.records.linking.cells import LinkField
 from pairmark.models.records.schema import COMPARED, RecordColumn, RecordError
 from pairmark.service.datasets.confined import FileLimits, format_of
 from pairmark.service.datasets.tabular import TableFile

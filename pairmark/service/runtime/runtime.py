@@ -29,17 +29,17 @@ from pairmark.service.errors import (
     UnsupportedRate,
 )
 from pairmark.service.names import EVERY_NAME, PRODUCTION, VisibleNames, split_ref
-from pairmark.service.places import Places
 from pairmark.service.runtime.catalogue import Catalogue, CatalogueView, VersionEntry
 from pairmark.service.runtime.inputs import InputChecks
-from pairmark.service.runtime.patterns import ComparedPairs, Patterns
-from pairmark.service.runtime.points import (
+from pairmark.service.runtime.missing_columns import ComparedPairs, Patterns
+from pairmark.service.runtime.operating_points import (
     LoadedCalibration,
     OperatingPoints,
     PointRequest,
     ServedPoint,
 )
 from pairmark.service.runtime.versions import LoadedVersion, LoadedVersions
+from pairmark.service.scheduling import Places
 from pairmark.service.settings import Settings
 from pairmark.service.store.calibrations import SubjectClass, unknown_calibration
 from pairmark.service.store.store import ModelStore

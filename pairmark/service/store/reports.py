@@ -29,7 +29,7 @@ from pairmark.schemas.models import (
     VersionOut,
 )
 from pairmark.service.caches import BoundedCache
-from pairmark.service.datasets.promises import folds_in_words
+from pairmark.service.datasets.guarantees import folds_in_words
 from pairmark.service.errors import (
     InvalidInput,
     ModelNotCapable,

@@ -43,7 +43,7 @@ from pairmark.schemas.models import (
 )
 from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.data import LabelledData
-from pairmark.service.datasets.promises import list_promise, population_of, promise_of
+from pairmark.service.datasets.guarantees import list_promise, population_of, promise_of
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, UnknownModel
 from pairmark.service.names import MAX_VERSION, ModelRef, same_tenant

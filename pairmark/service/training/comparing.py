@@ -23,8 +23,8 @@ from pairmark.models.evaluation.comparison import (
     resolved_rates,
 )
 from pairmark.models.evaluation.rankings import kendall_tau
+from pairmark.models.linking.fellegi_sunter import FellegiSunter
 from pairmark.models.pairs.splits import HeldOutPairs
-from pairmark.models.records.fellegi_sunter import FellegiSunter
 from pairmark.models.records.tables import declaration
 from pairmark.models.registry import spec_of
 from pairmark.schemas.jobs import IF_BETTER

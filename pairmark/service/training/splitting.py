@@ -23,8 +23,8 @@ from pairmark.models.pairs.splits import (
 )
 from pairmark.models.records.encoder import RecordEncoder
 from pairmark.service.datasets.data import DatasetPairs, LabelledData
+from pairmark.service.datasets.guarantees import folds_in_words
 from pairmark.service.datasets.held_out import listed_pairs, pairs_among, split_codes, units_of_list
-from pairmark.service.datasets.promises import folds_in_words
 from pairmark.service.errors import refusals
 from pairmark.service.jobs.queue import Claim
 

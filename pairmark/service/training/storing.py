@@ -16,8 +16,8 @@ from pairmark.models.registry import load, save
 from pairmark.schemas.models import VersionSummary
 from pairmark.service.blobs import Blobs, delete_unused
 from pairmark.service.datasets.data import LabelledData
-from pairmark.service.datasets.promises import folds_in_words
-from pairmark.service.datasets.troubles import naming_warnings
+from pairmark.service.datasets.data_warnings import naming_warnings
+from pairmark.service.datasets.guarantees import folds_in_words
 from pairmark.service.db import Database
 from pairmark.service.jobs.queue import JobQueue, persist
 from pairmark.service.store.calibrations import class_count, store_calibration

@@ -14,8 +14,7 @@ from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.registry import KINDS, LEARNERS, spec_of
 from pairmark.schemas.datasets import DatasetOut
 from pairmark.schemas.jobs import IF_BETTER, EvaluationRequest, JobOut, JobRequest
-from pairmark.service.datasets.ingest import dataset_out
-from pairmark.service.datasets.promises import (
+from pairmark.service.datasets.guarantees import (
     FEWEST_TESTED,
     fewest_units,
     population_of,
@@ -25,6 +24,7 @@ from pairmark.service.datasets.promises import (
     shares_for,
     units_of,
 )
+from pairmark.service.datasets.ingest import dataset_out
 from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.errors import ChooseProtocol, InvalidInput, UnknownLearner
 from pairmark.service.jobs.queue import JobQueue, NewJob, Once

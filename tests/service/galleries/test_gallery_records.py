@@ -25,8 +25,8 @@ from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.imports import _batch_file, _read_batch, json_batches, send_batches
 from pairmark.service.galleries.rows import RecordForm, RowErrors, form_of
 from pairmark.service.galleries.searches import Searches, parse_search
-from pairmark.service.runtime.patterns import ComparedPairs
-from pairmark.service.runtime.points import ServedPoint
+from pairmark.service.runtime.missing_columns import ComparedPairs
+from pairmark.service.runtime.operating_points import ServedPoint
 from pairmark.service.settings import Settings
 from tests.models.records.people import people
 from tests.service.galleries.gallery_cases import add_model, served

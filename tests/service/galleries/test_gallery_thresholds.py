@@ -23,7 +23,7 @@ from pairmark.service.galleries.calibration import Identification, ScoredProbes,
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.rows import RowErrors, VectorForm
 from pairmark.service.galleries.searches import Searches
-from pairmark.service.runtime.points import ServedPoint
+from pairmark.service.runtime.operating_points import ServedPoint
 from pairmark.service.settings import Settings
 from pairmark.service.tables import GalleryCalibrationRow, GalleryProbe
 from tests.service.galleries.gallery_cases import WIDTH, add_model, rows, served

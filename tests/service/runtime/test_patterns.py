@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from pairmark.service.errors import RateLimited
-from pairmark.service.runtime.patterns import MOST_PATTERNS, NEW_A_MINUTE, Patterns
-from pairmark.service.runtime.points import UNSUPPORTED, PointRequest, ServedPoint
+from pairmark.service.runtime.missing_columns import MOST_PATTERNS, NEW_A_MINUTE, Patterns
+from pairmark.service.runtime.operating_points import UNSUPPORTED, PointRequest, ServedPoint
 
 COLUMNS = [f"c{at}" for at in range(12)]
 
@@ -77,7 +77,7 @@ def test_a_policy_may_refuse_what_lacks_a_column() -> None:
 
 def test_clients_have_new_choices_worked_out_within_bounds(monkeypatch: Any) -> None:
     now = [0.0]
-    monkeypatch.setattr("pairmark.service.runtime.patterns.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("pairmark.service.runtime.missing_columns.time.monotonic", lambda: now[0])
     points = Points()
     one = Patterns(points)
     singles = lacking(*((at,) for at in range(12)))

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairmark.service.runtime.points import ServedPoint
+from pairmark.service.runtime.operating_points import ServedPoint
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

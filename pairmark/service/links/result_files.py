@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from pairmark.models.records.linking.cells import LinkField
-from pairmark.models.records.linking.engine import Linking
-from pairmark.models.records.linking.mixture import Mixture
+from pairmark.models.linking.cells import LinkField
+from pairmark.models.linking.engine import Linking
+from pairmark.models.linking.mixture import Mixture
 from pairmark.service.errors import InvalidInput, UnknownLinks
 from pairmark.service.links.tables import LinkTables
 from pairmark.service.settings import Settings

@@ -21,7 +21,7 @@ from pairmark.models.calibration.operating_point import (
 from pairmark.models.core.arrays import Bool, Float32
 from pairmark.schemas.models import Imported
 from pairmark.service.caches import BoundedCache
-from pairmark.service.datasets.promises import population_of, ways_from
+from pairmark.service.datasets.guarantees import population_of, ways_from
 from pairmark.service.errors import InvalidInput, UnsupportedRate
 from pairmark.service.store.calibrations import SubjectClass
 

@@ -13,11 +13,11 @@ from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.core.state import Array, Fact
+from pairmark.models.linking import mixture
+from pairmark.models.linking.mixture import LEVELS, Comparison
 from pairmark.models.records.base import COLUMNS, RecordScorer, cell_values
 from pairmark.models.records.comparators import Comparators, Prepared
 from pairmark.models.records.estimator import distinct_cells
-from pairmark.models.records.linking import mixture
-from pairmark.models.records.linking.mixture import LEVELS, Comparison
 from pairmark.models.records.neighbours import candidate_pairs
 from pairmark.models.records.schema import RecordColumn, Records
 
@@ -79,7 +79,7 @@ class FellegiSunter(RecordScorer):
     likelihood ratio, the sum of ``log m / u`` over the fields (Fellegi and Sunter 1969): m is a level's share among
     same pairs, u among pairs drawn at random. `fit` needs no labels: u stays as random pairs have it, and m is found by
     expectation maximization over candidates, the records that share most with each, as a link job does
-    (`pairmark.models.records.linking.mixture`). More agreement never scores less. Scores rank pairs; ``prior_`` makes a
+    (`pairmark.models.linking.mixture`). More agreement never scores less. Scores rank pairs; ``prior_`` makes a
     cut of them only where fields say much by themselves, as of people: elsewhere labels are needed for a cut.
 
     Attributes

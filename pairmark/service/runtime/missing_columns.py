@@ -22,7 +22,7 @@ from pairmark.models.calibration.inputs import pattern_codes
 from pairmark.models.core.arrays import Bool, Float32
 from pairmark.service.caches import BoundedCache
 from pairmark.service.errors import RateLimited
-from pairmark.service.runtime.points import UNSUPPORTED, OperatingPoints, ServedPoint, Thresholds
+from pairmark.service.runtime.operating_points import UNSUPPORTED, OperatingPoints, ServedPoint, Thresholds
 from pairmark.service.tables import RAW_TOO_LITTLE
 
 MOST_PATTERNS, NEW_A_MINUTE, MOST_CLIENTS = 256, 8, 4_096

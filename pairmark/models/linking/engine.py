@@ -17,10 +17,10 @@ from scipy.sparse.csgraph import connected_components
 
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.progress import report
-from pairmark.models.records.linking import mixture
-from pairmark.models.records.linking.cells import LinkField
-from pairmark.models.records.linking.entities import MAX_RECORDS, Pairs, entities
-from pairmark.models.records.linking.mixture import Comparison, Mixture, NeedsJudgements, chances
+from pairmark.models.linking import mixture
+from pairmark.models.linking.cells import LinkField
+from pairmark.models.linking.entities import MAX_RECORDS, Pairs, entities
+from pairmark.models.linking.mixture import Comparison, Mixture, NeedsJudgements, chances
 
 if TYPE_CHECKING:
     import duckdb
