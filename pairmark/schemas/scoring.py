@@ -258,7 +258,7 @@ class OperatingPointOut(Answer):
         [],
         description="what it supposes: `people-alike` (new people are like those who calibrated), `pairs-drawn` (the "
         "calibration pairs came about as `origin` says), `missing-at-random` (records with missing cells), each "
-        "with its `status`: `checked`, `declared` or `unchecked`",
+        "with its `status`: `drawn` (by Pairmark), `declared`, `monitored` (`by` says what is watched) or `unchecked`",
     )
     tpr: float | None = Field(
         description="share of positive pairs that match at this threshold", examples=[0.95]

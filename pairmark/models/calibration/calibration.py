@@ -58,6 +58,7 @@ from pairmark.models.calibration.inputs import CalibrationRecords, RowRanges
 from pairmark.models.calibration.operating_point import (
     ANSWERING,
     METHODS,
+    ROWS_MONITORED,
     InsufficientCalibrationData,
     Method,
     OperatingPoint,
@@ -713,7 +714,9 @@ class Calibration:
             threshold=float(threshold),
             fpr_upper_bound=bound if method == "estimate" else min(bound, fpr),
             assumes=assumptions(
-                self.origin, rows_checked=self.inputs is not None, records=self.records is not None
+                self.origin,
+                monitored=None if self.inputs is None else ROWS_MONITORED,
+                records=self.records is not None,
             ),
             confidence=confidence,
             method=method,

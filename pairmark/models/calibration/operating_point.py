@@ -24,7 +24,9 @@ Origin = Literal[
 ]
 Guarantee = Literal["finite-sample", "finite-population", "asymptotic", "none"]
 Assumption = Literal["people-alike", "pairs-drawn", "missing-at-random"]
-Status = Literal["checked", "declared", "unchecked"]
+Status = Literal["drawn", "declared", "monitored", "unchecked"]
+ROWS_MONITORED = "rows one by one, by the size and spread of their features; a stream of rows, for drift"
+"""What `people-alike` is monitored by where the rows of the calibration are known."""
 GUARANTEES: dict[Guarantee, str] = {
     "finite-sample": "for new people (closed-set: for new samples of these classes), whatever their scores look like",
     "finite-population": "for one fixed list of pairs, of which people judged a random part",
@@ -98,20 +100,29 @@ def nothing_guaranteed(origin: str) -> str | None:
     return f"Nothing is guaranteed: {_WANTING[origin]}" if origin in _WANTING else None
 
 
-def assumptions(origin: str, *, rows_checked: bool = False, records: bool = False) -> list[dict[str, str]]:
-    """What an operating point supposes, and whether that is checked, declared or neither.
+def assumptions(origin: str, *, monitored: str | None = None, records: bool = False) -> list[dict[str, str]]:
+    """What an operating point supposes, each an ``assumption``, its ``status`` and, where something watches it, ``by``.
 
-    ``rows_checked`` : whether rows that are unlike those of the calibration are told at a decision. ``records`` :
-    whether pairs that lack columns are decided by thresholds of their own.
+    Parameters
+    ----------
+    monitored : what watches that rows are like those of the calibration, in words; None: nothing does.
+    records : whether pairs that lack columns are decided by thresholds of their own.
     """
-    drawn: Status = "unchecked" if origin in _WANTING else "checked" if origin == "all" else "declared"
-    statuses: dict[Assumption, Status] = {
-        "people-alike": "checked" if rows_checked else "unchecked",
-        "pairs-drawn": drawn,
-    }
+    # Pairs that Pairmark drew, or all that there are: nobody had a choice to declare.
+    drawn: Status = (
+        "unchecked" if origin in _WANTING else "drawn" if origin in ("all", "drawn") else "declared"
+    )
+    assumed: list[dict[str, str]] = [_assumption("people-alike", "monitored" if monitored else "unchecked")]
+    if monitored:
+        assumed[0]["by"] = monitored
+    assumed.append(_assumption("pairs-drawn", drawn))
     if records:
-        statuses["missing-at-random"] = "declared"
-    return [{"assumption": name, "status": status} for name, status in statuses.items()]
+        assumed.append(_assumption("missing-at-random", "declared"))
+    return assumed
+
+
+def _assumption(name: Assumption, status: Status) -> dict[str, str]:
+    return {"assumption": name, "status": status}
 
 
 def guarantee_of(method: str | None, origin: str) -> Guarantee:
@@ -251,7 +262,8 @@ class OperatingPoint:
     guarantee : ``finite-sample``, ``finite-population``, ``asymptotic`` or ``none``; what each says is in
         `pairmark.models.calibration.operating_point.GUARANTEES`.
     meaning : the guarantee in words: what holds, for whom, and under which assumption.
-    assumes : what it supposes, each an ``assumption`` and its ``status`` (``checked``, ``declared`` or ``unchecked``):
+    assumes : what it supposes, each an ``assumption`` and its ``status`` (``drawn`` by Pairmark, ``declared``,
+        ``monitored``, with what is watched as ``by``, or ``unchecked``):
         ``people-alike``, that new people are like those who calibrated; ``pairs-drawn``, that pairs came about as
         ``origin`` says; ``missing-at-random``, of records: that what a missing cell would hold is no reason why it is.
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from pairmark.models.calibration.inputs import RowRanges, are_records, cells_missing
-from pairmark.models.calibration.operating_point import assumptions, without_guarantee
+from pairmark.models.calibration.operating_point import ROWS_MONITORED, assumptions, without_guarantee
 from pairmark.models.core.scores import SampleSets
 from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE
 from pairmark.schemas.galleries import SearchRequestFields, VerifyFields
@@ -183,7 +183,7 @@ class Searches:
             like = partial(self._like, ranges)
             n_unlike_items = _n_unlike(view, like)
             if body.fpir is not None:
-                point = {**point, "assumes": assumptions("drawn", rows_checked=True)}
+                point = {**point, "assumes": assumptions("drawn", monitored=ROWS_MONITORED)}
         # 3. The best items above the threshold: all of them match. Thresholds of records that lack columns are higher
         # than the one searched by, so that more items are asked for.
         n_candidates = scores_candidates(version.estimator)

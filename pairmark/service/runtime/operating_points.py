@@ -173,10 +173,9 @@ class OperatingPoints:
             "calibration_id": calibration_id,
             **class_facts,
         }
-        for assumption in public["assumes"] if request.complete_only else ():
-            if assumption["assumption"] == "missing-at-random":
-                # No pair that lacks a cell is decided.
-                assumption["status"] = "checked"
+        if request.complete_only:
+            # No pair that lacks a cell is decided, so that nothing is assumed of it.
+            public["assumes"] = [one for one in public["assumes"] if one["assumption"] != "missing-at-random"]
         if calibration.folds is not None:
             public["meaning"] += (
                 f" The threshold comes from {calibration.folds} folds, whose models each score people they never saw; "

@@ -7,6 +7,7 @@ from scipy.sparse import csr_array
 from pairmark import Plda
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.inputs import DriftTest, RowRanges
+from pairmark.models.calibration.operating_point import ROWS_MONITORED
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.pairs.splits import HeldOutPairs
 
@@ -98,8 +99,8 @@ def test_a_calibration_keeps_its_ranges_and_refuses_damaged_ones() -> None:
     checked = plain.with_inputs(RowRanges.of_pairs(X, pairs))
     point = checked.operating_point(0.1)
     assert point.assumes == [
-        {"assumption": "people-alike", "status": "checked"},
-        {"assumption": "pairs-drawn", "status": "checked"},
+        {"assumption": "people-alike", "status": "monitored", "by": ROWS_MONITORED},
+        {"assumption": "pairs-drawn", "status": "drawn"},
     ]
     facts = checked.summary()["inputs"]
     assert (facts["people"], facts["rows"], facts["measured_on"]) == (60, 240, "folds")

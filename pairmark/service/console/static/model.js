@@ -205,7 +205,7 @@ function reported(point) {
     ["Upper bound", typeof point.fpr_upper_bound === "number" ? `${percent(point.fpr_upper_bound)} ${sure}` : "none"],
     ["Observed", point.observed_fpr === undefined ? null : `${percent(point.observed_fpr)} on the calibration pairs`],
     ["Method", point.method ?? null],
-    ["Assumes", (point.assumes ?? []).map((one) => `${one.assumption} (${one.status})`).join(", ")],
+    ["Assumes", (point.assumes ?? []).map((one) => `${one.assumption} (${one.status}${one.by ? `: ${one.by}` : ""})`).join(", ")],
     ["Holds among", point.population?.classes ? `these ${count(point.population.classes)} classes` : null],
     ["Means", point.meaning ?? null],
     ["Imported", point.imported ? `the calibration came in a file (${point.imported})` : null],
