@@ -12,7 +12,7 @@ from pydantic import (
 
 from pairmark.schemas.base import Answer, Moment, Number, Ref, RefPair, Request, StoredRef
 
-Question = Literal["false-matches", "missed-matches"]
+Question = Literal["false-matches", "missed-matches", "label"]
 MAX_LISTED = 200_000
 """Most pairs of a list, in JSON or in a file."""
 MAX_HANDED = 100
@@ -69,7 +69,7 @@ class ReviewOptions(Request):
     question: Question = Field(
         "false-matches",
         description="`false-matches`: the share of matches that are not the same; `missed-matches`: the share of same "
-        "pairs that were decided to be different",
+        "pairs that were decided to be different; `label`: nothing, the pairs are to be labeled: no bound, no alarm",
         examples=["false-matches"],
     )
     at_most: float = Field(0.02, ge=1e-6, le=0.9, description="the share that you accept", examples=[0.02])
@@ -107,9 +107,17 @@ class ReviewOut(Answer):
         examples=[180],
     )
     waiting: int = Field(description="judgements that count once the pairs drawn before them are judged")
-    wrong: int = Field(description="wrong ones among `judged`; `cannot tell` and erased pairs are wrong")
-    bound: float = Field(
-        description="with the confidence, at most this share is wrong in the whole population, at all looks at once",
+    held: int = Field(
+        0,
+        description="pairs drawn and not judged: what a reviewer leaves goes to the next one who asks. Where pairs "
+        "drawn after them are judged, they count as wrong, if that makes the bound lower than waiting",
+    )
+    wrong: int = Field(
+        description="wrong ones among `judged`, and what counts of `held`; `cannot tell` and erased pairs are wrong"
+    )
+    bound: float | None = Field(
+        description="with the confidence, at most this share is wrong in the whole population, at all looks at once; "
+        "null: the question is `label`",
         examples=[0.018],
     )
     enough: bool = Field(description="whether the bound is at most `at_most`", examples=[True])

@@ -111,6 +111,35 @@ def test_a_tiny_population_is_judged_whole(reviews: Reviews, n: int) -> None:
     assert (done.judged, done.wrong, done.bound, done.enough, done.exhausted) == (n, 0, 0.0, True, True)
 
 
+def test_pairs_to_label_come_best_first_in_turn_and_bound_nothing(reviews: Reviews) -> None:
+    made = reviews.create(asked(source={"refs": pairs(40)}, question="label"))
+    items = reviews.next(made.id, "ada", 40).items
+    now = reviews.judge(made.id, [Outcome(item=one.item, same=False) for one in items], "key:1")
+    assert (now.judged, now.wrong, now.bound, now.enough, now.alarm) == (40, 0, None, False, False)
+    assert "40 of 40 pairs are labeled" in now.statement
+
+
+def test_pairs_of_a_reviewer_who_left_count_as_wrong_and_hold_nothing_up(
+    reviews: Reviews, database: Database
+) -> None:
+    made = reviews.create(asked(source={"refs": pairs(4_000)}))
+    left_behind = reviews.next(made.id, "bob", 10).items
+    items = reviews.next(made.id, "ada", 100).items
+    said = [Outcome(item=one.item, same=True, by="ada") for one in items]
+    now = reviews.judge(made.id, said, "key:1")
+    assert (now.judged, now.held, now.wrong, now.waiting) == (100, 10, 10, 0)
+    assert now.bound is not None
+    assert 0.09 < now.bound < 0.35
+    with database.write() as session:
+        session.execute(update(ReviewItem).where(ReviewItem.holder == "bob").values(held_until=0.0))
+    again = reviews.next(made.id, "eve", 10).items
+    assert [one.item for one in again] == [one.item for one in left_behind]
+    now = reviews.judge(made.id, [Outcome(item=one.item, same=True, by="eve") for one in again], "key:1")
+    assert (now.judged, now.held, now.wrong) == (110, 0, 0)
+    assert now.bound is not None
+    assert now.bound < 0.06
+
+
 def test_only_what_was_handed_out_can_be_judged(reviews: Reviews, database: Database) -> None:
     made, other = (reviews.create(asked(source={"refs": pairs(5)})) for _ in range(2))
     (item,) = reviews.next(other.id, "ada", 1).items

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path as File
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Path, Request, Response
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import FileResponse
+from pydantic import Field
 
-from pairmark.schemas.base import Page
+from pairmark.schemas.base import Page, QueryModel
 from pairmark.schemas.jobs import JobOut
 from pairmark.schemas.links import (
     EntitiesEdit,
@@ -34,6 +35,15 @@ RecordId = Annotated[str, Path(max_length=512, description="a record's id")]
 Accept = Annotated[
     str, Header(description="`text/csv` or `application/vnd.apache.parquet`: all of them as a file")
 ]
+
+
+class PairQuery(QueryModel):
+    """Two records."""
+
+    left: str = Field(max_length=512, description="id of the left record")
+    right: str = Field(max_length=512, description="id of the right record")
+
+
 _PARQUET = "application/vnd.apache.parquet"
 _FILES: dict[int | str, dict[str, Any]] = {
     200: {
@@ -102,6 +112,15 @@ def explain_link(
 ) -> LinkExplained:
     """Two records side by side: how far each column agrees, what that adds, and what was decided."""
     return services.links.explain(link_id, left, right, names_of(http).resources("train"))
+
+
+@router.get("/links/{link_id}/pair", summary="Explain a pair by any ids")
+@needs("train")
+def explain_pair(
+    http: Request, services: InServices, link_id: LinksId, query: Annotated[PairQuery, Query()]
+) -> LinkExplained:
+    """The same for ids that an address cannot hold, such as those with line breaks."""
+    return services.links.explain(link_id, query.left, query.right, names_of(http).resources("train"))
 
 
 @router.get("/links/{link_id}/entities", responses=_FILES, response_model=Page[EntityOut])

@@ -392,7 +392,7 @@ async def show_links(request: Request, link_id: str, query: Annotated[LinksQuery
         entities = await api.need(f"{path}/entities", limit=ON_A_PAGE, cursor=query.cursor)
         found = await api.items(f"{path}/links", limit=ON_A_PAGE)
         if query.left is not None and query.right is not None:
-            pair = await api.need(f"{path}/links/{query.left}/{query.right}")
+            pair = await api.need(f"{path}/pair", left=query.left, right=query.right)
     return page(
         request, "link.html", linked=links, job=job, found=found, pair=pair, **listing(entities, query)
     )

@@ -31,6 +31,11 @@ _STAGES = {"loading": (0.0, 0.1), "linking": (0.1, 0.9), "storing": (0.9, 1.0)}
 _ID = "__id__"
 _KEPT = "SELECT a, b, score FROM links WHERE kept ORDER BY a, b"
 _BELOW = "SELECT a, b, score FROM candidates ANTI JOIN (FROM links WHERE kept) USING (a, b) ORDER BY a, b"
+_ASKED: dict[Question, str] = {
+    "false-matches": "links",
+    "missed-matches": "missed links",
+    "label": "pairs to label",
+}
 _AT_MOST = 0.02
 """The share of false links that the review is to exclude where none was asked for."""
 
@@ -80,8 +85,9 @@ class Linker:
                     )
                 )
             progress.stage("storing")
+            kinds = {field.name: types[field.name] for field in found.tables.fields}
             if found.doubts is not None:
-                raise self._to_judge(claim, request, found)
+                raise self._to_judge(claim, request, found, kinds)
             result_files.keep(found.connection, out, found.linking, previous)
             links = _decisions(found, _KEPT)
             missed = []
@@ -93,11 +99,11 @@ class Linker:
             key = self._blobs.put_folder(out)
             with self._db.write() as session:
                 hold(session, self._blobs, key)
-                review = self._reviewed(session, claim, request, [links])
+                review = self._reviewed(session, claim, request, [links], kinds)
                 kept_facts = summary.model_dump(mode="json") | {"review": review}
                 if missed:
                     kept_facts["missed_review"] = self._reviewed(
-                        session, claim, request, missed, "missed-matches"
+                        session, claim, request, missed, kinds, "missed-matches"
                     )
                 if request.fpr is not None:
                     kept_facts["operating_point"] = {"fpr": request.fpr, "threshold": found.linking.cut}
@@ -120,6 +126,7 @@ class Linker:
         claim: Claim,
         request: LinksRequest,
         population: list[Decisions],
+        columns: dict[str, str],
         question: Question = "false-matches",
     ) -> str | None:
         """Open the review of a job; None where there is nothing to judge."""
@@ -127,26 +134,28 @@ class Linker:
             return None
         is_missed = question == "missed-matches"
         asking = ReviewRequest(
-            name=f"{'missed ' if is_missed else ''}links of {claim.dataset}",
+            name=f"{_ASKED[question]} of {claim.dataset}",
             source=ReviewSource(refs=[]),
             question=question,
             at_most=(request.missed_links if is_missed else request.false_links) or _AT_MOST,
             confidence=request.confidence,
         )
-        source = {"links": claim.job_id}
+        source = {"links": claim.job_id, "columns": columns}
         now = self._db.now(session)
         review = open_review(session, now, asking, population, model=claim.model, source=source)
         return review.id
 
-    def _to_judge(self, claim: Claim, request: LinksRequest, found: Linked) -> InvalidInput:
+    def _to_judge(
+        self, claim: Claim, request: LinksRequest, found: Linked, kinds: dict[str, str]
+    ) -> InvalidInput:
         """What is said where matches cannot be told from strangers: which pairs to judge."""
-        doubtful = _decisions(found, "SELECT a, b, score FROM doubtful ORDER BY a, b")
+        doubtful = _decisions(found, "SELECT a, b, score FROM doubtful ORDER BY score DESC, a, b", None)
         with self._db.write() as session:
             before = repository.find(session, claim.job_id)
             review = (before[0].summary or {}).get("review") if before is not None else None
             if review is None:
                 # An attempt that was killed may have opened it.
-                review = self._reviewed(session, claim, request, [doubtful])
+                review = self._reviewed(session, claim, request, [doubtful], kinds, "label")
                 summary = {"review": review}
                 repository.keep(
                     session, claim.job_id, claim.model, claim.params, claim.created_at, summary=summary
@@ -158,8 +167,8 @@ class Linker:
         )
 
 
-def _decisions(found: Linked, sql: str, kind: DecisionCode = DecisionCode.MATCH) -> Decisions:
-    """Pairs to judge, with both records as they stand."""
+def _decisions(found: Linked, sql: str, kind: DecisionCode | None = DecisionCode.MATCH) -> Decisions:
+    """Pairs to judge, with both records as they stand; without a kind, they are to be labeled in their order."""
     connection = found.connection
     connection.execute(f"CREATE OR REPLACE TABLE pairs_to_judge AS {sql}")
     size = connection.execute("SELECT count(*) FROM pairs_to_judge").fetchall()[0][0]
@@ -180,7 +189,7 @@ def _decisions(found: Linked, sql: str, kind: DecisionCode = DecisionCode.MATCH)
                 "left_ref": left,
                 "right_ref": right,
                 "score": score,
-                "decision": int(kind),
+                "decision": kind,
                 "sides": {
                     "left": dict(zip(names, sides[: len(names)], strict=True)),
                     "right": dict(zip(names, sides[len(names) :], strict=True)),
@@ -189,7 +198,7 @@ def _decisions(found: Linked, sql: str, kind: DecisionCode = DecisionCode.MATCH)
             for left, right, score, *sides in rows
         ]
 
-    return drawn_from(kind, size, range(size), items)
+    return drawn_from(kind or DecisionCode.MATCH, size, range(size), items, best_first=kind is None)
 
 
 def _identities_of(tables: list[LabelledData]) -> NDArray[np.int64] | None:

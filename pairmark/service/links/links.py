@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
-from pairmark.models.records.schema import COMPARED
+from pairmark.models.records.schema import COMPARED, STRINGS
 from pairmark.models.registry import spec_of
 from pairmark.schemas.base import Answer, Page
 from pairmark.schemas.jobs import JobOut
@@ -305,7 +305,8 @@ def _check_model(version: ModelVersion, ref: str, sides: dict[str, DatasetRow]) 
         for name, kind in expected.items():
             base = kind.partition(":")[0]
             own = there.get(key_of(name) if side == "right" else name)
-            if base in COMPARED and own != base:
+            # A model reads texts by kinds of its own.
+            if base in COMPARED and own != base and not {own, base} <= STRINGS:
                 raise InvalidInput(
                     f"{ref} compares column {name!r} of type {base}, and {row.name}:{row.version} has "
                     f"{'none of that name' if own is None else f'it of type {own}'}: upload the table with these "

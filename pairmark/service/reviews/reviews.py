@@ -58,32 +58,48 @@ _RANDOM: Final = SystemRandom()
 def progress_of(review: ReviewRow, drawn: Sequence[Row[Any]]) -> dict[str, Any]:
     """What the judgements of drawn items show, given as `repository.drawn_items` gives them.
 
-    Those up to the first that is not judged count. Hard pairs take longer: counting judgements as they come would count
-    easy ones first. What nobody could judge is wrong, and so is what was erased.
+    They count in the order of draws. Hard pairs take longer: counting judgements as they come would count easy ones
+    first. What nobody could judge is wrong, and so are what was erased and what is passed over.
     """
-    counted = list(itertools.takewhile(lambda item: item.number is not None or item.erased, drawn))
-    # A match is right if it is the same; what was decided to be different, if it is not.
-    wrong = [item.same is not (item.stratum == 0) for item in counted]
+    answered = [item.number is not None or item.erased for item in drawn]
+    n_answered = sum(answered)
+    if review.question == "label":
+        # Nobody drew at random: the judgements are labels, and say nothing of the others.
+        shown = dict.fromkeys(("waiting", "wrong", "held"), 0) | {"bound": None, "expected_more": None}
+        return shown | {"judged": n_answered, "enough": False, "alarm": False}
+    # A match is right if it is the same; what was decided to be different, if it is not. What is not judged is wrong:
+    # that makes no bound lower, so it holds for whatever is answered later.
+    wrong = [item.same is not (item.stratum == 0) for item in drawn]
     at_most, confidence = review.at_most, review.confidence
+
+    def bound_of(n: int) -> float:
+        if review.question == "missed-matches":
+            matched, different = (
+                Judgements(
+                    size, [w for w, item in zip(wrong[:n], drawn, strict=False) if item.stratum == kind]
+                )
+                for kind, size in enumerate(sizes_of(review))
+            )
+            return missed_bound(matched, different, at_most, confidence)
+        return share_bound(Judgements(sum(sizes_of(review)), wrong[:n]), at_most, confidence)
+
+    # The bound holds at all numbers of draws at once: the lower one of the first gap and of the last answer is one.
+    n_whole = next((at for at, is_answered in enumerate(answered) if not is_answered), len(drawn))
+    n_last = max((at + 1 for at, is_answered in enumerate(answered) if is_answered), default=0)
+    bound, n_counted = min((bound_of(n), n) for n in {n_whole, n_last})
     alarm, n_expected = False, None
-    if review.question == "missed-matches":
-        matched, different = (
-            Judgements(size, [w for w, item in zip(wrong, counted, strict=True) if item.stratum == kind])
-            for kind, size in enumerate(sizes_of(review))
-        )
-        bound = missed_bound(matched, different, at_most, confidence)
-    else:
-        judgements = Judgements(sum(sizes_of(review)), wrong)
-        bound = share_bound(judgements, at_most, confidence)
+    if review.question == "false-matches":
         # What nobody could tell may be right: it raises the bound, and no alarm.
-        certain = [w and item.same is not None for w, item in zip(wrong, counted, strict=True)]
-        alarm = exceeds(Judgements(judgements.size, certain), at_most, confidence)
-        n_expected = expected_judgements(judgements, at_most, confidence)
-    is_enough = bound <= at_most
+        certain = [w and item.same is not None for w, item in zip(wrong[:n_whole], drawn, strict=False)]
+        size = sum(sizes_of(review))
+        alarm = exceeds(Judgements(size, certain), at_most, confidence)
+        n_expected = expected_judgements(Judgements(size, wrong[:n_counted]), at_most, confidence)
+    is_enough, n_judged = bound <= at_most, sum(answered[:n_counted])
     return {
-        "judged": len(counted),
-        "waiting": sum(item.number is not None or item.erased for item in drawn) - len(counted),
-        "wrong": sum(wrong),
+        "judged": n_judged,
+        "waiting": n_answered - n_judged,
+        "held": len(drawn) - n_answered,
+        "wrong": sum(wrong[:n_counted]),
         "bound": bound,
         "enough": is_enough,
         "alarm": alarm,
@@ -105,6 +121,7 @@ MAX_SIDES_BYTES: Final = 16 * 2**20
 KINDS: Final[dict[str, tuple[DecisionCode, ...]]] = {
     "false-matches": (DecisionCode.MATCH,),
     "missed-matches": (DecisionCode.MATCH, DecisionCode.DIFFERENT),
+    "label": (DecisionCode.MATCH, DecisionCode.DIFFERENT),
 }
 Item = dict[str, Any]
 _BLANK: Final[Item] = {
@@ -166,10 +183,18 @@ def window_of(source: ReviewSource, model_id: str) -> repository.DecisionWindow:
 
 
 def drawn_from(
-    decision: DecisionCode, size: int, sample: Sequence[int], items: Callable[[list[int]], Iterable[Item]]
+    decision: DecisionCode,
+    size: int,
+    sample: Sequence[int],
+    items: Callable[[list[int]], Iterable[Item]],
+    *,
+    best_first: bool = False,
 ) -> Decisions:
-    """Decisions of one kind, of which ``sample`` numbers a uniform sample (or all); ``items`` are those of numbers."""
+    """Decisions of one kind, of which ``sample`` numbers a uniform sample (or all); ``items`` are those of numbers.
+    ``best_first``: for labels, every other one is the next of the sample."""
     numbers = _RANDOM.sample(sample, min(len(sample), MOST_DRAWN))
+    if best_first:
+        numbers = [*dict.fromkeys(itertools.chain(*zip(sample, numbers, strict=False)))][:MOST_DRAWN]
     n_bytes = 0
     stored: list[Item] = []
     for item in items(numbers):
@@ -461,7 +486,7 @@ def _existing(session: Session, review_id: str, *, lock: bool = False) -> Review
 def _open(session: Session, review_id: str) -> ReviewRow:
     """A review that can be judged, locked."""
     review = _existing(session, review_id, lock=True)
-    if len(review.strata) != len(KINDS[review.question]):
+    if review.question != "label" and len(review.strata) != len(KINDS[review.question]):
         raise Conflict(
             f"review {review_id} was made by an earlier version, which drew some pairs more often than others: ask "
             "again (POST /reviews)"
@@ -536,6 +561,8 @@ def _out(review: ReviewRow) -> ReviewOut:
 
 def _statement(review: ReviewRow) -> str:
     sizes, progress = sizes_of(review), review.progress
+    if review.question == "label":
+        return f"{progress['judged']:,} of {sum(sizes):,} pairs are labeled: they train a model, and bound nothing"
     if review.question == "missed-matches":
         what = f"of the positive pairs among {sum(sizes):,} decisions are missed"
     else:
@@ -571,13 +598,13 @@ class JudgedPairs:
             review = repository.review(session, review_id)
             if review is None:
                 raise unknown_review(review_id)
-            rows = repository.judged_items(session, review_id)
+            rows, columns = repository.judged_items(session, review_id), review.source.get("columns")
         pairs = [
             JudgedPair(row.sides["left"], row.sides["right"], row.same)
             for row in rows
             if row.sides is not None and row.same is not None
         ]
-        return self._add_dataset(request.name, pairs)
+        return self._add_dataset(request.name, pairs, columns)
 
     def of_outcomes(self, request: OutcomesDatasetRequest) -> DatasetOut:
         """Outcomes from elsewhere, of pairs whose sides are kept under the same refs."""
@@ -589,7 +616,9 @@ class JudgedPairs:
         pairs = [JudgedPair(sides["left"], sides["right"], same) for sides, same in rows]
         return self._add_dataset(request.name, pairs)
 
-    def _add_dataset(self, name: str, pairs: Sequence[JudgedPair]) -> DatasetOut:
+    def _add_dataset(
+        self, name: str, pairs: Sequence[JudgedPair], columns: dict[str, str] | None = None
+    ) -> DatasetOut:
         if not pairs:
             raise InvalidInput(
                 "there is no judged pair whose sides are kept; expected some. A model's policy keeps sides with "
@@ -610,7 +639,7 @@ class JudgedPairs:
         )
         return self._datasets.add(
             UploadFile(_table(cells), filename="points.csv"),
-            DatasetRequest.model_validate({"name": name, "columns": {} if records else None}),
+            DatasetRequest.model_validate({"name": name, "columns": columns or ({} if records else None)}),
             pairs=UploadFile(_table(lines), filename="pairs.csv"),
             chosen=True,
         )
