@@ -1,0 +1,287 @@
+"""Kinds of columns: the normal form of a cell, how far two of them agree, and further keys that alike ones share.
+
+A level is 0 where a cell is missing, 1 apart, 2 weak, 3 close, 4 equal. Normal forms are functions of Python, which
+`register` gives to a DuckDB connection; levels and keys are SQL of normal forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+from pairmark.models.records.compare import normal
+from pairmark.models.records.compare.words import CO_DOMAINS
+
+if TYPE_CHECKING:
+    import duckdb
+
+Role = Literal["given", "surname", "name", "date", "id", "company", "email", "phone", "web", "place", "other"]
+MISSING, APART, WEAK, CLOSE, EQUAL = LEVELS = range(5)
+_CACHED = 65_536
+_MOST_VALUES = 8
+"""Values of a cell of several that are compared."""
+
+# Counting edits is slow, and few pairs have few: texts one edit apart have the same first or the same last half.
+_LEAST = "least(length({a}), length({b}))"
+
+
+def _edits(n: int, same: str) -> str:
+    return (
+        f"CASE WHEN abs(length({{a}}) - length({{b}})) <= {n} AND (left({{a}}, {same}) = left({{b}}, {same}) "
+        f"OR right({{a}}, {same}) = right({{b}}, {same})) THEN damerau_levenshtein({{a}}, {{b}}) <= {n} ELSE false END"
+    )
+
+
+_ONE_EDIT = _edits(1, f"({_LEAST} - 1) // 2")
+# Two records of one person may each have a mistake in the date; strangers' dates are seldom that close.
+_TWO_EDITS = _edits(2, f"{_LEAST} // 3")
+_JARO = "jaro_winkler_similarity({a}, {b}, 0.9) >= 0.9"
+_SPELLED = f"(({_LEAST} > 2 AND {_JARO}) OR ({_LEAST} > 3 AND {_ONE_EDIT}))"
+_A, _B = "string_split({a}, ' ')", "string_split({b}, ' ')"
+_REST_A = f"list_filter({_A}, lambda x: NOT list_contains({_B}, x))"
+_REST_B = f"list_filter({_B}, lambda x: NOT list_contains({_A}, x))"
+
+
+def _each(words: str, others: str, test: str) -> str:
+    """Whether each of some words has one of some others that it passes a test with."""
+    test = test.format(a="x", b="y")
+    return f"len(list_filter({words}, lambda x: len(list_filter({others}, lambda y: {test})) = 0)) = 0"
+
+
+def _either(rest_a: str, rest_b: str, test: str) -> str:
+    """Whether each unmatched word of the side with fewer has a partner on the other."""
+    return (
+        f"(CASE WHEN len({rest_a}) <= len({rest_b}) THEN {_each(rest_a, rest_b, test)} "
+        f"ELSE {_each(rest_b, rest_a, test)} END)"
+    )
+
+
+_SEVERAL = "(contains({a}, ' ') OR contains({b}, ' '))"
+_N_A, _N_B = f"len({_A})", f"len({_B})"
+_INITIAL = "(starts_with({a}, {b}) OR starts_with({b}, {a}))"
+_SHARED = f"len(list_intersect({_A}, {_B}))"
+_SHORT = "(CASE WHEN length({a}) < length({b}) THEN {a} ELSE {b} END)"
+_LONG = "(CASE WHEN length({a}) < length({b}) THEN {b} ELSE {a} END)"
+_ABBREVIATED = (
+    f"(left({{a}}, 1) = left({{b}}, 1) AND {_LEAST} > 1 AND {_LONG} LIKE "
+    f"array_to_string(string_split({_SHORT}, ''), '%') || '%')"
+)
+_SQUEEZED = "replace({a}, ' ', '') = replace({b}, ' ', '')"
+_ACRONYM = (
+    "(CASE WHEN contains({a}, ' ') <> contains({b}, ' ') AND " + f"{_LEAST} > 2 THEN "
+    + f"array_to_string(list_transform(string_split({_LONG}, ' '), lambda x: left(x, 1)), '') = {_SHORT} "
+    + "ELSE false END)"
+)  # fmt: skip
+_NUMBER, _NAME = "split_part({{{0}}}, '|', 1)", "split_part({{{0}}}, '|', 2)"
+_STEM = r"regexp_replace({{{0}}}, '(\.(?:" + CO_DOMAINS + r"))?\.[^.]+$', '')"
+
+
+def _within(test: str, part: str) -> str:
+    """A test of a part of both cells."""
+    return test.format(a=part.format("a"), b=part.format("b"))
+
+
+def _same(part: str) -> str:
+    return _within("{a} = {b}", part)
+
+
+_LOCAL = "split_part({{{0}}}, '@', 1)"
+_DIGITS = r"regexp_replace({{{0}}}, '\D', '', 'g')"
+
+
+def _numbers(share: float) -> str:
+    a, b = "TRY_CAST({a} AS DOUBLE)", "TRY_CAST({b} AS DOUBLE)"
+    return f"coalesce(abs({a} - {b}) <= {share} * greatest(abs({a}), abs({b})), false)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnKind:
+    """What a column's cells are.
+
+    Attributes
+    ----------
+    name : as it is shown. role : what its agreement says of relatives.
+    form : a cell's normal form; None for a missing one.
+    close, weak : SQL tests of two normal forms ``{a}`` and ``{b}`` that are not equal.
+    further : SQL of keys of a normal form ``{a}``, which alike cells share; any key of a cell may equal any of another.
+    """
+
+    name: str
+    role: Role
+    form: Callable[[str], str | None]
+    close: str = "false"
+    weak: str = "false"
+    further: tuple[str, ...] = ()
+
+    def normal(self, source: str) -> str:
+        """SQL of a cell's normal form on a connection that `register` knows."""
+        return f"nullif(normal_{self.name}({source}), '')"
+
+    def level(self, a: str, b: str) -> str:
+        """SQL of how far two normal forms agree, an integer from 0 to 4."""
+        close, weak = self.close.format(a=a, b=b), self.weak.format(a=a, b=b)
+        return (
+            f"CASE WHEN {a} IS NULL OR {b} IS NULL THEN {MISSING} WHEN {a} = {b} THEN {EQUAL} "
+            f"WHEN {close} THEN {CLOSE} WHEN {weak} THEN {WEAK} ELSE {APART} END"
+        )
+
+    def keys(self, cell: str) -> list[str]:
+        """SQL of further keys of a normal form, NULL where it has none."""
+        return [key.format(a=cell) for key in self.further]
+
+
+class _ListKind(ColumnKind):
+    """Several values in a cell, of which the best pair counts."""
+
+    def level(self, a: str, b: str) -> str:
+        values = [f"string_split({cell}, chr(31))" for cell in (a, b)]
+        best = (
+            f"list_max(list_transform({values[0]}, lambda v: "
+            f"list_max(list_transform({values[1]}, lambda w: {super().level('v', 'w')}))))"
+        )
+        return (
+            f"CASE WHEN {a} IS NULL OR {b} IS NULL THEN {MISSING} WHEN {a} = {b} THEN {EQUAL} ELSE {best} END"
+        )
+
+    def keys(self, cell: str) -> list[str]:
+        return [f"nullif(split_part({cell}, chr(31), {at}), '')" for at in range(1, _MOST_VALUES // 2 + 1)]
+
+
+def _several(cell: str) -> str | None:
+    values: dict[str, None] = {}
+    for part in normal.split(cell):
+        form = (
+            normal.email(part)
+            if "@" in part
+            else normal.phone(part)
+            if _is_phone(part)
+            else normal.text(part)
+        )
+        if form is not None:
+            values[form.replace(normal.VALUE, " ")] = None
+    return normal.VALUE.join(sorted(values)[:_MOST_VALUES]) or None
+
+
+def _is_phone(part: str) -> bool:
+    digits = sum(char.isdigit() for char in part)
+    return digits >= 6 and not any(char.isalpha() for char in part)
+
+
+_WORDS_CLOSE = f"({_JARO} OR {_ONE_EDIT} OR {_SHARED} >= 0.8 * least({_N_A}, {_N_B}))"
+_WORDS_WEAK = f"{_SHARED} >= 0.5 * least({_N_A}, {_N_B})"
+_INSIDE = f"({_SHARED} > 0 AND (len({_REST_A}) = 0 OR len({_REST_B}) = 0))"
+_PAIRED = _either(_REST_A, _REST_B, _SPELLED)
+_PERSON_CLOSE = (
+    f"CASE WHEN {_SEVERAL} THEN ({_SQUEEZED} OR (least({_N_A}, {_N_B}) > 1 AND {_PAIRED})) "
+    f"ELSE {_SPELLED} END"
+)
+_PERSON_WEAK = (
+    f"CASE WHEN {_SEVERAL} THEN ({_SHARED} > 0 OR {_JARO}) "
+    f"AND {_either(_REST_A, _REST_B, f'({_INITIAL} OR {_SPELLED})')} ELSE {_INITIAL} END"
+)
+_SHORTENED = _each(_REST_A, _REST_B, f"({_ONE_EDIT} OR {_ABBREVIATED})")
+_COMPANY_CLOSE = (
+    f"({_SQUEEZED} OR {_JARO.replace('0.9', '0.95')} "
+    f"OR (len({_REST_A}) = len({_REST_B}) AND {_N_A} + {_N_B} > 2 AND {_SHORTENED}) "
+    f"OR ({_N_A} = 1 AND {_N_B} = 1 AND {_SPELLED}))"
+)
+_COMPANY_WEAK = f"({_INSIDE} OR {_ACRONYM} OR {_JARO})"
+_PHONE_CLOSE = f"(({_LEAST} > 6 AND right({{a}}, 7) = right({{b}}, 7)) OR {_ONE_EDIT})"
+# Few addresses are alike at all: digits are looked for in those.
+_LIKELY = "CASE WHEN jaro_winkler_similarity({a}, {b}, 0.8) >= 0.8 THEN "
+_SAME_DIGITS, _LONG_LOCAL = _same(_DIGITS), f"length({_LOCAL.format('a')}) > 5"
+_EMAIL_CLOSE = (
+    f"{_LIKELY} {_SAME_DIGITS} AND ({_ONE_EDIT} OR ({_same(_LOCAL)} AND {_LONG_LOCAL})) ELSE false END"
+)
+_EMAIL_WEAK = f"{_LIKELY} {_SAME_DIGITS} AND {_within(_JARO, _LOCAL)} ELSE false END"
+_WEB_CLOSE = f"({_same(_STEM)} AND length({_STEM.format('a')}) > 2)"
+_WEB_WEAK = f"(length({_STEM.format('a')}) > 5 AND {_within(_ONE_EDIT, _STEM)})"
+_SAME_NAME, _NAME_CLOSE = f"({_same(_NAME)} AND {_within('{a}', _NAME)} <> '')", _within(_SPELLED, _NAME)
+_STREET_CLOSE = f"({_same(_NUMBER)} AND {_within('{a}', _NUMBER)} <> '' AND {_NAME_CLOSE})"
+_STREET_WEAK = f"({_SAME_NAME} OR ({_NAME_CLOSE} AND {_within(_ONE_EDIT, _NUMBER)}))"
+_AREA = f"({_LEAST} > 3 AND left({{a}}, 3) = left({{b}}, 3))"
+_SWAPPED = (
+    "(left({a}, 4) = left({b}, 4) AND substr({a}, 6, 2) = substr({b}, 9, 2) "
+    "AND substr({a}, 9, 2) = substr({b}, 6, 2))"
+)
+_DATE_CLOSE = f"({_SWAPPED} OR {_ONE_EDIT})"
+_STARTS = "array_to_string(list_transform(string_split({a}, ' '), lambda x: left(x, 3)), ' ')"
+_NAME_KEYS = (f"CASE WHEN contains({{a}}, ' ') THEN {_STARTS} END",)
+_LOCAL_KEYS = (f"CASE WHEN {_LONG_LOCAL} THEN {_LOCAL.format('a')} END",)
+_HOUSE_KEYS = ("CASE WHEN NOT starts_with({a}, '|') THEN left({a}, strpos({a}, '|') + 4) END",)
+
+
+def _kind(
+    name: str,
+    role: Role,
+    form: Callable[[str], str | None],
+    close: str = "false",
+    weak: str = "false",
+    further: tuple[str, ...] = (),
+) -> ColumnKind:
+    return ColumnKind(name=name, role=role, form=form, close=close, weak=weak, further=further)
+
+
+_EVERY = (
+    _kind("given", "given", normal.person, _PERSON_CLOSE, _PERSON_WEAK),
+    _kind("surname", "surname", normal.person, _PERSON_CLOSE, _PERSON_WEAK, ("left({a}, 3)",)),
+    _kind("name", "name", normal.person, _PERSON_CLOSE, _PERSON_WEAK, _NAME_KEYS),
+    _kind("company", "company", normal.company, _COMPANY_CLOSE, _COMPANY_WEAK, ("left({a}, 5)",)),
+    _kind("phone", "phone", normal.phone, _PHONE_CLOSE, further=("right({a}, 7)",)),
+    _kind("email", "email", normal.email, _EMAIL_CLOSE, _EMAIL_WEAK, _LOCAL_KEYS),
+    _kind("web", "web", normal.web, _WEB_CLOSE, _WEB_WEAK, (_STEM.format("a"),)),
+    _kind("street", "place", normal.street, _STREET_CLOSE, _STREET_WEAK, _HOUSE_KEYS),
+    _kind("city", "place", normal.text, _SPELLED, _INSIDE),
+    _kind("postcode", "place", normal.postcode, _ONE_EDIT, _AREA),
+    _kind("place", "place", normal.text, _ONE_EDIT),
+    _kind("date", "date", normal.date, _DATE_CLOSE, _TWO_EDITS),
+    _kind("id", "id", normal.identifier, f"({_LEAST} > 4 AND {_ONE_EDIT})"),
+    _kind("category", "other", normal.text, _SPELLED),
+    _kind("text", "other", normal.text, _WORDS_CLOSE, _WORDS_WEAK),
+    _kind("number", "other", normal.number, f"({_numbers(0.01)} OR {_ONE_EDIT})", _numbers(0.05)),
+    _kind("boolean", "other", normal.boolean),
+    _ListKind(name="list", role="other", form=_several, close=_WORDS_CLOSE),
+)
+KINDS = {kind.name: kind for kind in _EVERY}
+
+
+@dataclass(frozen=True)
+class LinkField:
+    """A column that is compared: its name, and the name of its kind."""
+
+    name: str
+    kind: str
+
+    @property
+    def role(self) -> Role:
+        return KINDS[self.kind].role
+
+    def normal(self, source: str) -> str:
+        """SQL of a cell's normal form, NULL where it is missing; see `ColumnKind.normal`."""
+        return KINDS[self.kind].normal(source)
+
+    def level(self, a: str, b: str) -> str:
+        """SQL of how far two normal forms agree, 0 to 4."""
+        return KINDS[self.kind].level(a, b)
+
+    def keys(self, cell: str) -> list[str]:
+        """SQL of further keys of a normal form."""
+        return KINDS[self.kind].keys(cell)
+
+
+def register(connection: duckdb.DuckDBPyConnection) -> None:
+    """Give a connection the functions that normal forms are made by."""
+    for name, kind in KINDS.items():
+        connection.create_function(f"normal_{name}", _known(kind.form), ["VARCHAR"], "VARCHAR")
+
+
+def _known(form: Callable[[str], str | None]) -> Callable[[str], str]:
+    """A form that remembers cells, which repeat; empty for what is missing, since none may be NULL here."""
+
+    @lru_cache(_CACHED)
+    def of(cell: str) -> str:
+        return form(cell) or ""
+
+    return of

@@ -1,0 +1,271 @@
+"""Normal forms of cells: what is compared in the place of what somebody wrote; None where nothing is."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import unicodedata
+
+from pairmark.models.core.inputs import is_placeholder
+from pairmark.models.records.compare.words import (
+    COMPANY_WORDS,
+    FILLERS,
+    LEGAL_FORMS,
+    NICKNAMES,
+    PARTICLES,
+    STREET_ENDS,
+    STREET_WORDS,
+    TITLES,
+)
+
+LONGEST = 512
+"""Characters of a cell that are compared: what costs the square of its length stays small."""
+PART = "|"
+"""Between a street's number and its name."""
+VALUE = "\x1f"
+"""Between several values of a cell."""
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0e-\x1f\x7f\xad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\ufe0f]"
+)
+_QUOTE = re.compile("^['\u2018\u2019`]+(?=\\S)")
+_ACCENTED = re.compile("[a-z\u0370-\u03ff]")
+_LETTERS = str.maketrans({"ø": "o", "đ": "d", "ł": "l", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "ı": "i"})
+_WORD, _APOSTROPHE = re.compile(r"[^\W_]+"), re.compile("(?<=\\w)['\u2018\u2019`\u00b4](?=\\w)")
+_DIPHTHONG = re.compile("(?<=[aou])e(?![aeiou])")
+_WHOLE = re.compile(r"(?<=\d)\.0+$")
+_EXTENSION = re.compile(r"\s*(?:ext\.?|extension|durchwahl|x)\s*\d{1,5}$")
+_TAG, _SCHEME, _AFTER_HOST = re.compile(r"\+[^@]*(?=@)"), re.compile(r"^\w+:(?://)?"), re.compile(r"[/?#:].*")
+_INITIALS = re.compile(r"\b(\w)\.(?=\w\b)|(?<=\b\w)\.")
+_HOUSE = re.compile(r"\b(\d+)(?:\s?([a-z])\b)?")
+_COUNTRY = re.compile(r"^[a-z]{1,3}[- ]?(?=\d{4,6}$)")
+_SEPARATOR = re.compile(r"\s*[;|\n]\s*|\s*,\s+|\s+/\s+|\s*/\s*(?=[\w.+-]+@)")
+
+
+def cleaned(cell: str) -> str:
+    """A cell without marks that nobody sees, spaces around it, or the apostrophe of a spreadsheet."""
+    text = cell[:LONGEST]
+    if not text.isascii() or not text.isprintable():
+        text = _INVISIBLE.sub("", text)
+        text = unicodedata.normalize("NFKC", text)
+    return _QUOTE.sub("", " ".join(text.split()))
+
+
+def folded(cell: str) -> str | None:
+    """In lower case and without accents; None for what stands for no value."""
+    text = cleaned(cell).casefold()
+    if not text or is_placeholder(text):
+        return None
+    return text if text.isascii() else _plain(text)
+
+
+def _plain(text: str) -> str:
+    letters: list[str] = []
+    for char in unicodedata.normalize("NFKD", text.translate(_LETTERS)):
+        # In other scripts marks make letters of their own.
+        if not unicodedata.combining(char) or not letters or _ACCENTED.match(letters[-1]) is None:
+            letters.append(char)
+    return unicodedata.normalize("NFC", "".join(letters)).strip()
+
+
+def words_of(text: str) -> list[str]:
+    """Words without apostrophes in them, umlauts as one letter however they are written."""
+    return _WORD.findall(_DIPHTHONG.sub("", _APOSTROPHE.sub("", text)))
+
+
+def text(cell: str) -> str | None:
+    return folded(cell)
+
+
+def person(cell: str) -> str | None:
+    """The words of a name in one order: titles left out, nicknames in full, particles joined to what follows."""
+    plain = folded(cell)
+    if plain is None:
+        return None
+    words, before = [], ""
+    for word in words_of(plain):
+        if word in PARTICLES:
+            before += word
+        elif word not in TITLES:
+            words.append(before + NICKNAMES.get(word, word))
+            before = ""
+    if before:
+        words.append(before)
+    return " ".join(sorted(words)) or plain
+
+
+def company(cell: str) -> str | None:
+    """Words in their order, without legal forms; customary abbreviations in full."""
+    plain = folded(cell)
+    if plain is None:
+        return None
+    every = words_of(_INITIALS.sub(r"\1", plain))
+    kept = [word for word in every if word not in LEGAL_FORMS and word not in FILLERS]
+    return " ".join(COMPANY_WORDS.get(word, word) for word in kept or every) or plain
+
+
+def phone(cell: str) -> str | None:
+    """The last nine digits, without zeros before them."""
+    plain = folded(cell)
+    if plain is None:
+        return None
+    digits = re.sub(r"\D", "", _EXTENSION.sub("", _WHOLE.sub("", plain)))
+    return digits.lstrip("0")[-9:] or plain
+
+
+def email(cell: str) -> str | None:
+    plain = folded(cell)
+    return plain and _TAG.sub("", plain.removeprefix("mailto:").strip("<> ").replace(" ", ""))
+
+
+def web(cell: str) -> str | None:
+    """The host."""
+    plain = folded(cell)
+    if plain is None:
+        return None
+    host = _AFTER_HOST.sub("", _SCHEME.sub("", plain, count=1)).split("@")[-1]
+    return host.removeprefix("www.").strip(". ") or plain
+
+
+def street(cell: str) -> str | None:
+    """Number and name, each in one writing: ``12a|main st``."""
+    plain = folded(cell)
+    if plain is None:
+        return None
+    house = _HOUSE.search(plain)
+    number = ""
+    if house:
+        number, plain = (
+            (house[1].lstrip("0") or "0") + (house[2] or ""),
+            f"{plain[: house.start()]} {plain[house.end() :]}",
+        )
+    words = []
+    for word in words_of(plain):
+        end = next((end for end in STREET_ENDS if word.endswith(end) and len(word) > len(end) + 1), None)
+        words += [word] if end is None else [word.removesuffix(end), end]
+    return number + PART + " ".join(STREET_WORDS.get(word, word) for word in words)
+
+
+def postcode(cell: str) -> str | None:
+    """Letters and digits, without a country before or zeros that spreadsheets lose."""
+    plain = folded(cell)
+    if plain is None:
+        return None
+    code = _COUNTRY.sub("", _WHOLE.sub("", plain))
+    if re.fullmatch(r"\d{5}-\d{4}", code):
+        code = code[:5]
+    return "".join(_WORD.findall(code)).lstrip("0") or plain
+
+
+def identifier(cell: str) -> str | None:
+    """Letters and digits."""
+    plain = folded(cell)
+    return plain and ("".join(_WORD.findall(_WHOLE.sub("", plain))) or plain)
+
+
+def number(cell: str) -> str | None:
+    plain = folded(cell)
+    if plain is None:
+        return None
+    try:
+        value = float(plain)
+    except ValueError:
+        return plain
+    return (
+        plain if value != value or abs(value) > 1e300 else repr(int(value) if value == int(value) else value)
+    )
+
+
+def boolean(cell: str) -> str | None:
+    plain = folded(cell)
+    return plain and {
+        "yes": "1",
+        "true": "1",
+        "t": "1",
+        "y": "1",
+        "no": "0",
+        "false": "0",
+        "f": "0",
+        "n": "0",
+    }.get(plain, plain)
+
+
+def date(cell: str) -> str | None:
+    """``1974-07-24`` for a day however it is written, with the day before the month where both may be."""
+    plain = folded(cell)
+    return plain and (iso_date(plain) or plain)
+
+
+_MONTHS = {
+    name: number
+    for number, names in enumerate(
+        """
+        jan january januar janvier enero gennaio jaenner janner januari ene gen janv
+        feb february februar fevrier febrero febbraio februari fev fevr
+        mar march marz maerz mars marzo maart mrz mrt
+        apr april avril abril aprile abr avr
+        may mai mayo maggio mei mag
+        jun june juni juin junio giugno giu
+        jul july juli juillet julio luglio lug juil
+        aug august aout agosto augustus ago
+        sep sept september septembre septiembre settembre set
+        oct october oktober octobre octubre ottobre okt ott
+        nov november novembre noviembre
+        dec december dezember decembre diciembre dicembre dez dic
+        """.strip().splitlines(),
+        start=1,
+    )
+    for name in names.split()
+}
+_TIME = re.compile(
+    r"[t ]\s*\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?\s*(?:[ap]\.?m\.?)?\s*(?:z|utc|gmt|[+-]\d{2}:?\d{2})?$"
+)
+_DAY_PARTS = re.compile(r"\d+|[^\W\d_]+")
+_SPREADSHEET = datetime.date(1899, 12, 30).toordinal()
+_TURN = 69
+"""Two-digit years from here on are of the 1900s, others of the 2000s, as POSIX has it."""
+
+
+def iso_date(plain: str, month_first: bool = False, turn: int = _TURN) -> str | None:
+    """A day as ``YYYY-MM-DD``; None for what is none."""
+    parts = _DAY_PARTS.findall(_TIME.sub("", plain).replace("\u5e74", "-"))
+    if len(parts) == 1 and parts[0].isascii() and parts[0].isdigit():
+        digits = parts[0]
+        parts = [digits[:4], digits[4:6], digits[6:]] if len(digits) == 8 else [digits]
+    months = [_MONTHS[part] for part in parts if part in _MONTHS]
+    numbers = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) <= 4]
+    if months:
+        if len(months) != 1 or len(numbers) != 2:
+            return None
+        first = numbers[0] > 31 or len(next(part for part in parts if part.isdigit())) == 4
+        day, year = reversed(numbers) if first else numbers
+        return _day(year, months[0], day, turn)
+    if len(parts) != 3 or len(numbers) != 3:
+        return None
+    if len(parts[0]) == 4:
+        return _day(numbers[0], numbers[1], numbers[2], turn) or _day(
+            numbers[0], numbers[2], numbers[1], turn
+        )
+    day, month, year = (numbers[1], numbers[0], numbers[2]) if month_first else numbers
+    return _day(year, month, day, turn) or _day(year, day, month, turn)
+
+
+def _day(year: int, month: int, day: int, turn: int) -> str | None:
+    if year < 100:
+        year += 1900 if year >= turn else 2000
+    try:
+        return datetime.date(year, month, day).isoformat()
+    except ValueError:
+        return None
+
+
+def spreadsheet_date(plain: str) -> str | None:
+    """The day of a spreadsheet's number, such as 27234; None for what is none of the years 1900 to 2100."""
+    digits = _WHOLE.sub("", plain)
+    if not digits.isascii() or not digits.isdigit() or not 1 <= int(digits[:7]) <= 73_415:
+        return None
+    return datetime.date.fromordinal(_SPREADSHEET + int(digits)).isoformat()
+
+
+def split(cell: str) -> list[str]:
+    """Several values of a cell."""
+    return [part for part in _SEPARATOR.split(cell) if part.strip()]

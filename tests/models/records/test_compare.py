@@ -1,0 +1,129 @@
+"""Kinds of columns: the same thing written otherwise is equal, slips are close, and others apart."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+
+from pairmark.models.records.compare import LinkField, register
+
+MISSING, APART, WEAK, CLOSE, EQUAL = range(5)
+CASES = {
+    "phone": [
+        ("030 123 4567", "+49 (30) 123-4567", EQUAL),
+        ("0301234567", "301234567.0", EQUAL),
+        ("0301234567", "(030) 123 4567 ext. 12", EQUAL),
+        ("0301234567", "0301234568", CLOSE),
+        ("+45 12 34 56 78", "12345678", CLOSE),
+        ("0301234567", "0897654321", APART),
+    ],
+    "email": [
+        ("Zoe.Miller7@mail.com", "zoe.miller7+shop@MAIL.com", EQUAL),
+        ("zoe.miller7@mail.com", "zoe.miler7@mail.com", CLOSE),
+        ("zoe.miller7@mail.com", "zoe.miller8@mail.com", APART),
+        ("n/a", "zoe@mail.com", MISSING),
+    ],
+    "web": [
+        ("https://www.acme.com/about?x=1", "ACME.com", EQUAL),
+        ("acme.com", "acme.co.uk", CLOSE),
+        ("acme.com", "other.com", APART),
+    ],
+    "name": [
+        ("Zoe Miller", "MILLER, Zoë", EQUAL),
+        ("Dr. Bob Miller", "Robert Miller", EQUAL),
+        ("Zoe O'Connor", "oconnor zoe", EQUAL),
+        ("Anna Maria Miller", "Anna Miller", CLOSE),
+        ("Z. Miller", "Zoe Miller", WEAK),
+        ("Zoe Miller", "Zoe Miler", CLOSE),
+        ("Zoe Miller", "Tom Becker", APART),
+    ],
+    "surname": [
+        ("oconnor", "o'conner", CLOSE),
+        ("Müller", "Mueller", EQUAL),
+        ("Van der Berg", "vanderberg", EQUAL),
+        ("Berg", "Stone", APART),
+    ],
+    "given": [("Liz", "Elizabeth", EQUAL), ("J.", "John", WEAK), ("Zoe", "Tom", APART)],
+    "company": [
+        ("Müller Maschinenbau GmbH & Co. KG", "Mueller Maschinenbau", EQUAL),
+        ("Acme Intl. Inc", "ACME International", EQUAL),
+        ("Acme Software", "Acme Sftwr Ltd", CLOSE),
+        ("Acme Software Ltd", "Acme", WEAK),
+        ("International Business Machines", "IBM", WEAK),
+        ("Acme Software", "Zenith Trading", APART),
+    ],
+    "street": [
+        ("12 Main Street", "Main St. 12", EQUAL),
+        ("Hauptstraße 5a", "Hauptstr. 5 A", EQUAL),
+        ("12 Main Street", "12 Maine Street", CLOSE),
+        ("12 Main Street", "14 Main Street", WEAK),
+        ("12 Main Street", "7 Oak Lane", APART),
+    ],
+    "postcode": [
+        ("01234", "1234", EQUAL),
+        ("D-12345", "12345.0", EQUAL),
+        ("sw1a 1aa", "SW1A1AA", EQUAL),
+        ("12345", "12354", CLOSE),
+        ("12345", "98765", APART),
+    ],
+    "date": [
+        ("1974-07-24", "24.07.74", EQUAL),
+        ("July 24, 1974", "24-Jul-74", EQUAL),
+        ("1974-07-24 00:00:00", "24. 07. 1974", EQUAL),
+        ("1974-07-24T00:00:00Z", "'1974-07-24", EQUAL),
+        ("1974-03-07", "1974-07-03", CLOSE),
+        ("1974-07-24", "1974-07-25", CLOSE),
+        ("1974-07-24", "1975-07-25", WEAK),
+        ("1974-07-24", "1951-11-02", APART),
+        ("", "1951-11-02", MISSING),
+    ],
+    "id": [("AB-123 456", "ab123456", EQUAL), ("123456", "123457", CLOSE), ("123456", "654321", APART)],
+    "number": [("12.50", "12.5", EQUAL), ("100", "100.5", CLOSE), ("100", "95.5", WEAK), ("100", "7", APART)],
+    "text": [
+        ("Blue\u200b lamp", "blue lamp", EQUAL),
+        ("red wooden table two chairs", "wooden table two chairs", CLOSE),
+        ("lamp", "chair", APART),
+    ],
+    "list": [
+        ("030 1234567; 089 555 1234", "+49 89 5551234", EQUAL),
+        ("a@x.com | b@x.com", "b@x.com", EQUAL),
+        ("030 1234567", "089 9876543", APART),
+    ],
+    "boolean": [("yes", "TRUE", EQUAL), ("yes", "no", APART)],
+}
+
+
+@pytest.fixture(scope="module")
+def connection():
+    with duckdb.connect() as connection:
+        register(connection)
+        yield connection
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_levels_of_what_people_write(connection, kind):
+    field = LinkField("column", kind)
+    level = field.level(field.normal("?1"), field.normal("?2"))
+    came = [
+        (left, right, connection.execute(f"SELECT {level}", [left, right]).fetchone()[0])
+        for left, right, _ in CASES[kind]
+    ]
+    assert came == CASES[kind]
+    # Which side is left says nothing.
+    assert [
+        connection.execute(f"SELECT {level}", [right, left]).fetchone()[0] for left, right, _ in CASES[kind]
+    ] == [level for *_, level in CASES[kind]]
+
+
+def test_alike_cells_share_a_key(connection):
+    for kind, cells in {
+        "phone": ("+45 12 34 56 78", "12345678"),
+        "surname": ("Miller", "Milner"),
+        "web": ("acme.com", "acme.co.uk"),
+    }.items():
+        field = LinkField("column", kind)
+        left, right = (
+            connection.execute(f"SELECT {', '.join(field.keys(field.normal('?1')))}", [cell]).fetchone()
+            for cell in cells
+        )
+        assert set(left) & set(right) - {None}, kind
