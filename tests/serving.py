@@ -229,7 +229,7 @@ class ServerThread(threading.Thread):
             server_header=False,
             timeout_graceful_shutdown=10,
             loop="uvloop",
-            http="httptools",
+            http="pairmark.service.api.protocol:BoundedProtocol",
             ws="none",
         )
         self._server = uvicorn.Server(config)

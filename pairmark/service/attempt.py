@@ -1,7 +1,7 @@
 """The process that runs one attempt at a job: ``python -m pairmark.service.attempt JOB ATTEMPT PARENT``.
 
 A process of its own, so that a cancel can stop any fit at once, its memory goes back to the system, and a
-crash in native code takes nothing else down. It exits with 0 when the job was ended (well or not), with
+crash in native code takes nothing else down. It exits with `SUCCEEDED` or `FAILED` when the job was ended, with
 `FENCED` when the attempt was superseded, and with anything else when it could not end the job itself.
 """
 
@@ -18,11 +18,10 @@ from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import Fenced, NotReady, PairmarkError, TrainingFailed
 from pairmark.service.jobs.queue import Claim, JobQueue
-from pairmark.service.jobs.worker import memory_limit, out_of_memory
+from pairmark.service.jobs.worker import FAILED, FENCED, SUCCEEDED, memory_limit, out_of_memory
 from pairmark.service.processes import configure_logging, die_with_parent
 from pairmark.service.settings import Settings
 
-FENCED = 75
 _NICENESS = 10
 logger = logging.getLogger("pairmark.training")
 
@@ -45,15 +44,17 @@ def main(arguments: list[str]) -> int:
         limit = memory_limit(settings)
         with acting(Actor(name=f"job {claim.job_id}")):
             error = attempt_error(claim, work, limit)
+        if error is None:
+            return SUCCEEDED
         if isinstance(error, NotReady):
             queue.lost(claim, error.detail)
-        elif error is not None:
+        else:
             queue.fail(claim, error)
     except Fenced:
         return FENCED
     finally:
         db.dispose()
-    return 0
+    return FAILED
 
 
 def attempt_error(claim: Claim, runner: Any, limit: int) -> PairmarkError | None:
@@ -89,4 +90,7 @@ def runner_of(claim: Claim, db: Database, blobs: Blobs, settings: Settings) -> A
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    status = main(sys.argv[1:])
+    logging.shutdown()
+    # What a large fit leaves behind takes the interpreter longer to take apart than the worker waits.
+    os._exit(status)

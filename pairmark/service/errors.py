@@ -173,6 +173,10 @@ class TrainingKilled(PairmarkError, slug="training-killed"):
     """The job's process was killed."""
 
 
+class WorkerSilent(PairmarkError, slug="worker-silent"):
+    """The job's worker did not respond in time."""
+
+
 class JobTimeout(PairmarkError, slug="job-timeout"):
     """The job exceeded its time limit."""
 

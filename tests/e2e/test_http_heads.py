@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import socket
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import pytest
@@ -67,6 +68,26 @@ def test_heads_that_cannot_be_followed(
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["type"] == f"/problems/{problem}"
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b"".join(b"X-%d: %b\r\n" % (number, b"x" * 1000) for number in range(1000)),
+        b"X: " + b"x" * 1_000_000 + b"\r\n",
+    ],
+)
+def test_heads_and_trailers_are_bounded(server: RunningServer, fields: bytes) -> None:
+    answer = heard(server, b"GET /healthz HTTP/1.1\r\nConnection: close\r\n" + HOST + fields + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    problem = json.loads(answer.partition(b"\r\n\r\n")[2])
+    assert server.http.get(problem["type"]).status_code == 200
+    chunked = b"POST /similarity HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + HOST
+    body = b"\r\n%x\r\n%b\r\n0\r\n" % (len(BODY), BODY)
+    assert b" 404 " in heard(server, chunked + b"Connection: close\r\n" + body + b"X: y\r\n\r\n")
+    # Nothing is answered: the connection ends.
+    with suppress(ConnectionError):
+        assert not heard(server, chunked + body + fields)
+
+
 @pytest.mark.parametrize("path", ["/similarity", "/jobs", "/datasets", "/login"])
 def test_compressed_bodies_are_refused_in_words(server: RunningServer, path: str) -> None:
     for encoding in ("gzip", "GZIP", "br", "identity, gzip"):
@@ -78,6 +99,9 @@ def test_compressed_bodies_are_refused_in_words(server: RunningServer, path: str
         assert answer.status_code == 415, (path, encoding)
         assert answer.json()["type"] == "/problems/unsupported-media-type"
         assert encoding.lower() in answer.json()["detail"]
+    twice = [("content-encoding", "gzip"), ("content-encoding", "identity")]
+    answer = server.http.post("/similarity", content=BODY, headers=twice)
+    assert answer.status_code == 415
     plain = server.http.post("/similarity", content=BODY, headers={"content-encoding": "identity"})
     assert plain.status_code == 404
 

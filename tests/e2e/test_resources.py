@@ -89,6 +89,7 @@ def test_a_job_is_queued_once_and_told_as_it_goes(digits_deployment: RunningServ
     assert numbers == sorted(set(numbers))
     # Who lost the connection resumes where it was.
     assert follow(http, job, after=numbers[1]) == events[2:]
+    assert follow(http, job, after=numbers[-1]) == []
     reported = http.get(f"/jobs/{job}").json()
     assert (reported["state"], reported["progress"], reported["version"]) == ("succeeded", 1.0, 1)
     assert [one["outcome"] for one in reported["attempts"]] == ["succeeded"]

@@ -90,7 +90,8 @@ def gone(pid):
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def test_a_worker_trains_digits_from_queue_to_production(quick):
+def test_a_worker_trains_digits_from_queue_to_production(quick, caplog):
+    caplog.set_level("INFO", "pairmark.worker")
     job_id = submit(quick)
     assert Worker(quick.settings, name="one").run(drain=True) == 1
     job = quick.queue.get(job_id)
@@ -99,6 +100,10 @@ def test_a_worker_trains_digits_from_queue_to_production(quick):
     assert quick.store.resolve("digits") == ("digits", 1)
     assert quick.store.version("digits", 1).facts["protocol"] == "closed-set"
     assert quick.store.version("digits", 1).metrics["auc"]["value"] > 0.8
+    (ended,) = [record for record in caplog.records if record.message == "attempt ended"]
+    assert ended.outcome == "succeeded"
+    assert ended.seconds > 0
+    assert ended.peak_bytes > 2**24
     assert Worker(quick.settings).run(only_job=job_id) == 0
 
 
@@ -171,7 +176,8 @@ def test_the_job_of_a_killed_child_is_tried_again(quick, start):
     assert not [path for path in (quick.blobs.root / "tmp").iterdir() if path.is_dir()]
 
 
-def test_a_job_that_reaches_its_memory_limit_fails_at_once_and_names_it(quick):
+def test_a_job_that_reaches_its_memory_limit_fails_at_once_and_names_it(quick, caplog):
+    caplog.set_level("INFO", "pairmark.worker")
     limited = quick.settings.model_copy(update={"job_memory_bytes": 64 * 2**20, "poll_s": 0.01})
     job_id = submit(quick)
     assert Worker(limited, name="small").run(drain=True) == 1
@@ -181,6 +187,7 @@ def test_a_job_that_reaches_its_memory_limit_fails_at_once_and_names_it(quick):
     assert job.error.type == "/problems/out-of-memory"
     assert "ran out of memory at 0.0625 GiB" in job.error.detail
     assert "PAIRMARK_JOB_MEMORY_BYTES" in job.error.detail
+    assert "failed" in [getattr(record, "outcome", None) for record in caplog.records]
 
 
 def test_a_job_that_reaches_its_time_limit_fails_at_once_and_names_it(quick):

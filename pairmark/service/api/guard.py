@@ -171,12 +171,15 @@ class Guard:
         log.log(level, "request", extra=facts, exc_info=failure)
 
 
-def _check_head(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+def _check_head(scope: Scope, headers: dict[bytes, bytes]) -> None:
     """Refuse heads that RFC 9112 refuses, or that this service would read otherwise than a proxy in front."""
-    # Only where a name is repeated, which makes the dictionary shorter, may there be several hosts.
+    # Only where a name is repeated, which makes the dictionary shorter, may there be several hosts or encodings.
     hosts = int(b"host" in headers)
     if len(headers) != len(scope["headers"]):
         hosts = sum(name == b"host" for name, _ in scope["headers"])
+        codings = [value for name, value in scope["headers"] if name == b"content-encoding"]
+        if codings:
+            headers[b"content-encoding"] = b", ".join(codings)
     if hosts != 1 and (hosts or scope["http_version"] != "1.0"):
         raise Malformed(f"the request has {hosts} Host headers; expected one", field="host")
     coding = headers.get(b"transfer-encoding")

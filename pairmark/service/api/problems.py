@@ -53,6 +53,10 @@ class SlowBody(PairmarkError, slug="request-timeout"):
     """The request body did not arrive in time."""
 
 
+class HeadTooLarge(PairmarkError, slug="head-too-large"):
+    """The head of the request is too large."""
+
+
 class TimedOut(PairmarkError, slug="timed-out"):
     """The request took too long."""
 
@@ -152,13 +156,20 @@ _FIXES: dict[int, dict[type[PairmarkError], str]] = {
     429: {
         errors.RateLimited: "Wait as many seconds as the `Retry-After` header says, and send fewer requests at a time.",
     },
+    431: {
+        HeadTooLarge: "Send an address and headers of at most 64 KiB together. What is longer goes into the body. A "
+        "cookie of another service on the same host may be the cause: delete it.",
+    },
     500: {
         errors.TrainingFailed: "`GET /jobs/{id}` lists the attempts and their errors; search the worker's log for the "
         "job's id. Fix the cause and submit the job again.",
         errors.OutOfMemory: "Train on fewer pairs (`n_pairs`), rows or trees, or raise `PAIRMARK_JOB_MEMORY_BYTES` on "
         "workers that have more memory, then submit again.",
-        errors.TrainingKilled: "The system ended the job's process at each attempt, most often because memory ran "
-        "out. Give workers more memory, or train on fewer pairs (`n_pairs`), then submit again.",
+        errors.TrainingKilled: "Something other than memory ended the job's process at each attempt: a signal of "
+        "somebody's, or of an operating system that stops what runs for long. Find it, then submit the job again.",
+        errors.WorkerSilent: "At each attempt the worker stopped renewing the job's lease: it was killed with its "
+        "machine or container, was cut off from the database, or the machine was too busy. Run fewer processes there, "
+        "or raise `PAIRMARK_LEASE_S`, then submit the job again.",
         errors.JobTimeout: "Train on fewer pairs (`n_pairs`), rows or trees, or raise `PAIRMARK_JOB_TIMEOUT_S` on the "
         "workers, then submit again.",
         Internal: "This is a bug of the service. Report it with its `request_id`, which is in the logs too.",

@@ -206,7 +206,7 @@ def answer(listener: socket.socket, workers: int) -> None:
         timeout_graceful_shutdown=GRACE_S,
         timeout_worker_healthcheck=SILENCE_S,
         loop="uvloop",
-        http="httptools",
+        http="pairmark.service.api.protocol:BoundedProtocol",
         ws="none",
     )
     if workers > 1:

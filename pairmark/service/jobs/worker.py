@@ -29,7 +29,6 @@ from pairmark.service.errors import (
     JobTimeout,
     OutOfMemory,
     PairmarkError,
-    TrainingFailed,
     TrainingKilled,
 )
 from pairmark.service.jobs.queue import Claim, JobQueue
@@ -39,8 +38,11 @@ from pairmark.service.settings import Settings
 logger = logging.getLogger("pairmark.worker")
 _COLLECT_EVERY_S = 3600.0
 _REAP_S = 10.0
-_LEAVE_S = 2.0
+_LEAVE_S = 10.0
 _POLL_S = 0.2
+SUCCEEDED, FAILED, FENCED = 0, 65, 75
+"""Exit status of an attempt that ended its job, well or not, or was superseded."""
+_ENDS = {SUCCEEDED: "succeeded", FAILED: "failed"}
 
 
 class Worker:
@@ -132,53 +134,55 @@ class Worker:
             # A group of its own, to be ended whole; in the same session, since Linux compares priorities within one.
             process_group=0,
         )
-        self._mark_alive(claim.job_id, now=True)
+        begin, self._peak, killed_before = time.monotonic(), 0, memory_kills()
         try:
             limit_error = self._watch(claim, child, stop)
         finally:
             if child.poll() is None:
                 _kill(child)
-        logger.info("attempt ended", extra={**fields, "status": child.returncode})
         self._mark_alive(now=True)
+        outcome = "superseded"
         try:
-            self._end(claim, child.returncode, limit_error, stopped=stop.is_set())
+            wanting = memory_kills() > killed_before
+            outcome = self._end(claim, child.returncode, limit_error, stopped=stop.is_set(), wanting=wanting)
         except Fenced:
-            logger.info("attempt superseded", extra=fields)
+            pass
         except PairmarkError as error:
             # If the child had not ended the job, its lease runs out and another attempt is made.
             logger.warning("the attempt is left to its lease", extra={**fields, "reason": error.detail})
+            outcome = "lost"
+        facts = {"seconds": round(time.monotonic() - begin, 1), "peak_bytes": self._peak}
+        logger.info("attempt ended", extra={**fields, "outcome": outcome, **facts})
 
     def _watch(
         self, claim: Claim, child: subprocess.Popen[bytes], stop: threading.Event
     ) -> PairmarkError | None:
         """Keep the lease until the child has ended or has to; returns the error of a limit that it reached."""
-        renew_every = self.settings.lease_s / 3
-        start = time.monotonic()
-        next_renewal = start + renew_every
+        renew_every = self.settings.lease_s / 4
+        start = next_renewal = time.monotonic()
         while True:
-            with suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=min(self.settings.poll_s, _POLL_S, renew_every))
-                return None
-            limit_error = self._limit_passed(child, time.monotonic() - start)
-            if limit_error is not None:
-                return limit_error
-            self._mark_alive(claim.job_id)
             try:
+                # First of all: what else is done here must not keep the lease waiting.
                 if time.monotonic() >= next_renewal:
                     lease = self._queue.renew(claim)
                     next_renewal = time.monotonic() + renew_every
                 else:
                     lease = self._queue.lease(claim)
+                if not lease.valid:
+                    # Superseded, or the child has just ended the job and is on its way out.
+                    with suppress(subprocess.TimeoutExpired):
+                        child.wait(timeout=_LEAVE_S)
+                    return None
+                if stop.is_set() or lease.cancel_requested:
+                    return None
             except PairmarkError as error:
                 # While the database is away nobody can take the job over either, and writes stay fenced.
                 logger.warning("heartbeat failed", extra={"job": claim.job_id, "reason": error.detail})
-                continue
-            if not lease.valid:
-                # Superseded, or the child has just ended the job and is on its way out.
-                with suppress(subprocess.TimeoutExpired):
-                    child.wait(timeout=_LEAVE_S)
-                return None
-            if stop.is_set() or lease.cancel_requested:
+            limit_error = self._limit_passed(child, time.monotonic() - start)
+            if limit_error is not None:
+                return limit_error
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=min(self.settings.poll_s, _POLL_S, renew_every))
                 return None
 
     def _limit_passed(self, child: subprocess.Popen[bytes], seconds: float) -> PairmarkError | None:
@@ -189,25 +193,42 @@ class Worker:
                 f"the attempt took longer than {longest:g} s; train on fewer pairs or rows, or raise "
                 "PAIRMARK_JOB_TIMEOUT_S"
             )
-        if memory_in_use(child.pid) > self._memory:
+        in_use = memory_in_use(child.pid)
+        self._peak = max(self._peak, in_use)
+        if in_use > self._memory:
             return out_of_memory(self._memory)
         return None
 
-    def _end(self, claim: Claim, status: int, limit_error: PairmarkError | None, *, stopped: bool) -> None:
-        """Say to the queue how an attempt ended, unless it did so itself or another worker has the job."""
+    def _end(
+        self, claim: Claim, status: int, limit_error: PairmarkError | None, *, stopped: bool, wanting: bool
+    ) -> str:
+        """Say to the queue how an attempt ended, unless it did so itself or another worker has the job; returns it in a
+        word. ``wanting`` : the system ended processes for want of memory meanwhile."""
         if status:
             self._blobs.sweep()
         lease = self._queue.lease(claim)
         if not lease.valid:
-            return
+            return _ENDS.get(status, "superseded")
         if limit_error is not None:
             self._queue.fail(claim, limit_error)
-        elif lease.cancel_requested:
+            return "failed"
+        if lease.cancel_requested:
             self._queue.cancelled(claim)
-        elif stopped:
+            return "cancelled"
+        if stopped:
             self._queue.release(claim, "its worker was stopped")
+            return "released"
+        if status >= 0:
+            detail = f"its process ended with status {status}; the worker's log has the details"
+            self._queue.lost(claim, detail)
+            return "lost"
+        if wanting:
+            detail = "the system ended its process for want of memory"
+            self._queue.lost(claim, detail, OutOfMemory)
         else:
-            self._queue.lost(claim, *_death(status))
+            detail = f"its process was ended by {signal.Signals(-status).name}"
+            self._queue.lost(claim, detail, TrainingKilled)
+        return "killed"
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
@@ -217,13 +238,6 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
     except ProcessLookupError:
         child.kill()
     child.wait(timeout=_REAP_S)
-
-
-def _death(status: int) -> tuple[str, type[PairmarkError]]:
-    """How an attempt's process ended that did not end its job, and what the job fails with after the last try."""
-    if status < 0:
-        return f"its process was ended by {signal.Signals(-status).name}", TrainingKilled
-    return f"its process ended with status {status}; the worker's log has the details", TrainingFailed
 
 
 _SHARE = 0.9
@@ -265,6 +279,14 @@ def memory_in_use(group: int) -> int:
                 resident = re.search(r"^RssAnon:\s+(\d+)", (folder / "status").read_text(), re.MULTILINE)
                 total += 1024 * int(resident[1]) if resident else 0
     return total
+
+
+def memory_kills() -> int:
+    """How many processes the system has ended for want of memory since it began; Linux alone counts them."""
+    with suppress(OSError):
+        found = re.search(r"^oom_kill (\d+)", Path("/proc/vmstat").read_text(), re.MULTILINE)
+        return int(found[1]) if found else 0
+    return 0
 
 
 def out_of_memory(limit: int) -> OutOfMemory:
