@@ -78,7 +78,23 @@ def test_the_page_does_what_it_shows(followed: tuple[RunningServer, Path], page:
         if not path.is_file():
             pytest.skip(f"needs {'/'.join(DOWNLOADED[page.stem])} in PAIRMARK_DATA")
         shutil.copy(path, followed[1])
+    if page.stem == "adapters":
+        embed_what_stands_for_files(followed[1])
     follow(page, *followed)
+
+
+def embed_what_stands_for_files(folder: Path) -> None:
+    """Pictures, sounds and texts of 70 people, five each, and stand-ins for the models that embed them."""
+    shutil.copytree(ROOT / "tests" / "docs" / "stubs", folder, dirs_exist_ok=True)
+    lines = ["text,intent"]
+    for person in range(70):
+        for sample in range(5):
+            for kind, suffix in (("faces", "jpg"), ("voices", "wav")):
+                path = folder / kind / f"p{person}" / f"{sample}.{suffix}"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
+            lines.append(f"i{person} wording {sample},i{person}")
+    (folder / "questions.csv").write_text("\n".join(lines), encoding="utf-8")
 
 
 @pytest.mark.nightly
