@@ -21,7 +21,7 @@ from benchmarks.records import table
 from pairmark import RecordSimilarity
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.inputs import cells_missing
-from pairmark.models.pairs.splits import held_out_pairs
+from pairmark.models.pairs.held_out import held_out_pairs
 from pairmark.models.records.inference import infer
 from pairmark.models.records.tables import declaration
 

@@ -39,7 +39,7 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks.common import Claim, Preset, Result, needed_data
 from pairmark.models.evaluation.pairs import roc_curve_pairs
 from pairmark.models.linking.fellegi_sunter import FellegiSunter
-from pairmark.models.pairs.splits import contradictory_pairs
+from pairmark.models.pairs.lists import contradictory_pairs
 from pairmark.models.records.comparators import Comparators
 from pairmark.models.records.estimator import RecordSimilarity
 from pairmark.models.records.inference import infer

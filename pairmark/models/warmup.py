@@ -13,7 +13,7 @@ from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.models.core.arrays import Float32
 from pairmark.models.core.spec import capabilities_of
 from pairmark.models.evaluation.pairs import pair_report
-from pairmark.models.pairs.splits import list_blocks
+from pairmark.models.pairs.lists import list_blocks
 from pairmark.models.registry import LEARNERS, load, sample_rows, save
 
 _SMALL = {

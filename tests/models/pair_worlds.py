@@ -12,7 +12,9 @@ from scipy.stats import norm
 
 from pairmark.models.calibration.inputs import cells_missing
 from pairmark.models.core.scores import SampleSets, scored
-from pairmark.models.pairs.splits import held_out_pairs, listed_units, split_data
+from pairmark.models.pairs.held_out import held_out_pairs
+from pairmark.models.pairs.lists import listed_units
+from pairmark.models.pairs.splits import split_data
 
 
 @dataclass(frozen=True, kw_only=True)

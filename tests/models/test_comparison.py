@@ -13,7 +13,7 @@ from pairmark.models.evaluation.comparison import (
     resolved_rates,
 )
 from pairmark.models.evaluation.pairs import pair_report
-from pairmark.models.pairs.splits import held_out_pairs
+from pairmark.models.pairs.held_out import held_out_pairs
 
 
 def scored(n_people: int, noise: float, seed: int = 0):

@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 from pairmark.models import roc_curve_pairs
 from pairmark.models.evaluation.pairs import EvaluationReport, pair_report, rates_at
-from pairmark.models.pairs.splits import held_out_pairs
+from pairmark.models.pairs.held_out import held_out_pairs
 from tests.models.pair_worlds import Classes, People
 
 

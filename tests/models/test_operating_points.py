@@ -15,7 +15,7 @@ from pairmark.models import InsufficientCalibrationData, OperatingPoint, operati
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.guarantees import candidate_share
 from pairmark.models.core.artefact import read_artefact, write_artefact
-from pairmark.models.pairs.splits import held_out_pairs
+from pairmark.models.pairs.held_out import held_out_pairs
 from tests.models.pair_worlds import Classes, People, Scored
 
 

@@ -12,20 +12,17 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from pairmark.models.pairs.splits import (
+from pairmark.models.pairs.held_out import held_out_pairs
+from pairmark.models.pairs.lists import (
     ListedUnits,
-    Split,
     contradictory_pairs,
     distinct_rows,
     fold_pairs,
-    held_out_pairs,
     identities_of_pairs,
-    identity_folds,
     list_blocks,
     listed_units,
-    split_data,
-    split_pairs,
 )
+from pairmark.models.pairs.splits import Split, identity_folds, split_data, split_pairs
 
 
 @given(

@@ -412,13 +412,13 @@ WATCHED: dict[str, tuple[Row, ...]] = {
     "tests/models/test_splits.py": (
         (
             "few pairs of a list cross between folds",
-            "pairmark/models/pairs/splits.py",
+            "pairmark/models/pairs/lists.py",
             r"block = list_blocks\(units\[usable\], n_units\)",
             "block = np.arange(n_units)",
         ),
         (
             "a fold's model learns from nobody whom it scores",
-            "pairmark/models/pairs/splits.py",
+            "pairmark/models/pairs/lists.py",
             r"\(self\.fold\[units\] != number\)\.all",
             "(self.fold[units] != number).any",
         ),

@@ -50,7 +50,7 @@ from pairmark.models.evaluation.validation import (
     some_rows,
     validation_folds,
 )
-from pairmark.models.pairs.splits import some_pairs
+from pairmark.models.pairs.lists import some_pairs
 
 _WINNER = "winner-"
 """Begins the names of the winner's arrays."""

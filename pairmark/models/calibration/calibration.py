@@ -70,8 +70,8 @@ from pairmark.models.calibration.operating_point import (
 )
 from pairmark.models.calibration.state import check_calibration, reading_state
 from pairmark.models.core.arrays import Bool, Float32, Float64
+from pairmark.models.pairs.held_out import HeldOutPairs
 from pairmark.models.pairs.samples import PairSample, matched_scores, pair_sample
-from pairmark.models.pairs.splits import HeldOutPairs
 
 STATE_VERSION = 2
 Arrays = dict[str, NDArray[Any]]

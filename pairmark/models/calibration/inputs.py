@@ -25,7 +25,8 @@ from pairmark.models.calibration.kernels.row_statistics import row_statistics, r
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.base import SCORE_BLOCK
 from pairmark.models.core.scores import SampleSets
-from pairmark.models.pairs.splits import HeldOutPairs, permutation_of
+from pairmark.models.pairs.held_out import HeldOutPairs
+from pairmark.models.pairs.splits import permutation_of
 
 STATISTICS = ("largest distance", "typical distance", "typical size", "norm", "spread")
 """Of a row, as logs: the largest and a typical |x - median| / scale, a typical |x| / scale, the norm, and the standard

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
 from pairmark.models.core.arrays import Bool, Float64, Int64
-from pairmark.models.pairs.splits import Protocol, identities_of_pairs, resolve_protocol
+from pairmark.models.pairs.lists import identities_of_pairs
+from pairmark.models.pairs.splits import Protocol, resolve_protocol
 
 JUDGED_FPR = (0.1, 0.03, 0.01, 0.003)
 """False positive rates whose mean TPR is what settings are chosen by."""

@@ -56,7 +56,7 @@ from pairmark.models.ghost.space import (
     nearest_graph,
     scales_of,
 )
-from pairmark.models.pairs.splits import some_pairs
+from pairmark.models.pairs.lists import some_pairs
 
 
 def _score(distance: Float64) -> Float32:

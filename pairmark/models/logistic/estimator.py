@@ -24,8 +24,8 @@ from pairmark.models.core.search import Rows as RowNumbers
 from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.core.state import Array, StoredState
 from pairmark.models.logistic import kernels
+from pairmark.models.pairs.lists import some_pairs
 from pairmark.models.pairs.sampling import sample_pairs
-from pairmark.models.pairs.splits import some_pairs
 
 _csr: Any = sparse.csr_array
 _SIZE = 0.1

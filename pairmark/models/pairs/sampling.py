@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from pairmark.models.core.arrays import Bool, Float32, Int32, Int64
 from pairmark.models.core.inputs import codes_by_appearance
-from pairmark.models.pairs.splits import SAME_SHARE, even_level, held_out_pairs
+from pairmark.models.pairs.held_out import SAME_SHARE, even_level, held_out_pairs
 
 PairMap = Literal["diff-sum", "max-min"]
 

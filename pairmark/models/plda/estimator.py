@@ -43,7 +43,7 @@ from pairmark.models.evaluation.validation import (
     some_rows,
     validation_folds,
 )
-from pairmark.models.pairs.splits import labeled_rows_of_pairs
+from pairmark.models.pairs.lists import labeled_rows_of_pairs
 from pairmark.models.plda import kernels
 from pairmark.models.plda.choosing import (
     BETWEEN,

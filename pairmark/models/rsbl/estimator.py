@@ -21,7 +21,7 @@ from pairmark.models.core.scaling import fitted_sharpness
 from pairmark.models.core.search import LENGTHS, GalleryIndex, Rows, SearchForm, lengths, same_measure, sealed
 from pairmark.models.core.spec import Seed, check_params, document_parameters
 from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
-from pairmark.models.pairs.splits import labeled_rows_of_pairs
+from pairmark.models.pairs.lists import labeled_rows_of_pairs
 from pairmark.models.rsbl import kernels
 from pairmark.models.rsbl.choosing import (
     MAX_EXACT_CLASSES,

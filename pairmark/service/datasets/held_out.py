@@ -9,14 +9,9 @@ import numpy as np
 
 from pairmark.models.core.arrays import Int64
 from pairmark.models.core.spec import LearnerSpec
-from pairmark.models.pairs.splits import (
-    HeldOutPairs,
-    ListedUnits,
-    held_out_pairs,
-    joined_groups,
-    listed_units,
-    resolve_protocol,
-)
+from pairmark.models.pairs.held_out import HeldOutPairs, held_out_pairs
+from pairmark.models.pairs.lists import ListedUnits, joined_groups, listed_units
+from pairmark.models.pairs.splits import resolve_protocol
 from pairmark.models.records.schema import Records, Schema, schema_of_model
 from pairmark.schemas.jobs import ListOrigin
 from pairmark.service.datasets.data import LabelledData

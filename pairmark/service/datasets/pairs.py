@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.inputs import refuse_placeholders
-from pairmark.models.pairs.splits import contradictory_pairs, listed_units
+from pairmark.models.pairs.lists import contradictory_pairs, listed_units
 from pairmark.schemas.datasets import Format
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.datasets.data import DatasetPairs, LabelledData

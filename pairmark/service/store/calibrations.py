@@ -16,10 +16,8 @@ from pairmark.models.calibration.inputs import MOST_PAIRS, CalibrationRecords, s
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.inputs import label_of, like_labels, refuse_placeholders
 from pairmark.models.core.scores import SampleSets
+from pairmark.models.pairs.held_out import HeldOutPairs
 from pairmark.models.pairs.sampling import SubjectPairs, TooFewSamples, subject_pairs
-from pairmark.models.pairs.splits import (
-    HeldOutPairs,
-)
 from pairmark.models.registry import spec_of
 from pairmark.schemas.base import Page
 from pairmark.schemas.jobs import ListOrigin, Protocol

@@ -14,7 +14,7 @@ from pairmark.models.evaluation.pairs import (
     pair_report,
     rates_at,
 )
-from pairmark.models.pairs.splits import HeldOutPairs
+from pairmark.models.pairs.held_out import HeldOutPairs
 from pairmark.schemas.jobs import Protocol
 from pairmark.schemas.models import (
     ErrorsOut,

@@ -24,7 +24,7 @@ from pairmark.models.evaluation.comparison import (
 )
 from pairmark.models.evaluation.rankings import kendall_tau
 from pairmark.models.linking.fellegi_sunter import FellegiSunter
-from pairmark.models.pairs.splits import HeldOutPairs
+from pairmark.models.pairs.held_out import HeldOutPairs
 from pairmark.models.records.tables import declaration
 from pairmark.models.registry import spec_of
 from pairmark.schemas.jobs import IF_BETTER

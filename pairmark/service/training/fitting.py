@@ -17,7 +17,7 @@ from pairmark.models.core.arrays import Int64
 from pairmark.models.core.inputs import checked_pairs
 from pairmark.models.core.progress import as_part, listening
 from pairmark.models.core.spec import LearnerSpec
-from pairmark.models.pairs.splits import HeldOutPairs
+from pairmark.models.pairs.held_out import HeldOutPairs
 from pairmark.models.records.estimator import RecordSimilarity
 from pairmark.models.records.tables import declaration
 from pairmark.service.datasets.held_out import taken_by

@@ -13,8 +13,8 @@ from pairmark.models.calibration.inputs import (
     score_subject_pairs,
 )
 from pairmark.models.core.scores import SampleSets
+from pairmark.models.pairs.held_out import HeldOutPairs, held_out_pairs
 from pairmark.models.pairs.sampling import subject_pairs
-from pairmark.models.pairs.splits import HeldOutPairs, held_out_pairs
 from tests.models.pair_worlds import COLUMNS, CellScorer, lacking, record_people, stranger_scores
 
 

@@ -9,7 +9,7 @@ from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.inputs import DriftTest, RowRanges
 from pairmark.models.calibration.operating_point import ROWS_MONITORED
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.pairs.splits import HeldOutPairs
+from pairmark.models.pairs.held_out import HeldOutPairs
 
 
 def people(m: int, rows: int = 4, d: int = 32, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
