@@ -18,6 +18,7 @@ from scipy.stats import norm
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
+from pairmark.models.calibration.partial import without_columns
 from pairmark.models.pairs.held_out import held_out_pairs
 from tests.models.pair_worlds import CellScorer, lacking, record_people, stranger_scores
 
@@ -258,7 +259,7 @@ def cells(rng: Rng, *, m: int = 300, rate: float = 0.05, missing: float = 0.1) -
         def true_rate(t: float, scores: Any = scores) -> float:
             return 1 - float(np.searchsorted(scores, np.float32(t), side="right")) / scores.size
 
-        own = whole.without_columns(lacking(*places), scorer).whole
+        own = without_columns(whole, lacking(*places), scorer).whole
         outcome[f"{len(places)} of 5 columns missing"] = failed(true_rate, rate, own)
     # The last choice leaves one column.
     outcome["one threshold"] = failed(true_rate, rate, whole)

@@ -21,6 +21,7 @@ from benchmarks.records import table
 from pairmark import RecordSimilarity
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.inputs import cells_missing
+from pairmark.models.calibration.partial import supports_columns, without_columns
 from pairmark.models.pairs.held_out import held_out_pairs
 from pairmark.models.records.inference import infer
 from pairmark.models.records.tables import declaration
@@ -75,9 +76,9 @@ def own_threshold(made: Calibration, model: RecordSimilarity, lacked: Any, rate:
     if not lacked.any():
         return made.operating_point(rate).threshold
     (sides,) = model.patterns(lacked[None], lacked[None])
-    if not made.supports(sides, rate, 0.95):
+    if not supports_columns(made, sides, rate, 0.95):
         return np.inf
-    return max(point.threshold for point in made.without_columns(sides, model).points(rate))
+    return max(point.threshold for point in without_columns(made, sides, model).points(rate))
 
 
 def pairs_of(cells: Any, who: Any, seed: int) -> dict[bool, tuple[Any, Any]]:

@@ -24,14 +24,13 @@ import copy
 import math
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from operator import attrgetter
-from typing import Any, NamedTuple, Self, cast, get_args
+from dataclasses import replace
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pairmark.models.calibration.band import FprBand, finite_sample_band, lower_threshold
 from pairmark.models.calibration.bootstrap import (
     CONFIDENCES,
     N_REPLICATES,
@@ -41,18 +40,16 @@ from pairmark.models.calibration.bootstrap import (
     empty_table,
     n_above,
 )
+from pairmark.models.calibration.estimate import suggested_threshold
 from pairmark.models.calibration.finite_sample import (
     MOST_BLOCKS,
-    STEPS_PER_DECADE,
     AllPairs,
     FiniteSample,
     ListedPairs,
     ScoredGraph,
-    order_pairs_needed,
-    order_rank,
-    order_upper,
     student_interval,
 )
+from pairmark.models.calibration.fitting import Arrays, CalibrationFacts, fit_arrays, refusal
 from pairmark.models.calibration.guarantees import askable, candidate_share, checked_rate, units_needed
 from pairmark.models.calibration.inputs import CalibrationRecords, RowRanges
 from pairmark.models.calibration.operating_point import (
@@ -64,96 +61,13 @@ from pairmark.models.calibration.operating_point import (
     OperatingPoint,
     Origin,
     assumptions,
-    guarantee_of,
-    nothing_guaranteed,
-    origin_of,
 )
 from pairmark.models.calibration.state import check_calibration, reading_state
-from pairmark.models.core.arrays import Bool, Float32, Float64
+from pairmark.models.core.arrays import Float32
 from pairmark.models.pairs.held_out import HeldOutPairs
-from pairmark.models.pairs.samples import PairSample, matched_scores, pair_sample
+from pairmark.models.pairs.samples import PairSample
 
 STATE_VERSION = 2
-Arrays = dict[str, NDArray[Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FprBand:
-    """A step function: a score above ``thresholds[k]`` has a false positive rate of at most ``fpr[k]``.
-
-    Attributes
-    ----------
-    thresholds : (k,) float32, descending.
-    fpr : (k,) float64, ascending; the first is the floor, above the last threshold's rate nothing is claimed.
-    confidence : that all steps hold together.
-    """
-
-    thresholds: Float32 = field(repr=False)
-    fpr: Float64 = field(repr=False)
-    confidence: float
-
-    def bound(self, threshold: np.float32) -> float:
-        """Of the rate of scores strictly above the threshold; 1 below the lowest step."""
-        step = int(np.count_nonzero(self.thresholds > threshold))
-        return float(self.fpr[step]) if step < self.fpr.size else 1.0
-
-
-def finite_sample_band(finite: FiniteSample, thresholds: Float32, confidence: float) -> FprBand | None:
-    """The band by halved failure probabilities; None when no rate below 1 is answered.
-
-    Parameters
-    ----------
-    thresholds : (n,) float32, descending; what `FiniteSample` numbers.
-    """
-    n = finite.n_matched
-    if n < 1:
-        return None
-    # Where the first step lies is decided by n alone: labels and scores have no say.
-    floor = -math.expm1(math.log((1 - confidence) / 2) / n)
-    top = math.floor(-math.log10(floor) * STEPS_PER_DECADE) if floor < 1 else 0
-    while top > 0 and order_pairs_needed(10 ** (-top / STEPS_PER_DECADE), 1 - (1 - confidence) / 2) > n:
-        top -= 1
-    steps: list[np.float32] = []
-    rates: list[float] = []
-    # The k-th rate from the smallest may fail with (1 - confidence) / 2^(k + 1).
-    for k, level in enumerate(range(top, 0, -1)):
-        rate = 10 ** (-level / STEPS_PER_DECADE)
-        choice = finite.choose(rate, 1 - (1 - confidence) / 2 ** (k + 1))
-        # A larger rate says something only where it reaches lower than all smaller ones.
-        if choice is not None and (not steps or thresholds[choice[0]] < steps[-1]):
-            steps.append(thresholds[choice[0]])
-            rates.append(rate)
-    if not steps:
-        return None
-    return FprBand(thresholds=np.array(steps, dtype=np.float32), fpr=np.array(rates), confidence=confidence)
-
-
-WINDOW = 3.0
-TAIL_PAIRS = 30
-_ENOUGH = 8
-
-
-def suggested_threshold(thresholds: Float32, rates: Float64, fpr: float) -> np.float32:
-    """The float32 threshold whose smoothed rate is ``fpr``.
-
-    Parameters
-    ----------
-    thresholds : (k,) descending distinct scores of different pairs.
-    rates : (k,) ascending share of different pairs strictly above each.
-    """
-    # The rate just below a score counts the pairs at it: midway keeps the estimate unbiased on a grid.
-    nonzero = np.append(rates[1:], 1.0)
-    middle = 0.5 * (rates + nonzero)
-    near = np.flatnonzero((middle > fpr / WINDOW) & (middle < fpr * WINDOW))
-    if near.size < _ENOUGH or middle[0] > fpr:
-        near = np.arange(min(TAIL_PAIRS, thresholds.size))
-    x, y = thresholds[near].astype(np.float64), np.log(middle[near])
-    if near.size < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return np.float32(np.interp(fpr, middle, thresholds))
-    slope, level = np.polyfit(x - x.mean(), y, 1)
-    if slope >= 0:
-        return np.float32(np.interp(fpr, middle, thresholds))
-    return np.float32(x.mean() + (np.log(fpr) - level) / slope)
 
 
 _PUBLIC_FACTS = (
@@ -164,40 +78,11 @@ _PUBLIC_FACTS = (
     "n_same_pairs",
     "n_same_independent",
     "independent_rows",
-    "weighted",
     "different_share",
     "n_replicates",
+    "origin",
+    "inputs",
 )
-
-FEWEST_COMPARED = 0.1
-FEWEST_TURNED = 20
-"""So many positive pairs that score lower than negative ones are no chance."""
-
-
-class PartialCalibration(NamedTuple):
-    """What decides pairs of records that lack columns.
-
-    Attributes
-    ----------
-    whole : of all calibration pairs, scored without these columns.
-    natural : of those that lack just these of themselves; None where there are too few to say anything.
-    share : theirs among all pairs.
-    """
-
-    whole: Calibration
-    natural: Calibration | None
-    share: float
-
-    def points(
-        self, fpr: float, confidence: float = 0.95, method: str = "auto", **options: Any
-    ) -> list[OperatingPoint]:
-        """What either answers, as `Calibration.operating_point`: the stricter threshold decides."""
-        points = [self.whole.operating_point(fpr, confidence, method, **options)]
-        # To refuse takes long.
-        if self.natural is not None and self.natural.answers(fpr, confidence):
-            with suppress(ValueError):
-                points.append(self.natural.operating_point(fpr, confidence, method, **options))
-        return points
 
 
 class Calibration:
@@ -212,10 +97,10 @@ class Calibration:
     """
 
     def __init__(
-        self, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any], table: BootstrapTable | None
+        self, arrays: Mapping[str, NDArray[Any]], facts: CalibrationFacts, table: BootstrapTable | None
     ) -> None:
         self._arrays = dict(arrays)
-        self._facts = dict(facts)
+        self._facts = facts
         self._table = table
         self._sample: PairSample | None = None
         self._lock = threading.Lock()
@@ -223,22 +108,22 @@ class Calibration:
         # The distinct scores of different pairs, descending.
         self._thresholds: Float32 = self._arrays["thresholds"]
         product: AllPairs | ListedPairs | None = None
-        if not facts["counted"]:
+        if not facts.counted:
             # Pairs that are not independent of each other.
             graph = ScoredGraph.from_arrays(self._arrays)
             product = (AllPairs if graph.cell.size else ListedPairs)(graph, self._arrays["above"])
         self._finite = FiniteSample(
             above=self._arrays["above"],
-            n=int(facts["n_independent"]),
-            n_matched=int(facts["n_matched"]),
-            different_share=float(facts["different_share"]),
-            counts_rows=bool(facts["counted"]),
+            n=facts.n_independent,
+            n_matched=facts.n_matched,
+            different_share=facts.different_share,
+            counts_rows=facts.counted,
             product=product,
-            population=facts["population"],
-            n_same=int(facts["n_same_pairs"]),
+            population=facts.population,
+            n_same=facts.n_same_pairs,
         )
-        self.inputs = RowRanges.from_arrays(self._arrays, self._facts)
-        self.records = CalibrationRecords.from_arrays(self._arrays, self._facts)
+        self.inputs = RowRanges.from_arrays(self._arrays, vars(facts))
+        self.records = CalibrationRecords.from_arrays(self._arrays, facts.as_dict())
 
     @classmethod
     def fit(
@@ -288,66 +173,17 @@ class Calibration:
             shapes that do not fit, no different pair, one unit, a listing
             that the pairs contradict, a population smaller than the sample.
         """
-        if n_replicates < 1000:
-            raise ValueError(f"n_replicates is {n_replicates}; expected at least 1000")
-        sample = pair_sample(scores, same, units if population is None else None, protocol=protocol)
-        if len(sample.same) >= FEWEST_TURNED and np.median(sample.same.scores) < np.quantile(
-            sample.different.scores, 0.05
-        ):
-            raise ValueError(
-                "positive pairs score lower than negative ones, as distances do; expected scores that are higher for "
-                "more similar pairs: negate them"
-            )
-        n_pairs = len(sample.different) + len(sample.same)
-        if population is not None and population < n_pairs:
-            raise ValueError(
-                f"population is {population}; expected at least the {n_pairs} pairs that are a sample of it"
-            )
-        origin = origin_of(
-            sample, listing, independent=independent, population=population, assumed=units_assumed
+        sample, arrays, facts = fit_arrays(
+            scores,
+            same,
+            units,
+            protocol=protocol,
+            listing=listing,
+            independent=independent,
+            population=population,
+            n_replicates=n_replicates,
+            units_assumed=units_assumed,
         )
-        n_different = len(sample.different)
-        thresholds, above = sample.different.steps()
-        same_scores, same_above = sample.same.steps()
-        n_matched, n, share = sample.different.n_blocks, sample.different.n_blocks, 1.0
-        matched_same = np.sort(sample.same.scores)
-        # Pairs that share no unit, by the list alone: what the floor is counted in, and the bound of missed matches.
-        if not sample.rows_independent:
-            matched_same, n_matched = matched_scores(sample)
-        if sample.protocol == "closed-set":
-            share = sample.different.total()
-        # Pairs that share no unit are independent, and counted as such.
-        counts_rows = sample.rows_independent or n_matched == n_different + len(sample.same) * (share < 1)
-        # Rows are counted as they are: A over B is then the plain share of different rows above.
-        if counts_rows:
-            n, above, share = n_different, above / share, 1.0
-        facts: dict[str, Any] = {
-            "state_version": STATE_VERSION,
-            "protocol": sample.protocol,
-            "n_units": sample.n_units,
-            "n_independent": n,
-            "n_negative_pairs": n_different,
-            "n_same_pairs": len(sample.same),
-            "n_same_independent": sample.same.n_blocks,
-            "independent_rows": sample.rows_independent,
-            "weighted": False,
-            "different_share": share,
-            "counted": counts_rows,
-            "origin": origin,
-            "population": population,
-            "n_matched": n if counts_rows else n_matched,
-            "n_replicates": n_replicates,
-        }
-        arrays: Arrays = {
-            "thresholds": thresholds,
-            "above": above,
-            "rows_above": np.searchsorted(-sample.different.scores, -thresholds) / n_different,
-            "same_scores": same_scores,
-            "same_above": same_above,
-            "matched_same": matched_same,
-        }
-        if not counts_rows:
-            arrays |= ScoredGraph.of(sample, thresholds, cells=origin == "drawn").arrays()
         # The bootstrap, which takes longest, waits until somebody asks for it.
         calibration = cls(arrays, facts, None)
         calibration._sample = sample
@@ -374,7 +210,7 @@ class Calibration:
         calibration = cls.fit(scores, pairs.same, pairs.units, **pairs.origin)
         calibration.with_inputs(RowRanges.of_pairs(X, pairs, training=training, test=test))
         if pairs.folds is not None:
-            calibration._facts["folds"] = int(np.unique(pairs.folds).size)
+            calibration._facts = replace(calibration._facts, folds=int(np.unique(pairs.folds).size))
         records = CalibrationRecords.of(X, pairs)
         if records is not None and scorer is not None:
             records = records.with_patterns(scorer)
@@ -389,7 +225,7 @@ class Calibration:
             "bootstrap_upper": table.upper,
             "bootstrap_admitted": table.admitted,
         }
-        return arrays, dict(self._facts)
+        return arrays, {"state_version": STATE_VERSION, **self._facts.as_dict()}
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
@@ -407,12 +243,8 @@ class Calibration:
                 upper=arrays["bootstrap_upper"],
                 admitted=arrays["bootstrap_admitted"],
             )
+            facts = CalibrationFacts.from_meta(meta)
             # The arrays of later versions are kept as they are.
-            facts = {**meta, "state_version": STATE_VERSION}
-            if facts.get("origin") not in get_args(Origin):
-                raise ValueError(
-                    "the calibration's origin is not produced by fit (any more): calibrate the version again"
-                )
             own_arrays = {name: array for name, array in arrays.items() if not name.startswith("bootstrap_")}
             return cls(own_arrays, facts, table)
 
@@ -420,7 +252,7 @@ class Calibration:
         """This calibration, which knows from now on what its rows are like."""
         if ranges is not None:
             self._arrays |= ranges.arrays()
-            self._facts["inputs"] = ranges.facts
+            self._facts = replace(self._facts, inputs=ranges.facts)
             self.inputs = ranges
         return self
 
@@ -428,72 +260,9 @@ class Calibration:
         """This calibration, which knows from now on the records of its pairs."""
         if records is not None:
             self._arrays |= records.arrays()
-            self._facts |= {"records": records.facts, "records_aggregation": records.aggregation}
+            self._facts = replace(self._facts, records=records.facts, records_aggregation=records.aggregation)
             self.records = records
         return self
-
-    def supports(self, columns: Bool, fpr: float, confidence: float) -> bool:
-        """Whether calibration pairs say something of pairs that lack ``columns`` (2, d): each of the others is there in
-        a tenth of them, or in pairs of as many people as the rate takes."""
-        if self.records is None or columns.shape[1] != self.records.lacked.shape[2]:
-            return False
-        if self.folds is not None and not self.records.are_scored(columns):
-            # The model that is kept learned from these very pairs.
-            return False
-        lacked: Bool = np.any(self.records.lacked, axis=1)
-        there = ~lacked[:, ~np.any(columns, axis=0)]
-        needed = units_needed(fpr, confidence)["finite-sample"] or 0
-        return all(
-            column.mean() >= FEWEST_COMPARED or np.unique(self.records.units[column]).size >= needed
-            for column in there.T
-        )
-
-    def without_columns(self, columns: Bool, scorer: Any) -> PartialCalibration:
-        """What decides pairs of records that lack columns.
-
-        Parameters
-        ----------
-        columns : (2, d) those that the sides of a pair lack, in either order. scorer : the fitted model of records.
-
-        Raises
-        ------
-        ValueError
-            When what is left of the records says nothing.
-        """
-        records = self.records
-        assert records is not None
-        scores = records.scored_without(columns, scorer)
-        facts, own = records.facts, records.lack(columns, scorer)
-        whole = self.fit(scores, records.same, records.units, **facts)
-        natural = None
-        # Which of all pairs they are depends on cells that are missing, not on people.
-        facts = {**facts, "listing": "drawn"} if self.origin == "all" else facts
-        with suppress(ValueError):
-            natural = self.fit(scores[own], records.same[own], records.units[own], **facts)
-        return PartialCalibration(whole, natural, float(own.mean()))
-
-    def left_out(self, fpr: float, confidence: float, scorer: Any) -> list[dict[str, Any]]:
-        """What leaving columns out costs: the TPR at a rate of pairs that lack nothing, and without the columns that
-        were left out beforehand.
-
-        Returns
-        -------
-        JSON-able dicts: ``lacked`` (column numbers), ``share`` of the pairs that lack just these, and ``tpr``, None
-        where the others say too little.
-        """
-        records = self.records
-        if records is None or not self.answers(fpr, confidence):
-            return []
-        complete = ~records.lacked.any(axis=(1, 2))
-        tpr = self.operating_point(fpr, confidence).tpr
-        costs: list[dict[str, Any]] = [{"lacked": [], "share": float(complete.mean()), "tpr": tpr}]
-        for columns in records.patterns:
-            partial, tpr = self.without_columns(columns, scorer), None
-            with suppress(ValueError):
-                tpr = max(partial.points(fpr, confidence), key=attrgetter("threshold")).tpr
-            lacked = np.flatnonzero(columns.any(axis=0)).tolist()
-            costs.append({"lacked": lacked, "share": partial.share, "tpr": tpr})
-        return costs
 
     def check_protocol(self) -> None:
         """Refuse a protocol that was inferred where the units do not settle it: ids of photos would be samples of
@@ -505,11 +274,11 @@ class Calibration:
             When no same pair carries one unit twice, as identities do.
         """
         facts = self._facts
-        is_named = facts["n_same_pairs"] and self.protocol == "open-set"
-        if is_named or facts["independent_rows"]:
+        is_named = facts.n_same_pairs and self.protocol == "open-set"
+        if is_named or facts.independent_rows:
             return
         raise ValueError(
-            f"protocol is missing, and the {facts['n_units']} units do not settle it: no same pair carries one unit "
+            f"protocol is missing, and the {facts.n_units} units do not settle it: no same pair carries one unit "
             "twice. Expected 'open-set' where units are identities, people or things that new ones will join, or "
             "'closed-set' where they are samples of classes to which none will be added"
         )
@@ -517,31 +286,30 @@ class Calibration:
     def without_guarantee(self) -> Self:
         """The same calibration with the origin ``imported``: it answers as before, and guarantees nothing."""
         imported = copy.copy(self)
-        imported._facts = {**self._facts, "origin": "imported"}
+        imported._facts = replace(self._facts, origin="imported")
         return imported
 
     @property
     def origin(self) -> Origin:
         """How the pairs came about, as in `OperatingPoint`."""
-        return cast(Origin, self._facts["origin"])
+        return self._facts.origin
 
     @property
     def folds(self) -> int | None:
         """How many models scored the pairs, each those of which it saw nobody; None where the one that is kept did."""
-        n_folds: int | None = self._facts.get("folds")
-        return n_folds
+        return self._facts.folds
 
     @property
     def counted(self) -> str:
         """What the units are, in words."""
-        if self._facts["independent_rows"]:
+        if self._facts.independent_rows:
             return "pairs"
         return "people" if self.protocol == "open-set" else "samples"
 
     @property
     def protocol(self) -> str:
         """``open-set`` or ``closed-set``."""
-        return str(self._facts["protocol"])
+        return self._facts.protocol
 
     def operating_point(
         self,
@@ -621,9 +389,7 @@ class Calibration:
 
     def summary(self) -> dict[str, Any]:
         """JSON-able facts: sizes, protocol, and the smallest rate by confidence and method."""
-        facts = {name: self._facts[name] for name in _PUBLIC_FACTS}
-        facts["origin"] = self.origin
-        facts["inputs"] = self._facts.get("inputs")
+        facts = {name: getattr(self._facts, name) for name in _PUBLIC_FACTS}
         facts["score_range"] = [float(self._thresholds[-1]), float(self._thresholds[0])]
         facts["smallest_fpr"] = {f"{c:.2f}": self.smallest_fpr(c) for c in CONFIDENCES}
         return facts
@@ -670,7 +436,14 @@ class Calibration:
         )
         # The other guarantee is to hold for as many candidates.
         level = 1 - (1 - level) * (candidate_share(candidate) if simultaneous and candidate else 1.0)
-        score, bound = self._lower_threshold(fnr, level, confidence, simultaneous=simultaneous)
+        same = self._arrays.get("matched_same")
+        if same is None or not same.size:
+            raise ValueError(
+                "fnr takes positive pairs, which this calibration does not keep: calibrate again"
+            )
+        score, bound = lower_threshold(
+            same, fnr, level, confidence, simultaneous=simultaneous, smallest_fpr=self.smallest_fpr
+        )
         lower = min(score, upper.threshold)
         lower_score = np.float32(lower)
         return replace(
@@ -703,11 +476,11 @@ class Calibration:
         self, threshold: np.float32, bound: float, fpr: float, confidence: float, method: Method
     ) -> OperatingPoint:
         tpr, interval = None, None
-        if self._facts["n_same_pairs"]:
+        if self._facts.n_same_pairs:
             # Pairs with a row unlike these do not match: their share was measured on other people.
-            kept = 1.0 - self._facts.get("inputs", {}).get("positive_pairs_flagged", 0.0)
+            kept = 1.0 - (self._facts.inputs or {}).get("positive_pairs_flagged", 0.0)
             tpr = kept * self._share_above(threshold)
-            n = int(self._facts["n_same_independent"])
+            n = self._facts.n_same_independent
             interval = student_interval(tpr, n, n, confidence)
         return OperatingPoint(
             fpr=fpr,
@@ -722,8 +495,8 @@ class Calibration:
             method=method,
             tpr=tpr,
             tpr_interval=interval,
-            n_units=int(self._facts["n_units"]),
-            n_negative_pairs=int(self._facts["n_negative_pairs"]),
+            n_units=self._facts.n_units,
+            n_negative_pairs=self._facts.n_negative_pairs,
             protocol=self.protocol,
             observed_fpr=self._observed_fpr(threshold),
             observed_fpr_by_samples=self._share_of_rows(threshold),
@@ -734,7 +507,7 @@ class Calibration:
             if self._finite.population is None
             else {
                 "pairs": self._finite.population,
-                "judged": int(self._facts["n_negative_pairs"]) + int(self._facts["n_same_pairs"]),
+                "judged": self._facts.n_negative_pairs + self._facts.n_same_pairs,
             },
         )
 
@@ -762,7 +535,7 @@ class Calibration:
                     if self.origin == "population"
                     else bootstrap_table(
                         self._sample,
-                        n_replicates=int(self._facts["n_replicates"]),
+                        n_replicates=self._facts.n_replicates,
                     )
                 )
                 self._sample = None
@@ -773,14 +546,14 @@ class Calibration:
 
     def _units_required(self, fpr: float, confidence: float) -> dict[str, int | None]:
         """Method -> units that ``fpr`` takes; see `InsufficientCalibrationData.required_units`."""
-        rows_independent = bool(self._facts["independent_rows"])
+        rows_independent = self._facts.independent_rows
         required = units_needed(
             fpr,
             confidence,
             different_share=self._finite.different_share,
             rows_independent=rows_independent,
         )
-        reached, n_units = self._bootstrap().smallest(confidence), int(self._facts["n_units"])
+        reached, n_units = self._bootstrap().smallest(confidence), self._facts.n_units
         if required["bootstrap"] is not None and reached is not None and reached > fpr:
             # These data fall short by more than chance: scale what they reach (pairs grow with units squared).
             projection = math.ceil(
@@ -789,79 +562,18 @@ class Calibration:
             required["bootstrap"] = max(required["bootstrap"], projection)
         return required
 
-    def _lower_threshold(
-        self, fnr: float, level: float, confidence: float, *, simultaneous: bool
-    ) -> tuple[float, float]:
-        """The largest score that keeps the false negative rate of scores at or below it, and the rate's upper bound.
-
-        Parameters
-        ----------
-        level : the confidence of this rate; ``confidence`` is that both rates hold.
-        simultaneous : whether it is to hold for all rates at once: those of a band, ten to the decade, the k-th of
-            which from the smallest fails with probability (1 - level) / 2^(k + 1), as in `finite_sample_band`.
-
-        Raises
-        ------
-        InsufficientCalibrationData
-            When there are too few independent same pairs.
-        ValueError
-            When the calibration keeps none.
-        """
-        same = self._arrays.get("matched_same")
-        if same is None or not same.size:
-            raise ValueError(
-                "fnr takes positive pairs, which this calibration does not keep: calibrate again"
-            )
-        rate, sure, k = fnr, level, 0
-        if simultaneous:
-            sure = 1 - (1 - level) / 2
-            step = math.ceil(-math.log10(fnr) * STEPS_PER_DECADE - 1e-9)
-            k = math.floor(-math.log10(order_upper(0, same.size, sure)) * STEPS_PER_DECADE) - step
-            rate, sure = 10 ** (-step / STEPS_PER_DECADE), 1 - (1 - level) / 2 ** (max(k, 0) + 1)
-        rank = None if k < 0 else order_rank(same.size, rate, sure)
-        if rank is None:
-            n_people = order_pairs_needed(rate, sure)
-            raise InsufficientCalibrationData(
-                f"{same.size} independent positive pairs cannot support a false negative rate of {fnr:g} at confidence "
-                f"{sure:g}, which each rate needs so that both hold at {confidence:g}: the smallest supported rate is "
-                f"{askable(order_upper(0, same.size, sure)):g}; {fnr:g} takes {n_people:,} people with two samples. "
-                "Ask for a higher rate, or calibrate with more people",
-                smallest_fpr=self.smallest_fpr(level),
-                required_units={"finite-sample": n_people},
-            )
-        rank = min(rank, same.size - 1)
-        # A rate of scores strictly below the rank's score is what the order statistic bounds.
-        return float(np.nextafter(same[rank], np.float32(-np.inf))), order_upper(rank, same.size, sure)
-
     def _refusal(self, fpr: float, confidence: float, methods: list[str]) -> InsufficientCalibrationData:
-        """The error that says what the tried methods lack, and what the others would answer."""
-        smallest, required = self.smallest_fpr(confidence), self._units_required(fpr, confidence)
-        n_units, n_different = int(self._facts["n_units"]), int(self._facts["n_negative_pairs"])
-        unit, nothing = self.counted, nothing_guaranteed(self.origin)
-        sentences = [] if nothing is None else [nothing]
-        for name in methods:
-            floor, n_required = smallest[name], required[name]
-            rates = "no rate" if floor is None else f"rates of {askable(floor):g} and above"
-            about = "about " if name == "bootstrap" else ""
-            takes = "" if n_required is None else f"; {fpr:g} takes {about}{n_required:,} {unit}"
-            sentences.append(f"{name} {'answers' if nothing else 'supports'} {rates}{takes}")
-        alternatives: dict[str, dict[str, Any]] = {}
-        for name in ANSWERING:
-            if name in methods:
-                continue
-            point = self._answer(name, fpr, confidence)
-            if point is not None:
-                alternatives[name] = point.as_dict()
-                continue
-            guarantee = guarantee_of(name, self.origin)
-            alternatives[name] = {"refused": True, "guarantee": guarantee, "smallest_fpr": smallest[name]}
-        return InsufficientCalibrationData(
-            f"{n_units:,} held-out {unit} ({n_different:,} negative pairs) "
-            f"cannot support a false positive rate of {fpr:g} at confidence {confidence:g}: {'. '.join(sentences)}. "
-            f"Ask for a higher rate, or calibrate with more {unit}",
-            smallest_fpr=smallest,
-            required_units=required,
-            alternatives=alternatives,
+        return refusal(
+            fpr,
+            confidence,
+            facts=self._facts,
+            counted=self.counted,
+            smallest=self.smallest_fpr(confidence),
+            required=self._units_required(fpr, confidence),
+            answers={
+                name: None if name in methods else self._answer(name, fpr, confidence) for name in ANSWERING
+            },
+            tried=methods,
         )
 
 

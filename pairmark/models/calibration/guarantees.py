@@ -45,8 +45,8 @@ class SupportedRate:
 def reach(n_units: int, confidence: float = 0.95, *, different_share: float = 1.0) -> SupportedRate:
     """The smallest rate that so many calibration units can guarantee, and how many more the next power of ten takes.
 
-    Exact for units that `pairmark.models.pairs.held_out.held_out_pairs` pairs (whatever its number of pairs) in open-set
-    use. In closed-set use the classes of the pairs are left to chance: what is said here is answered in 99 % of draws.
+    Exact for units that `pairmark.models.pairs.held_out` pairs (whatever its number of pairs) in open-set use. In
+    closed-set use the classes of the pairs are left to chance: what is said here is answered in 99 % of draws.
 
     Parameters
     ----------

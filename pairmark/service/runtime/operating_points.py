@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import to_json, to_jsonable_python
 
-from pairmark.models.calibration.calibration import Calibration, PartialCalibration
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.calibration.operating_point import (
     InsufficientCalibrationData,
     without_guarantee,
 )
+from pairmark.models.calibration.partial import PartialCalibration, supports_columns, without_columns
 from pairmark.models.core.arrays import Bool, Float32
 from pairmark.schemas.models import Imported
 from pairmark.service.caches import BoundedCache
@@ -213,9 +214,9 @@ class OperatingPoints:
         entry = self.fetch(request.calibration_id)
         calibration, key = entry.calibration, (request.calibration_id, pattern)
         thresholds: Thresholds = UNSUPPORTED
-        if calibration.supports(columns, request.fpr, request.confidence):
+        if supports_columns(calibration, columns, request.fpr, request.confidence):
             with suppress(ValueError):
-                partial = self._patterns.get(key) or calibration.without_columns(columns, estimator)
+                partial = self._patterns.get(key) or without_columns(calibration, columns, estimator)
                 points = partial.points(**_arguments(request, entry.number))
                 thresholds = (
                     max(np.float32(point.threshold) for point in points),

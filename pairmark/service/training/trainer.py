@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.guarantees import askable
+from pairmark.models.calibration.partial import costs_of_columns
 from pairmark.models.core.arrays import Int64
 from pairmark.models.evaluation.comparison import CONFIDENCE, classification_metrics
 from pairmark.models.evaluation.pairs import FPR_TARGETS, EvaluationReport, pair_report
@@ -226,7 +227,7 @@ def _costs_of_columns(job: CalibratedJob) -> list[dict[str, Any]]:
                 "share": cost["share"],
                 "tpr": cost["tpr"],
             }
-            for cost in calibration.left_out(rate, CONFIDENCE, job.estimator)
+            for cost in costs_of_columns(calibration, rate, CONFIDENCE, job.estimator)
         ]
     )
 

@@ -12,6 +12,7 @@ from pairmark.models.calibration.inputs import (
     blanked_subjects,
     score_subject_pairs,
 )
+from pairmark.models.calibration.partial import costs_of_columns, supports_columns, without_columns
 from pairmark.models.core.scores import SampleSets
 from pairmark.models.pairs.held_out import HeldOutPairs, held_out_pairs
 from pairmark.models.pairs.sampling import subject_pairs
@@ -36,8 +37,8 @@ def test_each_choice_of_columns_keeps_the_rate() -> None:
         one, own = [], []
         for seed in range(n):
             calibration = calibrated(150, seed)
-            assert calibration.supports(columns, rate, 0.95)
-            whole = calibration.without_columns(columns, CellScorer()).whole
+            assert supports_columns(calibration, columns, rate, 0.95)
+            whole = without_columns(calibration, columns, CellScorer()).whole
             one.append((strangers > calibration.operating_point(rate).threshold).mean() > rate)
             own.append((strangers > whole.operating_point(rate).threshold).mean() > rate)
         assert sum(own) <= 6, "at most one in twenty, and chance"
@@ -46,22 +47,22 @@ def test_each_choice_of_columns_keeps_the_rate() -> None:
 
 def test_pairs_that_lack_just_these_columns_have_a_say() -> None:
     calibration = calibrated(400, 1, n_pairs=20_000, missing=0.05)
-    whole, natural, share = calibration.without_columns(lacking(0), CellScorer())
+    whole, natural, share = without_columns(calibration, lacking(0), CellScorer())
     assert 0 < share < 0.2
     assert natural is not None
     assert natural.summary()["n_negative_pairs"] < whole.summary()["n_negative_pairs"]
-    assert calibration.without_columns(lacking(0, 1, 2, 3), CellScorer()).natural is None
+    assert without_columns(calibration, lacking(0, 1, 2, 3), CellScorer()).natural is None
 
 
 def test_what_says_nothing_is_not_decided() -> None:
     calibration = calibrated(150, 1)
     with pytest.raises(ValueError, match="equal"):
-        calibration.without_columns(lacking(*range(COLUMNS)), CellScorer())
+        without_columns(calibration, lacking(*range(COLUMNS)), CellScorer())
     cells, who = record_people(150, np.random.default_rng(1))
     cells[:-10, 1] = None
     scarce = calibrated_records(cells, who)
-    assert not scarce.supports(lacking(0), 0.05, 0.95), "hardly anybody has column 1"
-    assert scarce.supports(lacking(0, 1), 0.05, 0.95)
+    assert not supports_columns(scarce, lacking(0), 0.05, 0.95), "hardly anybody has column 1"
+    assert supports_columns(scarce, lacking(0, 1), 0.05, 0.95)
 
 
 def test_some_pairs_of_all_people_are_kept_and_count_as_fully() -> None:
@@ -70,7 +71,7 @@ def test_some_pairs_of_all_people_are_kept_and_count_as_fully() -> None:
     assert records is not None
     assert len(records.same) < 2 * MOST_PAIRS
     assert np.unique(records.units).size == 600
-    whole = calibration.without_columns(lacking(0), CellScorer()).whole
+    whole = without_columns(calibration, lacking(0), CellScorer()).whole
     assert whole.smallest_fpr()["finite-sample"] == calibration.smallest_fpr()["finite-sample"]
 
 
@@ -86,7 +87,7 @@ def test_subjects_are_decided_by_the_columns_that_all_their_samples_have() -> No
     calibration = Calibration.fit(scores, pairs.same, pairs.units, **pairs.origin)
     calibration.with_records(CalibrationRecords.of(subjects, pairs, "mean"))
     stored = Calibration.from_state(*calibration.to_state())
-    own = stored.without_columns(columns, scorer).whole.operating_point(rate).threshold
+    own = without_columns(stored, columns, scorer).whole.operating_point(rate).threshold
     new, _ = record_people(4_000, np.random.default_rng(3), samples=3)
     left, right = new.reshape(4_000, 3, COLUMNS)[:, :2].copy(), new[2::3]
     # One sample of the two lacks them.
@@ -107,12 +108,14 @@ def test_likely_choices_of_columns_are_scored_beforehand_and_say_what_they_cost(
     scorer = CellScorer()
     scores = scorer.score_pairs(cells, pairs.left, pairs.right)
     calibration = Calibration.of_pairs(scores, cells, pairs, scorer=scorer)
-    complete, *costs = Calibration.from_state(*calibration.to_state()).left_out(0.05, 0.95, Unasked())
+    complete, *costs = costs_of_columns(
+        Calibration.from_state(*calibration.to_state()), 0.05, 0.95, Unasked()
+    )
     assert complete["lacked"] == []
     assert complete["tpr"] > 0.9
     assert {(column,) for column in range(COLUMNS)} <= {tuple(cost["lacked"]) for cost in costs}
     assert max(cost["share"] for cost in costs if cost["lacked"] == [1]) > 0.3
-    plain = Calibration.of_pairs(scores, cells, pairs).without_columns(lacking(1), scorer)
+    plain = without_columns(Calibration.of_pairs(scores, cells, pairs), lacking(1), scorer)
     tpr = min(plain.points(0.05), key=lambda point: -point.threshold).tpr
     assert next(cost["tpr"] for cost in costs if cost["lacked"] == [1]) == tpr
 

@@ -1,0 +1,117 @@
+"""Bounds of the false positive rate that hold at every threshold at once, and the threshold of misses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pairmark.models.calibration.finite_sample import (
+    STEPS_PER_DECADE,
+    FiniteSample,
+    order_pairs_needed,
+    order_rank,
+    order_upper,
+)
+from pairmark.models.calibration.guarantees import askable
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
+from pairmark.models.core.arrays import Float32, Float64
+
+
+@dataclass(frozen=True, kw_only=True)
+class FprBand:
+    """A step function: a score above ``thresholds[k]`` has a false positive rate of at most ``fpr[k]``.
+
+    Attributes
+    ----------
+    thresholds : (k,) float32, descending.
+    fpr : (k,) float64, ascending; the first is the floor, above the last threshold's rate nothing is claimed.
+    confidence : that all steps hold together.
+    """
+
+    thresholds: Float32 = field(repr=False)
+    fpr: Float64 = field(repr=False)
+    confidence: float
+
+    def bound(self, threshold: np.float32) -> float:
+        """Of the rate of scores strictly above the threshold; 1 below the lowest step."""
+        step = int(np.count_nonzero(self.thresholds > threshold))
+        return float(self.fpr[step]) if step < self.fpr.size else 1.0
+
+
+def finite_sample_band(finite: FiniteSample, thresholds: Float32, confidence: float) -> FprBand | None:
+    """The band by halved failure probabilities; None when no rate below 1 is answered.
+
+    Parameters
+    ----------
+    thresholds : (n,) float32, descending; what `FiniteSample` numbers.
+    """
+    n = finite.n_matched
+    if n < 1:
+        return None
+    # Where the first step lies is decided by n alone: labels and scores have no say.
+    floor = -math.expm1(math.log((1 - confidence) / 2) / n)
+    top = math.floor(-math.log10(floor) * STEPS_PER_DECADE) if floor < 1 else 0
+    while top > 0 and order_pairs_needed(10 ** (-top / STEPS_PER_DECADE), 1 - (1 - confidence) / 2) > n:
+        top -= 1
+    steps: list[np.float32] = []
+    rates: list[float] = []
+    # The k-th rate from the smallest may fail with (1 - confidence) / 2^(k + 1).
+    for k, level in enumerate(range(top, 0, -1)):
+        rate = 10 ** (-level / STEPS_PER_DECADE)
+        choice = finite.choose(rate, 1 - (1 - confidence) / 2 ** (k + 1))
+        # A larger rate says something only where it reaches lower than all smaller ones.
+        if choice is not None and (not steps or thresholds[choice[0]] < steps[-1]):
+            steps.append(thresholds[choice[0]])
+            rates.append(rate)
+    if not steps:
+        return None
+    return FprBand(thresholds=np.array(steps, dtype=np.float32), fpr=np.array(rates), confidence=confidence)
+
+
+def lower_threshold(
+    same: Float32,
+    fnr: float,
+    level: float,
+    confidence: float,
+    *,
+    simultaneous: bool,
+    smallest_fpr: Callable[[float], dict[str, float | None]],
+) -> tuple[float, float]:
+    """The largest score that keeps the false negative rate of scores at or below it, and the rate's upper bound.
+
+    Parameters
+    ----------
+    same : (n,) scores of independent positive pairs, lowest first.
+    level : the confidence of this rate; ``confidence`` is that both rates hold.
+    smallest_fpr : what `Calibration.smallest_fpr` gives, for the refusal.
+    simultaneous : whether it is to hold for all rates at once: those of a band, ten to the decade, the k-th of
+        which from the smallest fails with probability (1 - level) / 2^(k + 1), as in `finite_sample_band`.
+
+    Raises
+    ------
+    InsufficientCalibrationData
+        When there are too few independent same pairs.
+    """
+    rate, sure, k = fnr, level, 0
+    if simultaneous:
+        sure = 1 - (1 - level) / 2
+        step = math.ceil(-math.log10(fnr) * STEPS_PER_DECADE - 1e-9)
+        k = math.floor(-math.log10(order_upper(0, same.size, sure)) * STEPS_PER_DECADE) - step
+        rate, sure = 10 ** (-step / STEPS_PER_DECADE), 1 - (1 - level) / 2 ** (max(k, 0) + 1)
+    rank = None if k < 0 else order_rank(same.size, rate, sure)
+    if rank is None:
+        n_people = order_pairs_needed(rate, sure)
+        raise InsufficientCalibrationData(
+            f"{same.size} independent positive pairs cannot support a false negative rate of {fnr:g} at confidence "
+            f"{sure:g}, which each rate needs so that both hold at {confidence:g}: the smallest supported rate is "
+            f"{askable(order_upper(0, same.size, sure)):g}; {fnr:g} takes {n_people:,} people with two samples. "
+            "Ask for a higher rate, or calibrate with more people",
+            smallest_fpr=smallest_fpr(level),
+            required_units={"finite-sample": n_people},
+        )
+    rank = min(rank, same.size - 1)
+    # A rate of scores strictly below the rank's score is what the order statistic bounds.
+    return float(np.nextafter(same[rank], np.float32(-np.inf))), order_upper(rank, same.size, sure)

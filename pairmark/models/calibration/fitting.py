@@ -1,0 +1,199 @@
+"""From scored pairs to what a calibration keeps: arrays by threshold, and facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pairmark.models.calibration.finite_sample import ScoredGraph
+from pairmark.models.calibration.guarantees import askable
+from pairmark.models.calibration.operating_point import (
+    InsufficientCalibrationData,
+    OperatingPoint,
+    Origin,
+    guarantee_of,
+    nothing_guaranteed,
+    origin_of,
+)
+from pairmark.models.pairs.samples import PairSample, matched_scores, pair_sample
+from pairmark.models.pairs.splits import Protocol
+
+Arrays = dict[str, NDArray[Any]]
+FEWEST_TURNED = 20
+"""So many positive pairs that score lower than negative ones are no chance."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationFacts:
+    """What a calibration keeps beside its arrays, JSON-able.
+
+    Attributes
+    ----------
+    protocol, n_units, n_negative_pairs, origin : as in `OperatingPoint`.
+    n_independent, n_matched, different_share, counted, population : as `FiniteSample` takes them, ``counted`` being
+        whether rows are.
+    n_same_pairs, n_same_independent : positive pairs, and how many independent ones an average over them is worth.
+    independent_rows : whether every row is an observation of its own.
+    n_replicates : of the bootstrap.
+    inputs : of `RowRanges`. records, records_aggregation : of `CalibrationRecords`. None where these are not kept.
+    folds : how many models scored the pairs, each those of which it saw nobody; None where the one that is kept did.
+    """
+
+    protocol: Protocol
+    n_units: int
+    n_independent: int
+    n_negative_pairs: int
+    n_same_pairs: int
+    n_same_independent: int
+    independent_rows: bool
+    different_share: float
+    counted: bool
+    origin: Origin
+    population: int | None
+    n_matched: int
+    n_replicates: int
+    inputs: dict[str, Any] | None = None
+    records: dict[str, Any] | None = None
+    records_aggregation: str | None = None
+    folds: int | None = None
+
+    @classmethod
+    def from_meta(cls, meta: Mapping[str, Any]) -> Self:
+        """Read what `as_dict` wrote; what later versions may add is left out."""
+        if meta.get("origin") not in get_args(Origin):
+            raise ValueError(
+                "the calibration's origin is not produced by fit (any more): calibrate the version again"
+            )
+        optional = ("inputs", "records", "records_aggregation", "folds")
+        required: dict[str, Any] = {
+            field.name: meta[field.name] for field in fields(cls) if field.name not in optional
+        }
+        return cls(**required | {name: meta.get(name) for name in optional})
+
+    def as_dict(self) -> dict[str, Any]:
+        """Without what is None for want of anything to keep."""
+        return {name: fact for name, fact in asdict(self).items() if fact is not None or name == "population"}
+
+
+def fit_arrays(
+    scores: ArrayLike,
+    same: ArrayLike,
+    units: ArrayLike | None,
+    *,
+    protocol: str | None,
+    listing: str | None,
+    independent: bool,
+    population: int | None,
+    n_replicates: int,
+    units_assumed: bool,
+) -> tuple[PairSample, Arrays, CalibrationFacts]:
+    """The sample, arrays and facts of a calibration; see `Calibration.fit`."""
+    if n_replicates < 1000:
+        raise ValueError(f"n_replicates is {n_replicates}; expected at least 1000")
+    sample = pair_sample(scores, same, units if population is None else None, protocol=protocol)
+    if len(sample.same) >= FEWEST_TURNED and np.median(sample.same.scores) < np.quantile(
+        sample.different.scores, 0.05
+    ):
+        raise ValueError(
+            "positive pairs score lower than negative ones, as distances do; expected scores that are higher for "
+            "more similar pairs: negate them"
+        )
+    n_pairs = len(sample.different) + len(sample.same)
+    if population is not None and population < n_pairs:
+        raise ValueError(
+            f"population is {population}; expected at least the {n_pairs} pairs that are a sample of it"
+        )
+    origin = origin_of(sample, listing, independent=independent, population=population, assumed=units_assumed)
+    n_different = len(sample.different)
+    thresholds, above = sample.different.steps()
+    same_scores, same_above = sample.same.steps()
+    n_matched, n, share = sample.different.n_blocks, sample.different.n_blocks, 1.0
+    matched_same = np.sort(sample.same.scores)
+    # Pairs that share no unit, by the list alone: what the floor is counted in, and the bound of missed matches.
+    if not sample.rows_independent:
+        matched_same, n_matched = matched_scores(sample)
+    if sample.protocol == "closed-set":
+        share = sample.different.total()
+    # Pairs that share no unit are independent, and counted as such.
+    counts_rows = sample.rows_independent or n_matched == n_different + len(sample.same) * (share < 1)
+    # Rows are counted as they are: A over B is then the plain share of different rows above.
+    if counts_rows:
+        n, above, share = n_different, above / share, 1.0
+    facts = CalibrationFacts(
+        protocol=sample.protocol,
+        n_units=sample.n_units,
+        n_independent=n,
+        n_negative_pairs=n_different,
+        n_same_pairs=len(sample.same),
+        n_same_independent=sample.same.n_blocks,
+        independent_rows=sample.rows_independent,
+        different_share=share,
+        counted=counts_rows,
+        origin=origin,
+        population=population,
+        n_matched=n if counts_rows else n_matched,
+        n_replicates=n_replicates,
+    )
+    arrays: Arrays = {
+        "thresholds": thresholds,
+        "above": above,
+        "rows_above": np.searchsorted(-sample.different.scores, -thresholds) / n_different,
+        "same_scores": same_scores,
+        "same_above": same_above,
+        "matched_same": matched_same,
+    }
+    if not counts_rows:
+        arrays |= ScoredGraph.of(sample, thresholds, cells=origin == "drawn").arrays()
+    return sample, arrays, facts
+
+
+def refusal(
+    fpr: float,
+    confidence: float,
+    *,
+    facts: CalibrationFacts,
+    counted: str,
+    smallest: Mapping[str, float | None],
+    required: Mapping[str, int | None],
+    answers: Mapping[str, OperatingPoint | None],
+    tried: Sequence[str],
+) -> InsufficientCalibrationData:
+    """The error that says what the tried methods lack, and what the others would answer.
+
+    Parameters
+    ----------
+    counted : what the units are, in words.
+    smallest, required : as in `InsufficientCalibrationData`.
+    answers : of each method; None where it refuses.
+    """
+    nothing = nothing_guaranteed(facts.origin)
+    sentences = [] if nothing is None else [nothing]
+    for name in tried:
+        floor, n_required = smallest[name], required[name]
+        rates = "no rate" if floor is None else f"rates of {askable(floor):g} and above"
+        about = "about " if name == "bootstrap" else ""
+        takes = "" if n_required is None else f"; {fpr:g} takes {about}{n_required:,} {counted}"
+        sentences.append(f"{name} {'answers' if nothing else 'supports'} {rates}{takes}")
+    alternatives: dict[str, dict[str, Any]] = {
+        name: {
+            "refused": True,
+            "guarantee": guarantee_of(name, facts.origin),
+            "smallest_fpr": smallest.get(name),
+        }
+        if point is None
+        else point.as_dict()
+        for name, point in answers.items()
+        if name not in tried
+    }
+    return InsufficientCalibrationData(
+        f"{facts.n_units:,} held-out {counted} ({facts.n_negative_pairs:,} negative pairs) "
+        f"cannot support a false positive rate of {fpr:g} at confidence {confidence:g}: {'. '.join(sentences)}. "
+        f"Ask for a higher rate, or calibrate with more {counted}",
+        smallest_fpr=smallest,
+        required_units=required,
+        alternatives=alternatives,
+    )

@@ -1,0 +1,111 @@
+"""What calibration pairs of records say of pairs that lack columns."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.guarantees import units_needed
+from pairmark.models.calibration.operating_point import OperatingPoint
+from pairmark.models.core.arrays import Bool
+
+FEWEST_COMPARED = 0.1
+"""A column of which at least this share of the calibration pairs has both cells is known well enough."""
+
+
+class PartialCalibration(NamedTuple):
+    """What decides pairs of records that lack columns.
+
+    Attributes
+    ----------
+    whole : of all calibration pairs, scored without these columns.
+    natural : of those that lack just these of themselves; None where there are too few to say anything.
+    share : theirs among all pairs.
+    """
+
+    whole: Calibration
+    natural: Calibration | None
+    share: float
+
+    def points(
+        self, fpr: float, confidence: float = 0.95, method: str = "auto", **options: Any
+    ) -> list[OperatingPoint]:
+        """What either answers, as `Calibration.operating_point`: the stricter threshold decides."""
+        points = [self.whole.operating_point(fpr, confidence, method, **options)]
+        # To refuse takes long.
+        if self.natural is not None and self.natural.answers(fpr, confidence):
+            with suppress(ValueError):
+                points.append(self.natural.operating_point(fpr, confidence, method, **options))
+        return points
+
+
+def supports_columns(calibration: Calibration, columns: Bool, fpr: float, confidence: float) -> bool:
+    """Whether calibration pairs say something of pairs that lack ``columns`` (2, d): each of the others is there in
+    a tenth of them, or in pairs of as many people as the rate takes."""
+    if calibration.records is None or columns.shape[1] != calibration.records.lacked.shape[2]:
+        return False
+    if calibration.folds is not None and not calibration.records.are_scored(columns):
+        # The model that is kept learned from these very pairs.
+        return False
+    lacked: Bool = np.any(calibration.records.lacked, axis=1)
+    there = ~lacked[:, ~np.any(columns, axis=0)]
+    needed = units_needed(fpr, confidence)["finite-sample"] or 0
+    return all(
+        column.mean() >= FEWEST_COMPARED or np.unique(calibration.records.units[column]).size >= needed
+        for column in there.T
+    )
+
+
+def without_columns(calibration: Calibration, columns: Bool, scorer: Any) -> PartialCalibration:
+    """What decides pairs of records that lack columns.
+
+    Parameters
+    ----------
+    columns : (2, d) those that the sides of a pair lack, in either order. scorer : the fitted model of records.
+
+    Raises
+    ------
+    ValueError
+        When what is left of the records says nothing.
+    """
+    records = calibration.records
+    assert records is not None
+    scores = records.scored_without(columns, scorer)
+    facts, own = records.facts, records.lack(columns, scorer)
+    whole = calibration.fit(scores, records.same, records.units, **facts)
+    natural = None
+    # Which of all pairs they are depends on cells that are missing, not on people.
+    facts = {**facts, "listing": "drawn"} if calibration.origin == "all" else facts
+    with suppress(ValueError):
+        natural = calibration.fit(scores[own], records.same[own], records.units[own], **facts)
+    return PartialCalibration(whole, natural, float(own.mean()))
+
+
+def costs_of_columns(
+    calibration: Calibration, fpr: float, confidence: float, scorer: Any
+) -> list[dict[str, Any]]:
+    """What leaving columns out costs: the TPR at a rate of pairs that lack nothing, and without the columns that
+    were left out beforehand.
+
+    Returns
+    -------
+    JSON-able dicts: ``lacked`` (column numbers), ``share`` of the pairs that lack just these, and ``tpr``, None
+    where the others say too little.
+    """
+    records = calibration.records
+    if records is None or not calibration.answers(fpr, confidence):
+        return []
+    complete = ~records.lacked.any(axis=(1, 2))
+    tpr = calibration.operating_point(fpr, confidence).tpr
+    costs: list[dict[str, Any]] = [{"lacked": [], "share": float(complete.mean()), "tpr": tpr}]
+    for columns in records.patterns:
+        partial, tpr = without_columns(calibration, columns, scorer), None
+        with suppress(ValueError):
+            tpr = max(partial.points(fpr, confidence), key=attrgetter("threshold")).tpr
+        lacked = np.flatnonzero(columns.any(axis=0)).tolist()
+        costs.append({"lacked": lacked, "share": partial.share, "tpr": tpr})
+    return costs
