@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,8 @@ from pairmark.service.names import PRODUCTION, ModelRef
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.versions import overlapping
-from pairmark.service.training.fitting import ScoredJob, in_blocks, learn, out_of_fold
-from pairmark.service.training.splitting import SplitJob
+from pairmark.service.training.fitting import in_blocks, learn, out_of_fold
+from pairmark.service.training.stages import Promotion, ScoredJob, SplitJob
 
 MODEL = "this model"
 MAX_ROWS = 5_000
@@ -202,28 +202,12 @@ def _verdict(
     return f"better than every baseline on held-out data ({ahead} of {name})"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Promotion:
-    """What becomes of an alias.
-
-    Attributes
-    ----------
-    alias : that moves to the new version; None for none.
-    only_from : where the alias must stand for that: a version, or 0 for nowhere; None for anywhere.
-    reason : a sentence for the job's owner.
-    facts : JSON-able, kept with the version; None where nothing was compared.
-    """
-
-    alias: str | None
-    only_from: int | None = None
-    reason: str = ""
-    facts: dict[str, Any] | None = field(default=None)
-
-
 MARGIN = 0.01
 """Loss that the interval of the difference must exclude: in TPR at the asked rate, or mean Kendall tau."""
 MIN_PAIRS = 30
 """Same and different pairs each, or rows, that a comparison takes."""
+
+
 _NEW, _OLD = "new", "production"
 
 

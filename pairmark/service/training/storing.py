@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sqlalchemy.orm import Session
@@ -26,11 +26,8 @@ from pairmark.service.store.repository import NewCalibration, NewVersion
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.versions import trained_on, write_report
 from pairmark.service.training.comparing import fold_arrays
+from pairmark.service.training.stages import EvaluatedJob
 from pairmark.version import code_version
-
-if TYPE_CHECKING:
-    from pairmark.service.training.trainer import EvaluatedJob
-
 
 FEATURE_NAMES_KEPT = 1_000
 
