@@ -53,7 +53,7 @@ from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.operating_points import ServedPoint
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.service.store.calibrations import SubjectClass
+from pairmark.service.store.subjects import SubjectClass
 from pairmark.service.tables import GalleryRow
 
 router = APIRouter(tags=["galleries"], route_class=GuardedRoute)

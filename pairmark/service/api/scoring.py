@@ -69,7 +69,7 @@ from pairmark.service.runtime.ranking import (
     rank,
 )
 from pairmark.service.runtime.versions import LoadedVersion, embedded, warnings_member
-from pairmark.service.store.calibrations import SubjectClass
+from pairmark.service.store.subjects import SubjectClass
 from pairmark.service.tables import DECISIONS, DecisionCode
 
 Read = TypeVar("Read", VectorPairs, Features)

@@ -24,7 +24,7 @@ from pairmark.schemas.models import Imported
 from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.guarantees import population_of, ways_from
 from pairmark.service.errors import InvalidInput, UnsupportedRate
-from pairmark.service.store.calibrations import SubjectClass
+from pairmark.service.store.subjects import SubjectClass
 
 MOST_POINTS, MOST_CALIBRATIONS, MOST_PARTIAL = 4_096, 32, 4
 """Points that are kept; calibrations; and calibrations without some columns, for further rates."""

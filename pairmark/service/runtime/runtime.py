@@ -41,8 +41,9 @@ from pairmark.service.runtime.operating_points import (
 from pairmark.service.runtime.versions import LoadedVersion, LoadedVersions
 from pairmark.service.scheduling import Places
 from pairmark.service.settings import Settings
-from pairmark.service.store.calibrations import SubjectClass, unknown_calibration
+from pairmark.service.store.calibrations import unknown_calibration
 from pairmark.service.store.store import ModelStore
+from pairmark.service.store.subjects import SubjectClass
 
 
 class Runtime:

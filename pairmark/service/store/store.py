@@ -51,9 +51,10 @@ from pairmark.service.names import (
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository
-from pairmark.service.store.calibrations import Calibrations, SubjectCalibrations
+from pairmark.service.store.calibrations import Calibrations
 from pairmark.service.store.reports import Reports
 from pairmark.service.store.repository import NewVersion
+from pairmark.service.store.subjects import SubjectCalibrations
 from pairmark.service.store.transfer import export_version, import_version
 from pairmark.service.store.versions import (
     TrainedOn,
