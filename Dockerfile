@@ -21,7 +21,7 @@ RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends postgre
  && rm -rf /var/lib/apt/lists/* \
  && groupadd --system --gid 10001 pairmark \
  && useradd --system --uid 10001 --gid pairmark --home-dir /var/lib/pairmark --shell /usr/sbin/nologin pairmark \
- && install -d -o pairmark -g pairmark -m 0700 /var/lib/pairmark /run/pairmark /var/cache/pairmark
+ && install -d -o pairmark -g pairmark -m 0700 /var/lib/pairmark /run/pairmark /run/cluster /var/cache/pairmark
 COPY --from=build /opt/pairmark /opt/pairmark
 ENV PATH=/opt/pairmark/bin:$PATH PYTHONUNBUFFERED=1 PAIRMARK_HOME=/var/lib/pairmark \
     NUMBA_CACHE_DIR=/var/cache/pairmark/numba MPLCONFIGDIR=/var/cache/pairmark/matplotlib

@@ -19,7 +19,7 @@ BOUNDSCHECK = NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/var/cache/numba-boun
 COMPILE = uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
 	--python-version 3.11 $(LOCK_ARGS)
 
-.PHONY: help demo docs test nightly quick explore mutants check format bench experiments lock clean browser sbom
+.PHONY: help demo docs test nightly quick explore mutants check format bench experiments lock clean browser sbom images
 
 help:
 	@echo "make demo    train on real digits, serve on 127.0.0.1:8000 (DEMO_ARGS=--once: answer and stop; --port N)"
@@ -34,6 +34,7 @@ help:
 	@echo "make bench   benchmarks (BENCH=name for one, PRESET=quick|full, BENCH_ARGS='--data FOLDER')"
 	@echo "make experiments  the papers' tables, repeated (EXPERIMENT=name for one, PRESET=quick|full)"
 	@echo "make lock    resolve the locked requirements anew (needs uv; LOCK_ARGS=--upgrade for newer versions)"
+	@echo "make images  pin the images of Dockerfile and docker-compose.yml to today's digests (needs docker and a registry)"
 	@echo "make sbom    the bill of materials (CycloneDX) of what is installed at run time, in dist/sbom.json"
 	@echo "make clean   remove environments and caches (never var/, where your data is)"
 
@@ -152,3 +153,12 @@ clean:
 	rm -rf $(VENV) $(BENCH_VENV) mutants build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		.import_linter_cache .schemathesis var/cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Names stay beside the digests, so that people see what they are and the next call finds them.
+IMAGES = python:3.11-slim-bookworm postgres:15-bookworm
+images:
+	@for image in $(IMAGES); do \
+		digest=$$(docker buildx imagetools inspect --format '{{.Manifest.Digest}}' docker.io/library/$$image) || exit 1; \
+		sed -i -E "s#$$image(@sha256:[0-9a-f]{64})?#$$image@$$digest#" Dockerfile docker-compose.yml .env.example; \
+		echo "$$image is $$digest"; \
+	done

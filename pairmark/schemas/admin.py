@@ -86,6 +86,9 @@ class NewKey(KeyOut):
     key: str = Field(
         description="the key, shown only once; the service stores its hash", examples=["pm_8c1f_..."]
     )
+    warnings: list[str] = Field(
+        [], description="resources of its scopes that do not exist, and names like them"
+    )
 
 
 Event = Literal[

@@ -147,6 +147,12 @@ class Settings(BaseSettings):
         description="verifications per minute of one subject by one key, since many tries defeat any FPR; each counts "
         "as a probe too; 0: no limit",
     )
+    decide_limit: float = Field(
+        10_000.0,
+        ge=0,
+        description="pairs per minute that a key which may only decide may send to /match, since many decisions along "
+        "a line find where it flips; 0: no limit",
+    )
     max_waiting_searches: int = Field(
         256, description="gallery searches and imports that one process runs or keeps waiting"
     )

@@ -86,7 +86,7 @@ def test_the_chart_makes_documents_that_kubernetes_takes(values: dict | None):
         ({"replicas": 3}, "replicas"),
         ({"api": {"replicas": 0}}, "replicas"),
         ({"worker": {"replicas": "two"}}, "replicas"),
-        ({"image": {"tag": ""}}, "tag"),
+        ({"image": {"tag": 1}}, "tag"),
     ],
 )
 def test_the_chart_refuses_values_that_are_none(values: dict, name: str):

@@ -73,15 +73,23 @@ def test_manifests_run_commands_that_there_are_with_settings_that_there_are():
     for name, service in compose["services"].items():
         given = {key for key in service.get("environment", {}) if key.startswith("PAIRMARK_")}
         assert given <= settings, name
+        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"]), name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        secrets = [mount for mount in service["volumes"] if mount.startswith("secrets:")]
+        # Dask's own processes run what they are sent: they hold no password, and speak with nobody unknown.
+        assert bool(secrets) == (name not in ("scheduler", "dask-worker")), name
+        assert "PAIRMARK_DATABASE_URL" not in service["environment"] or secrets, name
+        if name in ("scheduler", "dask-worker", "cluster-worker"):
+            assert service["environment"]["DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION"] == "true"
+            assert "tcp://" not in str(service)
         if name != "postgres":
             assert service["image"] == "${PAIRMARK_IMAGE:-pairmark}"
-            assert service["read_only"]
             # The Dask scheduler and its workers run a program of their own.
             if "entrypoint" not in service:
                 check_command(
                     [word.replace("${PAIRMARK_API_PROCESSES:-1}", "1") for word in service["command"]]
                 )
-    assert set(compose["volumes"]) == {"secrets", "data", "cache", "database"}
+    assert set(compose["volumes"]) == {"secrets", "cluster", "data", "cache", "database"}
 
 
 def test_units_run_commands_that_there_are():

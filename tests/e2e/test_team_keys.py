@@ -237,6 +237,11 @@ def test_no_series_of_questions_brackets_a_score(deployment: RunningServer) -> N
         # A sentence may speak of thresholds; no field or header holds one.
         assert re.search(r'threshold[\w-]*("?:| [a-z]|$)', answer.replace("above the threshold", "")) is None
         assert "problems/" not in answer
+    # Nor does one request of very many pairs along a line.
+    line = {**raw, "content": np.linspace(X[0], X[1], 20_002, dtype="<f4").tobytes()}
+    problem = ask("POST", "/match?fpr=0.2&model=people", **line)
+    assert (problem.status_code, problem.json()["type"]) == (413, "/problems/too-large")
+    assert every.status("POST", "/match?fpr=0.2&model=people", **line) == 200
     refused = ask("POST", "/match?fpr=0.5", json=pair).json()["detail"]
     assert "0.2, 0.3" in refused
     # By default they are rates of every size.

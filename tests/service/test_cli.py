@@ -271,13 +271,17 @@ def test_setup_makes_password_tables_and_first_key_once(
     pairmark: Pairmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PAIRMARK_POSTGRES_PASSWORD", "generate")
-    first = pairmark("setup", "--secrets", tmp_path, "--json", home=tmp_path / "home")
+    words = ("setup", "--secrets", tmp_path, "--cluster", tmp_path, "--json")
+    first = pairmark(*words, home=tmp_path / "home")
     assert first.code == 0, first.err
     assert first.json["key"].startswith("pm_")
     password = (tmp_path / "password").read_text()
     assert len(password) > 30
     assert (tmp_path / "pgpass").read_text() == f"*:*:*:*:{password}\n"
     assert (tmp_path / "pgpass").stat().st_mode & 0o077 == 0
-    again = pairmark("setup", "--secrets", tmp_path, "--json", home=tmp_path / "home")
+    certificate = (tmp_path / "cluster.pem").read_bytes()
+    assert (tmp_path / "cluster.pem").stat().st_mode & 0o077 == 0
+    again = pairmark(*words, home=tmp_path / "home")
+    assert (tmp_path / "cluster.pem").read_bytes() == certificate
     assert again.json == {"key": None}
     assert (tmp_path / "password").read_text() == password

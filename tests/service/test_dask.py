@@ -9,8 +9,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
+import yaml
 
 from pairmark.models import SimilarityForest
 from pairmark.models.core.progress import listening
@@ -20,7 +22,7 @@ from pairmark.service.training import fitting
 from pairmark.service.training.trainer import Trainer
 from tests.service.conftest import SMALL_FOREST
 from tests.service.test_links import linked, table, write
-from tests.serving import ROOT, free_port
+from tests.serving import PAIRMARK, ROOT, free_port
 
 pytestmark = pytest.mark.nightly
 
@@ -30,8 +32,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
     """A scheduler and two workers, each a process of its own, as on other machines, with one folder for blobs."""
     folder, port = tmp_path_factory.mktemp("dask"), free_port()
     environment = {**os.environ, "PAIRMARK_HOME": str(folder)}
-    address = f"tcp://127.0.0.1:{port}"
-    commands = [["scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]]
+    words = [*PAIRMARK, "setup", "--cluster", str(folder)]
+    subprocess.run(words, cwd=ROOT, env=environment, check=True, capture_output=True)
+    # As docker-compose.yml has it.
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    tls = {name: str(value).replace("/run/cluster", str(folder)) for name, value in compose["x-tls"].items()}
+    environment |= tls
+    address = f"tls://127.0.0.1:{port}"
+    commands = [["scheduler", "--host", address, "--no-dashboard"]]
     commands += [["worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]] * 2
     running = []
     try:
@@ -46,7 +54,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
                         stderr=log,
                     )
                 )
-        yield address, folder
+        with dask.config.set(dask.config.collect(env=tls)):
+            yield address, folder
     finally:
         for process in running:
             process.kill()

@@ -20,7 +20,7 @@ from pairmark.service.keys import (
     match_key,
     session_hash,
 )
-from pairmark.service.tables import Revision
+from pairmark.service.tables import ModelRow, Revision
 
 pytestmark = pytest.mark.each_database
 
@@ -51,6 +51,17 @@ def test_a_key_works_until_it_is_revoked(keys: Keys) -> None:
     assert revoked.revoked_at is not None
     assert verify(keys, made.key) is None
     assert keys.revoke(made.id) == revoked
+
+
+def test_a_resource_that_does_not_exist_is_told_with_names_like_it(keys: Keys, database: Database) -> None:
+    with database.write() as session:
+        session.add_all([ModelRow(id=name, name=name, created_at=1.0) for name in ("people", "a/peoples")])
+    assert keys.create("ci", ["score:people", "admin", "gallery:*:read"]).warnings == []
+    (warning,) = keys.create("ci", ["score:peple"]).warnings
+    assert warning == "score:peple: there is no 'peple' yet; did you mean people or a/peoples?"
+    # A tenant hears of no other's names.
+    (warning,) = keys.create("ci", ["gallery:b/people"], tenant="b").warnings
+    assert "people or" not in warning
 
 
 def test_the_key_itself_is_nowhere_in_the_database(keys: Keys, database: Database) -> None:

@@ -8,7 +8,7 @@ labels: {app.kubernetes.io/name: pairmark, app.kubernetes.io/instance: {{ includ
 {{- end }}
 
 {{- define "pairmark.image" -}}
-{{ printf "%s:%s" .Values.image.repository .Values.image.tag }}
+{{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) }}
 {{- end }}
 
 {{/* What every pod has alike: no rights, no token of the cluster. */}}

@@ -29,7 +29,6 @@ from pairmark.schemas.galleries import (
     VerifyParameters,
 )
 from pairmark.service.api.metrics import SEARCHED
-from pairmark.service.api.rates import limit_of
 from pairmark.service.api.routing import (
     ITEMS,
     JSON,
@@ -43,7 +42,7 @@ from pairmark.service.api.routing import (
     needs,
 )
 from pairmark.service.api.scoring import CONFIDENCE
-from pairmark.service.api.services import InServices, Services, check_may, key_of, names_of
+from pairmark.service.api.services import InServices, Services, check_may, names_of
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.errors import TooLarge, UnknownDataset, UnsupportedRate
 from pairmark.service.galleries.imports import KINDS, confined_batches, json_batches
@@ -330,8 +329,8 @@ async def verify(call: Call, gallery: Name, subject: Subject) -> Response:
     decisions: list[SeenDecision] = []
     if query.calibration is not None:
         await services.runtime.check_calibration(query.calibration, names_of(call).models)
-    what = f"verifications of the subject {subject[:100]!r} by this key"
-    _draw(call, "verifications", services.settings.verify_limit, f"{name}/{subject}", what)
+    what, limit = f"verifications of the subject {subject[:100]!r}", services.settings.verify_limit
+    services.rates.draw_minute(call.scope, "verifications", limit, what, part=f"{name}/{subject}")
     _draw_probes(call, name, 1)
     with services.galleries.search_place() as place:
         state = await place.run(lambda: services.galleries.state(name))
@@ -417,13 +416,7 @@ async def _whole_or_best(
 
 def _draw_probes(call: Call, name: str, count: int) -> None:
     """Count probes of a gallery, in whichever way they are sent."""
-    what = f"probes of the gallery {name[:100]!r} by this key"
-    _draw(call, "probes", call.services.settings.probe_limit, name, what, count)
-
-
-def _draw(call: Call, limit: str, a_minute: float, of: str, what: str, count: int = 1) -> None:
-    """Take from a budget of the key, which has a minute's worth at once; without keys clients are not distinguished."""
-    key = key_of(call)
-    if key is not None and a_minute:
-        bucket = f"{key.id} {limit} {of}"
-        call.services.rates.draw(call.scope, bucket, limit_of(limit, a_minute / 60, 60), what, count)
+    rates, limit = call.services.rates, call.services.settings.probe_limit
+    rates.draw_minute(
+        call.scope, "probes", limit, f"probes of the gallery {name[:100]!r}", part=name, count=count
+    )

@@ -101,6 +101,16 @@ class Rates:
                 retry_after=state.wait_s,
             )
 
+    def draw_minute(
+        self, scope: Scope, name: str, a_minute: float, what: str, *, part: str = "", count: int = 1
+    ) -> None:
+        """Take from a budget of the key, which has a minute's worth at once; without keys clients are not
+        distinguished. ``part`` : what alone the budget is for."""
+        key = scope.get("pairmark.key")
+        if key is not None and a_minute:
+            limit = limit_of(name, a_minute / 60, 60)
+            self.draw(scope, f"{key.id} {name} {part}", limit, f"{what} by this key", count)
+
     def take(self, bucket: str, limit: Limit, count: int = 1) -> BucketState:
         """Take so many tokens of a bucket, or none where it does not hold them."""
         mark = int.from_bytes(blake2b(bucket.encode(), digest_size=8).digest(), "little") | 1

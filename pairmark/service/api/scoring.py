@@ -177,6 +177,8 @@ async def match(call: Call) -> Response:
             simultaneous=not query.simultaneous,
             calibration=query.calibration is None,
         )
+        limit, n = call.services.settings.decide_limit, len(scored.scores)
+        call.services.rates.draw_minute(call.scope, "decisions", limit, "pairs", count=n)
     point = await runtime.operating_point(
         scored.version,
         query.fpr,

@@ -82,6 +82,7 @@ def _show_new(new_key: NewKey) -> None:
 
     def human(to: Any) -> None:
         output.facts({**facts, "key": new_key.key})(to)
+        output.warn(to, new_key.warnings)
         to.print("This is the only time it is shown. Send it as 'Authorization: Bearer KEY'.", style="dim")
 
     output.show(value, human)

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -270,6 +271,7 @@ def _keep_worker(stop: threading.Event) -> None:
         stop.wait(PAUSE_S)
 
 
+CERTIFICATE_DAYS = 3650
 GENERATE = "generate"
 """A given password that means none: not every Compose knows empty defaults."""
 
@@ -281,6 +283,10 @@ def setup(
             help="Folder for the database password: the files `password`, and `pgpass` for clients."
         ),
     ] = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the certificate of a Dask cluster: the file `cluster.pem`."),
+    ] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the database to answer.", min=0)] = 60.0,
 ) -> None:
     """Prepare a deployment: password file, tables and first admin key (shown once). Safe to run again."""
@@ -290,6 +296,8 @@ def setup(
     if secrets is not None:
         password = os.environ.get("PAIRMARK_POSTGRES_PASSWORD", "")
         _write_password(secrets, password if password not in ("", GENERATE) else None)
+    if cluster is not None:
+        _write_certificate(cluster / "cluster.pem")
     with open_database(config) as database:
         database.wait(wait)
         database.upgrade()
@@ -319,12 +327,39 @@ def _write_password(folder: Path, choice: str | None) -> None:
         password = choice or random_secrets.token_urlsafe(32)
     # The clients' file first: the server starts when it sees its own.
     escaped = password.replace("\\", "\\\\").replace(":", "\\:")
-    for path, content in ((folder / "pgpass", f"*:*:*:*:{escaped}\n"), (file, password)):
-        if not path.exists():
-            part = path.with_suffix(".part")
-            part.unlink(missing_ok=True)
-            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
-            with os.fdopen(descriptor, "w") as stream:
-                stream.write(content)
-                os.fsync(stream.fileno())
-            part.replace(path)
+    _write_secret(folder / "pgpass", f"*:*:*:*:{escaped}\n")
+    _write_secret(file, password)
+
+
+def _write_certificate(path: Path) -> None:
+    """One key and certificate, its own authority, by which the parts of a Dask cluster know one another."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "pairmark cluster")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=CERTIFICATE_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    _write_secret(path, (private + certificate.public_bytes(pem)).decode())
+
+
+def _write_secret(path: Path, content: str) -> None:
+    """A file that its owner alone may read; one that exists stays."""
+    if path.exists():
+        return
+    part = path.with_suffix(".part")
+    part.unlink(missing_ok=True)
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
+    with os.fdopen(descriptor, "w") as stream:
+        stream.write(content)
+        os.fsync(stream.fileno())
+    part.replace(path)

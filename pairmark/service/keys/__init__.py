@@ -7,11 +7,12 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Final, get_args
 
-from sqlalchemy import delete, exists, select, tuple_, update
+from sqlalchemy import delete, exists, select, tuple_, union_all, update
 from sqlalchemy.orm import Session
 
 from pairmark.schemas.admin import MAX_DAYS, KeyOut, Level, NewKey, Scope
@@ -21,10 +22,7 @@ from pairmark.service.db import Database, bump_revision, touched
 from pairmark.service.errors import Conflict, InvalidInput, UnknownKey
 from pairmark.service.names import VisibleNames, checked_name, checked_tenant
 from pairmark.service.pagination import page_of, start_of
-from pairmark.service.tables import (
-    ApiKey,
-    SessionRow,
-)
+from pairmark.service.tables import ApiKey, DatasetRow, GalleryRow, ModelRow, SessionRow
 
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
@@ -231,7 +229,8 @@ class Keys:
             row, key = self._insert(session, name, granted, now, **columns)
             record(session, now, "key.create", f"key:{row.id}", after=_facts(row), tenant=tenant)
             bump_revision(session)
-            return NewKey(**KeyOut.model_validate(row).model_dump(), key=key)
+            warnings = list(_missing_resources(session, granted, tenant))
+            return NewKey(**KeyOut.model_validate(row).model_dump(), key=key, warnings=warnings)
 
     def sign_on(self, person: str, scopes: Sequence[str], seconds: float) -> str:
         """Make the key of a session of single sign-on; returns its id. Nobody is ever shown the key itself, so that it
@@ -338,6 +337,29 @@ def _revoke(session: Session, row: ApiKey, now: float) -> None:
         after = {**before, "revoked_at": iso(now)}
         record(session, now, "key.revoke", f"key:{row.id}", before=before, after=after, tenant=row.tenant)
         bump_revision(session)
+
+
+_RESOURCES: Final[dict[str, tuple[Any, ...]]] = {
+    "gallery": (GalleryRow.name,),
+    "train": (ModelRow.name, DatasetRow.name),
+}
+"""What each scope may be limited to, where it is more than models."""
+
+
+def _missing_resources(session: Session, scopes: Iterable[str], tenant: str | None) -> Iterator[str]:
+    """A sentence for each resource that does not exist; it may come, or be misspelled."""
+    for grant in map(parse_grant, scopes):
+        if grant.resource is None:
+            continue
+        named = union_all(*(select(name) for name in _RESOURCES.get(grant.scope, (ModelRow.name,))))
+        # A tenant is told of no other's names.
+        names = sorted(
+            {name for name in session.scalars(named) if name.startswith(f"{tenant}/" if tenant else "")}
+        )
+        if grant.resource not in names:
+            alike = get_close_matches(grant.resource, names, 3)
+            hint = f"; did you mean {' or '.join(alike)}?" if alike else ", and nothing is named like it"
+            yield f"{grant}: there is no {grant.resource!r} yet{hint}"
 
 
 def any_key(session: Session) -> bool:
