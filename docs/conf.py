@@ -39,7 +39,12 @@ def write_markdown(app: Any, error: Exception | None) -> None:
     """Beside each page its Markdown, and ``llms.txt``, which lists the pages with their titles (llmstxt.org)."""
     if error is not None or app.builder.format != "html":
         return
-    lines = [f"# Pairmark {VERSION}", "", "> Same or different, at a false positive rate that you choose.", ""]
+    lines = [
+        f"# Pairmark {VERSION}",
+        "",
+        "> Same or different, at a false positive rate that you choose.",
+        "",
+    ]
     for name in sorted(app.env.found_docs):
         page = Path(app.outdir, f"{name}.md")
         page.write_text(Path(app.env.doc2path(name)).read_text(encoding="utf-8"), encoding="utf-8")

@@ -12,7 +12,7 @@ import pytest
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.datasets.reader import Npz
 from pairmark.service.errors import InvalidInput
-from pairmark.service.runtime.binary import parse_npz
+from pairmark.service.scoring.binary import parse_npz
 from pairmark.service.settings import Settings
 
 LIMITS = replace(FileLimits.of(Settings(), 0), rows=10_000)

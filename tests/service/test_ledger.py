@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pairmark.service.runtime.operating_points import Rate
 from pairmark.service.runtime.runtime import Runtime
 from tests.service.conftest import Deployment, people
 
@@ -27,7 +28,7 @@ def test_a_promise_for_whichever_is_chosen_counts_every_version(deployment: Depl
             served = await runtime.version_for(f"faces:{trained}", "similarity")
             chosen = made[2].id
             return (
-                await runtime.operating_point(served, 0.6, 0.9, "auto", chosen, simultaneous=simultaneous)
+                await runtime.operating_point(served, Rate(0.6, "auto", 0.9, simultaneous, chosen))
             ).public
 
         return asyncio.run(ask())
@@ -67,7 +68,7 @@ def test_a_pointwise_answer_says_that_it_is_not_the_first(deployment: Deployment
     def asked(calibration: str) -> dict[str, Any]:
         async def ask() -> dict[str, Any]:
             served = await runtime.version_for(f"faces:{trained}", "similarity")
-            return (await runtime.operating_point(served, 0.3, 0.95, "auto", calibration)).public
+            return (await runtime.operating_point(served, Rate(0.3, calibration=calibration))).public
 
         return asyncio.run(ask())
 

@@ -20,7 +20,7 @@ from pairmark.service.reviews import reviews as reviews_module
 from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.reviews.reviews import Reviews
-from pairmark.service.runtime.bodies import VectorPairs
+from pairmark.service.scoring.requests import PairRequest
 from pairmark.service.store import repository as store_repository
 from pairmark.service.tables import (
     DecisionCount,
@@ -80,7 +80,7 @@ def take(
         lambda: decisions,
         [1.0 + at / n for at in range(n)],
         0.9,
-        pairs=VectorPairs(sides, np.zeros_like(sides)),
+        sides=PairRequest(sides, np.zeros_like(sides)).as_sent,
         refs=refs,
         **more,
     )

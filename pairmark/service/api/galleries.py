@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import closing
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
@@ -41,17 +41,23 @@ from pairmark.service.api.routing import (
     PlainRoute,
     needs,
 )
-from pairmark.service.api.scoring import CONFIDENCE
 from pairmark.service.api.services import InServices, Services, check_may, names_of
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.errors import TooLarge, UnknownDataset, UnsupportedRate
 from pairmark.service.galleries.imports import KINDS, confined_batches, json_batches
 from pairmark.service.galleries.rows import RowErrors, checked_id, form_of
-from pairmark.service.galleries.searches import SeenDecision, complete, model_rows, parse_probe, parse_search
+from pairmark.service.galleries.searches import (
+    SeenDecision,
+    complete,
+    model_vectors,
+    parse_probe,
+    parse_search,
+)
 from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.reviews.repository import Deciding
-from pairmark.service.runtime.operating_points import ServedPoint
+from pairmark.service.runtime.operating_points import Rate, ServedPoint
 from pairmark.service.runtime.versions import LoadedVersion
+from pairmark.service.scoring.decide import shows_scores
 from pairmark.service.store.subjects import SubjectClass
 from pairmark.service.tables import GalleryRow
 
@@ -275,37 +281,34 @@ async def search(call: Call, gallery: Name) -> Response:
     request = await call.parsed(lambda body: parse_search(body, services.settings))
     _draw_probes(call, name, len(request.queries))
     body = request.body
-    decisions: list[SeenDecision] = []
-    looked_at: list[Any] = []
     with services.galleries.search_place() as place:
         state = await place.run(lambda: services.galleries.state(name))
         version = await version_of(services, state)
-        if not call.shows_scores(version):
-            call.check_listed(version, body.fpr, body.fpir, confidence=body.confidence == CONFIDENCE)
+        fpr = body.fpir if body.fpr is None else body.fpr
+        rate = None if fpr is None else Rate(fpr, confidence=body.confidence)
+        shown = shows_scores(services.runtime, version, rate, call.grants)
         point = None
-        if body.fpr is not None:
-            point = await services.runtime.operating_point(version, body.fpr, body.confidence, "auto", None)
+        if body.fpr is not None and rate is not None:
+            point = await services.runtime.operating_point(version, rate)
         ranges = await services.runtime.row_ranges(version, None)
-        answer, n = await place.run(
+        found = await place.run(
             lambda: services.searches.search(
                 state,
                 version,
                 request,
                 point,
-                scores=call.shows_scores(version),
-                decisions=decisions,
+                shows_scores=shown,
                 ranges=ranges,
                 moved=services.runtime.moved(version.calibration_id),
-                looked_at=looked_at,
                 patterns=partial(services.runtime.patterns.found, version.estimator, call.asker),
             )
         )
-    _FOUND.inc(n)
-    for queries, unlike in looked_at:
-        services.runtime.inputs.note(version, ranges, queries, unlike, call.asker, n_rows=len(queries))
-    if decisions:
-        _keep(call, version, decisions, body.refs)
-    return JsonAnswer(answer)
+    _FOUND.inc(found.n)
+    if found.queries is not None:
+        seen = found.queries, found.unlike, call.asker
+        services.runtime.inputs.note(version, ranges, *seen, n_rows=len(found.queries))
+    _keep(call, version, found.decisions, body.refs)
+    return JsonAnswer(found.answer)
 
 
 @bulk.post(
@@ -326,7 +329,6 @@ async def verify(call: Call, gallery: Name, subject: Subject) -> Response:
     call.media(JSON)
     most = services.settings.max_subject_samples
     probe, refs = await call.parsed(lambda body: parse_probe(body, most))
-    decisions: list[SeenDecision] = []
     if query.calibration is not None:
         await services.runtime.check_calibration(query.calibration, names_of(call).models)
     what, limit = f"verifications of the subject {subject[:100]!r}", services.settings.verify_limit
@@ -335,20 +337,13 @@ async def verify(call: Call, gallery: Name, subject: Subject) -> Response:
     with services.galleries.search_place() as place:
         state = await place.run(lambda: services.galleries.state(name))
         version = await version_of(services, state)
-        if not call.shows_scores(version):
-            call.check_listed(
-                version,
-                query.fpr,
-                query.fnr,
-                method=query.method == "auto",
-                confidence=query.confidence == CONFIDENCE,
-                calibration=query.calibration is None,
-            )
-        rows = model_rows(probe, "probe", version)
+        rate = Rate(query.fpr, query.method, query.confidence, False, query.calibration, query.fnr)
+        shown = shows_scores(services.runtime, version, rate, call.grants)
+        rows = model_vectors(probe, "probe", version)
         items = await place.run(lambda: services.searches.enrolled(state, version, subject))
         has_all = complete(rows, items.vectors)
-        point, how = await _whole_or_best(call, version, len(items), len(rows), has_all)
-        answer = await place.run(
+        point, how = await _whole_or_best(call, version, rate, len(items), len(rows), has_all)
+        found = await place.run(
             lambda: services.searches.verify(
                 version,
                 subject,
@@ -357,13 +352,12 @@ async def verify(call: Call, gallery: Name, subject: Subject) -> Response:
                 point,
                 how,
                 patterns=partial(services.runtime.patterns.found, version.estimator, call.asker),
-                scores=call.shows_scores(version),
-                decisions=decisions,
+                shows_scores=shown,
             )
         )
-    _keep(call, version, decisions, refs)
+    _keep(call, version, found.decisions, refs)
     _VERIFIED.inc()
-    return JsonAnswer(answer)
+    return JsonAnswer(found.answer)
 
 
 def _keep(
@@ -371,7 +365,7 @@ def _keep(
 ) -> None:
     """Count decisions, and keep some for reviews, where the model's policy says so."""
     policy = call.services.runtime.review_policy(version.entry.name)
-    if policy is None:
+    if policy is None or not seen_decisions:
         return
     decisions = [item.decision for item in seen_decisions]
     call.services.recorder.record(
@@ -387,31 +381,21 @@ def _keep(
 
 
 async def _whole_or_best(
-    call: Call, version: LoadedVersion, k: int, p: int, has_all: bool
+    call: Call, version: LoadedVersion, rate: Rate, k: int, p: int, has_all: bool
 ) -> tuple[ServedPoint, str | None]:
     """The operating point of a verification, and how the subject is compared as a whole (None: item by item)."""
-    query = call.query
-    operating_point = partial(
-        call.services.runtime.operating_point,
-        version,
-        query.fpr,
-        query.confidence,
-        query.method,
-        query.calibration,
-        fnr=query.fnr,
-    )
-    samples = max(k, p), min(k, p)
-    how = version.aggregation(query.aggregation or "auto")
-    if k == p == 1 or (p == 1 and query.aggregation is None and not has_all):
+    aggregation, operating_point = call.query.aggregation, call.services.runtime.operating_point
+    how = version.aggregation(aggregation or "auto")
+    if k == p == 1 or (p == 1 and aggregation is None and not has_all):
         # Single comparisons are calibrated for records that lack columns too.
-        return await operating_point(), None
+        return await operating_point(version, rate), None
     try:
-        if query.aggregation is not None or p > 1 or k <= call.services.settings.max_subject_samples:
-            return await operating_point(subjects=SubjectClass(*samples, how)), how
+        if aggregation is not None or p > 1 or k <= call.services.settings.max_subject_samples:
+            return await operating_point(version, rate, SubjectClass(max(k, p), min(k, p), how)), how
     except (UnsupportedRate, TooLarge):
-        if query.aggregation is not None or p > 1:
+        if aggregation is not None or p > 1:
             raise
-    return await operating_point(), None
+    return await operating_point(version, rate), None
 
 
 def _draw_probes(call: Call, name: str, count: int) -> None:

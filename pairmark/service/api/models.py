@@ -62,8 +62,9 @@ from pairmark.service.api.services import Caller, InServices, Workspace, check_m
 from pairmark.service.datasets.table_bodies import TableForm
 from pairmark.service.errors import InvalidInput, UnknownCalibration, UnknownDataset
 from pairmark.service.names import MAX_NAME, MAX_VERSION, name_of
-from pairmark.service.runtime.bodies import list_of, parse_lists, read_scores
+from pairmark.service.runtime.operating_points import Rate
 from pairmark.service.runtime.versions import tree_data
+from pairmark.service.scoring.json import list_of, parse_lists, read_scores
 from pairmark.service.store.calibrations import unknown_calibration
 from pairmark.service.store.reports import HARDEST, ErrorKind
 from pairmark.service.store.versions import calibration_without_origin, without_origin
@@ -422,15 +423,8 @@ async def get_operating_point(
             "has no calibration" if calibration_id is None else f"has no calibration {calibration_id[:64]!r}"
         )
         raise UnknownCalibration(f"{name}:{version} {what}", field="calibration")
-    point = await services.runtime.operating_point(
-        None,
-        query.fpr,
-        query.confidence,
-        query.method,
-        calibration_id,
-        fnr=query.fnr,
-        simultaneous=query.simultaneous,
-    )
+    rate = Rate(query.fpr, query.method, query.confidence, query.simultaneous, calibration_id, query.fnr)
+    point = await services.runtime.operating_point(None, rate)
     # As it is: of single vectors a point says nothing of samples.
     return JSONResponse(point.public)
 

@@ -45,7 +45,7 @@ from pairmark.service.datasets.table_bodies import TableForm
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge, UnknownGallery
 from pairmark.service.names import check_prefix
 from pairmark.service.reviews.reviews import unknown_review
-from pairmark.service.runtime.bodies import list_of, parse_lists, read_scores
+from pairmark.service.scoring.json import list_of, parse_lists, read_scores
 
 router = APIRouter(tags=["reviews"], route_class=GuardedRoute)
 lists = APIRouter(tags=["reviews"], route_class=PlainRoute)

@@ -8,7 +8,6 @@ limits. `GuardedRoute` is the route class of every router. A `PlainRoute` passes
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, nullcontext
@@ -29,7 +28,6 @@ from starlette.types import Message, Receive, Scope, Send
 
 from pairmark.schemas.admin import Level
 from pairmark.schemas.base import QueryModel
-from pairmark.schemas.models import DECIDED_RATES
 from pairmark.service.api.access import Access, admit
 from pairmark.service.api.problems import (
     MethodNotAllowed,
@@ -40,12 +38,11 @@ from pairmark.service.api.problems import (
 from pairmark.service.api.services import Services, key_of, names_of
 from pairmark.service.audit import Actor, acting
 from pairmark.service.datasets.table_bodies import TableForm
-from pairmark.service.errors import Forbidden, InvalidInput, TooLarge, invalid_field
+from pairmark.service.errors import InvalidInput, TooLarge, invalid_field
 from pairmark.service.names import NAME_PATTERN
 from pairmark.service.pagination import MAX_LIMIT
-from pairmark.service.runtime.bodies import check_structure
-from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.scheduling import RequestWork, current_owner
+from pairmark.service.scoring.json import check_structure
 from pairmark.service.settings import Settings
 
 MAX_FIELDS: Final = 2048
@@ -130,36 +127,6 @@ class Call(Request):
         key, client = key_of(self), scope.get("client")
         self.grants = names_of(self)
         self.asker: str = key.id if key is not None else str(client and client[0])
-
-    def shows_scores(self, version: LoadedVersion | None) -> bool:
-        """Whether who asks may see scores of a version; a key with `decide` alone gets decisions only."""
-        if not self.grants.allows("decide"):
-            return True
-        return self.grants.allows("score", None if version is None else version.entry.name)
-
-    def check_listed(self, version: LoadedVersion | None, *rates: float | None, **fixed: bool) -> None:
-        """Refuse what would tell a key that may only decide more than decisions at the listed rates: a series of rates,
-        confidences, methods or costs brackets a score as closely as one likes.
-
-        Parameters
-        ----------
-        version : that decides. rates : those that are asked for.
-        fixed : by name, whether a parameter has the one value that such a key may use.
-        """
-        model = (
-            None if version is None else self.services.runtime.catalogue.view.models.get(version.entry.name)
-        )
-        listed = DECIDED_RATES if model is None else model.rates
-        for rate in rates:
-            if rate is not None and not any(math.isclose(rate, one) for one in listed):
-                raise Forbidden(
-                    f"the key may only decide, at one of the rates {', '.join(f'{one:g}' for one in listed)}; "
-                    f"{rate:g} takes a key with score",
-                    scope="score",
-                )
-        for name, is_fixed in fixed.items():
-            if not is_fixed:
-                raise Forbidden(f"the key may only decide; {name} takes a key with score", scope="score")
 
     def media(self, *reads: str, raw: bool = False) -> bool:
         """Whether raw bytes are wanted back.

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from fastapi import APIRouter, Response
 from prometheus_client import Counter
@@ -49,58 +48,32 @@ from pairmark.service.api.routing import (
 )
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.reviews.repository import Deciding
-from pairmark.service.runtime.binary import parse_npz, parse_npz_rows, parse_octets, parse_rows
-from pairmark.service.runtime.bodies import (
+from pairmark.service.runtime.operating_points import Rate, plain
+from pairmark.service.runtime.versions import LoadedVersion
+from pairmark.service.scoring.answer import Answer, answer_decisions, answer_scores, model_header, unlike_rows
+from pairmark.service.scoring.binary import parse_npz, parse_npz_rows, parse_octets, parse_rows
+from pairmark.service.scoring.decide import Decided, UnlikeRows, decide, shows_scores
+from pairmark.service.scoring.ranking import Points, classes_json, parse_points, point_of_query, rank
+from pairmark.service.scoring.requests import (
     Features,
-    VectorPairs,
+    PairRequest,
     holds_scores,
     parse_features,
     parse_pairs,
     parse_scores,
 )
-from pairmark.service.runtime.inputs import UnlikePairs
-from pairmark.service.runtime.missing_columns import ComparedPairs
-from pairmark.service.runtime.operating_points import ServedPoint, plain, without_threshold
-from pairmark.service.runtime.ranking import (
-    Points,
-    classes_json,
-    parse_points,
-    point_of_query,
-    rank,
-)
-from pairmark.service.runtime.versions import LoadedVersion, embedded, warnings_member
-from pairmark.service.store.subjects import SubjectClass
-from pairmark.service.tables import DECISIONS, DecisionCode
+from pairmark.service.scoring.resolve import resolve
+from pairmark.service.scoring.score import Scored, score
+from pairmark.service.scoring.score import embed as embed_points
+from pairmark.service.scoring.score import explain as explain_pair
+from pairmark.service.tables import DecisionCode
 
-Read = TypeVar("Read", VectorPairs, Features)
+Read = TypeVar("Read", PairRequest, Features)
 router = APIRouter(tags=["scoring"], route_class=PlainRoute)
 BINARY_BODIES: Final = (OCTETS, NPZ)
 WRITING_S: Final = 4e-7
 """What one score takes to be written as JSON."""
-CONFIDENCE: Final = MatchParameters.model_fields["confidence"].default
 _SCORED, _MATCHED, _EXPLAINED = (PAIRS.labels(path) for path in ("/similarity", "/match", "/explain"))
-
-
-@dataclass(slots=True)
-class ScoredPairs:
-    """Scores, and the version that made them (None: they were made elsewhere)."""
-
-    scores: Any
-    model_json: bytes
-    version: LoadedVersion | None = None
-    pairs: VectorPairs | None = None
-    unlike: UnlikePairs | None = None
-    """Pairs that are decided without their score."""
-    compared: ComparedPairs | None = None
-    """Pairs of records of which some lack columns."""
-    codes: Any = None
-    """What was decided of each pair, an array; see `ServedPoint.decided`."""
-    subjects: SubjectClass | None = None
-    """The class of subjects that a decision is about; None for plain vectors."""
-    aggregation: str | None = None
-    """How subjects were compared; None for plain vectors."""
-    warnings: tuple[dict[str, str], ...] = ()
-    """Of categories that training did not have."""
 
 
 @router.post("/similarity", summary="Score pairs", response_model=ScoresOut, responses=content(OCTETS))
@@ -124,14 +97,17 @@ async def similarity(call: Call) -> Response:
     detail = call.query.detail
     if raw and detail:
         raise NotAcceptable("detail is given as application/json: leave it out, or accept that")
-    scored = await _score(call, "similarity")
-    if detail:
-        ranges = await call.services.runtime.row_ranges(scored.version, None)
-        scored.unlike = UnlikePairs.of(ranges, scored.pairs)
-    writing_s = len(scored.scores) * WRITING_S
-    answer = await call.work.run(writing_s, lambda: _scores_answer(scored, raw, detail))
+    request, version = await _read(call, "similarity", _pairs_of)
+    scored = await _score(call, request, version)
+    ranges = await call.services.runtime.row_ranges(version, None) if detail else None
+
+    def work() -> Answer:
+        unlike = unlike_rows(UnlikeRows.find(ranges, scored.resolved)) if detail else None
+        return answer_scores(scored, raw=raw, unlike=unlike)
+
+    answer = await call.work.run(len(scored.scores) * WRITING_S, work)
     _SCORED.inc(len(scored.scores))
-    return answer
+    return _response(answer)
 
 
 @router.post(
@@ -160,44 +136,33 @@ async def match(call: Call) -> Response:
     """
     query, runtime = call.query, call.services.runtime
     raw = call.media(JSON, *BINARY_BODIES, raw=True)
-    if query.calibration is not None:
-        await runtime.check_calibration(query.calibration, call.grants.usable)
+    rate = Rate(query.fpr, query.method, query.confidence, query.simultaneous, query.calibration, query.fnr)
+    if rate.calibration is not None:
+        await runtime.check_calibration(rate.calibration, call.grants.usable)
+    request = version = subjects = compared = None
     if call.kind == JSON and holds_scores(await call.read_body()):
         scored = await _given_scores(call)
     else:
-        scored = await _score(call, "match")
-    with_scores = call.shows_scores(scored.version)
-    if not with_scores:
-        call.check_listed(
-            scored.version,
-            query.fpr,
-            query.fnr,
-            method=query.method == "auto",
-            confidence=query.confidence == CONFIDENCE,
-            simultaneous=not query.simultaneous,
-            calibration=query.calibration is None,
-        )
+        request, version = await _read(call, "match", _pairs_of)
+        scored = await _score(call, request, version)
+        subjects = None if scored.resolved is None else scored.resolved.subjects()
+    shown = shows_scores(runtime, version, rate, call.grants)
+    if not shown:
         limit, n = call.services.settings.decide_limit, len(scored.scores)
         call.services.rates.draw_minute(call.scope, "decisions", limit, "pairs", count=n)
-    point = await runtime.operating_point(
-        scored.version,
-        query.fpr,
-        query.confidence,
-        query.method,
-        query.calibration,
-        fnr=query.fnr,
-        simultaneous=query.simultaneous,
-        subjects=scored.subjects,
-    )
-    version, pairs = scored.version, scored.pairs
-    if version is not None and pairs is not None and pairs.lacked is not None:
-        scored.compared = await runtime.compared(version, point, pairs.lacked, call.asker)
-    writing_s = len(scored.scores) * WRITING_S
-    n_matched, answer = await call.work.run(writing_s, lambda: _match_answer(scored, point, raw, with_scores))
-    if version is not None and pairs is not None:
+    point = await runtime.operating_point(version, rate, subjects)
+    if version is not None and scored.lacked is not None:
+        compared = await runtime.compared(version, point, scored.lacked, call.asker)
+
+    def work() -> tuple[Decided, Answer]:
+        decided = decide(scored, point, shows_scores=shown, compared=compared)
+        return decided, answer_decisions(decided, raw=raw)
+
+    decided, answer = await call.work.run(len(scored.scores) * WRITING_S, work)
+    if request is not None and version is not None:
         _MATCHED.inc(len(scored.scores))
-        _note(call, scored, version, pairs, point, n_matched)
-    return answer
+        _note(call, decided, request, version)
+    return _response(answer)
 
 
 @router.post("/explain", summary="Explain one pair's score", response_model=ExplanationOut)
@@ -215,10 +180,14 @@ async def explain(call: Call) -> Response:
     pairs, version = await _read(call, "similarity", _pairs_of)
 
     def work() -> bytes:
-        score, explanation = version.explain(pairs, call.query.aggregation)
-        answer = {"model": version.public, "score": score, "explanation": plain(explanation)}
-        if pairs.lacked is not None:
-            absent = pairs.lacked[0].any(axis=0).tolist()
+        scored, explanation = explain_pair(pairs, version, call.query.aggregation)
+        answer = {
+            "model": version.public,
+            "score": float(scored.scores[0]),
+            "explanation": plain(explanation),
+        }
+        if scored.lacked is not None:
+            absent = scored.lacked[0].any(axis=0).tolist()
             answer["compared"] = [
                 name for name, lacks in zip(version.columns, absent, strict=True) if not lacks
             ]
@@ -244,7 +213,7 @@ async def _read(
     return await call.parsed(lambda body: parse(call, body, version)), version
 
 
-def _pairs_of(call: Call, body: bytes, version: LoadedVersion | None) -> VectorPairs:
+def _pairs_of(call: Call, body: bytes, version: LoadedVersion | None) -> PairRequest:
     """The pairs of a body; ``version``: for which one that is not JSON is read."""
     settings, query = call.services.settings, call.query
     if version is None:
@@ -271,26 +240,14 @@ def _points_of(call: Call, body: bytes, version: LoadedVersion | None) -> Featur
     return points
 
 
-async def _score(call: Call, capability: str) -> ScoredPairs:
-    pairs, version = await _read(call, capability, _pairs_of)
-    how = call.query.aggregation
-    if pairs.counts is not None:
-        how = version.aggregation(how)
-
-    def work() -> ScoredPairs:
-        scores = version.score_pairs(pairs, how)
-        warnings = version.unseen_categories(pairs.left, pairs.right)
-        return ScoredPairs(scores, version.json, version, pairs, warnings=warnings)
-
-    scored = await call.work.run(version.seconds(pairs.n_scored), work)
-    if pairs.counts is not None:
-        scored.aggregation = how
-        of = pairs.sample_class() if capability == "match" else None
-        scored.subjects = None if of is None else SubjectClass(*of, how)
-    return scored
+async def _score(call: Call, request: PairRequest, version: LoadedVersion) -> Scored:
+    aggregation = call.query.aggregation
+    return await call.work.run(
+        version.seconds(request.n_scored), lambda: score(resolve(request, version, aggregation))
+    )
 
 
-async def _given_scores(call: Call) -> ScoredPairs:
+async def _given_scores(call: Call) -> Scored:
     """Scores made elsewhere: no model scores anything, and a calibration must be named."""
     calibration, runtime = call.query.calibration, call.services.runtime
     limit = call.services.settings.max_batch_pairs
@@ -302,113 +259,42 @@ async def _given_scores(call: Call) -> ScoredPairs:
     if len(scores) > limit:
         raise TooLarge(f"the request has {len(scores)} scores; at most {limit} are taken", limit=limit)
     model = await runtime.model_of_calibration(calibration)
-    return ScoredPairs(scores, to_json(model))
+    return Scored(scores, to_json(model))
 
 
-def _note(
-    call: Call,
-    scored: ScoredPairs,
-    version: LoadedVersion,
-    pairs: VectorPairs,
-    point: ServedPoint,
-    n_matched: int,
-) -> None:
+def _note(call: Call, decided: Decided, request: PairRequest, version: LoadedVersion) -> None:
     """Count what was decided, hold its rows against those of the calibration, and keep some decisions for reviews,
     where the model's policy says so."""
-    n, unlike = len(scored.scores), scored.unlike
+    resolved, unlike = decided.scored.resolved, decided.unlike
+    assert resolved is not None
     # Of subjects too it is the version's own calibration that is watched.
     call.services.runtime.inputs.note(
         version,
-        point.inputs,
-        [] if pairs.counts is not None or pairs.rows is None else pairs.rows[0],
+        decided.point.inputs,
+        [] if resolved.counts is not None else resolved.left,
         None if unlike is None else unlike.flags,
         call.asker,
-        n_rows=len(pairs.left) + len(pairs.right),
+        n_rows=resolved.n_rows,
     )
     policy = call.services.runtime.review_policy(version.entry.name)
     if policy is None:
         return
-    doubtful = int((scored.codes == DecisionCode.REVIEW).sum())
     call.services.recorder.record(
         Deciding(version.entry.model_id, version.entry.version),
         policy,
-        (n - n_matched - doubtful, n_matched, doubtful),
-        lambda: scored.codes,
-        scored.scores,
-        float(point.threshold),
-        pairs=pairs,
-        refs=pairs.refs,
+        [int((decided.codes == code).sum()) for code in DecisionCode],
+        lambda: decided.codes,
+        decided.scored.scores,
+        float(decided.point.threshold),
+        sides=request.as_sent,
+        refs=request.refs,
     )
 
 
-# ---------------------------------------------------------------- answer
-
-
-def _scores_answer(scored: ScoredPairs, raw: bool, detail: bool) -> Response:
-    if raw:
-        return Response(scored.scores.tobytes(), media_type=OCTETS, headers=model_header(scored.model_json))
-    body = b'{"model":%b,"scores":%b' % (scored.model_json, to_json(scored.scores.tolist()))
-    if scored.aggregation is not None:
-        body += b',"aggregation":"%b"' % scored.aggregation.encode()
-    if detail:
-        unlike = scored.unlike
-        places = [] if unlike is None else [{"pair": at, "rows": unlike.names(at)} for at in unlike.places]
-        body += b',"unlike":%b' % to_json(places)
-    return JsonAnswer(body + warnings_member(scored.warnings) + b"}")
-
-
-def _match_answer(
-    scored: ScoredPairs, point: ServedPoint, raw: bool, with_scores: bool
-) -> tuple[int, Response]:
-    """How many match, and the answer."""
-    unlike, compared = UnlikePairs.of(point.inputs, scored.pairs), scored.compared
-    scored.unlike, odd = unlike, unlike or compared
-    thresholds = None if compared is None else compared.thresholds
-    refused = None if odd is None else odd.codes
-    scored.codes = point.decided(scored.scores, refused, thresholds)
-    if raw:
-        octets = point.decided(scored.scores, refused, thresholds, raw=True).tobytes()
-        headers = _point_headers(scored.model_json, point, with_scores)
-        return octets.count(1), Response(octets, media_type=OCTETS, headers=headers)
-    codes = scored.codes.tolist()
-    warnings = point.warnings + scored.warnings
-    matches: list[dict[str, Any]] = [
-        {"score": score, "match": code == 1} if with_scores else {"match": code == 1}
-        for score, code in zip(scored.scores.tolist(), codes, strict=True)
-    ]
-    if point.lower is not None:
-        for entry, code in zip(matches, codes, strict=True):
-            entry["decision"] = DECISIONS[code]
-    if unlike is not None:
-        for pair in unlike.places:
-            matches[pair] |= unlike.told(pair)
-    if compared is not None:
-        assert scored.version is not None
-        columns = scored.version.columns
-        warnings += compared.warnings(columns)
-        for pair in compared.places:
-            matches[pair] |= compared.told(pair, columns, with_scores=with_scores)
-    body = b'{"model":%b,"matches":%b,"operating_point":%b%b}' % (
-        scored.model_json,
-        to_json(matches),
-        point.json if with_scores else to_json(without_threshold(point.public)),
-        warnings_member(warnings),
-    )
-    return codes.count(1), JsonAnswer(body)
-
-
-def model_header(model: bytes) -> dict[str, str]:
-    """The version that answered, for raw answers. Names are ASCII, so its JSON can stand in a header as it is."""
-    return {"x-pairmark-model": model.decode()}
-
-
-def _point_headers(model: bytes, point: ServedPoint, with_scores: bool) -> dict[str, str]:
-    facts = point.public
-    told = ["calibration_id", "guarantee", *(name for name in ("method", "fpr_upper_bound") if name in facts)]
-    headers = {f"x-pairmark-{name.replace('_', '-')}": str(facts[name]) for name in told}
-    if with_scores:
-        headers["x-pairmark-threshold"] = repr(float(point.threshold))
-    return headers | model_header(model)
+def _response(answer: Answer) -> Response:
+    if answer.raw:
+        return Response(answer.body, media_type=OCTETS, headers=answer.headers)
+    return JsonAnswer(answer.body)
 
 
 ranking = APIRouter(tags=["ranking"], route_class=PlainRoute)
@@ -492,7 +378,7 @@ def _embedded_answer(limit: int, version: LoadedVersion, features: Features, raw
             "given at a time",
             limit=limit,
         )
-    vectors = embedded(version, features)
+    vectors = embed_points(version, features)
     if raw:
         headers = model_header(version.json) | {"x-pairmark-dimension": str(vectors.shape[1])}
         return Response(vectors.tobytes(), media_type=OCTETS, headers=headers)

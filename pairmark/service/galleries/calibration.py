@@ -42,7 +42,7 @@ from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.repository import RECORD, scores_of
 from pairmark.service.galleries.rows import ItemForm, Matrix, RecordForm, form_of, subject_text
 from pairmark.service.galleries.segments import GalleryView
-from pairmark.service.runtime.operating_points import plain
+from pairmark.service.runtime.operating_points import ServedPoint, plain
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import GalleryCalibrationRow, GalleryRow
@@ -101,7 +101,7 @@ class ScoredProbes:
         return GalleryCalibration(best, gallery_size=max(self.size, 1), mated_scores=mated)
 
 
-def updated(
+def rescore_probes(
     galleries: Galleries, state: GalleryRow, version: LoadedVersion, probes: ScoredProbes, view: GalleryView
 ) -> ScoredProbes:
     """Probes with the scores that they have in a view of the gallery (blocking)."""
@@ -190,15 +190,15 @@ class Thresholds:
         self._probes: BoundedCache[str, ScoredProbes] = BoundedCache(CACHED_CALIBRATIONS)
         self._updating: BoundedCache[str, threading.Lock] = BoundedCache(CACHED_CALIBRATIONS)
 
-    def at(
+    def for_rate(
         self,
         state: GalleryRow,
         version: LoadedVersion,
         fpir: float,
         confidence: float,
         deadline: float | None = None,
-    ) -> tuple[dict[str, Any], np.float32, GalleryView]:
-        """The operating point as JSON shows it, its threshold, and the view of the gallery that it is exact for.
+    ) -> tuple[ServedPoint, GalleryView]:
+        """The operating point, and the view of the gallery that it is exact for.
         `SearchTooLong` when another thread is still at work when the deadline passes.
         """
         with self._galleries.database.read() as session:
@@ -212,7 +212,7 @@ class Thresholds:
         probes, view = self._at_one_moment(state, version, head, deadline)
         point = _point_of(probes, state, fpir, confidence)
         facts = {**plain(point.as_dict()), "calibration_id": head.id, "sequence": probes.seq}
-        return facts, np.float32(point.threshold), view
+        return ServedPoint(np.float32(point.threshold), facts), view
 
     def _at_one_moment(
         self, state: GalleryRow, version: LoadedVersion, head: GalleryCalibrationRow, deadline: float | None
@@ -264,7 +264,7 @@ class Thresholds:
         try:
             probes = self._newest(head, form_of(version.estimator, state.dimension))
             if probes.seq < view.seq:
-                self._probes.put(head.id, updated(self._galleries, state, version, probes, view))
+                self._probes.put(head.id, rescore_probes(self._galleries, state, version, probes, view))
         finally:
             lock.release()
 
@@ -336,9 +336,9 @@ class Identification:
         else:
             names = [subject_text(identity, "dataset: a label") for identity in data.identities]
             subjects = [names[code] for code in np.asarray(data.y).tolist()]
-        return self.calibrate_with(name, version, rows, subjects, request.random_state, warnings)
+        return self.calibrate_rows(name, version, rows, subjects, request.random_state, warnings)
 
-    def calibrate_with(
+    def calibrate_rows(
         self,
         name: str,
         version: LoadedVersion,
@@ -381,7 +381,7 @@ class Identification:
         vectors = form.model_rows(drawn) if isinstance(form, RecordForm) else drawn
         view = self._galleries.views.live(state, version.estimator).view(state.seq)
         unsearched = ScoredProbes.unsearched(drawn_subjects, vectors)
-        probes = updated(self._galleries, state, version, unsearched, view)
+        probes = rescore_probes(self._galleries, state, version, unsearched, view)
         if probes.records["own_items"].all():
             raise InvalidInput(
                 f"all {len(drawn_subjects)} subjects of the probes are enrolled; expected some who are not, because "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -14,7 +15,6 @@ from pydantic_core import to_json
 
 from pairmark.models.calibration.inputs import RowRanges, are_records, cells_missing
 from pairmark.models.calibration.operating_point import ROWS_MONITORED, assumptions, without_guarantee
-from pairmark.models.core.scores import SampleSets
 from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE
 from pairmark.schemas.galleries import SearchRequestFields, VerifyFields
 from pairmark.service.errors import InvalidInput, TooLarge, UnknownItem
@@ -37,13 +37,16 @@ from pairmark.service.galleries.segments import (
     owner_of,
     scores_candidates,
 )
-from pairmark.service.runtime.bodies import SideRows, read_rows, read_side, split_vectors, to_rows
-from pairmark.service.runtime.inputs import UNLIKE
 from pairmark.service.runtime.missing_columns import ComparedPairs
-from pairmark.service.runtime.operating_points import ServedPoint, without_threshold
+from pairmark.service.runtime.operating_points import ServedPoint
 from pairmark.service.runtime.versions import LoadedVersion
+from pairmark.service.scoring.decide import UNLIKE, decide
+from pairmark.service.scoring.json import read_rows, read_side, split_vectors
+from pairmark.service.scoring.resolve import Resolved, model_rows
+from pairmark.service.scoring.rows import SideRows
+from pairmark.service.scoring.score import Scored, score
 from pairmark.service.settings import Settings
-from pairmark.service.tables import DECISIONS, DecisionCode, GalleryRow
+from pairmark.service.tables import DecisionCode, GalleryRow
 
 FindThresholds = Callable[[ServedPoint, NDArray[np.bool_]], ComparedPairs]
 """The point of complete records, and what pairs are compared without -> their thresholds."""
@@ -68,6 +71,23 @@ class SeenDecision(NamedTuple):
     score: float
     decision: int
     threshold: float
+
+
+class Found(NamedTuple):
+    """The answer to a search or a verification, and what was looked at for it.
+
+    Attributes
+    ----------
+    answer : JSON. n : items in it. decisions : made at a rate.
+    queries : those that were held against rows of the calibration; none where no rate was asked for. unlike : which of
+        them are unlike these; None: none is.
+    """
+
+    answer: bytes
+    n: int
+    decisions: list[SeenDecision]
+    queries: Matrix | None = None
+    unlike: NDArray[np.bool_] | None = None
 
 
 def parse_search(body: bytes, settings: Settings) -> SearchRequest:
@@ -122,39 +142,34 @@ class Searches:
         state: GalleryRow,
         version: LoadedVersion,
         request: SearchRequest,
-        decision: ServedPoint | None,
+        point: ServedPoint | None,
         *,
-        scores: bool = True,
-        decisions: list[SeenDecision] | None = None,
+        shows_scores: bool = True,
         ranges: RowRanges | None = None,
         moved: dict[str, str] | None = None,
-        looked_at: list[tuple[Matrix, NDArray[np.bool_] | None]] | None = None,
         patterns: FindThresholds | None = None,
-    ) -> tuple[bytes, int]:
-        """The answer's JSON, and how many items it returns (blocking).
+    ) -> Found:
+        """Search, and decide where a rate was asked for (blocking).
 
         Parameters
         ----------
         state : the gallery as just read, so that the answer holds everything acknowledged by then.
-        decision : the operating point at the request's ``fpr``, if it has one.
-        scores : whether hits carry theirs.
-        decisions : takes what was decided, where a rate was asked for.
+        point : the operating point at the request's ``fpr``, if it has one.
+        shows_scores : whether hits carry theirs.
         ranges : what rows of the calibration are like, where that is known: at a rate no other row matches.
         moved : the warning that inputs no longer are.
-        looked_at : takes the queries that were held against ``ranges``, and which of them are unlike, if any.
         patterns : finds the thresholds of pairs of records that lack columns.
         """
         body = request.body
-        queries = model_rows(request.queries, "queries", version)
+        queries = model_vectors(request.queries, "queries", version)
         conditions = parse_filter(body.filter, state.fields) if state.items else ()
         deadline = time.monotonic() + self._settings.request_timeout_s
         # 1. A view of everything acknowledged by now. The threshold of fpir is exact for the one it comes with.
         live = self._galleries.views.live(state, version.estimator)
-        point, above, warning = None, None, None
         if body.fpir is None:
             view = live.view(state.seq)
         else:
-            point, above, view = self._thresholds.at(state, version, body.fpir, body.confidence, deadline)
+            point, view = self._thresholds.for_rate(state, version, body.fpir, body.confidence, deadline)
         k = min(body.k, max(view.n_items, 1))
         if k * len(queries) > self._settings.max_search_results:
             raise TooLarge(
@@ -163,36 +178,27 @@ class Searches:
                 limit=self._settings.max_search_results,
             )
         # 2. What is guaranteed at the rate that was asked for.
-        if decision is not None:
-            point = decision.public
-            above = decision.threshold
-            assert body.fpr is not None
-            warning = (
-                f"fpr is of one comparison: a search of {view.n_items} items with a person who is not enrolled is "
-                f"expected to return up to about {body.fpr * view.n_items:.3g} strangers; ask for fpir, which is of "
-                "the whole search"
-            )
-        if point is not None and moved is not None:
-            point = without_guarantee(point, moved["detail"].rstrip("."))
         missing = cells_missing(queries) if are_records(queries) else None
-        if point is not None and decision is None and missing is not None and _lacks(missing, view):
-            point = without_guarantee(point, INCOMPLETE)
-        by_pattern = None if decision is None or missing is None else patterns
-        like, n_unlike_items = None, 0
-        if point is not None and ranges is not None:
-            like = partial(self._like, ranges)
-            n_unlike_items = _n_unlike(view, like)
-            if body.fpir is not None:
-                point = {**point, "assumes": assumptions("drawn", monitored=ROWS_MONITORED)}
+        if body.fpir is not None and point is not None:
+            facts = point.public
+            if ranges is not None:
+                facts = facts | {"assumes": assumptions("drawn", monitored=ROWS_MONITORED)}
+            if missing is not None and _lacks(missing, view):
+                facts = without_guarantee(facts, INCOMPLETE)
+            point = replace(point, public=facts)
+            point = point if moved is None else point.moved(moved)
+        like = None if point is None or ranges is None else partial(self._like, ranges)
+        n_unlike_items = 0 if like is None else _n_unlike(view, like)
         # 3. The best items above the threshold: all of them match. Thresholds of records that lack columns are higher
         # than the one searched by, so that more items are asked for.
+        by_pattern = None if body.fpr is None or missing is None else patterns
         n_candidates = scores_candidates(version.estimator)
         n_wanted = k if by_pattern is None else max(4 * k, n_candidates)
-        hits = view.search(
+        hits: list[list[Any]] = view.search(
             queries,
             min(n_wanted, max(view.n_items, 1)),
             conditions=conditions,
-            above=above,
+            above=None if point is None else point.threshold,
             by_subject=body.group_by is not None and by_pattern is None,
             deadline=deadline,
             like=like if n_unlike_items else None,
@@ -202,44 +208,51 @@ class Searches:
             self._galleries.views.in_background(live, view.seq)
         # 4. At a rate, a query unlike the rows of the calibration matches nobody.
         unlike = np.empty(0, dtype=np.bool_) if like is None or ranges is None else ranges.unlike(queries)
-        if like is not None and looked_at is not None:
-            looked_at.append((queries, unlike if unlike.size else None))
         flags = unlike.tolist()
         if flags:
             hits = [[] if flag else row for row, flag in zip(hits, flags, strict=True)]
-        warnings = [] if point is None or moved is None else [moved]
-        if by_pattern is not None and decision is not None and missing is not None:
-            by_subject = body.group_by is not None
-            hits = [
-                _by_pattern(row, lacks, decision, version, by_pattern, by_subject, warnings)[:k]
-                for row, lacks in zip(hits, missing, strict=True)
-            ]
+        warnings = [] if point is None else list(point.warnings)
+        if by_pattern is not None and point is not None and missing is not None:
+            compared = _matching(hits, missing, point, version, by_pattern)
+            warnings += compared.warnings
+            hits = [_best(row, by_subject=body.group_by is not None)[:k] for row in compared.hits]
         # 5. The answer, and what reviews may keep of it.
-        if decisions is not None and above is not None:
-            decisions += [
-                SeenDecision(query, hit.id, hit.subject, hit.score, DecisionCode.MATCH, float(above))
-                for query, row in enumerate(hits)
-                for hit in row
-            ]
-        scores_some = n_candidates and view.n_items > version.estimator.max_scored
+        n_hits = sum(map(len, hits))
         facts = {
-            "candidates": {"scored": max(n_candidates, k)} if scores_some else None,
-            "operating_point": point if scores else without_threshold(point),
+            "candidates": (
+                {"scored": max(n_candidates, k)}
+                if n_candidates and view.n_items > version.estimator.max_scored
+                else None
+            ),
+            "operating_point": point and (point.public if shows_scores else point.hidden),
             "reasons": [UNLIKE if flag else None for flag in flags] or None,
             "unlike_items": n_unlike_items or None,
-            "warning": warning,
+            "warning": None if body.fpr is None else _strangers_warning(body.fpr, view.n_items),
             "warnings": warnings or None,
         }
-        present_facts = {name: fact for name, fact in facts.items() if fact is not None}
-        of_each: dict[str, Any] = {} if point is None else {"match": True}
+        match: dict[str, Any] = {} if point is None else {"match": True}
         results = [
             [
-                {"id": hit.id, "subject": hit.subject, **({"score": hit.score} if scores else {}), **of_each}
+                {
+                    "id": hit.id,
+                    "subject": hit.subject,
+                    **({"score": hit.score} if shows_scores else {}),
+                    **match,
+                }
                 for hit in row
             ]
             for row in hits
         ]
-        return to_json({"model": version.public, "results": results, **present_facts}), sum(map(len, hits))
+        present_facts = {name: fact for name, fact in facts.items() if fact is not None}
+        answer = to_json({"model": version.public, "results": results, **present_facts})
+        if point is None:
+            return Found(answer, n_hits, [])
+        decisions = [
+            SeenDecision(query, hit.id, hit.subject, hit.score, DecisionCode.MATCH, float(point.threshold))
+            for query, row in enumerate(hits)
+            for hit in row
+        ]
+        return Found(answer, n_hits, decisions, None if like is None else queries, unlike if flags else None)
 
     def _like(self, ranges: RowRanges, segment: Segment) -> NDArray[np.bool_] | None:
         """Which rows of a segment are like those of the calibration; None: all. Looked at once a segment."""
@@ -272,75 +285,62 @@ class Searches:
         subject: str,
         probe: Matrix,
         items: StoredRows,
-        decision: ServedPoint,
+        point: ServedPoint,
         aggregation: str | None,
         *,
         patterns: FindThresholds | None = None,
-        scores: bool = True,
-        decisions: list[SeenDecision] | None = None,
-    ) -> bytes:
-        """The answer's JSON: the probe's score with the subject, and whether it matches.
+        shows_scores: bool = True,
+    ) -> Found:
+        """The probe's score with the subject, and whether it matches.
 
         Parameters
         ----------
         probe : (p, d) its samples.
-        aggregation : the aggregation that ``decision`` is calibrated for; None: the best of single comparisons decides.
+        aggregation : the aggregation that ``point`` is calibrated for; None: the best of single comparisons decides.
         patterns : finds the thresholds of pairs of records that lack columns.
         """
-        item_scores = version.score(probe[:1], items.vectors)
-        best, compared = int(np.argmax(item_scores)), None
-        if patterns is not None and are_records(probe):
-            of_probe, of_items = (
-                np.any(cells_missing(probe), axis=0, keepdims=True),
-                cells_missing(items.vectors),
-            )
-            if aggregation is not None:
-                of_items = np.any(of_items, axis=0, keepdims=True)
-            compared = patterns(decision, version.estimator.patterns(of_probe, of_items))
-            if aggregation is None:
-                # Each item by the threshold of its own columns.
-                matches = decision.decided(item_scores, None, compared.thresholds) == DecisionCode.MATCH
-                best = int(np.lexsort((-np.arange(len(items)), item_scores, matches))[-1])
-                compared = compared.of(best)
-        bound = decision.public.get("fpr_upper_bound")
-        if aggregation is None:
-            score = item_scores[best : best + 1]
-            bound = None if bound is None else min(1.0, bound * len(items))
+        each = score(Resolved(version, probe[:1], items.vectors))
+        best = int(np.argmax(each.scores))
+        if aggregation is None and patterns is not None and each.lacked is not None:
+            # Each item by the threshold of its own columns.
+            codes = decide(
+                replace(each, resolved=None), point, shows_scores=True, compared=patterns(point, each.lacked)
+            ).codes
+            best = int(np.lexsort((-np.arange(len(items)), each.scores, codes == DecisionCode.MATCH))[-1])
+        counts = tuple(np.array([len(side)], dtype=np.int64) for side in (probe, items.vectors))
+        whole = Resolved(version, probe, items.vectors, (counts[0], counts[1]), aggregation or "best")
+        if aggregation is not None:
+            scored = score(whole)
         else:
-            k, p = (np.array([side.shape[0]], dtype=np.int64) for side in (items.vectors, probe))
-            score = version.score_subjects(
-                SampleSets.of_rows(items.vectors, k), SampleSets.of_rows(probe, p), aggregation
-            )
-        unlike = _unlike_names(decision.inputs, probe, items)
-        refused, thresholds = np.array([bool(unlike)], dtype=np.uint8), None
-        if compared is not None:
-            refused, thresholds = compared.codes, compared.thresholds
-        code = int(decision.decided(score, refused, thresholds)[0])
-        if decisions is not None:
-            decisions.append(
-                SeenDecision(0, items.ids[best], subject, float(score[0]), code, float(decision.threshold))
-            )
+            lacked = None if each.lacked is None else each.lacked[best : best + 1]
+            scored = Scored(each.scores[best : best + 1], version.json, whole, lacked)
+        compared = None if patterns is None or scored.lacked is None else patterns(point, scored.lacked)
+        decided = decide(scored, point, shows_scores=shows_scores, compared=compared)
+        (match,) = decided.matches()
+        if decided.unlike is not None:
+            names = [f"probe[{row}]" for row in range(len(probe))] + [f"item {id}" for id in items.ids]
+            match["unlike"] = [names[row] for row in np.flatnonzero(decided.unlike.flags).tolist()]
+        bound = point.public.get("fpr_upper_bound")
+        if aggregation is None and bound is not None:
+            bound = min(1.0, bound * len(items))
         answer = {
             "model": version.public,
             "subject": subject,
-            "match": code == DecisionCode.MATCH,
-            **({"reason": UNLIKE, "unlike": unlike} if unlike else {}),
-            **({} if compared is None else compared.told(0, version.columns, with_scores=scores)),
-            **({} if decision.lower is None else {"decision": DECISIONS[code]}),
-            **({"score": float(score[0])} if scores else {}),
+            **match,
             "id": items.ids[best],
             "items": len(items),
             **({} if aggregation is None else {"aggregation": aggregation}),
-            "operating_point": decision.public if scores else without_threshold(decision.public),
+            "operating_point": point.public if shows_scores else point.hidden,
             **({} if bound is None else {"fpr_upper_bound": bound}),
-            **({"warnings": decision.warnings} if decision.warnings else {}),
+            **({"warnings": point.warnings} if point.warnings else {}),
         }
         if aggregation is None and len(items) > 1 and bound is not None:
             answer["warning"] = (
-                f"the best of {len(items)} comparisons decides, each at fpr {decision.public['fpr']:g}: together they "
+                f"the best of {len(items)} comparisons decides, each at fpr {point.public['fpr']:g}: together they "
                 f"match somebody else in at most {bound:.3g} of verifications"
             )
-        return to_json(answer)
+        seen = float(scored.scores[0]), int(decided.codes[0]), float(point.threshold)
+        return Found(to_json(answer), 1, [SeenDecision(0, items.ids[best], subject, *seen)])
 
 
 def complete(*sides: Matrix) -> bool:
@@ -360,40 +360,52 @@ def _n_unlike(view: GalleryView, like: Likeness) -> int:
     return sum(int(np.count_nonzero(~mask[part.rows()])) for part, mask in masks if mask is not None)
 
 
-def _unlike_names(ranges: RowRanges | None, probe: Matrix, items: StoredRows) -> list[str]:
-    """The rows of a verification that are unlike those of the calibration."""
-    flags = np.empty(0) if ranges is None else ranges.unlike(probe, items.vectors)
-    names = [f"probe[{at}]" for at in range(len(probe))] + [f"item {id}" for id in items.ids]
-    return [names[at] for at in np.flatnonzero(flags).tolist()]
-
-
-def model_rows(rows: SideRows, name: str, version: LoadedVersion) -> Matrix:
-    """Rows of a request as a version takes them: float32, or cells of records."""
-    model_input = to_rows(rows, name, version.n_features, accepts_sparse=False, estimator=version.estimator)
+def model_vectors(rows: SideRows, name: str, version: LoadedVersion) -> Matrix:
+    """Rows of a request as a version's searches take them: float32, or cells of records."""
+    model_input = model_rows(version, rows, name, accepts_sparse=False)
     return model_input if model_input.dtype == object else np.ascontiguousarray(model_input, dtype=np.float32)
 
 
-def _by_pattern(
-    hits: Sequence[Any],
+class _Matching(NamedTuple):
+    hits: list[list[ItemHit]]
+    warnings: tuple[dict[str, str], ...]
+
+
+def _matching(
+    hits: Sequence[Sequence[Any]],
     missing: NDArray[np.bool_],
-    decision: ServedPoint,
+    point: ServedPoint,
     version: LoadedVersion,
     patterns: FindThresholds,
-    by_subject: bool,
-    warnings: list[dict[str, str]],
-) -> list[ItemHit]:
-    """Of hits above the threshold of complete records, those above that of the columns that they and the query have;
-    the best of each subject. ``warnings`` takes some more."""
-    rows = [np.frombuffer(hit.missing, dtype=np.bool_) for hit in hits]
-    lacked = np.array(rows, dtype=np.bool_).reshape(-1, missing.size)
-    compared = patterns(decision, version.estimator.patterns(lacked, missing[None]))
-    warnings += compared.warnings(version.columns)
-    scores = np.array([hit.score for hit in hits], dtype=np.float32)
-    matches = decision.decided(scores, compared.codes, compared.thresholds) == DecisionCode.MATCH
-    matching = [hit for hit, matched in zip(hits, matches.tolist(), strict=True) if matched]
+) -> _Matching:
+    """Of the hits of each query above the threshold of complete records, those above that of the columns that they and
+    the query have."""
+    every = [hit for row in hits for hit in row]
+    query = np.repeat(np.arange(len(hits)), [len(row) for row in hits])
+    rows = [np.frombuffer(hit.missing, dtype=np.bool_) for hit in every]
+    items = np.array(rows, dtype=np.bool_).reshape(-1, missing.shape[1])
+    lacked = version.estimator.patterns(items, missing[query])
+    scored = Scored(np.array([hit.score for hit in every], dtype=np.float32), version.json, None, lacked)
+    compared = patterns(point, lacked)
+    decided = decide(scored, point, shows_scores=True, compared=compared)
+    matching: list[list[ItemHit]] = [[] for _ in hits]
+    for place in np.flatnonzero(decided.codes == DecisionCode.MATCH).tolist():
+        matching[query[place]].append(every[place])
+    return _Matching(matching, compared.warnings(version.columns))
+
+
+def _best(hits: Sequence[ItemHit], *, by_subject: bool) -> list[ItemHit]:
+    """Hits, or the first of each subject."""
     if not by_subject:
-        return matching
+        return list(hits)
     best: dict[Owner, ItemHit] = {}
-    for hit in matching:
+    for hit in hits:
         best.setdefault(owner_of(hit.subject, hit.id), hit)
     return list(best.values())
+
+
+def _strangers_warning(fpr: float, n_items: int) -> str:
+    return (
+        f"fpr is of one comparison: a search of {n_items} items with a person who is not enrolled is expected to "
+        f"return up to about {fpr * n_items:.3g} strangers; ask for fpir, which is of the whole search"
+    )

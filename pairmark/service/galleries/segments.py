@@ -43,7 +43,7 @@ from pairmark.service.galleries.rows import (
     read_columns,
     write_columns,
 )
-from pairmark.service.runtime.bodies import check_finite
+from pairmark.service.runtime.versions import check_finite
 
 FORMAT = 3
 FACTS = "segment.json"

@@ -14,6 +14,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -24,7 +25,6 @@ from pairmark.service.db import Database
 from pairmark.service.errors import PairmarkError
 from pairmark.service.reviews import repository
 from pairmark.service.reviews.repository import Deciding
-from pairmark.service.runtime.bodies import VectorPairs
 
 log = logging.getLogger(__name__)
 
@@ -50,12 +50,12 @@ class KeptRow(NamedTuple):
     left_ref: str | None
     right_ref: str | None
     subject: str | None
-    sides: tuple[VectorPairs, int] | None
+    sides: Callable[[], dict[str, Any] | None] | None
 
     def columns(self, hour: int) -> dict[str, Any]:
         facts = self._asdict()
         sides = facts.pop("sides")
-        both_sides = None if sides is None else sides[0].as_sent(sides[1])
+        both_sides = None if sides is None else sides()
         return {**facts.pop("deciding")._asdict(), **facts, "hour": hour, "sides": both_sides}
 
 
@@ -98,10 +98,10 @@ class DecisionRecorder:
         policy: ReviewPolicy,
         counts: Sequence[int],
         decisions: Callable[[], Any],
-        scores: Sequence[float],
+        scores: Any,
         threshold: float,
         *,
-        pairs: VectorPairs | None = None,
+        sides: Callable[[int], dict[str, Any] | None] | None = None,
         refs: Sequence[Sequence[str | None]] | None = None,
         subjects: Sequence[str | None] | None = None,
     ) -> None:
@@ -111,7 +111,7 @@ class DecisionRecorder:
         ----------
         counts : how many are different, a match, or to be reviewed.
         decisions : gives what was decided, (n,) of 0, 1 and 2 in that order; called if one of them is kept.
-        pairs : of which the two sides are kept, if the policy says so.
+        sides : the two sides of a pair as they were sent, which are kept if the policy says so.
         """
         n = sum(counts)
         now = time.time()
@@ -132,10 +132,10 @@ class DecisionRecorder:
         for row_index in sampled:
             left, right = (None, None) if refs is None else refs[row_index]
             subject = None if subjects is None else subjects[row_index]
-            sides = (pairs, row_index) if policy.sides and pairs is not None else None
+            as_sent = partial(sides, row_index) if policy.sides and sides is not None else None
             decided = int(codes[row_index]), float(scores[row_index]), threshold
             key = float(keys[row_index])
-            hour.rows.append(KeptRow(deciding, now, key, *decided, left, right, subject, sides))
+            hour.rows.append(KeptRow(deciding, now, key, *decided, left, right, subject, as_sent))
 
     def _hour(self, model_id: str, now: float, policy: ReviewPolicy, last: Hour | None) -> Hour:
         """Begin an hour of a model, or go on under a changed policy.

@@ -13,15 +13,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.inputs import TOGETHER, DriftTest, RowRanges
-from pairmark.service.runtime.bodies import VectorPairs
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.service.tables import RAW_UNLIKE
 
 PICKED = 8
 WINDOW = 100
@@ -129,63 +127,3 @@ class InputChecks:
                 told = loop.run_in_executor(None, self._alarm, calibration, watch.test.moved)
                 self._telling.add(told)
                 told.add_done_callback(self._telling.discard)
-
-
-UNLIKE: Final = "unlike-calibration"
-"""The reason of such a decision."""
-
-
-class UnlikePairs:
-    """Which pairs of a request hold such a row, and which of their rows are.
-
-    Attributes
-    ----------
-    rows : how many rows are unlike. flags : which, the left ones first.
-    codes : (n_pairs,) 0, or the code of a pair in raw answers.
-    """
-
-    def __init__(self, flags: NDArray[np.bool_], pairs: VectorPairs) -> None:
-        self.rows, self.flags = int(flags.sum()), flags
-        self._sides = {"left": flags[: len(pairs.left)], "right": flags[len(pairs.left) :]}
-        self._starts = None
-        subjects = list(self._sides.values())
-        if pairs.counts is not None:
-            self._starts = [np.concatenate([[0], np.cumsum(counts)]) for counts in pairs.counts]
-            subjects = [
-                np.logical_or.reduceat(side, starts[:-1])
-                for side, starts in zip(subjects, self._starts, strict=True)
-            ]
-        left, right = subjects
-        self.codes = np.uint8(RAW_UNLIKE) * (left | right)
-
-    @classmethod
-    def of(cls, ranges: RowRanges | None, pairs: VectorPairs | None) -> Self | None:
-        """None where no row is, and where nothing is known of rows."""
-        if pairs is None or pairs.rows is None or ranges is None:
-            return None
-        flags = ranges.unlike(*pairs.rows)
-        return cls(flags, pairs) if flags.size else None
-
-    @property
-    def places(self) -> list[int]:
-        """The numbers of those pairs."""
-        places: list[int] = np.flatnonzero(self.codes).tolist()
-        return places
-
-    def told(self, pair: int) -> dict[str, Any]:
-        """What an answer says of such a pair."""
-        return {"reason": UNLIKE, "unlike": self.names(pair)}
-
-    def names(self, pair: int) -> list[str]:
-        """The rows of a pair that are: ``left``, ``right``, of subjects ``left[2]``."""
-        names = []
-        for number, (side, flags) in enumerate(self._sides.items()):
-            if self._starts is None:
-                if flags[pair if len(flags) > 1 else 0]:
-                    names.append(side)
-                continue
-            starts = self._starts[number]
-            at = pair if len(starts) > 2 else 0
-            places = np.flatnonzero(flags[starts[at] : starts[at + 1]])
-            names += [f"{side}[{place}]" for place in places.tolist()]
-        return names

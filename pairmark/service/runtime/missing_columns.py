@@ -71,7 +71,7 @@ class ComparedPairs:
         places: list[int] = np.flatnonzero(self.lacked.any(axis=(1, 2))).tolist()
         return places
 
-    def told(self, pair: int, columns: Sequence[str], *, with_scores: bool) -> dict[str, Any]:
+    def facts(self, pair: int, columns: Sequence[str], *, shows_scores: bool) -> dict[str, Any]:
         """What an answer says of a pair; ``columns`` : the model's."""
         lacked = self.lacked[pair].any(axis=0).tolist()
         if not any(lacked):
@@ -79,7 +79,7 @@ class ComparedPairs:
         if self.codes[pair]:
             missing = [name for name, lacks in zip(columns, lacked, strict=True) if lacks]
             return {"reason": TOO_LITTLE, "missing": missing}
-        if not with_scores:
+        if not shows_scores:
             return {}
         compared = [name for name, lacks in zip(columns, lacked, strict=True) if not lacks]
         return {"threshold": float(self.thresholds[0][pair]), "compared": compared}

@@ -21,6 +21,7 @@ from pairmark.models.calibration.operating_point import (
 from pairmark.models.calibration.partial import PartialCalibration, supports_columns, without_columns
 from pairmark.models.core.arrays import Bool, Float32
 from pairmark.schemas.models import Imported
+from pairmark.schemas.scoring import PointParameters
 from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.guarantees import population_of, ways_from
 from pairmark.service.errors import InvalidInput, UnsupportedRate
@@ -37,11 +38,11 @@ plain = partial(to_jsonable_python, inf_nan_mode="null", fallback=lambda value: 
 
 @dataclass(frozen=True, slots=True)
 class ServedPoint:
-    """A threshold and what is promised about it. A pair matches when its score is greater, compared in float32."""
+    """A threshold and what is guaranteed about it. A pair matches when its score is greater, compared in float32."""
 
     threshold: np.float32
     public: dict[str, Any]
-    json: bytes
+    json: bytes = b""
     lower: np.float32 | None = None
     """At or below it a pair is different, and between the two to be reviewed; None where no `fnr` was asked for."""
     inputs: RowRanges | None = None
@@ -50,24 +51,19 @@ class ServedPoint:
     """What it was asked for by."""
     warnings: tuple[dict[str, str], ...] = ()
 
-    def decided(
-        self,
-        scores: Float32,
-        refused: NDArray[np.uint8] | None = None,
-        thresholds: Thresholds | None = None,
-        *,
-        raw: bool = False,
-    ) -> NDArray[np.uint8]:
-        """0: different, 1: match, 2: review. Pairs that are ``refused``, by its codes, never match; ``raw`` : they have
-        these codes. ``thresholds`` : each pair's own."""
+    def decide(self, scores: Float32, thresholds: Thresholds | None = None) -> NDArray[np.uint8]:
+        """(n,) 0: different, 1: match, 2: review; ``thresholds`` : each pair's own."""
         own: Thresholds = (self.threshold, self.lower)
         upper, lower = thresholds or own
         codes: NDArray[np.uint8] = (scores > upper).view(np.uint8)
         if self.lower is not None:
             codes[(scores > lower) & (codes == 0)] = 2
-        if refused is not None:
-            codes[refused > 0] = refused[refused > 0] if raw else 0 if self.lower is None else 2
         return codes
+
+    @property
+    def hidden(self) -> dict[str, Any]:
+        """What a key that may only decide is told: nothing that a score could be held against."""
+        return {name: fact for name, fact in self.public.items() if "threshold" not in name}
 
     def moved(self, warning: dict[str, str]) -> ServedPoint:
         """The point after inputs have moved: it decides as before and guarantees nothing."""
@@ -75,11 +71,6 @@ class ServedPoint:
         # That was checked, and is not so.
         public["assumes"] = [each for each in public["assumes"] if each["assumption"] != "people-alike"]
         return replace(self, public=public, json=to_json(public), warnings=(warning,))
-
-
-def without_threshold(public: dict[str, Any] | None) -> dict[str, Any] | None:
-    """What a key that may only decide is told of an operating point: nothing that a score could be held against."""
-    return public and {name: fact for name, fact in public.items() if "threshold" not in name}
 
 
 class LoadedCalibration(NamedTuple):
@@ -102,6 +93,17 @@ class LoadedCalibration(NamedTuple):
     imported: Imported | None = None
     classes: int | None = None
     name: str = ""
+
+
+class Rate(NamedTuple):
+    """At which rate, of comparisons or of whole searches, a request asks to decide."""
+
+    fpr: float
+    method: str = "auto"
+    confidence: float = PointParameters.model_fields["confidence"].default
+    simultaneous: bool = False
+    calibration: str | None = None
+    fnr: float | None = None
 
 
 class PointRequest(NamedTuple):

@@ -36,6 +36,7 @@ from pairmark.service.runtime.operating_points import (
     LoadedCalibration,
     OperatingPoints,
     PointRequest,
+    Rate,
     ServedPoint,
 )
 from pairmark.service.runtime.versions import LoadedVersion, LoadedVersions
@@ -86,26 +87,16 @@ class Runtime:
         return await self.versions.get(entry, None if mark == ":" else alias or PRODUCTION)
 
     async def operating_point(
-        self,
-        version: LoadedVersion | None,
-        fpr: float,
-        confidence: float,
-        method: str,
-        calibration: str | None,
-        *,
-        fnr: float | None = None,
-        simultaneous: bool = False,
-        subjects: SubjectClass | None = None,
+        self, version: LoadedVersion | None, rate: Rate, subjects: SubjectClass | None = None
     ) -> ServedPoint:
         """The operating point that a request asks for.
 
         Parameters
         ----------
         version : that made the scores; None for scores made elsewhere.
-        calibration : id; None: the version's own.
         subjects : numbers of samples and aggregation of what was scored; None for single vectors.
         """
-        calibration = await self._calibration_for(version, calibration, subjects, fpr, confidence)
+        calibration = await self._calibration_for(version, rate, subjects)
         if version is not None:
             name = version.entry.name
         else:
@@ -114,11 +105,18 @@ class Runtime:
         view = self.catalogue.view
         model = view.models.get(name)
         policy = None if model is None else model.allow_asymptotic
-        allowed = method == "auto" and (self.settings.allow_asymptotic if policy is None else policy)
+        allowed = rate.method == "auto" and (self.settings.allow_asymptotic if policy is None else policy)
         # Scores made elsewhere lack no column.
         complete_only = version is not None and model is not None and model.missing == "refuse"
         request = PointRequest(
-            calibration, fpr, confidence, method, fnr, simultaneous, allowed, complete_only
+            calibration,
+            rate.fpr,
+            rate.confidence,
+            rate.method,
+            rate.fnr,
+            rate.simultaneous,
+            allowed,
+            complete_only,
         )
         point = self.points.cached(request)
         if point is None:
@@ -152,12 +150,11 @@ class Runtime:
     async def _calibration_for(
         self,
         version: LoadedVersion | None,
-        calibration: str | None,
+        rate: Rate,
         subjects: SubjectClass | None,
-        fpr: float,
-        confidence: float,
     ) -> str:
         """The calibration that answers: the one named, else the version's own; of subjects, that of their class."""
+        calibration = rate.calibration
         if calibration is None:
             calibration = version.calibration_id if version is not None else None
             if calibration is None:
@@ -187,7 +184,7 @@ class Runtime:
                 )
         if subjects is not None:
             assert version is not None
-            calibration = await self._of_class(version, calibration, subjects, fpr, confidence)
+            calibration = await self._of_class(version, calibration, subjects, rate)
         return calibration
 
     async def _of_class(
@@ -195,8 +192,7 @@ class Runtime:
         version: LoadedVersion,
         calibration: str,
         subjects: SubjectClass,
-        fpr: float,
-        confidence: float,
+        rate: Rate,
     ) -> str:
         """The calibration of a class of subjects, from the people of an ordinary one; made where there is none."""
         key = (calibration, subjects)
@@ -207,7 +203,7 @@ class Runtime:
                     lambda: self.store.subjects.of(calibration, subjects, version.estimator)
                 )
             except UnsupportedRate as error:
-                facts = {**error.facts, "required_units": units_needed(fpr, confidence)}
+                facts = {**error.facts, "required_units": units_needed(rate.fpr, rate.confidence)}
                 raise UnsupportedRate(error.detail, **facts) from error
             self._classes.put(key, calibration_id)
         return calibration_id

@@ -6,21 +6,18 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 from prometheus_client import Counter, Gauge
 from pydantic_core import to_json
-from scipy.sparse import csr_array, issparse
 
-from pairmark.models.calibration.inputs import are_records, blanked_subjects, cells_missing, lacked_by_subject
-from pairmark.models.core.arrays import Bool, Float32
+from pairmark.models.core.arrays import Float32
 from pairmark.models.core.scores import SampleSets
 from pairmark.models.records.schema import schema_of_model
 from pairmark.service.caches import BoundedCache
-from pairmark.service.datasets.writer import name_list
 from pairmark.service.errors import (
     CorruptArtefact,
     InvalidInput,
@@ -28,21 +25,31 @@ from pairmark.service.errors import (
     PairmarkError,
     out_of_files,
 )
-from pairmark.service.runtime.bodies import (
-    Counts,
-    Features,
-    RecordRows,
-    SideRows,
-    VectorPairs,
-    check_finite,
-    to_rows,
-)
 from pairmark.service.runtime.catalogue import CatalogueView, VersionEntry
 
 LOADS: Final = Counter("pairmark_model_loads", "Versions read into memory, by outcome.", ["outcome"])
 LOADED: Final = Gauge("pairmark_loaded_models", "Versions in memory.", multiprocess_mode="livesum")
 FEW, FEW_NUMBERS = 64, 1_000_000
 """So few pairs, of so few numbers, take no time worth a thread."""
+
+
+_FEW_NUMBERS_AT_ONCE = 16
+"""So many numbers are looked at one by one in less time than two passes over an array take to begin."""
+
+
+def check_finite(values: Any, *, noun: str, what: str, field: str) -> None:
+    """Refuse results that are not finite, by row: ``noun`` is what a row is called (``pair``), ``what`` its value
+    (``score``), ``field`` where the vectors came in."""
+    if values.size <= _FEW_NUMBERS_AT_ONCE and all(map(math.isfinite, values.ravel().tolist())):
+        return
+    finite = np.isfinite(values)
+    if not finite.all():
+        at = int(np.argmin(finite.reshape(len(finite), -1).all(axis=1)))
+        raise InvalidInput(
+            f"the {what} of {noun} {at} is not finite: its vectors are too extreme for this model",
+            field=field,
+            **{noun: at},
+        )
 
 
 @dataclass(kw_only=True, eq=False)
@@ -121,101 +128,6 @@ class LoadedVersion:
         scores: Float32 = self.estimator._subject_score(left, right, how)
         check_finite(scores, noun="pair", what="score", field="left")
         return scores
-
-    def score_pairs(self, pairs: VectorPairs, aggregation: str = "auto") -> Float32:
-        """Scores of parsed pairs, checked against the model's dimension."""
-        left, right = self.rows(pairs.left, "left"), self.rows(pairs.right, "right")
-        if self.accepts_sparse and (issparse(left) != issparse(right)):
-            left, right = csr_array(left), csr_array(right)
-        pairs.rows = left, right
-        if are_records(left) and are_records(right):
-            pairs.lacked = self._lacked(left, right, pairs.counts)
-        if pairs.counts is not None:
-            a, b = (
-                SampleSets.of_rows(rows, counts)
-                for rows, counts in zip((left, right), pairs.counts, strict=True)
-            )
-            return self.score_subjects(*blanked_subjects(a, b), self.aggregation(aggregation))
-        if aggregation != "auto":
-            self.aggregation(aggregation)
-        return self.score(left, right)
-
-    def _lacked(self, left: Any, right: Any, counts: tuple[Counts, Counts] | None) -> Bool | None:
-        """(n, 2, d) columns without which both sides of pairs of records are compared, of subjects those that any
-        sample of either lacks; None where nothing is lacking."""
-        if counts is None:
-            left, right = cells_missing(left), cells_missing(right)
-        else:
-            sides = zip((left, right), counts, strict=True)
-            left, right = (lacked_by_subject(SampleSets.of_rows(side, of)) for side, of in sides)
-            left = right = left | right
-        lacked: Bool | None = self.estimator.patterns(left, right) if left.any() or right.any() else None
-        return lacked
-
-    def unseen_categories(self, *sides: SideRows) -> tuple[dict[str, str], ...]:
-        """A warning for each column of records as sent that holds categories which training did not have, of a learner
-        that takes them encoded; one that compares texts needs none."""
-        encoder = getattr(self.estimator, "encoder_", None)
-        if encoder is None:
-            return ()
-        records = [record for side in sides if isinstance(side, RecordRows) for record in side.rows]
-        return tuple(
-            {
-                "code": "unseen-category",
-                "detail": f"column {column!r}: training did not have {name_list(values)}; the answer rests on the "
-                "other columns",
-            }
-            for column, values in encoder.unseen(records).items()
-        )
-
-    def rows(self, side: SideRows, name: str) -> Any:
-        """Rows of a request as the learner takes them, see `to_rows`; ``name`` is what refusals call them."""
-        return to_rows(
-            side, name, self.n_features, accepts_sparse=self.accepts_sparse, estimator=self.estimator
-        )
-
-    def explain(self, pairs: VectorPairs, aggregation: str = "auto") -> tuple[float, dict[str, Any]]:
-        """One pair's score, with the learner's explanation."""
-        explain = getattr(self.estimator, "explain", None)
-        if explain is None:
-            raise ModelNotCapable(f"{self.entry.kind} cannot explain its scores", capability="explain")
-        if pairs.n_pairs != 1:
-            raise InvalidInput(
-                f"the request has {pairs.n_pairs} pairs; expected one to explain", field="left"
-            )
-        left, right = (
-            to_rows(side, name, self.n_features, accepts_sparse=False, estimator=self.estimator)
-            for side, name in ((pairs.left, "left"), (pairs.right, "right"))
-        )
-        score = float(self.score_pairs(pairs, aggregation)[0])
-        if pairs.counts is None:
-            return score, explain(left, right, feature_names=self.feature_names)
-        how = self.aggregation(aggregation)
-        sets = (SampleSets.of_rows(side, np.array([len(side)])) for side in (left, right))
-        left, right = (subject.rows for subject in blanked_subjects(*sets))
-        grid = self.estimator.score_against(left, right)
-        # Of all pairs of samples the one whose score is nearest to that of the subjects stands for them.
-        i, j = np.unravel_index(int(np.argmin(np.abs(grid - np.float32(score)))), grid.shape)
-        return score, {
-            "aggregation": how,
-            "samples": [len(left), len(right)],
-            "sample_scores": grid,
-            "explained_samples": [int(i), int(j)],
-            "explanation": explain(left[i : i + 1], right[j : j + 1], feature_names=self.feature_names),
-        }
-
-
-def warnings_member(warnings: Sequence[dict[str, str]]) -> bytes:
-    """The last member of an answer that something limits; nothing where there is none."""
-    return b',"warnings":%b' % to_json(warnings) if warnings else b""
-
-
-def embedded(version: LoadedVersion, features: Features) -> Float32:
-    """A version's own vectors of points, (n, n_components) C-contiguous float32."""
-    rows = version.rows(features.rows, "features")
-    vectors = np.ascontiguousarray(version.estimator.transform(rows), dtype=np.float32)
-    check_finite(vectors, noun="point", what="vector", field="features")
-    return vectors
 
 
 def _repeated(rows: Any, n: int) -> Any:

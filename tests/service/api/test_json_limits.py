@@ -22,16 +22,8 @@ from pairmark.service.api.routers import guarded_routes
 from pairmark.service.api.routing import GuardedRoute
 from pairmark.service.app import create_app
 from pairmark.service.errors import InvalidInput, PairmarkError, TooLarge
-from pairmark.service.runtime.bodies import (
-    MAX_OBJECTS,
-    PIECE,
-    check_structure,
-    list_of,
-    parse_features,
-    parse_lists,
-    parse_pairs,
-    parse_scores,
-)
+from pairmark.service.scoring.json import MAX_OBJECTS, PIECE, check_structure, list_of, parse_lists
+from pairmark.service.scoring.requests import parse_features, parse_pairs, parse_scores
 from pairmark.service.settings import Settings
 
 JSON_ROUTES = [

@@ -10,7 +10,7 @@ from pairmark.schemas.models import ScoresOptions, ScoresRequest
 from pairmark.service.api.models import SCORES_LISTS
 from pairmark.service.api.problems import invalid_request
 from pairmark.service.errors import InvalidInput
-from pairmark.service.runtime.bodies import parse_lists
+from pairmark.service.scoring.json import parse_lists
 
 
 def test_an_alternative_is_no_part_of_a_field() -> None:

@@ -68,7 +68,7 @@ def enrol(
 def search(galleries: Galleries, model: Any, settings: Settings, record: Any, **more: Any) -> dict[str, Any]:
     searches = Searches(galleries, Thresholds(galleries), settings)
     request = parse_search(json.dumps({"queries": record, "k": 5, **more}).encode(), settings)
-    answer, _ = searches.search(galleries.state("g"), served(model), request, None)
+    answer = searches.search(galleries.state("g"), served(model), request, None).answer
     return dict(json.loads(answer))
 
 
@@ -227,7 +227,7 @@ def test_results_are_decided_by_the_columns_that_both_records_have(
     def found(**more: Any) -> dict[str, Any]:
         asked = json.dumps({"queries": {**probe, **more}, "k": 3, "fpr": 0.1, "group_by": "subject"})
         request = parse_search(asked.encode(), settings)
-        answer, _ = searches.search(galleries.state("g"), version, request, decision, patterns=patterns)
+        answer = searches.search(galleries.state("g"), version, request, decision, patterns=patterns).answer
         return dict(json.loads(answer))
 
     answer = found(address="1 mill road")
@@ -237,7 +237,7 @@ def test_results_are_decided_by_the_columns_that_both_records_have(
     assert bare["warnings"][0]["code"] == "too-little-to-compare"
     items = searches.enrolled(galleries.state("g"), version, "s2")
     row = model._validated([{**probe, "address": None}], "probe")
-    said = json.loads(searches.verify(version, "s2", row, items, decision, None, patterns=patterns))
+    said = json.loads(searches.verify(version, "s2", row, items, decision, None, patterns=patterns).answer)
     assert (said["match"], said["reason"]) == (False, "too-little-to-compare")
     assert "address" in said["missing"]
 
@@ -253,7 +253,7 @@ def test_fpir_is_calibrated_on_candidates_and_verification_compares_the_subject(
     probes = list(model.schema_.values(model._validated(strangers, "strangers")))[::2]
     cells, _ = form_of(model, model.n_features_in_).read_json(probes)
     identification = Identification(galleries, None, None)
-    made = identification.calibrate_with("g", version, cells, [f"new {at}" for at in range(60)])
+    made = identification.calibrate_rows("g", version, cells, [f"new {at}" for at in range(60)])
     assert (made.n_probes, made.n_mated, made.stale) == (60, 0, False)
     for _ in range(2):
         answer = search(galleries, model, settings, records_of(model)[41], fpir=0.1)
@@ -268,6 +268,6 @@ def test_fpir_is_calibrated_on_candidates_and_verification_compares_the_subject(
     items = searches.enrolled(galleries.state("g"), version, "s20")
     probe_row = model._validated([records_of(model)[41]], "probe")
     decision = ServedPoint(threshold=np.float32(0.0), public={"fpr": 0.1, "fpr_upper_bound": 0.1}, json=b"{}")
-    said = json.loads(searches.verify(version, "s20", probe_row, items, decision, None))
+    said = json.loads(searches.verify(version, "s20", probe_row, items, decision, None).answer)
     assert (said["match"], said["id"]) == (True, "r040")
     assert said["score"] == float(model.score_pairs(TABLE, [40], [41])[0])

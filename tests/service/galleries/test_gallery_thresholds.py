@@ -58,7 +58,7 @@ def galleries(settings: Settings, database: Database, monkeypatch: pytest.Monkey
 
 def calibrate(galleries: Galleries, name: str, model: Any, vectors: np.ndarray) -> Any:
     identification = Identification(galleries, None, None)
-    return identification.calibrate_with(name, model, vectors, PROBES[: len(vectors)])
+    return identification.calibrate_rows(name, model, vectors, PROBES[: len(vectors)])
 
 
 def enrol(galleries: Galleries, name: str, items: dict[str, Any]) -> None:
@@ -138,9 +138,10 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
             else:
                 state = galleries.state(name)
                 try:
-                    point, threshold, view = workers[argument].at(state, model, 0.4, 0.95)
+                    served_point, view = workers[argument].for_rate(state, model, 0.4, 0.95)
                 except Conflict:
                     continue
+                point, threshold = served_point.public, served_point.threshold
                 assert view.seq == state.seq == point["sequence"]
                 kept = workers[argument]._probes.get(made.id)
                 some = np.array([left[subject] for subject in left])
@@ -188,7 +189,7 @@ def test_an_erased_subject_is_in_no_probe(
     model, probes = calibrated
     made = calibrate(galleries, "g", model, probes)
     thresholds = Thresholds(galleries)
-    thresholds.at(galleries.state("g"), model, 0.2, 0.95)
+    thresholds.for_rate(galleries.state("g"), model, 0.2, 0.95)
     subject, vector = PROBES[5], probes[5].astype("<f4").tobytes()
     receipt = galleries.erase("g", subject=subject)
     assert (receipt.items, receipt.probes) == (0, 1)
@@ -203,7 +204,7 @@ def test_an_erased_subject_is_in_no_probe(
     # A process that held them lets go of them, without a search.
     thresholds.keep_up()
     assert not thresholds._probes
-    point, *_ = thresholds.at(galleries.state("g"), model, 0.2, 0.95)
+    point = thresholds.for_rate(galleries.state("g"), model, 0.2, 0.95)[0].public
     assert point["n_probes"] == 59
 
 
@@ -216,7 +217,7 @@ def test_a_newer_calibration_replaces_the_probes_of_an_older_one(
     with galleries.database.read() as session:
         assert set(session.scalars(select(GalleryProbe.calibration_id))) == {second.id}
         assert session.get_one(GalleryCalibrationRow, first.id).kept is None
-    point, *_ = Thresholds(galleries).at(galleries.state("g"), model, 0.2, 0.95)
+    point = Thresholds(galleries).for_rate(galleries.state("g"), model, 0.2, 0.95)[0].public
     assert (point["calibration_id"], point["n_probes"]) == (second.id, 50)
     galleries.delete("g")
     with galleries.database.read() as session:
@@ -230,7 +231,7 @@ def test_probes_that_were_all_enrolled_promise_nothing(
     calibrate(galleries, "g", model, probes[:3])
     enrol(galleries, "g", {f"n{at}": (probes[at], PROBES[at], None) for at in range(3)})
     with pytest.raises(Conflict, match="enrolled or erased"):
-        Thresholds(galleries).at(galleries.state("g"), model, 0.7, 0.95)
+        Thresholds(galleries).for_rate(galleries.state("g"), model, 0.7, 0.95)
 
 
 def test_a_subject_between_the_thresholds_is_for_review(galleries: Galleries, settings: Settings) -> None:
@@ -254,5 +255,5 @@ def test_a_subject_between_the_thresholds_is_for_review(galleries: Galleries, se
     state = galleries.state("g")
     for at, expected in ((0, "match"), (2, "review"), (3, "review"), (4, "different"), (5, "different")):
         enrolled = searches.enrolled(state, model, f"s{at}")
-        said = json.loads(searches.verify(model, f"s{at}", probe[None], enrolled, decision, None))
+        said = json.loads(searches.verify(model, f"s{at}", probe[None], enrolled, decision, None).answer)
         assert (said["decision"], said["match"]) == (expected, expected == "match")

@@ -55,14 +55,14 @@ def test_each_pair_is_decided_by_what_both_sides_have() -> None:
     compared = found(one, "a", lacking((), (1, 2), tuple(range(9))))
     assert compared.thresholds[0][:2].tolist() == [0.5, 2]
     assert compared.codes.tolist() == [0, 0, 4]
-    decided = point().decided(np.array([1, 1, 99], np.float32), compared.codes, compared.thresholds)
+    decided = point().decide(np.array([1, 1, 99], np.float32), compared.thresholds)
     assert decided.tolist() == [1, 0, 0]
-    assert compared.told(1, COLUMNS, with_scores=True) == {
+    assert compared.facts(1, COLUMNS, shows_scores=True) == {
         "threshold": 2,
         "compared": [name for name in COLUMNS if name not in ("c1", "c2")],
     }
-    assert compared.told(1, COLUMNS, with_scores=False) == {}
-    assert compared.told(2, COLUMNS, with_scores=False)["missing"] == COLUMNS[:9]
+    assert compared.facts(1, COLUMNS, shows_scores=False) == {}
+    assert compared.facts(2, COLUMNS, shows_scores=False)["missing"] == COLUMNS[:9]
     (warning,) = compared.warnings(COLUMNS)
     assert "c8" in warning["detail"]
     swapped = found(one, "a", lacking((1, 2))[:, ::-1])

@@ -15,22 +15,18 @@ from pairmark.models.records.schema import schema_of_model
 from pairmark.schemas.base import FLOAT32_MAX
 from pairmark.schemas.scoring import RankFields
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.bodies import (
-    Features,
-    RecordRows,
-    SparseRows,
-    check_finite,
-    raise_beyond,
-    read_rows,
-    split_vectors,
-)
-from pairmark.service.runtime.versions import LoadedVersion, warnings_member
+from pairmark.service.runtime.versions import LoadedVersion, check_finite
+from pairmark.service.scoring.answer import warnings_member
+from pairmark.service.scoring.json import raise_beyond, read_rows, split_vectors
+from pairmark.service.scoring.requests import Features
+from pairmark.service.scoring.resolve import model_rows, unseen_categories
+from pairmark.service.scoring.rows import RecordRows, SparseRows
 
 NAMES_TOLD = 50
 _EXPECTED = 'a list of numbers, a list of such lists, or features by name such as {"A1": 5.1, "A2": 3.5}'
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Points(Features):
     """Points as they were sent, and what is asked of them.
 
@@ -149,10 +145,10 @@ def rank(version: LoadedVersion, label_names: Sequence[str], points: Points) -> 
         }
         rows = RecordRows([row], single=True)
     if version.columns:
-        X = version.rows(rows, "features")
+        X = model_rows(version, rows, "features")
     else:
         X = features_of(rows, version.feature_names, version.n_features)
-    warnings = version.unseen_categories(rows)
+    warnings = unseen_categories(version, rows)
     k = len(label_names)
     n_labels = k if points.top is None else min(points.top, k)
     # Points were checked as they were parsed, so the estimator's own checks are not paid again.
@@ -192,7 +188,9 @@ def classified(version: LoadedVersion, features: Features) -> tuple[NDArray[np.i
             f"{MAX_PROBABILITIES} are given at a time: send fewer points",
             limit=MAX_PROBABILITIES // k,
         )
-    probabilities = np.asarray(version.estimator.predict_proba(version.rows(features.rows, "features")))
+    probabilities = np.asarray(
+        version.estimator.predict_proba(model_rows(version, features.rows, "features"))
+    )
     check_finite(probabilities, noun="point", what="distribution", field="features")
     best = probabilities.argmax(axis=1).astype(np.int64)
     return best, np.ascontiguousarray(probabilities, dtype=np.float32)

@@ -9,7 +9,8 @@ import pytest
 
 from pairmark import RecordSimilarity
 from pairmark.service.errors import InvalidInput
-from pairmark.service.runtime.bodies import RecordRows, parse_pairs, to_rows
+from pairmark.service.scoring.requests import parse_pairs
+from pairmark.service.scoring.rows import RecordRows, to_rows
 
 ANA = {"given": "ana", "born": None, "home": [52.1, 4.3], "member": True, "weight": 61.5}
 

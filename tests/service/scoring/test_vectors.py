@@ -15,14 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.binary import parse_npz, parse_octets
-from pairmark.service.runtime.bodies import (
-    SparseRows,
-    holds_scores,
-    parse_pairs,
-    parse_scores,
-    to_rows,
-)
+from pairmark.service.scoring.binary import parse_npz, parse_octets
+from pairmark.service.scoring.requests import holds_scores, parse_pairs, parse_scores
+from pairmark.service.scoring.rows import SparseRows, to_rows
 
 finite32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 matrices = arrays(np.float32, st.tuples(st.integers(1, 5), st.just(4)), elements=finite32)

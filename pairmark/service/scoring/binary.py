@@ -12,7 +12,7 @@ from pairmark.models.core.arrays import Float32
 from pairmark.models.core.artefact import npy_header
 from pairmark.service.datasets.confined import UNREADABLE_HEAD, checked_members, damage_refused
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.bodies import Features, VectorPairs
+from pairmark.service.scoring.requests import Features, PairRequest
 
 DTYPES = {"float32": "<f4", "float16": "<f2", "float64": "<f8"}
 _ENOUGH, _GLANCED, _SMALL, _WILD = 128, 2_048, 1e-20, 0.2
@@ -29,7 +29,7 @@ def parse_octets(
     n_left: int | None,
     pairs: int | None = None,
     dtype: str = "float32",
-) -> VectorPairs:
+) -> PairRequest:
     """Read little-endian rows, all left ones and then all right ones.
 
     Parameters
@@ -52,7 +52,7 @@ def parse_octets(
         raise InvalidInput(
             f"n_left is {n_left} and the body has {n_rows} rows; expected 1 to {n_rows - 1}", field="n_left"
         )
-    read = VectorPairs(_all_finite(rows[:n_left], "left"), _all_finite(rows[n_left:], "right"))
+    read = PairRequest(_all_finite(rows[:n_left], "left"), _all_finite(rows[n_left:], "right"))
     if pairs is not None and read.n_pairs != pairs:
         raise InvalidInput(
             f"the body holds {read.n_pairs} pairs of {dim} {dtype}, and pairs is {pairs}; expected dtype= to name the "
@@ -102,10 +102,10 @@ def _octet_rows(body: bytes, dim: int, dtype: str) -> Float32:
     return rows
 
 
-def parse_npz(body: bytes, *, max_bytes: int) -> VectorPairs:
+def parse_npz(body: bytes, *, max_bytes: int) -> PairRequest:
     """Read an npz of arrays ``left`` and ``right``. Object arrays are refused and sizes bounded before unpacking."""
     arrays = _npz_members(body, ("left", "right"), max_bytes)
-    return VectorPairs(arrays["left"], arrays["right"])
+    return PairRequest(arrays["left"], arrays["right"])
 
 
 def parse_npz_rows(body: bytes, *, max_bytes: int) -> Features:

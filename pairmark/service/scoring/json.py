@@ -1,4 +1,4 @@
-"""Bodies of vectors, records and scores in JSON: bounded, checked, in a model's dimension. `binary` reads the others.
+"""JSON bodies of vectors, records and scores: bounded and checked. `binary` reads the others.
 
 A short body of plain vectors is read by simdjson. Any other is split into its members without reading them: each side
 is validated by the one type that its first characters call for, so that no union is tried on a long body and the first
@@ -8,11 +8,9 @@ pydantic model. What is wrong is named by pydantic, with its place.
 
 from __future__ import annotations
 
-import math
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import msgspec
@@ -21,269 +19,12 @@ import simdjson
 from msgspec import Raw
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from scipy.sparse import csr_array
 
-from pairmark.models.core.arrays import Bool, Float32
-from pairmark.models.records.schema import RESERVED, RecordError, Schema, is_plain, schema_of_model
-from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE, FLOAT32_MAX, SparseVector
-from pairmark.schemas.scoring import AskingBody, PairsFields
+from pairmark.models.core.arrays import Float32
+from pairmark.models.records.schema import RESERVED
+from pairmark.schemas.base import EXPECTED, FLOAT32_MAX, SparseVector
 from pairmark.service.errors import InvalidInput, TooLarge, invalid_field
-
-Counts = NDArray[np.int64]
-
-FEW = 16
-"""So many numbers are looked at one by one in less time than two passes over an array take to begin."""
-MAX_DENSE_BYTES = 1024 * 1024 * 1024
-"""Most memory that sparse vectors may unfold to, for learners that read dense rows only."""
-
-
-@dataclass(slots=True)
-class SparseRows:
-    """Sparse vectors whose dimension is not known yet: their indices and values."""
-
-    rows: list[tuple[list[int], list[float]]]
-    single: bool
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-
-@dataclass(slots=True)
-class RecordRows:
-    """Records whose columns are not checked yet; ``single``: whether they came as one object."""
-
-    rows: list[Any]
-    single: bool
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-
-SideRows = Float32 | SparseRows | RecordRows
-
-
-@dataclass(slots=True)
-class VectorPairs:
-    """Two sides of vectors, and the model that a JSON body names. Dense sides are (n, d), finite float32.
-
-    Attributes
-    ----------
-    counts : where sides hold subjects of several samples, the number of samples of each subject of the left and the
-        right side; vectors lie subject after subject.
-    """
-
-    left: SideRows
-    right: SideRows
-    counts: tuple[Counts, Counts] | None = None
-    model: str | None = None
-    refs: list[list[str]] | None = None
-    """The caller's names of both sides of each pair."""
-    rows: tuple[Any, Any] | None = None
-    """Both sides as the model that scored them took them."""
-    lacked: Bool | None = None
-    """(n, 2, d) columns without which both sides of scored records were compared; None where nothing is lacking."""
-
-    @property
-    def n_pairs(self) -> int:
-        if self.counts is not None:
-            return max(self.counts[0].size, self.counts[1].size)
-        return max(len(self.left), len(self.right))
-
-    @property
-    def n_scored(self) -> int:
-        """How many pairs of samples that takes."""
-        if self.counts is None:
-            return self.n_pairs
-        left, right = self.counts
-        return int(np.sum(left * right)) if 1 in (left.size, right.size) else int(left @ right)
-
-    @property
-    def broadcast(self) -> bool:
-        """Whether one of a side meets several of the other."""
-        sides = (self.left, self.right) if self.counts is None else self.counts
-        n_left, n_right = len(sides[0]), len(sides[1])
-        return n_left != n_right and 1 in (n_left, n_right)
-
-    def as_sent(self, place: int) -> dict[str, Any] | None:
-        """The two sides of a pair as they were sent; None for sparse vectors and subjects of several samples."""
-        sides = {}
-        for name, side in (("left", self.left), ("right", self.right)):
-            if self.counts is not None or isinstance(side, SparseRows):
-                return None
-            rows = side.rows if isinstance(side, RecordRows) else side
-            row = rows[place if len(rows) > 1 else 0]
-            sides[name] = row if isinstance(row, dict) else [float(number) for number in row]
-        return sides
-
-    def sample_class(self) -> tuple[int, int] | None:
-        """Numbers of samples of the two subjects of every pair, the larger first; None for plain vectors."""
-        if self.counts is None:
-            return None
-        a, b = np.broadcast_arrays(*self.counts)
-        larger, smaller = np.maximum(a, b), np.minimum(a, b)
-        differing = np.flatnonzero((larger != larger[0]) | (smaller != smaller[0]))
-        if differing.size:
-            at = int(differing[0])
-            raise InvalidInput(
-                f"pair 0 has {a[0]} and {b[0]} samples, and pair {at} {a[at]} and {b[at]}: a decision is calibrated "
-                "for fixed numbers of samples; send pairs with other numbers in a separate request",
-                field="left",
-                pair=at,
-            )
-        return int(larger[0]), int(smaller[0])
-
-    def check_sizes(self, max_pairs: int, max_samples: int = 100) -> None:
-        """Refuse sizes that make no pairs, or too many."""
-        counts = self.counts
-        what = "vectors" if counts is None else "subjects"
-        n_left, n_right = (len(self.left), len(self.right)) if counts is None else map(len, counts)
-        if n_left != n_right and 1 not in (n_left, n_right):
-            raise InvalidInput(
-                f"left has {n_left} {what} and right {n_right}; expected equal numbers, or a single one on one side",
-                field="right",
-            )
-        if counts is not None:
-            for name, side in zip(("left", "right"), counts, strict=True):
-                if side.max() > max_samples:
-                    at = int(np.argmax(side > max_samples))
-                    raise InvalidInput(
-                        f"{name}[{at}] has {side[at]} samples; expected at most {max_samples} "
-                        "(PAIRMARK_MAX_SUBJECT_SAMPLES)",
-                        field=f"{name}[{at}].samples",
-                        limit=max_samples,
-                    )
-            if self.n_scored > max_pairs:
-                raise TooLarge(
-                    f"the subjects make {self.n_scored} pairs of samples; at most {max_pairs} are taken at a time",
-                    limit=max_pairs,
-                )
-        n_pairs = max(n_left, n_right)
-        if self.refs is not None and len(self.refs) != n_pairs:
-            raise InvalidInput(
-                f"refs names {len(self.refs)} pairs; expected one [left, right] for each of the {n_pairs} pairs",
-                field="refs",
-            )
-        if n_pairs > max_pairs:
-            raise TooLarge(
-                f"the request has {n_pairs} pairs; at most {max_pairs} are taken at a time",
-                limit=max_pairs,
-            )
-
-
-@dataclass(slots=True)
-class Features:
-    """Points, and the model that a JSON body names. Dense ones are (n, d), finite float32."""
-
-    rows: SideRows
-    model: str | None = None
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-
-def check_finite(values: Any, *, noun: str, what: str, field: str) -> None:
-    """Refuse results that are not finite, by row: ``noun`` is what a row is called (``pair``), ``what`` its value
-    (``score``), ``field`` where the vectors came in."""
-    if values.size <= FEW and all(map(math.isfinite, values.ravel().tolist())):
-        return
-    finite = np.isfinite(values)
-    if not finite.all():
-        at = int(np.argmin(finite.reshape(len(finite), -1).all(axis=1)))
-        raise InvalidInput(
-            f"the {what} of {noun} {at} is not finite: its vectors are too extreme for this model",
-            field=field,
-            **{noun: at},
-        )
-
-
-def to_rows(
-    side: SideRows,
-    name: str,
-    n_features: int,
-    *,
-    accepts_sparse: bool,
-    estimator: Any = None,
-) -> Any:
-    """Rows of the model's dimension: dense float32, CSR for a learner that reads it, or cells for one of records.
-
-    ``estimator`` : the model that records are meant for; None where none can be.
-    """
-    schema = None if estimator is None else schema_of_model(estimator)
-    if isinstance(side, RecordRows):
-        return _record_rows(side, name, n_features, schema, estimator, dense=not accepts_sparse)
-    if schema is not None and not is_plain(schema):
-        raise InvalidInput(
-            f"{name} is a vector; the model takes records with the columns {_columns(schema)}", field=name
-        )
-    if isinstance(side, SparseRows):
-        return _sparse_rows(side, name, n_features, accepts_sparse=accepts_sparse)
-    if side.shape[1] != n_features:
-        raise InvalidInput(
-            f"{name} has vectors of {side.shape[1]} numbers; the model expects {n_features}",
-            field=name,
-            expected_dimension=n_features,
-        )
-    return side
-
-
-def _record_rows(
-    side: RecordRows, name: str, n_features: int, schema: Schema | None, estimator: Any, *, dense: bool
-) -> Any:
-    """Cells of records, held against the model's columns; encoded for a learner that takes vectors."""
-    if schema is None:
-        raise InvalidInput(f"{name} is a record; expected a vector of {n_features} numbers", field=name)
-    try:
-        cells = schema.records(side.rows, name)
-    except RecordError as error:
-        first = error.problems[0]
-        at = name if side.single else f"{name}[{first['row'] - 1}]"
-        raise InvalidInput(
-            f"{at}: column {first['column']!r} {first['detail']}", field=f"{at}.{first['column']}"
-        ) from None
-    empty = schema.empty_rows(cells)
-    if empty.size:
-        at = name if side.single else f"{name}[{empty[0]}]"
-        raise InvalidInput(f"{at} {schema.no_cell}", field=at)
-    encoder = getattr(estimator, "encoder_", None)
-    if encoder is None:
-        return cells
-    rows = encoder.transform(cells)
-    return rows.toarray() if dense and not isinstance(rows, np.ndarray) else rows
-
-
-def _columns(schema: Schema) -> str:
-    names = [column.name for column in schema.fields]
-    return ", ".join(names[:20]) + ("" if len(names) <= 20 else f" and {len(names) - 20} more")
-
-
-def _sparse_rows(side: SparseRows, name: str, n_features: int, *, accepts_sparse: bool) -> Any:
-    if not accepts_sparse and 4 * n_features * len(side) > MAX_DENSE_BYTES:
-        raise TooLarge(f"{name} unfolds to more than {MAX_DENSE_BYTES} bytes; send fewer vectors at a time")
-    counts = []
-    for index, (indices, values) in enumerate(side.rows):
-        at = name if side.single else f"{name}[{index}]"
-        if len(indices) != len(values):
-            raise InvalidInput(
-                f"{at} has {len(indices)} indices and {len(values)} values; expected equal numbers",
-                field=at,
-            )
-        distinct: set[int] = set()
-        for place, column in enumerate(indices):
-            if not 0 <= column < n_features or column in distinct:
-                field = f"{at}.indices[{place}]"
-                problem = "occurs twice" if column in distinct else f"is not in 0 to {n_features - 1}"
-                raise InvalidInput(
-                    f"{field} {problem}; expected distinct columns of the model's {n_features}", field=field
-                )
-            distinct.add(column)
-        counts.append(len(indices))
-    numbers = np.array([value for _, values in side.rows for value in values], dtype=np.float32)
-    pointers = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    columns = np.array([column for indices, _ in side.rows for column in indices], dtype=np.int32)
-    matrix = csr_array((numbers, columns, pointers), shape=(len(side), n_features))
-    matrix.sort_indices()
-    return matrix if accepts_sparse else matrix.toarray()
-
+from pairmark.service.scoring.rows import Counts, RecordRows, SideRows, SparseRows
 
 Form = TypeVar("Form", bound=BaseModel)
 Whole = TypeVar("Whole", bound=BaseModel)
@@ -322,7 +63,6 @@ _ROW_END, _NUMBER_END = re.compile(rb"\]\s*,"), re.compile(rb",")
 _QUOTE, _TEXT_END = re.compile(rb'\\.|"', re.DOTALL), re.compile(rb'(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _NO_NUMBER = b"1e987654321"
 """Stands for NaN and infinities, which JSON has no words for, so that the field which holds one is named."""
-_SCORES_FIELD = re.compile(rb'"scores"\s*:')
 
 
 def check_structure(body: bytes, max_pairs: int) -> None:
@@ -411,6 +151,10 @@ def split_vectors(
         return split_request(form, body, lists)
 
 
+class NothingElse(BaseModel, extra="forbid"):
+    """Nothing stands beside the lists of a request."""
+
+
 class _Parser(threading.local):
     """A thread's parser of small bodies: its memory takes as long to be had as such a body to be read."""
 
@@ -497,45 +241,14 @@ def list_of(kind: Any, *, of_lists: bool = False) -> Reader:
     return read
 
 
+def read_numbers(text: bytes, name: str) -> Float32:
+    """A list of finite numbers, (n,)."""
+    return _dense(_row, text, name)
+
+
 def read_scores(text: bytes, name: str) -> NDArray[np.float64]:
     """A number per pair, in double precision, so that those that float32 cannot tell apart are counted."""
     return _dense(_row, text, name, np.float64)
-
-
-def parse_pairs(body: bytes) -> VectorPairs:
-    """Pairs of any form, or `InvalidInput` that names the field and what was expected."""
-    request, texts = split_vectors(PairsFields, body, {"left": EXPECTED_SIDE, "right": EXPECTED_SIDE})
-    (a, of_a), (b, of_b) = read_side(texts["left"], "left"), read_side(texts["right"], "right")
-    counts = None
-    if of_a is not None or of_b is not None:
-        # Vectors beside subjects are subjects of one sample.
-        both = tuple(
-            np.ones(len(rows), dtype=np.int64) if of is None else of for rows, of in ((a, of_a), (b, of_b))
-        )
-        counts = None if both[0].max() == both[1].max() == 1 else (both[0], both[1])
-    return VectorPairs(a, b, counts, request.model, request.refs)
-
-
-def parse_features(body: bytes) -> Features:
-    """Points, or `InvalidInput` that names the field and what was expected."""
-    request, texts = split_vectors(AskingBody, body, {"features": EXPECTED})
-    return Features(read_rows(texts["features"], "features"), request.model)
-
-
-class _NothingElse(BaseModel, extra="forbid"):
-    """Nothing stands beside the lists of a request."""
-
-
-def parse_scores(body: bytes) -> Float32:
-    """Read a JSON body of scores made elsewhere, (n,)."""
-    _, texts = split_request(_NothingElse, body, {"scores": "a list of numbers"})
-    return _dense(_row, texts["scores"], "scores")
-
-
-def holds_scores(body: bytes) -> bool:
-    """Whether a JSON body speaks of scores, not of vectors (a cheap look before the real parse)."""
-    # Finding plain bytes is far cheaper than an expression, and vectors have none of them.
-    return body.find(b'"scores"', 0, 4096) >= 0 and _SCORES_FIELD.search(body, 0, 4096) is not None
 
 
 # ---------------------------------------------------------------- sides
@@ -572,7 +285,7 @@ def _subjects(subjects: Texts) -> tuple[SideRows, Counts]:
     sides: list[Any] = []
     for name, text in subjects:
         at = f"{name}.samples"
-        _, texts = split_request(_NothingElse, text, {"samples": "a list of vectors"}, f"{name}.")
+        _, texts = split_request(NothingElse, text, {"samples": "a list of vectors"}, f"{name}.")
         lead = _lead(texts["samples"])
         if lead not in (b"[[", b"[{"):
             # Of a list of numbers, the first is no sample.

@@ -1,0 +1,181 @@
+"""From scores to decisions: at which rates one may ask, what decides each pair, and what is hidden of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.calibration.inputs import RowRanges
+from pairmark.models.core.arrays import Bool
+from pairmark.schemas.models import DECIDED_RATES
+from pairmark.service.errors import Forbidden
+from pairmark.service.keys import Grants
+from pairmark.service.runtime.missing_columns import ComparedPairs
+from pairmark.service.runtime.operating_points import Rate, ServedPoint
+from pairmark.service.runtime.runtime import Runtime
+from pairmark.service.runtime.versions import LoadedVersion
+from pairmark.service.scoring.resolve import Resolved
+from pairmark.service.scoring.score import Scored
+from pairmark.service.tables import DECISIONS, RAW_UNLIKE, DecisionCode
+
+UNLIKE: Final = "unlike-calibration"
+"""The reason where a row is unlike those of the people who calibrated."""
+
+
+def shows_scores(runtime: Runtime, version: LoadedVersion | None, rate: Rate | None, grants: Grants) -> bool:
+    """Whether who asks may see scores of a version; a key with `decide` alone gets decisions, at listed rates, only."""
+    name = None if version is None else version.entry.name
+    if not grants.allows("decide") or grants.allows("score", name):
+        return True
+    model = None if name is None else runtime.catalogue.view.models.get(name)
+    if rate is not None:
+        check_listed(rate, DECIDED_RATES if model is None else model.rates)
+    return False
+
+
+def check_listed(rate: Rate, listed: Collection[float]) -> None:
+    """Refuse (`Forbidden`) what would tell a key that may only decide more than decisions at the listed rates: a
+    series of rates, confidences, methods or costs brackets a score as closely as one likes."""
+    for wanted in (rate.fpr, rate.fnr):
+        if wanted is not None and not any(math.isclose(wanted, one) for one in listed):
+            raise Forbidden(
+                f"the key may only decide, at one of the rates {', '.join(f'{one:g}' for one in listed)}; "
+                f"{wanted:g} takes a key with score",
+                scope="score",
+            )
+    for name in ("method", "confidence", "simultaneous", "calibration"):
+        if getattr(rate, name) != Rate._field_defaults[name]:
+            raise Forbidden(f"the key may only decide; {name} takes a key with score", scope="score")
+
+
+class UnlikeRows:
+    """Which pairs of a request hold a row unlike those who calibrated, and which of their rows are.
+
+    Attributes
+    ----------
+    flags : which rows, the left ones first. codes : (n_pairs,) 0, or the code of a pair in raw answers.
+    """
+
+    def __init__(self, flags: Bool, resolved: Resolved) -> None:
+        self.flags, n_left = flags, resolved.left.shape[0]
+        self._sides = {"left": flags[:n_left], "right": flags[n_left:]}
+        self._starts = None
+        subjects = list(self._sides.values())
+        if resolved.counts is not None:
+            self._starts = [np.concatenate([[0], np.cumsum(counts)]) for counts in resolved.counts]
+            subjects = [
+                np.logical_or.reduceat(side, starts[:-1])
+                for side, starts in zip(subjects, self._starts, strict=True)
+            ]
+        left, right = subjects
+        self.codes: NDArray[np.uint8] = np.uint8(RAW_UNLIKE) * (left | right)
+
+    @classmethod
+    def find(cls, ranges: RowRanges | None, resolved: Resolved | None) -> Self | None:
+        """None where no row is, and where nothing is known of rows."""
+        if resolved is None or ranges is None:
+            return None
+        flags = ranges.unlike(resolved.left, resolved.right)
+        return cls(flags, resolved) if flags.size else None
+
+    @property
+    def pairs(self) -> list[int]:
+        """The numbers of those pairs."""
+        numbers: list[int] = np.flatnonzero(self.codes).tolist()
+        return numbers
+
+    def names(self, pair: int) -> list[str]:
+        """The rows of a pair that are: ``left``, ``right``, of subjects ``left[2]``."""
+        names = []
+        for number, (side, flags) in enumerate(self._sides.items()):
+            if self._starts is None:
+                if flags[pair if len(flags) > 1 else 0]:
+                    names.append(side)
+                continue
+            starts = self._starts[number]
+            subject = pair if len(starts) > 2 else 0
+            samples = np.flatnonzero(flags[starts[subject] : starts[subject + 1]])
+            names += [f"{side}[{sample}]" for sample in samples.tolist()]
+        return names
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Decisions.
+
+    Attributes
+    ----------
+    shows_scores : whether who asked may see scores, thresholds and which columns were compared.
+    codes : (n,) `DecisionCode`. refused : (n,) the code in raw answers of pairs that never match; None: all may.
+    unlike : pairs that hold a row unlike those who calibrated. compared : pairs of records that lack columns.
+    """
+
+    scored: Scored
+    point: ServedPoint
+    shows_scores: bool
+    codes: NDArray[np.uint8]
+    refused: NDArray[np.uint8] | None
+    unlike: UnlikeRows | None
+    compared: ComparedPairs | None
+
+    @property
+    def raw(self) -> NDArray[np.uint8]:
+        """(n,) the codes of raw answers."""
+        return self.codes if self.refused is None else np.where(self.refused, self.refused, self.codes)
+
+    @property
+    def public_point(self) -> dict[str, Any]:
+        """What is said of the operating point."""
+        return self.point.public if self.shows_scores else self.point.hidden
+
+    def matches(self) -> list[dict[str, Any]]:
+        """What is said of each pair."""
+        codes = self.codes.tolist()
+        if self.shows_scores:
+            scores = self.scored.scores.tolist()
+            matches = [
+                {"score": score, "match": code == 1} for score, code in zip(scores, codes, strict=True)
+            ]
+        else:
+            matches = [{"match": code == 1} for code in codes]
+        if self.point.lower is not None:
+            for match, code in zip(matches, codes, strict=True):
+                match["decision"] = DECISIONS[code]
+        if self.compared is not None and self.scored.resolved is not None:
+            columns = self.scored.resolved.version.columns
+            for pair in self.compared.places:
+                matches[pair] |= self.compared.facts(pair, columns, shows_scores=self.shows_scores)
+        if self.unlike is not None:
+            for pair in self.unlike.pairs:
+                matches[pair] |= {"reason": UNLIKE, "unlike": self.unlike.names(pair)}
+        return matches
+
+    @property
+    def warnings(self) -> tuple[dict[str, str], ...]:
+        """What limits the answer."""
+        warnings, resolved = self.point.warnings, self.scored.resolved
+        if resolved is not None:
+            warnings += resolved.warnings
+            if self.compared is not None:
+                warnings += self.compared.warnings(resolved.version.columns)
+        return warnings
+
+
+def decide(
+    scored: Scored, point: ServedPoint, *, shows_scores: bool, compared: ComparedPairs | None = None
+) -> Decided:
+    """Decide each pair at an operating point. A pair that holds a row unlike those who calibrated, or that has too
+    little to compare, never matches: saying no can only lower a false positive rate."""
+    unlike = UnlikeRows.find(point.inputs, scored.resolved)
+    refused = None if unlike is None else unlike.codes
+    if compared is not None:
+        refused = compared.codes if refused is None else np.where(refused, refused, compared.codes)
+    codes = point.decide(scored.scores, None if compared is None else compared.thresholds)
+    if refused is not None:
+        codes[refused > 0] = DecisionCode.DIFFERENT if point.lower is None else DecisionCode.REVIEW
+    return Decided(scored, point, shows_scores, codes, refused, unlike, compared)

@@ -1,0 +1,133 @@
+"""Rows of a request as they were sent, and as a model takes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from pairmark.models.core.arrays import Float32
+from pairmark.models.records.schema import RecordError, Schema, is_plain, schema_of_model
+from pairmark.service.errors import InvalidInput, TooLarge
+
+Counts = NDArray[np.int64]
+
+MAX_DENSE_BYTES = 1024 * 1024 * 1024
+"""Most memory that sparse vectors may unfold to, for learners that read dense rows only."""
+
+
+@dataclass(slots=True)
+class SparseRows:
+    """Sparse vectors whose dimension is not known yet: their indices and values."""
+
+    rows: list[tuple[list[int], list[float]]]
+    single: bool
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(slots=True)
+class RecordRows:
+    """Records whose columns are not checked yet; ``single``: whether they came as one object."""
+
+    rows: list[Any]
+    single: bool
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+SideRows = Float32 | SparseRows | RecordRows
+
+
+def to_rows(
+    side: SideRows,
+    name: str,
+    n_features: int,
+    *,
+    accepts_sparse: bool,
+    estimator: Any = None,
+) -> Any:
+    """Rows of the model's dimension: dense float32, CSR for a learner that reads it, or cells for one of records.
+
+    ``estimator`` : the model that records are meant for; None where none can be.
+    """
+    schema = None if estimator is None else schema_of_model(estimator)
+    if isinstance(side, RecordRows):
+        return _record_rows(side, name, n_features, schema, estimator, dense=not accepts_sparse)
+    if schema is not None and not is_plain(schema):
+        raise InvalidInput(
+            f"{name} is a vector; the model takes records with the columns {_columns(schema)}", field=name
+        )
+    if isinstance(side, SparseRows):
+        return _sparse_rows(side, name, n_features, accepts_sparse=accepts_sparse)
+    if side.shape[1] != n_features:
+        raise InvalidInput(
+            f"{name} has vectors of {side.shape[1]} numbers; the model expects {n_features}",
+            field=name,
+            expected_dimension=n_features,
+        )
+    return side
+
+
+def _record_rows(
+    side: RecordRows, name: str, n_features: int, schema: Schema | None, estimator: Any, *, dense: bool
+) -> Any:
+    """Cells of records, held against the model's columns; encoded for a learner that takes vectors."""
+    if schema is None:
+        raise InvalidInput(f"{name} is a record; expected a vector of {n_features} numbers", field=name)
+    try:
+        cells = schema.records(side.rows, name)
+    except RecordError as error:
+        first = error.problems[0]
+        at = name if side.single else f"{name}[{first['row'] - 1}]"
+        raise InvalidInput(
+            f"{at}: column {first['column']!r} {first['detail']}", field=f"{at}.{first['column']}"
+        ) from None
+    empty = schema.empty_rows(cells)
+    if empty.size:
+        at = name if side.single else f"{name}[{empty[0]}]"
+        raise InvalidInput(f"{at} {schema.no_cell}", field=at)
+    encoder = getattr(estimator, "encoder_", None)
+    if encoder is None:
+        return cells
+    rows = encoder.transform(cells)
+    return rows.toarray() if dense and not isinstance(rows, np.ndarray) else rows
+
+
+def _columns(schema: Schema) -> str:
+    names = [column.name for column in schema.fields]
+    return ", ".join(names[:20]) + ("" if len(names) <= 20 else f" and {len(names) - 20} more")
+
+
+def _sparse_rows(side: SparseRows, name: str, n_features: int, *, accepts_sparse: bool) -> Any:
+    if not accepts_sparse and 4 * n_features * len(side) > MAX_DENSE_BYTES:
+        raise TooLarge(f"{name} unfolds to more than {MAX_DENSE_BYTES} bytes; send fewer vectors at a time")
+    counts = []
+    for index, (indices, values) in enumerate(side.rows):
+        at = name if side.single else f"{name}[{index}]"
+        if len(indices) != len(values):
+            raise InvalidInput(
+                f"{at} has {len(indices)} indices and {len(values)} values; expected equal numbers",
+                field=at,
+            )
+        distinct: set[int] = set()
+        for place, column in enumerate(indices):
+            if not 0 <= column < n_features or column in distinct:
+                field = f"{at}.indices[{place}]"
+                problem = "occurs twice" if column in distinct else f"is not in 0 to {n_features - 1}"
+                raise InvalidInput(
+                    f"{field} {problem}; expected distinct columns of the model's {n_features}", field=field
+                )
+            distinct.add(column)
+        counts.append(len(indices))
+    numbers = np.array([value for _, values in side.rows for value in values], dtype=np.float32)
+    pointers = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    columns = np.array([column for indices, _ in side.rows for column in indices], dtype=np.int32)
+    matrix = csr_array((numbers, columns, pointers), shape=(len(side), n_features))
+    matrix.sort_indices()
+    return matrix if accepts_sparse else matrix.toarray()

@@ -1,0 +1,102 @@
+"""From resolved rows to scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from pairmark.models.calibration.inputs import are_records, blanked_subjects, cells_missing, lacked_by_subject
+from pairmark.models.core.arrays import Bool, Float32
+from pairmark.models.core.scores import SampleSets
+from pairmark.service.errors import InvalidInput, ModelNotCapable
+from pairmark.service.runtime.versions import LoadedVersion, check_finite
+from pairmark.service.scoring.requests import Features, PairRequest
+from pairmark.service.scoring.resolve import Resolved, model_rows, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Scores, and what was scored (None: they were made elsewhere).
+
+    Attributes
+    ----------
+    scores : (n,) float32. model : the version that made them, in JSON.
+    lacked : (n, 2, d) columns without which both sides of records were compared; None where nothing is lacking.
+    """
+
+    scores: Float32
+    model: bytes
+    resolved: Resolved | None = None
+    lacked: Bool | None = None
+
+
+def score(resolved: Resolved) -> Scored:
+    """Score pairs of rows, or of subjects of several samples."""
+    version, left, right = resolved.version, resolved.left, resolved.right
+    lacked = columns_lacked(resolved)
+    if resolved.counts is not None:
+        sides = zip((left, right), resolved.counts, strict=True)
+        sets = blanked_subjects(*(SampleSets.of_rows(rows, counts) for rows, counts in sides))
+        scores = version.score_subjects(*sets, resolved.aggregation)
+    else:
+        if version.accepts_sparse and issparse(left) != issparse(right):
+            left, right = csr_array(left), csr_array(right)
+        scores = version.score(left, right)
+    return Scored(scores, version.json, resolved, lacked)
+
+
+def columns_lacked(resolved: Resolved) -> Bool | None:
+    """(n, 2, d) columns without which pairs of records are compared, of subjects those that any sample of either lacks;
+    None where nothing is lacking."""
+    left, right, counts = resolved.left, resolved.right, resolved.counts
+    if not (are_records(left) and are_records(right)):
+        return None
+    if counts is None:
+        left, right = cells_missing(left), cells_missing(right)
+    else:
+        sides = zip((left, right), counts, strict=True)
+        left, right = (lacked_by_subject(SampleSets.of_rows(side, n_samples)) for side, n_samples in sides)
+        left = right = left | right
+    lacked: Bool | None = None
+    if left.any() or right.any():
+        lacked = resolved.version.estimator.patterns(left, right)
+    return lacked
+
+
+def explain(request: PairRequest, version: LoadedVersion, aggregation: str) -> tuple[Scored, dict[str, Any]]:
+    """One pair's score, with the learner's explanation."""
+    explained = getattr(version.estimator, "explain", None)
+    if explained is None:
+        raise ModelNotCapable(f"{version.entry.kind} cannot explain its scores", capability="explain")
+    if request.n_pairs != 1:
+        raise InvalidInput(f"the request has {request.n_pairs} pairs; expected one to explain", field="left")
+    left, right = (
+        model_rows(version, side, name, accepts_sparse=False)
+        for side, name in ((request.left, "left"), (request.right, "right"))
+    )
+    scored = score(resolve(request, version, aggregation))
+    if request.counts is None:
+        return scored, explained(left, right, feature_names=version.feature_names)
+    sets = (SampleSets.of_rows(side, np.array([len(side)])) for side in (left, right))
+    left, right = (subject.rows for subject in blanked_subjects(*sets))
+    grid = version.estimator.score_against(left, right)
+    # Of all pairs of samples the one whose score is nearest to that of the subjects stands for them.
+    i, j = np.unravel_index(int(np.argmin(np.abs(grid - scored.scores[0]))), grid.shape)
+    return scored, {
+        "aggregation": version.aggregation(aggregation),
+        "samples": [len(left), len(right)],
+        "sample_scores": grid,
+        "explained_samples": [int(i), int(j)],
+        "explanation": explained(left[i : i + 1], right[j : j + 1], feature_names=version.feature_names),
+    }
+
+
+def embed(version: LoadedVersion, features: Features) -> Float32:
+    """A version's own vectors of points, (n, n_components) C-contiguous float32."""
+    rows = model_rows(version, features.rows, "features")
+    vectors = np.ascontiguousarray(version.estimator.transform(rows), dtype=np.float32)
+    check_finite(vectors, noun="point", what="vector", field="features")
+    return vectors
