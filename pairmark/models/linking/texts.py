@@ -1,0 +1,212 @@
+"""Links of records that are texts: products, papers, songs. No column has an identity of its own, and all words count.
+
+A record is the words of all its cells, each worth what its rarity says. Candidates are the ten records that share most
+words and trigrams with each, the rarest first; their score is the cosine of their words. A code (letters and digits
+mixed, or five digits) that few records have names the thing: records that share one are halfway nearer to 1, and those
+whose codes are all others score half. Links are pairs that are each other's best, or the best of one that is nearly
+the best of the other; what share of them is false, nothing here can tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from pairmark.models.core.arrays import Bool, Float64, Int64
+from pairmark.models.linking import kernels
+from pairmark.models.records.compare import LinkField
+from pairmark.models.records.kernels import tokens
+from pairmark.models.records.kernels.neighbours import neighbour_keys
+
+if TYPE_CHECKING:
+    import duckdb
+
+CUT: Final = 0.5
+_N_NEAREST, _MOST_POSTINGS, _COMMON = 10, 1_000, 0.2
+"""Records that each is held against; rows that are looked at for them; terms of a larger share of rows are left out."""
+_MOST_CHARS = 2_000
+_GRAM_SHARE, _GRAM_CHARS, _UNIT = 0.25, 400, 256.0
+"""What a trigram is worth of a word, and the longest texts whose trigrams count."""
+_FEW, _LEAST_CODE, _LEAST_NUMBER = 20, 4, 5
+"""Records that may have a code; the fewest characters of one, and digits of one that is a number."""
+_NEARLY = 0.9
+_ALONE, _LEAST_ALONE = 0.1, 0.2
+"""By how much the best must be ahead of the next on both sides to be linked below the cut, from which score on."""
+_HYPHENS = re.compile(r"(?<=[a-z0-9])[-/](?=[a-z]*\d)|(?<=\d)[-/](?=[a-z0-9])")
+_SURE = frozenset({"given", "surname", "email", "phone", "street", "postcode", "company"})
+_SELECTIVE: Final = {"name": 3.0, "id": 3.0, "web": 3.0, "date": 6.0}
+"""Kinds that tell things apart, always, and where a value has at most so many rows."""
+_LEAST_WORDS: Final = {"text": 2.5, "category": 2.5, "name": 3.0, "company": 3.0}
+
+
+class TextLinks(NamedTuple):
+    """Candidates, rows ``a`` before ``b``, ascending, with their scores, and which of them are linked."""
+
+    a: Int64
+    b: Int64
+    score: Float64
+    is_link: Bool
+
+
+def texts_or_columns(connection: duckdb.DuckDBPyConnection, fields: Sequence[LinkField]) -> str | None:
+    """Why the records of ``source(row, c0, ...)`` are linked as texts, in a sentence; None: by their columns."""
+    counts = ", ".join(
+        f"count(c{at}), approx_count_distinct(c{at}), avg(len(string_split(trim(c{at}), ' ')))"
+        for at in range(len(fields))
+    )
+    n, *values = connection.execute(f"SELECT count(*), {counts} FROM source").fetchall()[0]
+    texts, identifying = [], []
+    for at, field in enumerate(fields):
+        filled, distinct, words = values[3 * at : 3 * at + 3]
+        if not filled or filled < _COMMON * n:
+            continue
+        rows = filled / max(distinct, 1)
+        if words >= _LEAST_WORDS.get(field.kind, np.inf) and rows <= 3 and filled >= n / 2:
+            texts.append((words, field.name))
+        if field.kind in _SURE or rows <= _SELECTIVE.get(field.kind, 0):
+            identifying.append(field.name)
+    if not texts or len({*identifying} - {max(texts)[1]}) > 1:
+        return None
+    return (
+        f"records are compared as texts, by the words of all columns: {max(texts)[1]!r} says most, "
+        "and no two other columns tell things apart"
+    )
+
+
+def read_texts(
+    connection: duckdb.DuckDBPyConnection, fields: Sequence[LinkField]
+) -> tuple[list[str], list[str]]:
+    """Of each row of ``source(row, c0, ...)`` its words, and its numbers and dates."""
+    plain = [at for at, field in enumerate(fields) if field.kind not in ("number", "date", "boolean")]
+
+    def joined(columns: Sequence[int]) -> str:
+        cells = ", ".join(f"left(c{at}, {_MOST_CHARS})" for at in columns)
+        return (
+            f"regexp_replace(lower(strip_accents(concat_ws(' ', '', {cells or 'NULL'}))), '\\s+', ' ', 'g')"
+        )
+
+    others = [at for at in range(len(fields)) if at not in plain]
+    rows = connection.execute(f"SELECT {joined(plain)}, {joined(others)} FROM source ORDER BY row").fetchall()
+    return [row[0] for row in rows], [row[1] for row in rows]
+
+
+def link_texts(
+    words: Sequence[str],
+    numbers: Sequence[str],
+    tables: Int64,
+    is_alone: Bool,
+    *,
+    cut: float = CUT,
+    one_to_one: bool = False,
+) -> TextLinks:
+    """Candidates among records, scored and linked.
+
+    Parameters
+    ----------
+    words, numbers : as `read_texts` gives them. tables : (n,) of each row.
+    is_alone : of each table, whether none of its rows can be linked to another of it.
+    cut : links score above it. one_to_one : links are each other's best.
+    """
+    terms = _Terms.of(words, numbers)
+    n = tables.size
+    best = np.full((n, _N_NEAREST), -1)
+    worth = np.round(_UNIT * np.log2((1 + n) / terms.counts) * np.where(terms.is_gram, _GRAM_SHARE, 1.0))
+    worth[terms.counts > max(_COMMON * n, 2)] = 0
+    offsets = np.concatenate([[0], np.cumsum(terms.counts)])
+    rows, places = np.empty(terms.terms.size, dtype=np.int32), offsets[:-1].copy()
+    kernels.list_rows(terms.starts, terms.terms, places, rows)
+    kernels.nominate(
+        terms.starts, terms.terms, offsets, rows, worth.astype(np.int64), tables, is_alone, 0, _MOST_POSTINGS, best,
+        np.zeros_like(best),
+    )  # fmt: skip
+    near, row = best.ravel(), np.repeat(np.arange(n), _N_NEAREST)
+    a, b = np.divmod(np.unique((np.minimum(near, row) * n + np.maximum(near, row))[near >= 0]), n)
+    score = terms.scores(a, b)
+    return TextLinks(a, b, score, _links(a, b, score, n, cut, one_to_one))
+
+
+class _Terms(NamedTuple):
+    """Terms of rows: those of row r are ``terms[starts[r]:starts[r + 1]]``, by how many rows have them, fewest first;
+    ``counts`` of these rows, and whether each is a trigram, or a code that few have."""
+
+    starts: Int64
+    terms: Int64
+    counts: Int64
+    is_gram: Bool
+    is_code: Bool
+
+    @classmethod
+    def of(cls, words: Sequence[str], numbers: Sequence[str]) -> _Terms:
+        n = len(words)
+        texts = _HYPHENS.sub("", "\n".join(words)).split("\n") if n else []
+        texts += numbers
+        lengths = np.fromiter(map(len, texts), dtype=np.int64, count=2 * n)
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        chars = np.frombuffer("".join(texts).encode("utf-32-le", "replace"), dtype=np.int32)
+        squeezed, token_starts = (
+            np.empty(chars.size + 1, dtype=np.int32),
+            np.empty(chars.size + 1, dtype=np.int64),
+        )
+        hashes, flags = np.empty(chars.size + 1, dtype=np.int64), np.empty(chars.size + 1, dtype=np.uint8)
+        row_tokens = np.empty_like(starts)
+        size = tokens.tokenise(chars, starts, squeezed, token_starts, hashes, flags, row_tokens)
+        hashes, flags, token_starts = hashes[:size], flags[:size], token_starts[: size + 1]
+        long = np.diff(token_starts)
+        is_number = (flags & tokens.NUMBER) > 0
+        is_code = (flags & tokens.MODEL > 0) & (long >= np.where(is_number, _LEAST_NUMBER, _LEAST_CODE))
+        # Numbers and dates are no codes, and neither are prices in a text.
+        is_code[row_tokens[n] :] = False
+        points = np.flatnonzero(squeezed[: token_starts[-1]] == ord("."))
+        is_code[np.searchsorted(token_starts, points, side="right") - 1] = False
+        keys, rows = np.empty(2 * chars.size, dtype=np.int64), np.empty(2 * chars.size, dtype=np.int32)
+        both = np.ones(2, dtype=np.bool_)
+        size = neighbour_keys(chars, starts, hashes, row_tokens, n, both, _GRAM_CHARS, keys, rows)
+        distinct, terms = np.unique(keys[:size], return_inverse=True)
+        of_row, terms = np.divmod(
+            np.unique(rows[:size].astype(np.int64) * distinct.size + terms), max(distinct.size, 1)
+        )
+        counts = np.bincount(terms, minlength=distinct.size)
+        rank = np.empty_like(counts)
+        order = np.argsort(counts, kind="stable")
+        rank[order] = np.arange(counts.size)
+        codes = np.sort(of_row * distinct.size + rank[terms])
+        few = min(_FEW, max(n // 100, _LEAST_CODE))
+        is_code_term = np.isin(distinct[order], hashes[is_code] & ~np.int64(1)) & (counts[order] <= few)
+        return cls(
+            np.searchsorted(codes, np.arange(n + 1) * distinct.size),
+            codes % max(distinct.size, 1),
+            counts[order],
+            (distinct[order] & 1) > 0,
+            is_code_term,
+        )
+
+    def scores(self, a: Int64, b: Int64) -> Float64:
+        n = self.starts.size - 1
+        weights = np.where(self.is_gram, 0.0, np.log((1 + n) / (1 + self.counts)))
+        score, codes = np.empty(a.size), np.empty(a.size, dtype=np.int8)
+        kernels.compare_terms(self.starts, self.terms, weights, self.is_code, a, b, score, codes)
+        return np.where(codes > 0, (1 + score) / 2, np.where(codes < 0, score / 2, score))
+
+
+def _links(a: Int64, b: Int64, score: Float64, n: int, cut: float, one_to_one: bool) -> Bool:
+    """Which candidates are linked."""
+    pairs = np.arange(a.size)
+    row, pair = np.concatenate([a, b]), np.concatenate([pairs, pairs])
+    # By row, largest score first; of equal ones the first pair.
+    order = np.lexsort((pair, -score[pair], row))
+    row, pair = row[order], pair[order]
+    starts = np.searchsorted(row, np.arange(n + 1))
+    first, second = np.full(n, -1), np.zeros(n)
+    has, has_next = np.diff(starts) > 0, np.diff(starts) > 1
+    first[has] = pair[starts[:-1][has]]
+    second[has_next] = score[pair[starts[:-1][has_next] + 1]]
+    is_mutual = (first[a] == pairs) & (first[b] == pairs)
+    ahead = score - np.maximum(second[a], second[b])
+    linked = is_mutual & ((score > cut) | ((ahead > _ALONE) & (score > min(_LEAST_ALONE, cut))))
+    if not one_to_one:
+        least, most = (side(score[first[a]], score[first[b]]) for side in (np.minimum, np.maximum))
+        linked |= (score > cut) & (score >= least) & (score >= _NEARLY * most)
+    return np.asarray(linked)
