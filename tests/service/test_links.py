@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +22,12 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from benchmarks._linked_people import people
-from pairmark.models.linking import engine
+from pairmark.models.linking import engine, mixture
 from pairmark.models.linking.cells import LinkField
 from pairmark.schemas.links import LinksRequest, LinkSummary
 from pairmark.service.cli import main
 from pairmark.service.errors import InvalidInput
+from pairmark.service.links.judging import Pair
 from pairmark.service.links.linking import link_files
 from pairmark.service.settings import Settings
 
@@ -270,6 +278,136 @@ def test_the_command_writes_links_and_says_what_it_found(
     summary = json.loads(brace + answer)
     assert summary["links"] > 100
     assert summary["blocking"]["candidates_per_record"] > 0
+
+
+def run(*words: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+    """The command, as its own process."""
+    return subprocess.run(
+        [sys.executable, "-m", "pairmark.service.cli", "link", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_next_week_entities_keep_their_ids_and_tables_come_back(tmp_path: Path) -> None:
+    columns = table(600, "dependent")[1]
+    files = [
+        write(tmp_path / f"{name}.csv", {c: v[:n] for c, v in columns.items()})
+        for name, n in (("a", 400), ("b", 600))
+    ]
+    links, home = tmp_path / "links.csv", {"env": os.environ | {"PAIRMARK_HOME": str(tmp_path / "home")}}
+    assert not run(files[0], "-o", links, **home).returncode
+    before = {row["left"]: row["entity"] for row in read(links) if row["decision"] == "match"}
+    outs = {name: tmp_path / f"{name}.csv" for name in ("entities", "merged")}
+    options = [f"--{name}={path}" for name, path in outs.items()] + ["--keep", "street:longest", "--cells"]
+    said = run(files[1], "-o", links, "--previous", links, *options, "--explain", "r1", "r2", **home)
+    assert not said.returncode, said.stderr
+    assert "entities joined" in said.stdout
+    assert "column     r1" in said.stdout
+    rows = read(links)
+    after = {row["left"]: row["entity"] for row in rows if row["decision"] == "match"}
+    assert {name: after[name] for name in before} == before
+    assert len(after) > len(before)
+    assert all(row["left last"] == columns["last"][columns["id"].index(row["left"])] for row in rows)
+    people = read(outs["entities"])
+    assert [row["id"] for row in people] == columns["id"]
+    merged = read(outs["merged"])
+    assert len(merged) == len({row["entity"] for row in people})
+    assert sum(int(row["records"]) for row in merged) == len(people)
+    one = max(merged, key=lambda row: int(row["records"]))
+    own = [row for row in people if row["entity"] == one["entity"]]
+    assert one["street"] == max((row["street"] for row in own), key=len)
+    sources = [row for row in read(tmp_path / "merged.sources.csv") if row["entity"] == one["entity"]]
+    by_id = {row["id"]: row for row in own}
+    assert all(by_id[row["record"]][row["column"]] == row["value"] for row in sources)
+    assert [each.name for each in (tmp_path / "links.csv.pairmark").iterdir()] == ["2"]
+
+
+def test_what_is_judged_labels_trains_and_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit = mixture.fit
+
+    def doubting(*data: Any) -> Any:
+        raise mixture.NeedsJudgements("too many look the same", fit(*data))
+
+    monkeypatch.setattr(mixture, "fit", doubting)
+    identity, columns = table(400, "dependent")
+    said: list[str] = []
+    labels = []
+
+    def asking(pairs: Iterable[Pair]) -> Iterator[tuple[Pair, bool | None]]:
+        for pair in itertools.islice(pairs, 60):
+            labels.append(identity[pair.ids[0]] == identity[pair.ids[1]])
+            yield pair, labels[-1]
+
+    (tmp_path / "kept").mkdir()
+    file = write(tmp_path / "t.csv", columns)
+    with pytest.raises(InvalidInput, match="Add --judge"):
+        linked(tmp_path, file)
+    scratch = tmp_path / "s"
+    scratch.mkdir()
+    summary = link_files(
+        [file], scratch, Settings(job_threads=1), LinksRequest(left="t", false_links=0.1),
+        out=tmp_path / "l.csv", folder=tmp_path / "kept", asking=asking, say=said.append,
+    )  # fmt: skip
+    assert 5 < sum(labels[:60]) < 55
+    assert summary.links > 100
+    share = summary.false_links
+    assert share.bound is not None
+    assert share.enough == (share.bound <= 0.1)
+    assert [text[:16] for text in said if text.startswith("after")][:2] == [
+        "after 20 answers",
+        "after 50 answers",
+    ]
+    assert "was right about" in said[2]
+    assert f1(read(tmp_path / "l.csv"), identity) > 0.9
+
+
+def test_a_run_that_cannot_write_or_is_told_to_end_leaves_what_was_there(tmp_path: Path) -> None:
+    file, out = write(tmp_path / "t.csv", table(600, "dependent")[1]), tmp_path / "links.csv"
+    home = {"env": os.environ | {"PAIRMARK_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path)}}
+    out.write_text("what was there")
+    said = run(file, "-o", tmp_path, **home)
+    assert (said.returncode, "Traceback" in said.stderr) == (2, False)
+    full = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (4_096, 4_096))
+    said = run(file, "-o", out, preexec_fn=full, **home)
+    assert said.returncode == 1
+    assert said.stderr.splitlines()[-1].startswith("error: ")
+    assert "Traceback" not in said.stderr
+    words = [sys.executable, "-m", "pairmark.service.cli", "link", str(file), "-o", str(out)]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, **home) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+    assert process.returncode == 143
+    assert out.read_text() == "what was there"
+    assert not [each.name for each in tmp_path.iterdir() if each.name not in ("t.csv", "links.csv", "home")]
+
+
+def test_a_rule_that_finds_no_candidate_is_named(tmp_path: Path) -> None:
+    columns = table(300, "dependent")[1] | {"code": [f"no {at}" for at in range(300)]}
+    notes = linked(tmp_path, write(tmp_path / "t.csv", columns), rules=[["code"]])[0].notes
+    assert any("rule code: no two records" in note for note in notes)
+
+
+def test_tables_of_a_database_are_linked(tmp_path: Path) -> None:
+    file, place = write(tmp_path / "t.csv", table(300, "dependent")[1]), tmp_path / "d.db"
+    with duckdb.connect(str(place)) as connection:
+        connection.execute(f"CREATE TABLE people AS FROM read_csv('{file}', all_varchar=true)")
+    home = {"env": os.environ | {"PAIRMARK_HOME": str(tmp_path / "home")}}
+    for source in (file, f"duckdb:///{place}#people"):
+        assert not run(source, "-o", tmp_path / f"{Path(str(source)).suffix[1:3]}.csv", **home).returncode
+    assert (tmp_path / "cs.csv").read_text() == (tmp_path / "db.csv").read_text()
+    said = run("postgresql://nobody@localhost:1/x#people", **home)
+    assert said.returncode == 1
+    assert "INSTALL postgres" in said.stderr
 
 
 def test_tables_and_links_may_be_on_s3(

@@ -1,33 +1,41 @@
-"""The command that finds a table's duplicates, or links two tables."""
+"""The command that finds a table's duplicates, or links several tables."""
 
 from __future__ import annotations
 
+import signal
+import sys
 import tempfile
+from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pairmark.service.cli import output
+from pairmark.service.cli.matching import ask_pair
 from pairmark.service.cli.options import ColumnTypes, column_types, rate
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from pairmark.schemas.links import LinkSummary
+    from pairmark.service.links.judging import Answers, Pair
     from pairmark.service.links.learned import Learned
 
 _SHOWN = 10
+_BAR = 24
 
 
 def link(
-    table: Annotated[str, typer.Argument(help="CSV or Parquet, a file or s3://bucket/key.")],
-    other: Annotated[
-        str | None,
+    tables: Annotated[
+        list[str],
         typer.Argument(
-            help="A second table, to link the first one's records to. Without it: duplicates within the first.",
+            metavar="TABLE...",
+            help="CSV or Parquet, a file or s3://bucket/key; or duckdb:///file.db#table, postgresql://...#table. "
+            "One: its duplicates. Two: links across them. More: links across and within.",
         ),
-    ] = None,
+    ],
     id_column: Annotated[
         str | None,
         typer.Option(
@@ -37,7 +45,10 @@ def link(
     out: Annotated[
         str | None,
         typer.Option(
-            "--output", "-o", help="CSV or Parquet that links are written to, a file or s3://bucket/key."
+            "--output",
+            "-o",
+            help="CSV or Parquet that links are written to, a file or s3://bucket/key. Beside a file, FILE.pairmark "
+            "keeps what --previous takes next time, with the cells that were compared.",
         ),
     ] = None,
     false_links: Annotated[
@@ -45,8 +56,8 @@ def link(
         typer.Option(
             parser=rate,
             metavar="RATE",
-            help="Share of the links that may be false, by the model's own estimate. Default: a link is likelier a "
-            "match than not.",
+            help="Share of the links that may be false, by the model's own estimate; with --judge, as you judge them. "
+            "Default: a link is likelier a match than not; 2% for --judge.",
         ),
     ] = None,
     model: Annotated[
@@ -72,8 +83,54 @@ def link(
         bool, typer.Option("--one-to-one", help="Link a record to one other at most: the surest.")
     ] = False,
     column: ColumnTypes = None,
+    previous: Annotated[
+        Path | None,
+        typer.Option(
+            help="Links of an earlier run (its -o): what is new is compared, and entities keep their ids."
+        ),
+    ] = None,
+    judge: Annotated[
+        bool,
+        typer.Option(
+            "--judge",
+            help="Ask about pairs: for labels where links need them, and about links drawn at random, which bounds the "
+            "share that is false.",
+        ),
+    ] = False,
+    entities: Annotated[
+        Path | None, typer.Option(help="Write the tables' rows here, each with its entity.")
+    ] = None,
+    merged: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write one row of each entity here, and beside it (FILE.sources) the record of each cell."
+        ),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN:RULE",
+            help="Which cell merged rows have: longest, newest (of the last row), most-frequent (default) or first "
+            "(repeatable).",
+        ),
+    ] = None,
+    cells: Annotated[
+        bool, typer.Option("--cells", help="Write links with the cells of both records.")
+    ] = False,
+    above: Annotated[
+        float | None,
+        typer.Option(
+            parser=rate,
+            metavar="SCORE",
+            help="Write candidates that score more than this, too, as different.",
+        ),
+    ] = None,
+    explain: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="ID ID", help="Show why two records are linked or not, column by column."),
+    ] = None,
 ) -> None:
-    """Find the duplicates of a table, or link two tables: no labels, no service.
+    """Find the duplicates of a table, or link several tables: no labels, no service.
 
     Writes left, right, score (the chance of a match), decision and entity: a record's entity is called by the id of its
     first record.
@@ -81,59 +138,110 @@ def link(
     from pairmark.models.core.progress import listening
     from pairmark.schemas.links import CANDIDATES_PER_RECORD, LinksRequest
     from pairmark.service.cli.options import settings
+    from pairmark.service.links import outputs, result_files
     from pairmark.service.links.linking import COLUMNS, link_files
-    from pairmark.service.links.result_files import read_rows
 
     learned = None if model is None else _learned(model)
     types = column_types(column) or {}
     if learned is not None:
         # Dates are written in the file's own way.
         types = {name: kind for name, kind in learned.columns.items() if kind != "date"} | types
-    suffix = ".csv" if out is None else Path(out).suffix
-    if suffix not in (".csv", ".parquet"):
+    rules = dict(each.rsplit(":", 1) for each in keep or () if ":" in each)
+    if len(rules) < len(keep or ()) or not {*rules.values()} <= {*outputs.RULES}:
         raise typer.BadParameter(
-            f"{out}: expected a name that ends in .csv or .parquet", param_hint="--output"
+            f"expected COLUMN:RULE, a rule being one of {', '.join(outputs.RULES)}", param_hint="--keep"
         )
+    suffix = ".csv" if out is None else Path(out).suffix
     is_here = out is not None and not out.startswith("s3://")
-    if out is not None and is_here and not Path(out).absolute().parent.is_dir():
-        raise typer.BadParameter(f"{out}: there is no such folder", param_hint="--output")
+    for name, path in (
+        ("--output", out if is_here else f"x{suffix}"),
+        ("--entities", entities),
+        ("--merged", merged),
+    ):
+        if path is not None:
+            _check_writable(Path(path), name)
+    before = None if previous is None else outputs.state_of(previous)
+    if previous is not None and before is None:
+        raise typer.BadParameter(
+            f"there is no {previous}.pairmark: only runs with -o {previous} leave one",
+            param_hint="--previous",
+        )
     request = LinksRequest(
-        left=Path(table).name[:200],
+        left=Path(tables[0]).name[:200],
         false_links=false_links,
         rules=[[name.strip() for name in each.split(",")] for each in rule] if rule else None,
         candidates_per_record=candidates_per_record or CANDIDATES_PER_RECORD,
         one_to_one=one_to_one,
     )
-    with tempfile.TemporaryDirectory(prefix="pairmark-links-") as folder:
-        files = [_file(each, Path(folder)) for each in (table, other) if each is not None]
-        path = Path(out) if out is not None and is_here else Path(folder) / f"links{suffix}"
+    with ExitStack() as stack:
+        # What is told to end removes its folder.
+        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pairmark-links-")))
+        files = [_file(each, folder) for each in tables]
+        path = Path(out) if out is not None and is_here else folder / f"links{suffix}"
+        kept = folder / "kept"
+        kept.mkdir()
         with output.progress_bar("linking") as progress, listening(progress):
             summary = link_files(
                 files,
-                Path(folder),
+                folder,
                 settings(),
                 request,
-                out=path,
+                out=outputs.Outputs(
+                    links=path, cells=cells, above=above, entities=entities, merged=merged, keep=rules
+                ),
+                folder=kept,
+                asking=_answers if judge else None,
+                say=output.say,
                 id_column=id_column,
                 columns=types,
                 learned=learned,
+                previous=before,
             )
-        first = [row[: len(COLUMNS)] for row in read_rows(path, "FROM kept LIMIT ?", _SHOWN)]
-        if out is not None and not is_here:
+        first = [row[: len(COLUMNS)] for row in result_files.read_rows(path, "FROM kept LIMIT ?", _SHOWN)]
+        facts: dict[str, Any] = {}
+        if before is not None:
+            changes = result_files.read_rows(
+                kept / result_files.CHANGES, "SELECT change, count(*) FROM kept GROUP BY change ORDER BY 1"
+            )
+            facts["changed"] = ", ".join(f"{n:,} entities {change}" for change, n in changes) or "no entity"
+        if is_here:
+            facts["state"] = f"{outputs.keep_state(kept, path)}, for --previous {path}"
+            kept = outputs.state_of(path) or kept
+        elif out is not None:
             from pairmark.service.blobs.s3 import upload
 
             upload(path, out)
-    output.show(summary.model_dump(mode="json"), lambda to: _show(to, summary, first, out))
+        pair = None
+        if explain is not None:
+            left, right = result_files.texts_of(
+                kept, [(0, explain[0]), (result_files.right_side(kept), explain[1])]
+            )
+            pair = result_files.explained(kept, left, right)
+    answer = summary.model_dump(mode="json") | ({} if pair is None else {"pair": pair})
+    output.show(answer, lambda to: _show(to, summary, first, out, facts, pair, explain))
+
+
+def _check_writable(path: Path, option: str) -> None:
+    if path.suffix not in (".csv", ".parquet"):
+        raise typer.BadParameter(f"{path}: expected a name that ends in .csv or .parquet", param_hint=option)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        wrong = "is a folder" if path.is_dir() else "there is no such folder"
+        raise typer.BadParameter(f"{path}: {wrong}", param_hint=option)
 
 
 def _file(table: str, folder: Path) -> Path:
     """A table as a file of this machine."""
+    path = folder / f"{len(list(folder.iterdir()))}-{Path(table).name}"
     if table.startswith("s3://"):
         from pairmark.service.blobs.s3 import download
 
-        path = folder / f"{len(list(folder.iterdir()))}-{Path(table).name}"
         download(table, path)
         return path
+    if table.startswith(("duckdb://", "postgresql://")):
+        from pairmark.service.links.outputs import take_table
+
+        return take_table(table, folder)
     if not Path(table).is_file():
         raise typer.BadParameter(f"there is no file {table!r}", param_hint="TABLE")
     return Path(table)
@@ -146,17 +254,40 @@ def _learned(model: str) -> Learned:
     from pairmark.service.links.learned import Learned
 
     prepare_database(settings())
-    return Learned(open_database(settings()), open_blobs(settings()), settings(), model)
+    return Learned.stored(open_database(settings()), open_blobs(settings()), settings(), model)
 
 
-def _show(to: Console, summary: LinkSummary, first: list[tuple[object, ...]], out: str | None) -> None:
+def _answers(pairs: Iterable[Pair]) -> Answers:
+    """What a person says of pairs, until they stop."""
+    for pair in pairs:
+        said = ask_pair(pair.ids, pair.left, pair.right, "same (s), different (d), cannot tell (?), stop (q)")
+        if said == "q":
+            return
+        yield pair, {"s": True, "d": False}.get(said)
+
+
+def _show(
+    to: Console,
+    summary: LinkSummary,
+    first: list[tuple[object, ...]],
+    out: str | None,
+    more: dict[str, Any],
+    pair: list[dict[str, Any]] | None,
+    explain: tuple[str, str] | None,
+) -> None:
     from pairmark.service.links.linking import COLUMNS
 
     for note in summary.notes:
         to.print(f"note: {note}")
-    estimate = summary.false_links.estimate
+    share = summary.false_links
     left_out = "; ".join(" and ".join(rule) for rule in summary.blocking.left_out)
     ids = ", ".join("row numbers" if name is None else name for name in summary.ids)
+    false_links = None
+    if share.bound is not None:
+        sure = f"{100 * share.confidence:g} % confidence, by {share.judged} judgements"
+        false_links = f"at most {100 * share.bound:.3g} %, {sure}"
+    elif share.estimate is not None:
+        false_links = f"{100 * share.estimate:.2g} % as the model has it: an estimate, no bound"
     output.facts(
         {
             "records": f"{summary.records:,} (named by {ids})",
@@ -164,13 +295,12 @@ def _show(to: Console, summary: LinkSummary, first: list[tuple[object, ...]], ou
             "left out": f"rules of too many candidates: {left_out}" if left_out else None,
             "links": f"{summary.links:,}",
             "entities": f"{summary.entities:,} of two records or more",
-            "false links": None
-            if estimate is None
-            else f"{100 * estimate:.2g} % as the model has it: an estimate, no bound",
+            "false links": false_links,
             "cut": f"{summary.cut:,} pairs: another is surer, or they would join records that contradict each other"
             if summary.cut
             else None,
             "empty": f"{summary.empty:,} records have no cell" if summary.empty else None,
+            **more,
         }
     )(to)
     to.print("")
@@ -178,3 +308,12 @@ def _show(to: Console, summary: LinkSummary, first: list[tuple[object, ...]], ou
     if summary.links > len(first):
         where = f"in {out}" if out is not None else "by -o links.csv"
         to.print(f"all {summary.links:,} links {where}")
+    if pair is not None and explain is not None:
+        total, rows = 0.0, []
+        most = max(1.0, *(abs(field["weight"]) for field in pair))
+        for field in sorted(pair, key=lambda field: -abs(field["weight"])):
+            total += field["weight"]
+            bar = "█" * round(_BAR * abs(field["weight"]) / most)
+            cells = [field["field"], field["left"], field["right"], field["level"]]
+            rows.append([*cells, f"{field['weight']:+.2f}", f"{total:+.2f}", bar])
+        output.table(["column", *explain, "level", "weight", "sum", ""], rows)(to)

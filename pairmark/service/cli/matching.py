@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -149,6 +150,23 @@ def _key(question: str) -> str:
     return str(typer.prompt(question, err=True)).strip().lower()
 
 
+def ask_pair(refs: Sequence[str | None], left: Any, right: Any, question: str) -> str:
+    """The key that a person presses who sees two sides beside each other."""
+    names = [ref or "-" for ref in refs]
+    if isinstance(left, dict) and isinstance(right, dict):
+        rows = [
+            [name, left.get(name), right.get(name), "" if left.get(name) == right.get(name) else "≠"]
+            for name in dict.fromkeys([*left, *right])
+        ]
+        output.table(("", *names, ""), rows)(output.console(stderr=True))
+    else:
+        output.say(f"\n{names[0]}  |  {names[1]}")
+        for side in (left, right):
+            if side is not None:
+                output.say(f"  {output.cell(side)}")
+    return _key(question)
+
+
 def _ask(client: Client, review_id: str, by: str | None) -> None:
     """Ask about pairs until it is enough, nothing is left, or the person stops."""
     before: str | None = None
@@ -158,12 +176,13 @@ def _ask(client: Client, review_id: str, by: str | None) -> None:
             output.say("nothing to judge: it is enough, all is drawn, or the rest is with others")
             return
         item = items[0]
-        output.say(f"\n{item['refs'][0] or '-'}  |  {item['refs'][1] or '-'}")
-        for name in ("left", "right"):
-            if item[name] is not None:
-                output.say(f"  {name}: {output.cell(item[name])}")
         name = item["item"]
-        key = _key("same (s), different (d), cannot tell (?), undo (u), stop (q)")
+        key = ask_pair(
+            item["refs"],
+            item["left"],
+            item["right"],
+            "same (s), different (d), cannot tell (?), undo (u), stop (q)",
+        )
         if key == "q":
             return
         if key == "u" and before is not None:

@@ -50,11 +50,11 @@ def wants_json() -> bool:
     return _Format.json
 
 
-def console() -> Console:
+def console(*, stderr: bool = False) -> Console:
     """Where people read."""
     from rich.console import Console
 
-    terminal = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+    terminal = Console(soft_wrap=True, stderr=stderr, highlight=False, markup=False, emoji=False)
     if not terminal.is_terminal:
         # In a pipe nothing is cut or folded to a terminal's width.
         terminal.width = 10_000

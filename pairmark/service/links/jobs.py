@@ -22,7 +22,7 @@ from pairmark.service.errors import InvalidInput
 from pairmark.service.jobs.queue import Claim, JobQueue, Progress
 from pairmark.service.links import repository, result_files
 from pairmark.service.links.learned import Learned
-from pairmark.service.links.linking import Linked, linked, summary_of
+from pairmark.service.links.linking import AT_MOST, Linked, linked, summary_of
 from pairmark.service.reviews.reviews import Decisions, Item, drawn_from, open_review
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DecisionCode
@@ -36,8 +36,6 @@ _ASKED: dict[Question, str] = {
     "missed-matches": "missed links",
     "label": "pairs to label",
 }
-_AT_MOST = 0.02
-"""The share of false links that the review is to exclude where none was asked for."""
 
 
 class Linker:
@@ -63,7 +61,7 @@ class Linker:
             learned = (
                 None
                 if request.model is None
-                else Learned(self._db, self._blobs, self._settings, request.model, threshold)
+                else Learned.stored(self._db, self._blobs, self._settings, request.model, threshold)
             )
             previous = None if request.previous is None else self._previous(request.previous)
             progress.stage("linking")
@@ -137,7 +135,7 @@ class Linker:
             name=f"{_ASKED[question]} of {claim.dataset}",
             source=ReviewSource(refs=[]),
             question=question,
-            at_most=(request.missed_links if is_missed else request.false_links) or _AT_MOST,
+            at_most=(request.missed_links if is_missed else request.false_links) or AT_MOST,
             confidence=request.confidence,
         )
         source = {"links": claim.job_id, "columns": columns}

@@ -23,19 +23,13 @@ class Learned:
 
     Attributes
     ----------
-    ref : `name:version`. cut : links score above it; where none is given, above it a pair is likelier a match than not.
+    ref : `name:version`, or what else it is called.
+    cut : links score above it; where none is given, above it a pair is likelier a match than not.
     notes : what to know of the cut.
     """
 
-    def __init__(
-        self, db: Database, blobs: Blobs, settings: Settings, ref: str, cut: float | None = None
-    ) -> None:
-        store = VersionStore(db, blobs, settings)
-        with db.read() as session:
-            model, row = store.resolved(session, parse_ref(ref))
-            name, version = model.name, row.version
-        self.ref = f"{name}:{version}"
-        self._estimator = store.load(row, name)
+    def __init__(self, ref: str, estimator: Any, cut: float | None = None) -> None:
+        self.ref, self._estimator = ref, estimator
         prior = getattr(self._estimator, "prior_", None)
         self.cut = cut if cut is not None else 0.5 if prior is None else float(np.log((1 - prior) / prior))
         self.notes = []
@@ -55,6 +49,17 @@ class Learned:
                 )
             }
         )
+
+    @classmethod
+    def stored(
+        cls, db: Database, blobs: Blobs, settings: Settings, ref: str, cut: float | None = None
+    ) -> Learned:
+        """Of the store, by ``NAME``, ``NAME@ALIAS`` or ``NAME:VERSION``."""
+        store = VersionStore(db, blobs, settings)
+        with db.read() as session:
+            model, row = store.resolved(session, parse_ref(ref))
+            name, version = model.name, row.version
+        return cls(f"{name}:{version}", store.load(row, name), cut)
 
     @property
     def columns(self) -> dict[str, str]:

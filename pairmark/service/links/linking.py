@@ -14,12 +14,16 @@ from pairmark.schemas.links import FalseLinks, LinkBlocking, LinksRequest, LinkS
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.errors import InvalidInput
 from pairmark.service.links import result_files
+from pairmark.service.links.judging import Asking, Say, bound, kinds_of, learn, pairs_to_label
+from pairmark.service.links.outputs import Outputs, write_outputs
 from pairmark.service.links.tables import LinkTables, read_tables
 from pairmark.service.settings import Settings
 
 if TYPE_CHECKING:
     from pairmark.service.links.learned import Learned
 
+AT_MOST = 0.02
+"""The share of false links that judgements are to exclude where none was asked for."""
 COLUMNS = ("left", "right", "score", "decision", "entity")
 
 
@@ -117,6 +121,10 @@ def summary_of(of: Linked, request: LinksRequest, connected: tuple[int, int] | N
 
         (k, n), one_sided = connected, (1 + request.confidence) / 2
         recall, interval = k / n, (1 - order_upper(n - k, n, one_sided), order_upper(k, n, one_sided))
+    found = [*linking.rules, *linking.left_out]
+    silent = [
+        " and ".join(rule) for rule in request.rules or () if not any({*rule} == {*each} for each in found)
+    ]
     return LinkSummary(
         records=tables.n_rows,
         candidates=linking.n_candidates,
@@ -137,7 +145,10 @@ def summary_of(of: Linked, request: LinksRequest, connected: tuple[int, int] | N
             estimate=None if estimate is None else round(estimate, 6), confidence=request.confidence
         ),
         ids=tables.ids,
-        notes=tables.notes,
+        notes=[
+            *tables.notes,
+            *(f"rule {rule}: no two records have that in common, or more than 100 do" for rule in silent),
+        ],
     )
 
 
@@ -147,20 +158,44 @@ def link_files(
     settings: Settings,
     request: LinksRequest,
     *,
-    out: Path,
-    id_column: str | None = None,
-    columns: dict[str, str] | None = None,
-    learned: Learned | None = None,
+    out: Path | Outputs,
+    folder: Path | None = None,
+    asking: Asking | None = None,
+    say: Say = print,
+    **options: Any,
 ) -> LinkSummary:
-    """Write the links of one table, or between two, to a CSV or Parquet file; `InvalidInput` as `linked`."""
-    with linked(
-        files, scratch, settings, request, id_column=id_column, columns=columns, learned=learned
-    ) as found:
-        if found.doubts is not None:
+    """Write the links of tables to a CSV or Parquet file; ``options`` and errors as `linked`.
+
+    Parameters
+    ----------
+    folder : an empty folder for `result_files.keep`: what later runs and explanations take.
+    asking : asks a person about pairs: for labels where they are needed, and about links drawn at random.
+    """
+    outputs = out if isinstance(out, Outputs) else Outputs(links=out)
+    limits = FileLimits.of(settings, sum(path.stat().st_size for path in files))
+    with linked(files, scratch, settings, request, **options) as found:
+        ids = [name for name in found.tables.ids if name is not None]
+        if found.doubts is None:
+            if folder is not None:
+                result_files.keep(found.connection, folder, found.linking, options.get("previous"))
+            write_outputs(found.connection, files, scratch, limits, outputs, ids)
+            summary = summary_of(found, request)
+        elif asking is None:
             raise InvalidInput(
-                f"without labels, matches cannot be told from strangers here: {found.doubts}. Store the tables "
-                "(`pairmark datasets add`) and POST /links: the job opens a review of pairs, and a model trained on "
-                "what people judge decides which are the same (`pairmark link --model`)"
+                f"without labels, matches cannot be told from strangers here: {found.doubts}. Add --judge, which asks "
+                "about pairs and learns from the answers; or give a trained model (--model)"
             )
-        result_files.copy_to(found.connection, result_files.LINKS_SQL, out)
-        return summary_of(found, request)
+        else:
+            pairs = pairs_to_label(found.connection, [field.name for field in found.tables.fields])
+            kinds = kinds_of(found.connection, found.tables)
+    if found.doubts is not None:
+        assert asking is not None
+        say(f"labels are needed: {found.doubts}. Say of pairs whether they are the same")
+        options |= {"learned": learn(asking(pairs), kinds, say)}
+        again = scratch / "again"
+        again.mkdir()
+        summary = link_files(files, again, settings, request, out=outputs, folder=folder, **options)
+    if asking is not None and folder is not None and summary.links:
+        known = bound(folder, asking, request.false_links or AT_MOST, request.confidence, say)
+        summary = summary.model_copy(update={"false_links": summary.false_links.model_copy(update=known)})
+    return summary

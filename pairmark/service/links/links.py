@@ -157,7 +157,7 @@ class Links:
         with self._db.read() as session:
             model = self._found(session, link_id, names)[0].request["model"]
         if model is not None:
-            learned = Learned(self._db, self._blobs, self._settings, model)
+            learned = Learned.stored(self._db, self._blobs, self._settings, model)
             weights = learned.explained(one, other)
             fields = [field | {"weight": weights.get(field["field"], 0.0)} for field in fields]
         score, decision, entity = result_files.link_of(folder, left, right) or (None, "different", None)

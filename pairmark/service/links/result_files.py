@@ -17,7 +17,7 @@ import numpy as np
 from pairmark.models.linking.cells import LinkField
 from pairmark.models.linking.engine import Linking
 from pairmark.models.linking.mixture import Mixture
-from pairmark.service.errors import InvalidInput, UnknownLinks
+from pairmark.service.errors import InvalidInput, StorageFailed, UnknownLinks
 from pairmark.service.links.tables import LinkTables
 from pairmark.service.settings import Settings
 
@@ -26,12 +26,6 @@ LINKS, ENTITIES, RECORDS, CHANGES = (
 )
 _FITTED, _HAND = "fitted.json", "hand.json"
 _LEVELS = ("missing", "different", "alike", "equal")
-LINKS_SQL = (
-    "SELECT f.left, f.right, round(score, 6) AS score, CASE WHEN x.entity = y.entity THEN 'match' ELSE 'different' END "
-    "AS decision, CASE WHEN x.entity = y.entity THEN x.entity END AS entity FROM found f "
-    "LEFT JOIN named x ON x.side = 0 AND x.record = f.left LEFT JOIN named y ON y.side = f.side AND y.record = f.right "
-    "ORDER BY f.place"
-)
 _ENTITIES_SQL = "SELECT entity, side, record FROM named ORDER BY min(place) OVER (PARTITION BY entity), place"
 _MOVED = (
     "CREATE TEMP TABLE moved AS SELECT n.entity AS now, b.entity AS old, coalesce(n.record, b.record) AS record FROM "
@@ -59,9 +53,21 @@ def connected(**config: Any) -> Iterator[Any]:
     """DuckDB without its own progress bar, which would go to standard output, where answers go."""
     import duckdb
 
-    with closing(duckdb.connect(config=config)) as connection:
-        connection.execute("SET enable_progress_bar = false")
-        yield connection
+    try:
+        with closing(duckdb.connect(config=config)) as connection:
+            connection.execute("SET enable_progress_bar = false")
+            yield connection
+    except duckdb.OutOfMemoryException as error:
+        raise InvalidInput(
+            "linking takes more memory than PAIRMARK_LINK_MEMORY_BYTES allows: allow more, or give fewer candidates"
+        ) from error
+    except duckdb.IOException as error:
+        full = "No space left" in str(error)
+        raise StorageFailed(
+            "no space left while writing: free some space and try again"
+            if full
+            else f"a file could not be read or written: {str(error).splitlines()[0][:300]}"
+        ) from error
 
 
 def bounds(settings: Settings, scratch: Path, threads: int | None) -> dict[str, Any]:
@@ -75,9 +81,14 @@ def bounds(settings: Settings, scratch: Path, threads: int | None) -> dict[str, 
     return config if threads is None else config | {"threads": str(threads)}
 
 
-def quoted(path: Path) -> str:
-    """A path in SQL."""
-    return f"'{str(path).replace(chr(39), 2 * chr(39))}'"
+def quoted(text: Path | str) -> str:
+    """A path or a text in SQL."""
+    return f"'{str(text).replace(chr(39), 2 * chr(39))}'"
+
+
+def named(name: str) -> str:
+    """A name in SQL."""
+    return f'"{name.replace(chr(34), 2 * chr(34))}"'
 
 
 def copy_to(connection: Any, sql: str, path: Path) -> None:
@@ -177,7 +188,8 @@ def name_entities(connection: Any, tables: LinkTables, *, again: bool) -> None:
     )
     connection.execute(
         "CREATE TABLE found AS SELECT x.id AS left, y.id AS right, y.side AS side, score, "
-        "row_number() OVER (ORDER BY a, b) AS place FROM links JOIN sides x ON x.row = a JOIN sides y ON y.row = b"
+        "row_number() OVER (ORDER BY a, b) AS place, a, b FROM links JOIN sides x ON x.row = a "
+        "JOIN sides y ON y.row = b"
     )
 
 
@@ -218,9 +230,19 @@ def counts(folder: Path) -> dict[str, int]:
 
 
 def _write(connection: Any, folder: Path, hand: Mapping[str, Any]) -> None:
-    copy_to(connection, LINKS_SQL, folder / LINKS)
+    copy_to(connection, links_sql(), folder / LINKS)
     copy_to(connection, _ENTITIES_SQL, folder / ENTITIES)
     (folder / _HAND).write_text(json.dumps(hand))
+
+
+def links_sql(cells: str = "", joins: str = "") -> str:
+    """SQL of links in their order, with further cells from joined tables."""
+    return (
+        "SELECT f.left, f.right, round(score, 6) AS score, CASE WHEN x.entity = y.entity THEN 'match' ELSE 'different' "
+        f"END AS decision, CASE WHEN x.entity = y.entity THEN x.entity END AS entity{cells} FROM found f "
+        "LEFT JOIN named x ON x.side = 0 AND x.record = f.left "
+        f"LEFT JOIN named y ON y.side = f.side AND y.record = f.right {joins} ORDER BY f.place"
+    )
 
 
 def _add_sides(connection: Any, tables: LinkTables) -> None:

@@ -1,0 +1,132 @@
+"""Judgements in a terminal: labels where links need them, and links drawn at random, which bound how many are false."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from random import SystemRandom
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pairmark.models.reviews.evidence import Judgements, expected_judgements, share_bound
+from pairmark.service.errors import InvalidInput, refusals
+from pairmark.service.links import result_files
+from pairmark.service.links.learned import Learned
+from pairmark.service.links.tables import LinkTables
+
+if TYPE_CHECKING:
+    from pairmark.models.records.estimator import RecordSimilarity
+
+_TOLD_AT = (20, 50, 100)
+"""Answers after which it is said what is known."""
+_MOST_ASKED = 2_000
+
+
+class Pair(NamedTuple):
+    """Two records, by their ids and cells."""
+
+    ids: tuple[str, str]
+    left: Mapping[str, Any]
+    right: Mapping[str, Any]
+
+
+Answers = Iterator[tuple[Pair, bool | None]]
+"""What a person says of pairs (None: cannot tell), until there are no more or the person stops."""
+Asking = Callable[[Iterable[Pair]], Answers]
+Say = Callable[[str], None]
+
+
+def pairs_to_label(connection: Any, names: Sequence[str]) -> list[Pair]:
+    """Of pairs that look most alike, the best and a random one in turn: a model learns from both kinds."""
+    cells = ", ".join(f"{side}.c{at}" for side in "xy" for at in range(len(names)))
+    rows = connection.execute(
+        f"SELECT i.id, j.id, {cells} FROM doubtful JOIN ids i ON i.row = a JOIN ids j ON j.row = b JOIN source x "
+        f"ON x.row = a JOIN source y ON y.row = b ORDER BY score DESC, a, b LIMIT {_MOST_ASKED}"
+    ).fetchall()
+    drawn = np.random.default_rng(0).permutation(len(rows)).tolist()
+    order = dict.fromkeys(chain(*zip(range(len(rows)), drawn, strict=True)))
+    return [_pair((rows[at][0], rows[at][1]), names, rows[at][2:]) for at in order]
+
+
+def kinds_of(connection: Any, tables: LinkTables) -> dict[str, str]:
+    """Kinds of columns as a model reads them; a column with a mistyped date is one of texts."""
+    kinds = {}
+    for at, field in enumerate(tables.fields):
+        odd = f"SELECT count(*) FROM source WHERE TRY_CAST(c{at} AS DATE) IS NULL AND c{at} IS NOT NULL"
+        is_date = field.type == "date" and not connection.execute(odd).fetchone()[0]
+        kinds[field.name] = "date:YYYY-MM-DD" if is_date else "text" if field.type == "date" else field.type
+    return kinds
+
+
+def learn(answers: Answers, columns: dict[str, str], say: Say) -> Learned:
+    """A model of what a person said of pairs; `InvalidInput` where that is of one kind only."""
+    said: list[tuple[Pair, bool]] = []
+    told, model = 0, None
+    for pair, same in answers:
+        said += [] if same is None else [(pair, same)]
+        if len(said) in _TOLD_AT and len(said) > told and len({each for _, each in said}) == 2:
+            checked = "" if model is None else _check(model, said[told:])
+            model, told = _fitted(said, columns), len(said)
+            n_same = sum(each for _, each in said)
+            say(f"after {told} answers, {n_same} of them the same: a model is trained{checked}")
+    if len({each for _, each in said}) < 2:
+        raise InvalidInput(
+            "a model takes pairs of both kinds: judge some that are the same, and some that are not"
+        )
+    return Learned("the model of your answers", _fitted(said, columns))
+
+
+def bound(folder: Path, asking: Asking, at_most: float, confidence: float, say: Say) -> dict[str, Any]:
+    """Ask about links of a folder drawn at random, until the share of false ones is at most ``at_most`` or the person
+    stops; members of `FalseLinks`."""
+    links = result_files.read_rows(
+        folder / result_files.LINKS,
+        'SELECT "left", "right" FROM kept WHERE decision = \'match\' ORDER BY place',
+    )
+    drawn = SystemRandom().sample(links, min(len(links), _MOST_ASKED))
+    right = result_files.right_side(folder)
+    sides = ((ids, result_files.texts_of(folder, [(0, ids[0]), (right, ids[1])])) for ids in drawn)
+    wrong: list[bool] = []
+    known: dict[str, Any] = {}
+    for _, same in asking(Pair((ids[0], ids[1]), *cells) for ids, cells in sides):
+        # What nobody can tell is wrong.
+        wrong.append(same is not True)
+        judgements = Judgements(len(links), wrong)
+        share = share_bound(judgements, at_most, confidence)
+        known = {"bound": share, "judged": len(wrong), "enough": share <= at_most, "confidence": confidence}
+        if len(wrong) in _TOLD_AT or known["enough"]:
+            say(
+                f"after {len(wrong)} answers, {sum(wrong)} of them wrong: at most {100 * share:.3g} % of "
+                f"{len(links):,} links are false, {100 * confidence:g} % confidence"
+            )
+        known["expected_more"] = (
+            0 if known["enough"] else expected_judgements(judgements, at_most, confidence)
+        )
+        if known["enough"]:
+            break
+    return known
+
+
+def _pair(ids: tuple[str, str], names: Sequence[str], cells: Sequence[Any]) -> Pair:
+    half = len(names)
+    return Pair(ids, *(dict(zip(names, side, strict=True)) for side in (cells[:half], cells[half:])))
+
+
+def _fitted(said: Sequence[tuple[Pair, bool]], columns: dict[str, str]) -> RecordSimilarity:
+    from pairmark.models.records.estimator import RecordSimilarity
+
+    left: list[Any]
+    right: list[Any]
+    left, right = ([dict(getattr(pair, side)) for pair, _ in said] for side in ("left", "right"))
+    with refusals("the answers make no model"):
+        return RecordSimilarity(columns=columns).fit_pairs(left, right, [same for _, same in said])
+
+
+def _check(model: RecordSimilarity, said: Sequence[tuple[Pair, bool]]) -> str:
+    """How often the model of before was right about the answers since."""
+    rows = [dict(side) for pair, _ in said for side in (pair.left, pair.right)]
+    scores = model.score_pairs(rows, np.arange(0, len(rows), 2), np.arange(1, len(rows), 2))
+    n_right = sum((score > 0.5) == same for score, (_, same) in zip(scores.tolist(), said, strict=True))
+    return f"; that of before was right about {n_right} of the {len(said)} answers since"

@@ -1,0 +1,226 @@
+"""What the link command writes: links, the table with entities, one row of each entity, and its state for next time.
+
+Every file is written under another name beside its own and then takes its place: a run that ends early leaves what was
+there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pairmark.service.datasets.confined import FileLimits, format_of
+from pairmark.service.datasets.tabular import TableFile
+from pairmark.service.errors import InvalidInput
+from pairmark.service.links import result_files
+from pairmark.service.links.tables import key_of
+
+RULES = {
+    "longest": "(length({cell}), -row)",
+    "newest": "(row, 0)",
+    "most-frequent": "(count({cell}) OVER (PARTITION BY entity, {cell}), length({cell}), -row)",
+    "first": "(-row, 0)",
+}
+"""Which cell of an entity is kept, by a column's rule: the one with the greatest key. Later rows are newer."""
+_STATE = ".pairmark"
+_WHO_SQL = (
+    "CREATE TEMP TABLE who AS SELECT row, s.side, s.id, coalesce(n.entity, CASE WHEN count(*) OVER (PARTITION BY s.id) "
+    "> 1 OR s.id IN (SELECT entity FROM named) THEN s.id || '~' || (s.side + 1) ELSE s.id END) AS entity FROM sides s "
+    "LEFT JOIN named n ON n.side = s.side AND n.record = s.id"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """Files to write, CSV or Parquet.
+
+    Attributes
+    ----------
+    links : pairs; ``cells``: with all cells of both records; ``above``: with candidates that score more than this.
+    entities : the tables' rows, each with its entity. merged : one row of each entity, by the rules of ``keep``, from
+        column to one of `RULES` (default: most-frequent); beside it, which record each cell comes from.
+    """
+
+    links: Path
+    cells: bool = False
+    above: float | None = None
+    entities: Path | None = None
+    merged: Path | None = None
+    keep: Mapping[str, str] = field(default_factory=dict)
+
+
+def sources_path(merged: Path) -> Path:
+    """Where it is written which record each cell of merged rows comes from."""
+    return merged.with_name(f"{merged.stem}.sources{merged.suffix}")
+
+
+@contextmanager
+def taking_place(path: Path) -> Iterator[Path]:
+    """A path to write to, whose file takes the place of ``path`` when the block ends well."""
+    part = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        yield part
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def state_of(links: Path) -> Path | None:
+    """The folder of what the last run knew that wrote these links."""
+    runs = [run for run in links.with_name(links.name + _STATE).glob("*") if run.name.isdigit()]
+    return max(runs, key=lambda run: int(run.name), default=None)
+
+
+def keep_state(folder: Path, links: Path) -> Path:
+    """Put a folder of `result_files.keep` beside links; returns where it is."""
+    before = state_of(links)
+    state = links.with_name(links.name + _STATE)
+    state.mkdir(exist_ok=True)
+    part = state / f"part-{os.getpid()}"
+    shutil.copytree(folder, part)
+    part.rename(state / str(1 if before is None else int(before.name) + 1))
+    if before is not None:
+        shutil.rmtree(before)
+    return state
+
+
+def write_outputs(
+    connection: Any,
+    files: Sequence[Path],
+    scratch: Path,
+    limits: FileLimits,
+    outputs: Outputs,
+    ids: Collection[str],
+) -> None:
+    """Write what was found.
+
+    Parameters
+    ----------
+    connection : has the tables ``candidates``, ``links``, ``found``, ``named`` and ``sides``.
+    ids : columns that name rows: of an entity, the first one stays.
+    """
+    if outputs.above is not None:
+        connection.execute(
+            "INSERT INTO found SELECT x.id, y.id, y.side, c.score, (SELECT count(*) FROM links) + row_number() OVER "
+            "(ORDER BY c.a, c.b), c.a, c.b FROM candidates c ANTI JOIN links USING (a, b) JOIN sides x ON x.row = c.a "
+            "JOIN sides y ON y.row = c.b WHERE c.score > ?",
+            [outputs.above],
+        )
+    names = []
+    if outputs.cells or outputs.entities is not None or outputs.merged is not None:
+        names = _read_whole(connection, files, scratch, limits)
+        unknown = [name for name in outputs.keep if name not in names]
+        if unknown:
+            raise InvalidInput(
+                f"no column is called {unknown[0]!r}; expected one of {', '.join(names)}", field="keep"
+            )
+        connection.execute(_WHO_SQL)
+    cells, joins = "", ""
+    if outputs.cells:
+        sides = [(at, name, side) for at, name in enumerate(names) for side in ("left", "right")]
+        cells = "".join(
+            f", {side[0]}.c{at} AS {result_files.named(f'{side} {name}')}" for at, name, side in sides
+        )
+        joins = "JOIN whole l ON l.row = f.a JOIN whole r ON r.row = f.b"
+    with taking_place(outputs.links) as part:
+        result_files.copy_to(connection, result_files.links_sql(cells, joins), part)
+    columns = ", ".join(f"c{at} AS {result_files.named(name)}" for at, name in enumerate(names))
+    for path, query in (
+        (outputs.entities, f"SELECT entity, {columns} FROM whole JOIN who USING (row) ORDER BY whole.row"),
+        (outputs.merged, f"SELECT entity, records, {columns} FROM merged ORDER BY merged.first"),
+        (outputs.merged and sources_path(outputs.merged), "FROM kept_from"),
+    ):
+        if path is not None:
+            if path == outputs.merged:
+                _merge(connection, names, dict.fromkeys(ids, "first") | dict(outputs.keep))
+            with taking_place(path) as part:
+                result_files.copy_to(connection, query, part)
+
+
+def take_table(source: str, folder: Path) -> Path:
+    """A table ``duckdb:///file.db#table`` or ``postgresql://...#table`` as a Parquet file in a folder."""
+    import duckdb
+
+    address, _, table = source.partition("#")
+    path = folder / f"{re.sub('[^A-Za-z0-9_]', '-', table)}.parquet"
+    kind = "duckdb" if address.startswith("duckdb:///") else "postgres"
+    place = result_files.quoted(address.removeprefix("duckdb:///"))
+    with result_files.connected() as connection:
+        try:
+            if kind == "postgres":
+                connection.execute("LOAD postgres")
+            connection.execute(f"ATTACH {place} AS given (TYPE {kind}, READ_ONLY)")
+            name = ".".join(result_files.named(part) for part in table.split("."))
+            result_files.copy_to(connection, f"FROM given.{name}", path)
+        except duckdb.Error as error:
+            hint = " (it takes DuckDB's extension, once: INSTALL postgres)" if kind == "postgres" else ""
+            raise InvalidInput(f"{source}: {str(error).splitlines()[0][:300]}{hint}") from error
+    return path
+
+
+def _read_whole(connection: Any, files: Sequence[Path], scratch: Path, limits: FileLimits) -> list[str]:
+    """Table ``whole(row, c0, ...)`` of all columns of all tables as text; returns their names, each once."""
+    places: dict[str, int] = {}
+    names: list[str] = []
+    parts = []
+    start = 0
+    for at, path in enumerate(files):
+        file = TableFile(
+            path, scratch / f"whole{at}", format_of(None, path.name), limits, connection=connection
+        )
+        own: dict[int, str] = {}
+        for name, cell in zip(file.names, file.cells, strict=True):
+            place = places.setdefault(key_of(name) or name, len(names))
+            if place in own:
+                # Of one table, both are kept.
+                place = len(names)
+            if place == len(names):
+                names.append(name)
+            own[place] = f"CAST({cell} AS VARCHAR)"
+        parts.append((file, own, start))
+        file.query(f"CREATE TEMP TABLE rows{at} AS SELECT count(*) AS n FROM {file.source}")
+        start += int(connection.execute(f"SELECT n FROM rows{at}").fetchone()[0])
+    connection.execute(
+        f"CREATE TEMP TABLE whole (row BIGINT, {', '.join(f'c{at} VARCHAR' for at in range(len(names)))})"
+    )
+    for file, own, first in parts:
+        cells = ", ".join(own.get(at, "NULL") for at in range(len(names)))
+        file.query(f"INSERT INTO whole SELECT row_number() OVER () - 1 + {first}, {cells} FROM {file.source}")
+    taken = {"entity", "records"}
+    for at, name in enumerate(names):
+        while name.casefold() in taken:
+            name += "_"
+        taken.add(name.casefold())
+        names[at] = name
+    return names
+
+
+def _merge(connection: Any, names: Sequence[str], keep: Mapping[str, str]) -> None:
+    """Tables ``merged`` of one row an entity, and ``kept_from`` of the record of each cell."""
+    rules = [RULES[keep.get(name, "most-frequent")].format(cell=f"c{at}") for at, name in enumerate(names)]
+    there = ", ".join(f"nullif(trim(c{at}), '') AS c{at}" for at in range(len(names)))
+    keys = ", ".join(f"{rule} AS k{at}" for at, rule in enumerate(rules))
+    best = ", ".join(
+        f"arg_max(c{at}, k{at}) FILTER (c{at} IS NOT NULL) AS c{at}, "
+        f"arg_max(row, k{at}) FILTER (c{at} IS NOT NULL) AS r{at}"
+        for at in range(len(names))
+    )
+    connection.execute(
+        f"CREATE TEMP TABLE merged AS SELECT entity, count(*) AS records, min(row) AS first, {best} FROM (SELECT *, "
+        f"{keys} FROM (SELECT entity, row, {there} FROM whole JOIN who USING (row))) GROUP BY entity"
+    )
+    cells = " UNION ALL ".join(
+        f'SELECT first, {at} AS place, entity, {result_files.quoted(name)} AS "column", c{at} AS value, '
+        f"r{at} AS row FROM merged WHERE r{at} IS NOT NULL"
+        for at, name in enumerate(names)
+    )
+    connection.execute(
+        'CREATE TEMP TABLE kept_from AS SELECT m.entity, "column", value, side + 1 AS "table", id AS record '
+        f"FROM ({cells}) m JOIN who USING (row) ORDER BY first, place"
+    )
