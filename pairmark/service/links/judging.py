@@ -52,7 +52,7 @@ def pairs_to_label(connection: Any, names: Sequence[str]) -> list[Pair]:
 
 def kinds_of(connection: Any, tables: LinkTables) -> dict[str, str]:
     """Kinds of columns as a model reads them; a column with a mistyped date is one of texts."""
-    kinds = {}
+    kinds: dict[str, str] = {}
     for at, field in enumerate(tables.fields):
         odd = f"SELECT count(*) FROM source WHERE TRY_CAST(c{at} AS DATE) IS NULL AND c{at} IS NOT NULL"
         is_date = field.type == "date" and not connection.execute(odd).fetchone()[0]
@@ -117,9 +117,8 @@ def _pair(ids: tuple[str, str], names: Sequence[str], cells: Sequence[Any]) -> P
 def _fitted(said: Sequence[tuple[Pair, bool]], columns: dict[str, str]) -> RecordSimilarity:
     from pairmark.models.records.estimator import RecordSimilarity
 
-    left: list[Any]
-    right: list[Any]
-    left, right = ([dict(getattr(pair, side)) for pair, _ in said] for side in ("left", "right"))
+    left: Any = [dict(pair.left) for pair, _ in said]
+    right: Any = [dict(pair.right) for pair, _ in said]
     with refusals("the answers make no model"):
         return RecordSimilarity(columns=columns).fit_pairs(left, right, [same for _, same in said])
 
