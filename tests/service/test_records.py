@@ -74,7 +74,7 @@ class TestDatasets:
     def test_a_table_is_stored_with_types_and_missing_cells(self, deployment: Deployment) -> None:
         added = table_of(deployment)
         assert {column.name: column.type for column in added.columns} == {
-            "rec": "id", "person": "identity", "given": "name", "surname": "name", "address": "text", "born": "date",
+            "rec": "id", "person": "identity", "given": "name", "surname": "name", "address": "street", "born": "date",
             "code": "text", "member": "boolean", "weight": "number", "home": "place",
         }  # fmt: skip
         assert (added.label, added.n_labels, added.rows, added.features) == ("person", 120, 240, 8)
@@ -104,9 +104,9 @@ class TestDatasets:
         assert {column.name: column.role for column in found.columns} == {
             "entity": "identity",
             "name": "name",
-            "zip": "text",
+            "zip": "postcode",
         }
-        assert found.request["columns"]["zip"] == "text"
+        assert found.request["columns"]["zip"] == "postcode"
         assert "wrong encoding" in " ".join(found.warnings)
 
     def test_two_tables_are_joined_by_their_own_ids(self, deployment: Deployment) -> None:

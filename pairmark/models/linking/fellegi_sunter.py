@@ -19,7 +19,7 @@ from pairmark.models.records.base import COLUMNS, RecordScorer, cell_values
 from pairmark.models.records.comparators import Comparators, Prepared
 from pairmark.models.records.estimator import distinct_cells
 from pairmark.models.records.neighbours import candidate_pairs
-from pairmark.models.records.schema import RecordColumn, Records
+from pairmark.models.records.schema import STRINGS, RecordColumn, Records
 
 ALIKE_JARO, ALIKE_EDITS, ALIKE_TOKENS = 0.88, 0.75, 0.6
 _ALIKE_RATIO, _ALIKE_DAYS, _ALIKE_KM, _EQUAL_KM = 0.9, 31.0, 25.0, 0.1
@@ -51,7 +51,7 @@ class Levels:
         # Comparisons with NaN, of missing cells, are false: those are told apart by the caller.
         if column.type == "place":
             return of["kilometres"] <= _EQUAL_KM, of["kilometres"] <= _ALIKE_KM
-        if column.type in ("text", "name", "category"):
+        if column.type in STRINGS:
             is_alike = (of["Jaro-Winkler"] >= ALIKE_JARO) | (of["Levenshtein"] >= ALIKE_EDITS)
             if "tokens, lower share" in of:
                 is_alike |= of["tokens, share of both"] >= ALIKE_TOKENS

@@ -160,9 +160,12 @@ def canonical(
     if is_text and "\x00" in value:
         raise ValueError(NUL)
     stands_for_nothing = is_text and is_placeholder(value)
-    cell = None if stands_for_nothing and not verbatim else _TAKEN[kind](value, form, strict)
+    take: Callable[[Any, Any, bool], Any] = _TAKEN.get(kind, _text)
+    cell = None if stands_for_nothing and not verbatim else take(value, form, strict)
     if cell is None and not stands_for_nothing:
-        raise ValueError(f"is {excerpt(value)}; expected {EXPECTED[kind].format(form=form)}")
+        raise ValueError(
+            f"is {excerpt(value)}; expected {EXPECTED.get(kind, 'text, in quotes').format(form=form)}"
+        )
     return cell
 
 
@@ -177,7 +180,6 @@ EXPECTED = {
     "boolean": "true or false",
     "date": "a date, {form}",
     "place": "latitude and longitude in degrees, such as [52.1, 4.3]",
-    **dict.fromkeys(("text", "name", "category"), "text, in quotes"),
 }
 """What a cell of each type is, for messages."""
 
@@ -245,7 +247,4 @@ _TAKEN: dict[str, Callable[[Any, Any, bool], Any]] = {
     "boolean": _boolean,
     "date": _date,
     "place": _place,
-    "text": _text,
-    "name": _text,
-    "category": _text,
 }

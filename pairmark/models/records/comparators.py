@@ -23,7 +23,7 @@ from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.state import Array, checked_model
 from pairmark.models.records.kernels import measures, tokens
 from pairmark.models.records.kernels.tokens import Cells
-from pairmark.models.records.schema import STRINGS, RecordColumn, Records, Schema
+from pairmark.models.records.schema import STRINGS, TEXTS, RecordColumn, Records, Schema
 
 PLAIN = ("exact", "Jaro-Winkler", "Levenshtein")
 SOFT = (
@@ -45,6 +45,7 @@ _FALLING = frozenset({
 })  # fmt: skip
 _FREE = frozenset({"missing", "fewest tokens"})
 """Features that are smaller the more alike two cells are; and those that do not say how alike they are."""
+_FREE_TYPES = frozenset({"text", "list"})
 JOINED = "all fields"
 _ACCENTED = re.compile("[a-z\u0370-\u03ff]")
 """Letters that differ from each other by more than an accent, once decomposed."""
@@ -118,7 +119,7 @@ class Comparators:
         ]
         names: list[tuple[str, str]] = [(column.name, "missing") for column in fields]
         plain, groups, soft, numeric = [], [], [], []
-        self.is_text = np.array([fields[at].type in ("text", "name") for at in self._strings], dtype=np.bool_)
+        self.is_text = np.array([fields[at].type in TEXTS for at in self._strings], dtype=np.bool_)
         for number, at in enumerate(self._strings):
             plain.append(len(names))
             names += [(fields[at].name, feature) for feature in PLAIN]
@@ -147,7 +148,7 @@ class Comparators:
     def directions(self) -> Float64:
         """(m,) 1 for features that are larger the more alike two cells are, -1 for those that are smaller; 0 for
         those of long texts and of all fields joined, where likeness may be chance."""
-        bound = {column.name for column in self.schema.fields if column.type != "text"}
+        bound = {column.name for column in self.schema.fields if column.type not in _FREE_TYPES}
         return np.array(
             [
                 0.0 if field not in bound or feature in _FREE else -1.0 if feature in _FALLING else 1.0

@@ -22,7 +22,7 @@ from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.state import Array, State, check_arrays, checked_model
 from pairmark.models.records.comparators import absent_cells, cell_text
 from pairmark.models.records.kernels.tokens import FNV_PRIME, FNV_START
-from pairmark.models.records.schema import RecordColumn, Records, Schema
+from pairmark.models.records.schema import TEXTS, RecordColumn, Records, Schema
 
 MOST_LEVELS = 64
 """Values of a category that get a column each; more are hashed to so many columns."""
@@ -133,7 +133,7 @@ class RecordEncoder:
 
     @property
     def _texts(self) -> list[int]:
-        return [at for at, column in enumerate(self.schema.fields) if column.type in ("text", "name")]
+        return [at for at, column in enumerate(self.schema.fields) if column.type in TEXTS]
 
     def _parts(self, column: RecordColumn) -> list[str]:
         """Names of a field's columns; the last one, set where the cell is missing, is there for all."""
@@ -156,7 +156,7 @@ class RecordEncoder:
         absent = absent_cells(cells)
         present = np.flatnonzero(~absent)
         absent_rows = np.flatnonzero(absent)
-        if column.type in ("text", "name"):
+        if column.type in TEXTS:
             grams_of = self._gram_counts(cells, column)
             rows = np.repeat(np.arange(len(cells)), np.diff(grams_of.indptr))
             weights = grams_of.data * self._rarity[self._texts.index(at)][grams_of.indices]

@@ -24,15 +24,18 @@ from pairmark.models.records.cells import (
     number_of,
     place_of,
 )
+from pairmark.models.records.recognition import recognized
 from pairmark.models.records.schema import (
     COMPARED,
     RESERVED,
+    ROW_ID,
     STRINGS,
     VERBATIM,
     FieldType,
     RecordColumn,
     RecordError,
     Schema,
+    key_of,
 )
 
 _MOSTLY = 0.8
@@ -42,6 +45,7 @@ _ID_NAMES = re.compile(
     r"(?:.*[_ .-])?(?:id|uid|uuid|guid|key)|row|index|file(?:[_ .-]?name)?|path|unnamed\.\d+|__index_level_\d+__",
     re.IGNORECASE,
 )
+_ROW_IDS = frozenset({"id", "rowid", "recid", "recordid"})
 _ROW_LABEL = re.compile(r"([A-Za-z]+[-_/# ]?)\d+")
 _IDENTITY_NAMES = frozenset(
     {"identity", "entity", "entity_id", "identity_id", "cluster", "cluster_id", "person_id"}
@@ -147,6 +151,16 @@ def infer(table: Mapping[str, Sequence[Any]], overrides: Mapping[str, str] | Non
         for name in table
         if name in RESERVED and overrides.get(name) != "ignore"
     ]
+    if ROW_ID in table and overrides.get(ROW_ID) not in ("id", "ignore"):
+        problems.append({"row": None, "column": ROW_ID, "detail": "is a reserved name: rename it"})
+    spelled: dict[str, str] = {}
+    for name in table:
+        if overrides.get(name) == "ignore":
+            continue
+        alike = spelled.setdefault(key_of(name) or name, name)
+        if alike != name:
+            detail = f"is spelled like {alike!r}, as columns of tables are matched: rename or leave out one of them"
+            problems.append({"row": None, "column": name, "detail": detail})
     problems += [
         {"row": None, "column": name, "detail": f"is not in the table: {', '.join(list(table)[:20])}"}
         for name in overrides
@@ -167,6 +181,8 @@ def infer(table: Mapping[str, Sequence[Any]], overrides: Mapping[str, str] | Non
 def notes_of(table: Mapping[str, Sequence[Any]], overrides: Mapping[str, str]) -> tuple[ColumnNotes, ...]:
     """What each column is taken for, whatever they make together; those with a reserved name are passed over."""
     has_id = any(kind == "id" for kind in overrides.values())
+    # A column that is called ID names rows before any number of an insurance or an account.
+    named = next((name for name in table if key_of(name) in _ROW_IDS and name not in overrides), None)
     notes = []
     for name, values in table.items():
         if name in RESERVED:
@@ -175,7 +191,7 @@ def notes_of(table: Mapping[str, Sequence[Any]], overrides: Mapping[str, str]) -
         if name in overrides:
             column, reason = _overridden(cells, overrides[name])
         else:
-            column, reason = _inferred(cells, has_id)
+            column, reason = _inferred(cells, has_id or (named is not None and name != named))
             has_id |= column.type == "id"
         column = _told_of_placeholders(cells, column, declared=name in overrides)
         _look(cells, column)
@@ -318,7 +334,7 @@ def _inferred(cells: _Cells, has_id: bool) -> tuple[RecordColumn, str]:
         return RecordColumn(name=name, type="id"), "it numbers the rows"
     if not has_id and cells.unique and cells.n >= _NUMBERED and _are_row_labels(distinct):
         return RecordColumn(name=name, type="id"), "a number behind the same letters, of its own in every row"
-    for infer_one in (_boolean, _date, _measured, _number, _decimal_comma, _place):
+    for infer_one in (_boolean, _date, _recognized, _measured, _number, _decimal_comma, _place):
         choice = infer_one(cells)
         if choice is not None:
             return choice
@@ -341,6 +357,11 @@ def _boolean(cells: _Cells) -> tuple[RecordColumn, str] | None:
     if words <= TRUE | FALSE and words & TRUE and words & FALSE:
         return RecordColumn(name=cells.name, type="boolean"), "two values, yes and no"
     return None
+
+
+def _recognized(cells: _Cells) -> tuple[RecordColumn, str] | None:
+    found = None if _place(cells) else recognized(cells.name, cells.first, cells.n - cells.missing)
+    return found and (RecordColumn.model_validate({"name": cells.name, "type": found[0]}), found[1])
 
 
 def _measured(cells: _Cells) -> tuple[RecordColumn, str] | None:

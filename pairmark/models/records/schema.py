@@ -14,14 +14,22 @@ from pairmark.models.records.cells import DATE_FORMATS, NUL, DateFormat, canonic
 
 FieldType = Literal[
     "number", "category", "text", "name", "date", "place", "boolean",
+    "phone", "email", "web", "company", "street", "postcode", "list",
     "id", "identity", "classes", "group", "time", "ignore",
 ]  # fmt: skip
 TYPES: tuple[str, ...] = get_args(FieldType)
-COMPARED = frozenset({"number", "category", "text", "name", "date", "place", "boolean"})
+STRINGS = frozenset(
+    {"text", "name", "category", "phone", "email", "web", "company", "street", "postcode", "list"}
+)
+INFERRED = frozenset({"text", "name", "category", "number"})
+"""Types of which cells and names of columns may say more."""
+TEXTS = STRINGS - {"category"}
+COMPARED = STRINGS | {"number", "date", "place", "boolean"}
 """Types whose cells a record brings; columns of the other types say what a row is, and no model reads them."""
-STRINGS = frozenset({"text", "name", "category"})
 RESERVED = frozenset({"samples", "indices", "values"})
 """Names that say in a request what a value is, so that no column may have them."""
+ROW_ID = "__id__"
+"""What the column of ids is called where a stored table is written; no other column may be."""
 MAX_COLUMNS = 1_000
 VERBATIM = "verbatim"
 """Ends a declared type where cells such as ``N/A`` are values."""
@@ -213,6 +221,11 @@ class Schema(BaseModel):
                 for column, value in zip(self.fields, row, strict=True)
                 if value is not None
             }
+
+
+def key_of(name: str) -> str:
+    """A name as columns of two tables are matched by: without case, spaces and marks."""
+    return "".join(char for char in name.casefold() if char.isalnum())
 
 
 def is_plain(schema: Schema) -> bool:

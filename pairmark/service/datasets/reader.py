@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 
 from pairmark.models.core.inputs import OPEN_SET_FROM, like_labels, refuse_placeholders
 from pairmark.models.records.inference import Inference, infer
-from pairmark.models.records.schema import FieldType, RecordError, Records, Schema
+from pairmark.models.records.schema import FieldType, RecordError, Records, Schema, key_of
 from pairmark.schemas.datasets import (
     MAX_LISTED_FEATURES,
     MAX_LISTED_LABELS,
@@ -432,17 +432,13 @@ def _tables(upload: Upload, file: TableFile, scratch: Path) -> tuple[dict[str, l
     header = upload.request.header
     with closing(TableFile(path, scratch / "right", kind, upload.limits, header=header)) as right:
         right_table = right.all_cells([right.names.index(name) for name in _index(right, upload.request)])
-    name_of = {_spelling(name): name for name in table if name not in right_table}
-    for name in [name for name in right_table if name not in table and _spelling(name) in name_of]:
-        right_table[name_of.pop(_spelling(name))] = right_table.pop(name)
+    name_of = {key_of(name): name for name in table if name not in right_table}
+    for name in [name for name in right_table if name not in table and key_of(name) in name_of]:
+        right_table[name_of.pop(key_of(name))] = right_table.pop(name)
     n, m = (len(next(iter(side.values()))) for side in (table, right_table))
     names = dict.fromkeys([*table, *right_table])
     joined = {name: [*table.get(name, [None] * n), *right_table.get(name, [None] * m)] for name in names}
     return joined, n, sorted(table.keys() ^ right_table.keys())
-
-
-def _spelling(name: str) -> str:
-    return "".join(char for char in name.casefold() if char.isalnum())
 
 
 def _types(request: DatasetRequest) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
-from pairmark.models.records.schema import COMPARED, STRINGS
+from pairmark.models.records.schema import COMPARED, STRINGS, key_of
 from pairmark.models.registry import spec_of
 from pairmark.schemas.base import Answer, Page
 from pairmark.schemas.jobs import JobOut
@@ -31,7 +31,6 @@ from pairmark.service.jobs.queue import JobQueue, NewJob
 from pairmark.service.links import repository, result_files
 from pairmark.service.links.learned import Learned
 from pairmark.service.links.linking import check_rules
-from pairmark.service.links.tables import key_of
 from pairmark.service.names import VisibleNames, parse_ref, tenant_of
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.reviews import repository as reviews

@@ -30,7 +30,7 @@ class TestInference:
         got = types(table)
         assert {got.pop("given"), got.pop("surname")} <= {"name", "category"}
         assert got == {
-            "address": "text", "born": "date", "code": "text", "member": "boolean", "weight": "number",
+            "address": "street", "born": "date", "code": "text", "member": "boolean", "weight": "number",
             "home": "place", "rec_id": "id", "entity": "identity",
         }  # fmt: skip
         notes = {each.column.name: each for each in infer(table).notes}

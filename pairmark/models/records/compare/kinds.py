@@ -199,7 +199,7 @@ _EMAIL_WEAK = f"{_LIKELY} {_SAME_DIGITS} AND {_within(_JARO, _LOCAL)} ELSE false
 _WEB_CLOSE = f"({_same(_STEM)} AND length({_STEM.format('a')}) > 2)"
 _WEB_WEAK = f"(length({_STEM.format('a')}) > 5 AND {_within(_ONE_EDIT, _STEM)})"
 _SAME_NAME, _NAME_CLOSE = f"({_same(_NAME)} AND {_within('{a}', _NAME)} <> '')", _within(_SPELLED, _NAME)
-_STREET_CLOSE = f"({_same(_NUMBER)} AND {_within('{a}', _NUMBER)} <> '' AND {_NAME_CLOSE})"
+_STREET_CLOSE = f"({_same(_NUMBER)} AND {_NAME_CLOSE})"
 _STREET_WEAK = f"({_SAME_NAME} OR ({_NAME_CLOSE} AND {_within(_ONE_EDIT, _NUMBER)}))"
 _AREA = f"({_LEAST} > 3 AND left({{a}}, 3) = left({{b}}, 3))"
 _SWAPPED = (
@@ -249,10 +249,11 @@ KINDS = {kind.name: kind for kind in _EVERY}
 
 @dataclass(frozen=True)
 class LinkField:
-    """A column that is compared: its name, and the name of its kind."""
+    """A column that is compared: its name, and the name of its kind; ``note`` : why it is given no weight, or empty."""
 
     name: str
     kind: str
+    note: str = ""
 
     @property
     def role(self) -> Role:
@@ -272,9 +273,22 @@ class LinkField:
 
 
 def register(connection: duckdb.DuckDBPyConnection) -> None:
-    """Give a connection the functions that normal forms are made by."""
+    """Give a connection the functions that normal forms are made by, once."""
+    if connection.execute("SELECT 1 FROM duckdb_functions() WHERE function_name = 'iso_date'").fetchone():
+        return
+    connection.create_function("iso_date", _dated, ["VARCHAR", "VARCHAR", "INTEGER"], "VARCHAR")
     for name, kind in KINDS.items():
         connection.create_function(f"normal_{name}", _known(kind.form), ["VARCHAR"], "VARCHAR")
+
+
+@lru_cache(_CACHED)
+def _dated(cell: str, form: str, turn: int) -> str:
+    """A date as ``YYYY-MM-DD``, of which ``form`` says what comes first, or that it is a spreadsheet's number; any
+    other cell as it is."""
+    if form == "number":
+        return normal.spreadsheet_date(cell) or cell
+    plain = normal.folded(cell)
+    return (plain and normal.iso_date(plain, form == "month", turn)) or cell
 
 
 def _known(form: Callable[[str], str | None]) -> Callable[[str], str]:

@@ -1,0 +1,193 @@
+"""Which kind of column cells are, by what the column is called and by the cells themselves, in any language."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+
+from pairmark.models.records.compare.normal import folded, iso_date, split, words_of
+from pairmark.models.records.compare.words import LEGAL_FORMS, NICKNAMES, STREET_ENDS, STREET_WORDS
+
+_LOOKED_AT = 2_000
+"""Distinct cells that say what a column holds."""
+_MOSTLY, _OFTEN, _SOME = 0.8, 0.25, 0.1
+_HEADERS = {
+    "email": "e ?mail(?: ?address| adresse| ?addr)?|mail|courriel|correo(?: electronico)?",
+    "phone": "(?:.* )?(?:phone|telephone|tel|telefon|telefono|mobile|mobil|handy|fax|cell|rufnummer|telefonnummer)"
+    "(?: ?(?:number|no|nr|num|nummer|[0-9]))?",
+    "web": "(?:.* )?(?:web|website|url|homepage|domain|site|www|internet|webseite)",
+    "postcode": "(?:.* )?(?:zip|zip ?code|post ?code|postal ?code|plz|postleitzahl|cp|cap|codigo postal|code postal|"
+    "postnr|postnummer|kod pocztowy|pincode)",
+    "street": "(?:.* )?(?:street|address|addr|addres|strasse|str|adresse|rue|calle|via|indirizzo|direccion|ulica|"
+    "straat|adres|street (?:no|num|number|nr)|house ?(?:no|num|number|nr)|hausnummer|hausnr)(?: ?[0-9]| line [0-9])?",
+    "city": "(?:.* )?(?:city|town|suburb|ort|stadt|wohnort|ville|ciudad|citta|comune|locality|municipality|county|"
+    "state|province|region|bundesland|canton|kanton|district|plaats|miasto|village)",
+    "company": "(?:.* )?(?:company|firm|firma|organi[sz]ation|employer|business|vendor|supplier|manufacturer|"
+    "societe|entreprise|empresa|azienda|bedrijf|unternehmen)(?: ?name)?",
+    "given": "(?:.* )?(?:first|given|fore|vorname|prenom|nombre|nome|imie|voornaam|firstname|forename|givenname|fname)"
+    "(?: ?names?)?|first|fname",
+    "surname": "(?:.* )?(?:last|sur|family|nachname|familienname|apellidos?|cognome|nom|nom de famille|nazwisko|"
+    "achternaam|lastname|surname|lname|maiden)(?: ?names?)?",
+    "name": "(?:.* )?(?:name|full ?name|person|customer|kunde|client|contact|author|nom complet)",
+    "date": "(?:.* )?(?:dob|date|birth|birthday|born|geboren|geburtsdatum|datum|fecha|data|naissance)(?: .*)?",
+    "id": "(?:.* )?(?:ssn|soc sec id|social security.*|tax.*|vat.*|ust.*|steuer.*|passport.*|licen[sc]e.*|npi|iban|ean|"
+    "isbn|gtin|upc|sku|id|nif|nino|insurance number|versicherungsnummer|account.*|konto.*)",
+}  # fmt: skip
+_HEADER = {kind: re.compile(pattern) for kind, pattern in _HEADERS.items()}
+_EMAIL = re.compile(r"(?:mailto:)?<?[^@\s,;]+@[^@\s,;]+\.[A-Za-z]{2,}>?")
+_WEB = re.compile(r"(?:https?://)?(?:[\w-]+\.)+[a-z]{2,}(?::\d+)?(?:[/?#]\S*)?")
+_PHONE = re.compile(
+    r"[+(]?[\d\s()./\-\u2010-\u2013+]{6,24}\d(?:\.0)?(?:\s*(?:ext\.?|x)\s*\d{1,5})?", re.IGNORECASE
+)
+_PHONE_WRITING = re.compile(
+    r"\+\d|\(\d{2,5}\)|0\d{8,13}$|0\d{1,4}[ /-]\d{3}|\d{3}[-. ]\d{3}[-. ]\d{4}|00\d{8}"
+)
+_STREET = re.compile(r"\d+\s?[a-z]?(?:[-/]\d+)?[\s,]+[^\W\d].*|[^\W\d][^@]*\s\d+\s?[a-z]?(?:[-/]\d+)?")
+_LETTERED_POSTCODE = re.compile(
+    r"[a-z]{1,2}\d[a-z\d]? ?\d[a-z]{2}|[a-z]\d[a-z] ?\d[a-z]\d|\d{4} ?[a-z]{2}|[a-z]{1,2}-\d{4,5}"
+)
+_FIRM = re.compile(rf"[^\W\d]{{2,}}\b.*\W(?:{'|'.join(sorted(LEGAL_FORMS))})\b.{{0,12}}")
+_DAY_MONTH = re.compile(r"\D{0,3}(\d{1,2})\D{1,3}(\d{1,2})\D{1,3}\d{2}")
+_GIVEN_NAMES = frozenset(NICKNAMES) | frozenset(NICKNAMES.values())
+
+
+def header_kind(name: str) -> str | None:
+    """What a column's name says that it holds; None where it says nothing."""
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    plain = unicodedata.normalize("NFKD", spaced).casefold()
+    words = " ".join(re.findall(r"[a-z]+|\d+", "".join(c for c in plain if not unicodedata.combining(c))))
+    return next((kind for kind, pattern in _HEADER.items() if pattern.fullmatch(words)), None)
+
+
+class _Cells:
+    """Distinct cells of a column, and which share of them passes a test."""
+
+    def __init__(self, cells: Iterable[str], n: int) -> None:
+        self.texts = [text for cell in islice(cells, _LOOKED_AT) if (text := folded(cell)) is not None]
+        self.n = n
+
+    def share(self, pattern: re.Pattern[str]) -> float:
+        return sum(pattern.fullmatch(text) is not None for text in self.texts) / max(len(self.texts), 1)
+
+    def share_with(self, words: frozenset[str] | Mapping[str, str]) -> float:
+        found = sum(any(word in words for word in words_of(text)) for text in self.texts)
+        return found / max(len(self.texts), 1)
+
+
+def recognized(name: str, cells: Iterable[str], n: int) -> tuple[str, str] | None:
+    """The kind of a column of special writing and what speaks for it; None of any other.
+
+    Parameters
+    ----------
+    cells : distinct ones. n : how many cells there are, with those that repeat.
+    """
+    of, named = _Cells(cells, n), header_kind(name)
+    if not of.texts:
+        return None
+    several = [split(text) for text in of.texts]
+    parts = [part for values in several if len(values) > 1 for part in values]
+    if len(parts) >= 2 * _SOME * len(of.texts):
+        contacts = _Cells(parts, n)
+        if max(contacts.share(_EMAIL), contacts.share(_PHONE)) >= _MOSTLY:
+            return "list", "several e-mail addresses or phone numbers in a cell"
+    if of.share(_EMAIL) >= _MOSTLY:
+        return "email", "e-mail addresses"
+    if of.share(_WEB) >= _MOSTLY and (
+        named == "web" or sum("www." in t or "://" in t for t in of.texts) >= _SOME * len(of.texts)
+    ):
+        return "web", "addresses of web sites"
+    written = sum(_PHONE_WRITING.search(text) is not None for text in of.texts) / len(of.texts)
+    if of.share(_PHONE) >= _MOSTLY and (
+        named == "phone" or (named is None and written >= 0.6 and not are_dates(of.texts))
+    ):
+        return "phone", "phone numbers"
+    if named == "postcode" and of.share(re.compile("[a-z0-9][a-z0-9 .-]{1,11}")) >= _MOSTLY:
+        return "postcode", "its name, and short codes"
+    if named is None and of.share(_LETTERED_POSTCODE) >= _MOSTLY:
+        return "postcode", "codes as of post offices"
+    if named == "company" or (named in (None, "name") and of.share(_FIRM) >= _OFTEN):
+        return "company", "its name" if named == "company" else "legal forms of companies"
+    with_number = of.share(_STREET)
+    if (named == "street" and (with_number >= _SOME or of.share_with(STREET_WORDS) >= _SOME)) or (
+        named is None and with_number >= _MOSTLY and _streets(of.texts) >= _SOME
+    ):
+        return "street", "numbers and names of streets"
+    return None
+
+
+def are_dates(cells: Iterable[str]) -> bool:
+    """Whether nearly all distinct cells are dates, in any usual writing, and not numbers."""
+    texts = [text for cell in islice(cells, _LOOKED_AT) if (text := folded(cell)) is not None]
+    return bool(texts) and sum(map(_is_date, texts)) >= _MOSTLY * len(texts)
+
+
+def _is_date(text: str) -> bool:
+    day = iso_date(text)
+    # Eight digits are a date only if they are one of these centuries.
+    return day is not None and (not text.isdigit() or "1750" < day < "2107")
+
+
+def month_first(cells: Iterable[str | None]) -> bool:
+    """Whether dates are written with the month before the day."""
+    found = [match for cell in islice(cells, _LOOKED_AT) if cell and (match := _DAY_MONTH.match(cell))]
+    return sum(int(match[2]) > 12 for match in found) > sum(int(match[1]) > 12 for match in found)
+
+
+def _are_postcodes(of: _Cells) -> bool:
+    """Whether all are numbers of four or five digits, of one length and of which several rows have the same."""
+    digits = [text for text in of.texts if text.isdigit()]
+    if len(digits) < _MOSTLY * len(of.texts) or 1.2 * len(of.texts) > of.n or len(of.texts) < 20:
+        return False
+    lengths = [len(text) for text in digits]
+    years = sum(1850 <= int(text) <= 2100 for text in digits) > 0.5 * len(digits)
+    return max(lengths.count(4), lengths.count(5)) >= 0.95 * len(digits) and not years
+
+
+def _streets(texts: Sequence[str]) -> float:
+    """The share of cells with a word of streets: ``Main Street``, ``Hauptstrasse``."""
+    known = frozenset(STREET_WORDS) | frozenset(STREET_WORDS.values())
+    found = sum(
+        any(word in known or word.endswith(STREET_ENDS) for word in words_of(text) if len(word) > 1)
+        for text in texts
+    )
+    return found / max(len(texts), 1)
+
+
+def link_kind(name: str, type: str, cells: Sequence[str], n: int) -> str:
+    """The kind by which links compare a column of a type: of names which ones, of texts whether they are codes.
+
+    Parameters
+    ----------
+    cells : distinct ones. n : how many cells there are, with those that repeat.
+    """
+    if type not in ("name", "category", "text", "number"):
+        return type
+    named, of = header_kind(name), _Cells(cells, n)
+    if type != "name" and named is None and _are_postcodes(of):
+        return "postcode"
+    if type == "number":
+        return named if named in ("street", "postcode", "id") else "number"
+    if named in ("given", "surname", "city", "id", "street", "postcode", "company", "phone"):
+        return named
+    several = sum(len(words_of(text)) > 1 for text in of.texts) / max(len(of.texts), 1)
+    if type == "text":
+        short = sum(len(text) <= 24 and " " not in text and any(map(str.isdigit, text)) for text in of.texts)
+        return (
+            "id"
+            if short >= _MOSTLY * max(len(of.texts), 1)
+            else "name"
+            if named == "name" and several >= 0.5 and _words(of) <= 3
+            else "text"
+        )
+    is_given = sum(text in _GIVEN_NAMES for text in of.texts) >= 0.2 * max(len(of.texts), 1)
+    if type == "category":
+        return "name" if named == "name" else "given" if is_given and len(of.texts) > 10 else "category"
+    if several >= 0.5:
+        return "name"
+    return "given" if is_given else "name" if named == "name" else "surname"
+
+
+def _words(of: _Cells) -> float:
+    return sum(len(text.split()) for text in of.texts) / max(len(of.texts), 1)
