@@ -134,9 +134,14 @@ class FalseLinks(Answer):
     bound: float | None = Field(
         None,
         description="with the confidence, at most this share of the links is false, at every look; null: nothing is "
-        "judged",
+        "judged. After changes by hand it is the worst case: all of the judged population that may be false is "
+        "still linked, and all links that were added are false",
         examples=[0.018],
     )
+    bound_of: int | None = Field(
+        None, description="how many links there were when the judged ones were drawn", examples=[440]
+    )
+    by_hand: int = Field(0, description="links that were added by hand since", examples=[0])
     confidence: float = Field(0.95, description="with which the bound holds")
     judged: int = Field(0, description="judgements that count", examples=[180])
     enough: bool = Field(False, description="whether the bound is as low as was asked for")
@@ -167,6 +172,41 @@ class LinkPoint(Answer):
     )
 
 
+Interval = tuple[float | None, float, float]
+"""A share and both ends of its interval."""
+
+
+class LinkFigures(Answer):
+    """How right links above a cut are."""
+
+    cut: float | None = Field(description="links score above it; null: as they were decided", examples=[0.5])
+    joined: int = Field(description="pairs that are joined, of those that count", examples=[440])
+    right: int = Field(description="of these, pairs that are the same", examples=[438])
+    same: int = Field(description="all pairs that are the same", examples=[445])
+    precision: Interval = Field(
+        description="share of the joined pairs that are the same, and its interval",
+        examples=[[0.995, 0.98, 0.999]],
+    )
+    recall: Interval = Field(
+        description="share of the same pairs that are joined, and its interval", examples=[[0.98, 0.97, 0.99]]
+    )
+    f1: Interval = Field(description="the harmonic mean of both", examples=[[0.99, 0.98, 0.995]])
+    b_cubed: tuple[Interval, Interval, Interval] | None = Field(
+        description="precision, recall and F1 by record (B-cubed); null: only pairs are known"
+    )
+
+
+class LinkEvaluation(Answer):
+    """Links against what is known to be the same, with intervals by entity."""
+
+    basis: Literal["identities", "pairs"] = Field(description="what is known")
+    confidence: float = Field(description="of each interval", examples=[0.95])
+    entities: int = Field(description="entities of two records or more that are known", examples=[430])
+    decided: LinkFigures = Field(description="of the links as they were decided")
+    by_cut: list[LinkFigures] = Field(description="of the links above some cuts, ascending")
+    best_cut: float | None = Field(description="where F1 is largest; null: as decided", examples=[0.87])
+
+
 class LinkSummary(Answer):
     """What was linked."""
 
@@ -184,6 +224,9 @@ class LinkSummary(Answer):
         description="the column that names the rows of each table; null: row numbers", examples=[["id"]]
     )
     notes: list[str] = Field(description="what to know about the tables", examples=[[]])
+    evaluation: LinkEvaluation | None = Field(
+        None, description="links against the tables' identities; null: they have none"
+    )
 
 
 class LinksOut(Answer):

@@ -16,6 +16,7 @@ from pairmark.schemas.links import (
     EntityChange,
     EntityOut,
     LinkErasure,
+    LinkEvaluation,
     LinkExplained,
     LinkOut,
     LinksErased,
@@ -33,7 +34,11 @@ router = APIRouter(tags=["links"], route_class=GuardedRoute)
 LinksId = Annotated[str, Path(max_length=32, pattern="^[0-9a-f]+$", description="the link job's id")]
 RecordId = Annotated[str, Path(max_length=512, description="a record's id")]
 Accept = Annotated[
-    str, Header(description="`text/csv` or `application/vnd.apache.parquet`: all of them as a file")
+    str,
+    Header(
+        description="`text/csv` or `application/vnd.apache.parquet`: all of them as a file; in CSV, an id that a "
+        "spreadsheet would take for a formula (it begins with =, +, - or @) begins with an apostrophe"
+    ),
 ]
 
 
@@ -147,6 +152,13 @@ def edit_entities(http: Request, services: InServices, link_id: LinksId, request
     return services.links.edit(link_id, request, names_of(http).resources("train"))
 
 
+@router.get("/links/{link_id}/evaluation", summary="Evaluate links")
+@needs("train")
+def evaluate_links(http: Request, services: InServices, link_id: LinksId) -> LinkEvaluation:
+    """Precision, recall, F1 and B-cubed against the identities of the datasets, by cut, with intervals by entity."""
+    return services.links.evaluation(link_id, names_of(http).resources("train"))
+
+
 @router.get("/links/{link_id}/changes")
 @needs("train")
 def list_changes(http: Request, services: InServices, link_id: LinksId, query: Paging) -> Page[EntityChange]:
@@ -172,7 +184,8 @@ def delete_links(http: Request, services: InServices, link_id: LinksId) -> None:
 def _file(accept: str, file: File, workspace: File) -> Response | None:
     """All of a list, where a file was asked for."""
     if _PARQUET in accept:
-        return FileResponse(file, media_type=_PARQUET)
+        return FileResponse(file, media_type=_PARQUET, filename=file.name)
     if "text/csv" in accept:
-        return FileResponse(write_csv(file, workspace / "all.csv"), media_type="text/csv")
+        path = write_csv(file, workspace / f"{file.stem}.csv")
+        return FileResponse(path, media_type="text/csv", filename=path.name)
     return None

@@ -125,6 +125,14 @@ def link(
             help="Write candidates that score more than this, too, as different.",
         ),
     ] = None,
+    truth: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN|FILE",
+            help="Evaluate against a column of identities, which is not compared, or a file of pairs: left, right and, "
+            "perhaps, same.",
+        ),
+    ] = None,
     explain: Annotated[
         tuple[str, str] | None,
         typer.Option(metavar="ID ID", help="Show why two records are linked or not, column by column."),
@@ -193,6 +201,7 @@ def link(
                 folder=kept,
                 asking=_answers if judge else None,
                 say=output.say,
+                truth=truth,
                 id_column=id_column,
                 columns=types,
                 learned=learned,
@@ -308,6 +317,20 @@ def _show(
     if summary.links > len(first):
         where = f"in {out}" if out is not None else "by -o links.csv"
         to.print(f"all {summary.links:,} links {where}")
+    if summary.evaluation is not None:
+        known = summary.evaluation
+        shown = [
+            [
+                "as decided" if each.cut is None else f"{each.cut:.6f}",
+                *(
+                    "-" if at is None else f"{100 * at:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+                    for at, low, high in (each.precision, each.recall, each.f1)
+                ),
+            ]
+            for each in (known.decided, *known.by_cut[:: 1 + len(known.by_cut) // _SHOWN])
+        ]
+        to.print(f"\nagainst {known.basis}, in percent ({100 * known.confidence:g} % intervals by entity):")
+        output.table(("cut", "precision", "recall", "F1"), shown)(to)
     if pair is not None and explain is not None:
         total, rows = 0.0, []
         most = max(1.0, *(abs(field["weight"]) for field in pair))

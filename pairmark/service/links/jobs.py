@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.progress import listening
+from pairmark.models.linking.evaluation import Identities
 from pairmark.models.records.schema import STRINGS, RecordColumn, json_cell
 from pairmark.models.records.tables import declaration
 from pairmark.schemas.links import LinksRequest
@@ -21,6 +22,7 @@ from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
 from pairmark.service.jobs.queue import Claim, JobQueue, Progress
 from pairmark.service.links import repository, result_files
+from pairmark.service.links.evaluations import evaluate
 from pairmark.service.links.learned import Learned
 from pairmark.service.links.linking import AT_MOST, Linked, linked, summary_of
 from pairmark.service.reviews.reviews import Decisions, Item, drawn_from, open_review
@@ -94,6 +96,9 @@ class Linker:
             who = _identities_of(tables) if previous is None else None
             connected = None if who is None else found.linking.measured_recall(who)
             summary = summary_of(found, request, connected)
+            if who is not None:
+                evaluation = evaluate(found.connection, Identities(who), request.confidence)
+                summary = summary.model_copy(update={"evaluation": evaluation})
             key = self._blobs.put_folder(out)
             with self._db.write() as session:
                 hold(session, self._blobs, key)

@@ -14,8 +14,9 @@ from pairmark.schemas.links import FalseLinks, LinkBlocking, LinksRequest, LinkS
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.errors import InvalidInput
 from pairmark.service.links import result_files
+from pairmark.service.links.evaluations import evaluate, is_file, truth_of
 from pairmark.service.links.judging import Asking, Say, bound, kinds_of, learn, pairs_to_label
-from pairmark.service.links.outputs import Outputs, write_outputs
+from pairmark.service.links.outputs import Outputs, read_whole, write_outputs
 from pairmark.service.links.tables import LinkTables, read_tables
 from pairmark.service.settings import Settings
 
@@ -162,6 +163,7 @@ def link_files(
     folder: Path | None = None,
     asking: Asking | None = None,
     say: Say = print,
+    truth: str | None = None,
     **options: Any,
 ) -> LinkSummary:
     """Write the links of tables to a CSV or Parquet file; ``options`` and errors as `linked`.
@@ -170,7 +172,11 @@ def link_files(
     ----------
     folder : an empty folder for `result_files.keep`: what later runs and explanations take.
     asking : asks a person about pairs: for labels where they are needed, and about links drawn at random.
+    truth : a column that says which records are the same, which is not compared then; or a file of pairs.
     """
+    in_column = truth is not None and not is_file(truth)
+    if in_column:
+        options["columns"] = {**(options.get("columns") or {}), truth: "ignore"}
     outputs = out if isinstance(out, Outputs) else Outputs(links=out)
     limits = FileLimits.of(settings, sum(path.stat().st_size for path in files))
     with linked(files, scratch, settings, request, **options) as found:
@@ -178,8 +184,15 @@ def link_files(
         if found.doubts is None:
             if folder is not None:
                 result_files.keep(found.connection, folder, found.linking, options.get("previous"))
-            write_outputs(found.connection, files, scratch, limits, outputs, ids)
+            names = []
+            if outputs.whole or in_column:
+                names = read_whole(found.connection, files, scratch, limits)
             summary = summary_of(found, request)
+            if truth is not None:
+                known = truth_of(found.connection, truth, names)
+                evaluation = evaluate(found.connection, known, request.confidence)
+                summary = summary.model_copy(update={"evaluation": evaluation})
+            write_outputs(found.connection, outputs, names, ids)
         elif asking is None:
             raise InvalidInput(
                 f"without labels, matches cannot be told from strangers here: {found.doubts}. Add --judge, which asks "
@@ -194,8 +207,10 @@ def link_files(
         options |= {"learned": learn(asking(pairs), kinds, say)}
         again = scratch / "again"
         again.mkdir()
-        summary = link_files(files, again, settings, request, out=outputs, folder=folder, **options)
+        summary = link_files(
+            files, again, settings, request, out=outputs, folder=folder, truth=truth, **options
+        )
     if asking is not None and folder is not None and summary.links:
-        known = bound(folder, asking, request.false_links or AT_MOST, request.confidence, say)
-        summary = summary.model_copy(update={"false_links": summary.false_links.model_copy(update=known)})
+        share = bound(folder, asking, request.false_links or AT_MOST, request.confidence, say)
+        summary = summary.model_copy(update={"false_links": summary.false_links.model_copy(update=share)})
     return summary

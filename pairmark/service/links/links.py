@@ -16,6 +16,7 @@ from pairmark.schemas.links import (
     EntitiesEdit,
     EntityChange,
     EntityOut,
+    LinkEvaluation,
     LinkExplained,
     LinkOut,
     LinksErased,
@@ -34,6 +35,7 @@ from pairmark.service.links.linking import check_rules
 from pairmark.service.names import VisibleNames, parse_ref, tenant_of
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.reviews import repository as reviews
+from pairmark.service.reviews.reviews import sizes_of
 from pairmark.service.runtime.operating_points import OperatingPoints, PointRequest
 from pairmark.service.settings import Settings
 from pairmark.service.store.versions import VersionStore
@@ -118,6 +120,17 @@ class Links:
         """A link job, or `UnknownLinks`."""
         with self._db.read() as session:
             return _out(session, self._found(session, link_id, names))
+
+    def evaluation(self, link_id: str, names: VisibleNames) -> LinkEvaluation:
+        """Links as a job found them against the tables' identities; `Conflict` where they have none."""
+        with self._db.read() as session:
+            found = (self._found(session, link_id, names)[0].summary or {}).get("evaluation")
+        if found is None:
+            raise Conflict(
+                "these links are not evaluated: that takes links that are there, of datasets with identities, without "
+                "previous"
+            )
+        return LinkEvaluation.model_validate(found)
 
     def page(self, limit: int, cursor: str | None, names: VisibleNames) -> Page[LinksOut]:
         """Link jobs, newest first."""
@@ -238,7 +251,10 @@ class Links:
             if old is None or self._blobs.folder(old) != folder:
                 raise Conflict("somebody else changed these links meanwhile; look at them and try again")
             hold(session, self._blobs, key)
-            row.blob, row.summary = key, {**(row.summary or {}), **counts}
+            before = row.summary or {}
+            # A link that a person made was not among those that were drawn from.
+            added = before.get("by_hand", 0) + max(0, counts["links"] - before["links"])
+            row.blob, row.summary = key, {**before, **counts, "by_hand": added}
             now, tenant = self._db.now(session), tenant_of(row.name)
             record(session, now, action, f"links:{row.id}", after=facts | counts, tenant=tenant)
             n = 0
@@ -343,7 +359,11 @@ def _out(session: Session, found: tuple[LinkRow, str]) -> LinksOut:
     if review is not None and "false_links" in summary:
         progress = review.progress
         known = {name: progress[name] for name in ("judged", "enough", "expected_more")}
-        known["bound"] = progress["bound"] if progress["judged"] else None
+        known |= {"bound": None, "bound_of": sum(sizes_of(review)), "by_hand": summary.get("by_hand", 0)}
+        if progress["judged"]:
+            n_false = round(progress["bound"] * known["bound_of"]) + known["by_hand"]
+            known["bound"] = min(1.0, n_false / max(summary["links"], 1))
+            known["enough"] = known["bound"] <= review.at_most
         summary = summary | {"false_links": summary["false_links"] | known}
     missed = repository.review_of(session, row, "missed_review")
     if missed is not None:

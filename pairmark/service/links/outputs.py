@@ -54,6 +54,11 @@ class Outputs:
     merged: Path | None = None
     keep: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def whole(self) -> bool:
+        """Whether all columns of the tables are needed."""
+        return self.cells or self.entities is not None or self.merged is not None
+
 
 def sources_path(merged: Path) -> Path:
     """Where it is written which record each cell of merged rows comes from."""
@@ -90,19 +95,13 @@ def keep_state(folder: Path, links: Path) -> Path:
     return state
 
 
-def write_outputs(
-    connection: Any,
-    files: Sequence[Path],
-    scratch: Path,
-    limits: FileLimits,
-    outputs: Outputs,
-    ids: Collection[str],
-) -> None:
+def write_outputs(connection: Any, outputs: Outputs, names: Sequence[str], ids: Collection[str]) -> None:
     """Write what was found.
 
     Parameters
     ----------
     connection : has the tables ``candidates``, ``links``, ``found``, ``named`` and ``sides``.
+    names : of the columns of its table ``whole``, where that is needed (`read_whole`).
     ids : columns that name rows: of an entity, the first one stays.
     """
     if outputs.above is not None:
@@ -112,14 +111,12 @@ def write_outputs(
             "JOIN sides y ON y.row = c.b WHERE c.score > ?",
             [outputs.above],
         )
-    names = []
-    if outputs.cells or outputs.entities is not None or outputs.merged is not None:
-        names = _read_whole(connection, files, scratch, limits)
-        unknown = [name for name in outputs.keep if name not in names]
-        if unknown:
-            raise InvalidInput(
-                f"no column is called {unknown[0]!r}; expected one of {', '.join(names)}", field="keep"
-            )
+    unknown = [name for name in outputs.keep if name not in names]
+    if unknown:
+        raise InvalidInput(
+            f"no column is called {unknown[0]!r}; expected one of {', '.join(names)}", field="keep"
+        )
+    if outputs.whole:
         connection.execute(_WHO_SQL)
     cells, joins = "", ""
     if outputs.cells:
@@ -164,7 +161,7 @@ def take_table(source: str, folder: Path) -> Path:
     return path
 
 
-def _read_whole(connection: Any, files: Sequence[Path], scratch: Path, limits: FileLimits) -> list[str]:
+def read_whole(connection: Any, files: Sequence[Path], scratch: Path, limits: FileLimits) -> list[str]:
     """Table ``whole(row, c0, ...)`` of all columns of all tables as text; returns their names, each once."""
     places: dict[str, int] = {}
     names: list[str] = []

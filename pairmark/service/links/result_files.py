@@ -112,10 +112,18 @@ def read_rows(path: Path, sql: str = "FROM kept", *params: Any) -> list[tuple[An
 
 
 def write_csv(path: Path, out: Path) -> Path:
-    """A Parquet file as CSV."""
+    """A Parquet file as CSV, in which no text is a formula of a spreadsheet."""
     with connected(threads="1") as connection:
         connection.execute("CREATE TABLE kept AS FROM read_parquet(?)", [str(path)])
-        copy_to(connection, "FROM kept", out)
+        cells = (
+            f"CASE WHEN regexp_matches({cell}, '^[-=+@\t\r]') THEN chr(39) || {cell} ELSE {cell} END AS {cell}"
+            if kind == "VARCHAR"
+            else cell
+            for cell, kind in (
+                (named(row[0]), row[1]) for row in connection.execute("DESCRIBE kept").fetchall()
+            )
+        )
+        copy_to(connection, f"SELECT {', '.join(cells)} FROM kept", out)
     return out
 
 
