@@ -391,6 +391,25 @@ def test_a_run_that_cannot_write_or_is_told_to_end_leaves_what_was_there(tmp_pat
     assert not [each.name for each in tmp_path.iterdir() if each.name not in ("t.csv", "links.csv", "home")]
 
 
+def test_links_are_evaluated_against_a_column_or_pairs(tmp_path: Path) -> None:
+    identity, columns = table(600, "dependent")
+    home = {"env": os.environ | {"PAIRMARK_HOME": str(tmp_path / "home")}}
+    file = write(tmp_path / "t.csv", columns | {"who": [f"p{who}" for who in identity.values()]})
+    ids = list(identity)
+    some = [(a, b) for at, a in enumerate(ids) for b in ids[at + 1 : at + 40]]
+    same = [int(identity[a] == identity[b]) for a, b in some]
+    given = {"left": [a for a, _ in some], "right": [b for _, b in some], "same": same}
+    pairs = write(tmp_path / "p.csv", given)
+    for truth, basis in (("who", "identities"), (str(pairs), "pairs")):
+        said = run(file, "--truth", truth, "--column", "who:ignore", "--json", **home)
+        known = json.loads(said.stdout)["evaluation"]
+        assert known["basis"] == basis
+        assert 0.9 < known["decided"]["recall"][0] <= known["decided"]["recall"][2]
+        assert known["by_cut"]
+    said = run(file, "--truth", "whom", **home)
+    assert (said.returncode, "no column is called 'whom'" in said.stderr) == (1, True)
+
+
 def test_a_rule_that_finds_no_candidate_is_named(tmp_path: Path) -> None:
     columns = table(300, "dependent")[1] | {"code": [f"no {at}" for at in range(300)]}
     notes = linked(tmp_path, write(tmp_path / "t.csv", columns), rules=[["code"]])[0].notes

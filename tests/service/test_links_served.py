@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pairmark.client import Client, JobFailed, NotFound
+from pairmark.client import Client, Conflict, JobFailed, NotFound
 from pairmark.client import InvalidInput as RefusedInput
 from pairmark.models.linking import mixture
 from pairmark.schemas.base import Page
@@ -141,6 +141,11 @@ def test_rules_are_given_and_read_back_and_recall_is_measured_where_there_are_la
     full = client.link("labelled")["blocking"]
     assert full["recall_from"] == "labels"
     assert full["recall_interval"][0] < full["recall"] <= full["recall_interval"][1]
+    made = client.link("labelled")
+    known = asked(client, "GET", f"/links/{made['id']}/evaluation")
+    value, low, high = known["decided"]["f1"]
+    assert known["basis"] == "identities"
+    assert 0.9 < low < value <= high
     few = client.link("labelled", rules=[["phone"], ["last", "born"]])["blocking"]
     assert few["rules"] == [["phone"], ["last", "born"]]
     assert few["recall"] < full["recall"]
@@ -149,6 +154,8 @@ def test_rules_are_given_and_read_back_and_recall_is_measured_where_there_are_la
     scarce = client.link("labelled", candidates_per_record=1)["blocking"]
     assert scarce["candidates_per_record"] <= scarce["at_most"] == 1
     assert scarce["left_out"]
+    with pytest.raises(Conflict, match="not evaluated"):
+        asked(client, "GET", f"/links/{found['id']}/evaluation")
     with pytest.raises(RefusedInput, match="'age' is not compared; expected some of first"):
         client.link("people", rules=[["age"]])
 
@@ -182,6 +189,17 @@ def test_judgements_bound_the_share_of_false_links(
     assert now["enough"]
     assert now["bound"] <= 0.05
     assert (now["confidence"], now["judged"], now["expected_more"]) == (0.95, judged, 0)
+    assert (now["bound_of"], now["by_hand"]) == (made["links"], 0)
+    apart = [row for row in rows_of(client, made) if row["decision"] == "match"][:3]
+    for row in apart:
+        edit = {"split": row["entity"], "records": [row["right"]]}
+        asked(client, "POST", f"/links/{made['id']}/entities", json=edit)
+    merge = {"merge": [apart[0]["left"], apart[0]["right"]]}
+    changed = asked(client, "POST", f"/links/{made['id']}/entities", json=merge)
+    worst = changed["false_links"]
+    assert worst["by_hand"] >= 1
+    most = round(now["bound"] * worst["bound_of"]) + worst["by_hand"]
+    assert worst["bound"] == pytest.approx(most / changed["links"])
     client.request("DELETE", f"/links/{made['id']}")
     with pytest.raises(NotFound):
         client.review(made["review"])
@@ -269,12 +287,20 @@ def test_where_matches_cannot_be_told_from_strangers_a_review_asks_about_pairs(
 
 def test_a_record_whose_id_has_a_line_break_is_explained(client: Client, columns: Rows) -> None:
     upload(
-        client, "broken", columns | {"id": [f"a\n{name}" for name in columns["id"]]}, id="id", unlabelled=True
+        client,
+        "broken",
+        columns | {"id": [f"=a\n{name}" for name in columns["id"]]},
+        id="id",
+        unlabelled=True,
     )
     made = client.link("broken")
     row = rows_of(client, made)[0]
     pair = {side: row[side] for side in ("left", "right")}
     assert asked(client, "GET", f"/links/{made['id']}/pair", params=pair)["score"] == row["score"]
+    # A download is a file with a name, in which no id is a formula of a spreadsheet.
+    sent = client.request("GET", f"/links/{made['id']}/entities", headers={"Accept": "text/csv"})
+    assert "entities.csv" in sent.headers["Content-Disposition"]
+    assert {line["record"][:2] for line in csv.DictReader(io.StringIO(sent.text))} == {"'="}
 
 
 def test_one_to_one_links_each_record_to_the_surest_other(
