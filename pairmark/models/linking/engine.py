@@ -1,4 +1,4 @@
-"""Links within a table, or between two, without labels: candidates by DuckDB, scores by a model fitted on the tables.
+"""Links within a table, or between several, without labels: candidates by DuckDB, scores by a model fitted on the tables.
 
 Everything is kept in tables of one DuckDB database: memory is bounded by its settings. No result depends on the number
 of threads: sums are of whole numbers, and what is kept is in an order of its own.
@@ -6,8 +6,7 @@ of threads: sums are of whole numbers, and what is kept is in an order of its ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,39 +14,30 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from pairmark.models.core.arrays import Bool, Float64, Int64
+from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.linking import mixture
-from pairmark.models.linking.cells import LinkField
+from pairmark.models.linking.candidates import Blocks
+from pairmark.models.linking.columns import bins_sql, count_values, lifts, tells_nothing
 from pairmark.models.linking.entities import MAX_RECORDS, Pairs, entities
-from pairmark.models.linking.mixture import Comparison, Mixture, NeedsJudgements, chances
+from pairmark.models.linking.mixture import BINS, BITS, Column, Mixture, chances, column_of
+from pairmark.models.linking.sides import Sides
+from pairmark.models.records.compare import LinkField, register
 
 if TYPE_CHECKING:
     import duckdb
 
-MAX_FIELDS = 31
-"""Columns that are compared: their levels make one integer of 64 bits."""
-_MOST_CONJOINED = 12
-_CAP, _CONJOINED_CAP, _GIVEN_CAP = 6, 12, 100
-"""Rows that may share a value, values of two columns, or those of a rule that was given, before they make no candidates
-any more."""
-_RANDOM_PAIRS = 100_000
+MAX_FIELDS = 60
+"""Columns that are compared."""
+_A_WORD = 60 // BITS
+"""Columns whose symbols make one integer of 64 bits."""
+_RANDOM_PAIRS = 200_000
+_LEARNED_FROM = 400_000
+"""Candidates that a model is fitted on, about."""
 _LEAST_CHANCE = 0.5
-CONTRADICTION = -float(np.log(1e5))
-"""Log odds of a match below which two records cannot be of one entity, whatever joins them."""
-_LOOKED_AT, _LOOKED_THROUGH = 3_000, 50_000
-_MOST_JOINED = 4
-_DEPENDENT = 10.0
-_FEWEST_DEPENDENT = 0.05
-"""Pairs for each row that are equal in two columns and in hardly any other, from which on the two depend."""
-_MOSTLY_STRANGERS = 0.5
-"""Of the pairs that are equal in both, the share that is: fewer may be matches that moved."""
-_TELLING = 4
-"""Columns from which on strangers who share two can be told from matches: by the others."""
-
-
 _AT_ONCE = 5_000_000
 """Pairs that are compared at a time: more are compared in parts."""
+_PSEUDO = 0.5
 
 Scorer = Callable[[Int64, Int64], Float64]
 Spread = Callable[[Sequence[str], Callable[[int, int], str], str, int], Iterable[Mapping[str, NDArray[Any]]]]
@@ -60,9 +50,10 @@ class Linking:
 
     Parameters
     ----------
-    connection : holds the table ``source(row, c0, c1, ...)`` of texts; rows from 0, those of a left table first.
+    connection : holds the table ``source(row, c0, c1, ...)`` of texts; rows from 0, those of the first table first.
     fields : one for each column of ``source``.
-    n_rows : of both tables. n_left : of the left one; None where there is one table.
+    sizes : rows of each table. within : numbers of the tables in which duplicates are looked for; None: of a single
+        table, and between several. unique : numbers of the tables of which an entity has one record at most.
     rules : names of columns that candidates have in common; None: they are proposed from the data.
     one_to_one : a record is linked to one other at most.
     budget : candidates for each row, at most; rules that would make more are left out.
@@ -71,15 +62,20 @@ class Linking:
         It may hold ``together(a, b)`` and ``apart(a, b)``, what a person said of rows.
     scorer, cut : scores pairs of rows in the place of a model that is fitted here; pairs that score more are linked.
     spread : compares candidates on other machines; None: here.
+
+    Attributes
+    ----------
+    columns : (name, kind, weight, note) of each, once `run` has ended. notes : what people should know.
     """
 
     def __init__(
         self,
         connection: duckdb.DuckDBPyConnection,
         fields: Sequence[LinkField],
-        n_rows: int,
-        n_left: int | None = None,
+        sizes: Sequence[int],
         *,
+        within: Collection[int] | None = None,
+        unique: Collection[int] = (),
         rules: Sequence[Sequence[str]] | None = None,
         one_to_one: bool = False,
         budget: int,
@@ -89,13 +85,17 @@ class Linking:
         spread: Spread | None = None,
     ) -> None:
         self._con, self._given, self._one_to_one = connection, rules, one_to_one
-        self._spread = spread
-        self.budget = budget
+        self._spread, self._unique = spread, unique
+        self._budget = budget
         self._previous, self._scorer, self.cut = previous, scorer, cut
-        self.n_rows, self.n_left = n_rows, n_left
+        alone = (0,) if len(sizes) == 1 else ()
+        self.sides = Sides(sizes, (alone if within is None else within) if not unique else {*(within or ())} - {*unique})
         self.source_fields = list(fields)
         self.model: Mixture | None = None
         self.recall: float | None = None
+        self.notes: list[str] = []
+        self._screened: dict[int, str] = {}
+        register(connection)
 
     def run(self, false_links: float | None = None, fpr: float | None = None) -> None:
         """Make the tables ``links(a, b, score, kept)`` of rows, ``a`` before ``b``, and ``members(row, first)`` of
@@ -125,155 +125,148 @@ class Linking:
         row = self._con.execute(sql, list(params)).fetchall()[0]
         return row[0] if len(row) == 1 else row
 
-    @property
-    def n_pairs(self) -> float:
-        n = self.n_rows
-        return n * (n - 1) / 2 if self.n_left is None else float(self.n_left * (n - self.n_left))
-
-    def _side(self, row: str) -> str:
-        return "0" if self.n_left is None else f"CAST({row} >= {self.n_left} AS INTEGER)"
+    def _give(self, table: str, **columns: NDArray[Any]) -> None:
+        """A temporary table of arrays."""
+        self._con.register("given", columns)
+        self._con.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM given")
+        self._con.unregister("given")
 
     def _prepare(self) -> None:
-        """Tables ``cells`` of all rows that have one, and ``records`` of those that no earlier row equals."""
+        """Tables ``cells`` of all rows that have one, and ``hashes`` of those that no earlier row equals."""
         con = self._con
         earlier = {field.name: field for field in (self._previous or ((), None))[0]}
         self.source_fields = [earlier.get(field.name, field) for field in self.source_fields]
-        cells = ", ".join(f"{f.cell(f'c{at}')} AS c{at}" for at, f in enumerate(self.source_fields))
+        cells = ", ".join(f"{f.normal(f'c{at}')} AS c{at}" for at, f in enumerate(self.source_fields))
         con.execute(f"CREATE TABLE cells AS SELECT row, {cells} FROM source")
-        names = [f"c{at}" for at in range(len(self.source_fields))]
+        every = [f"c{at}" for at in range(len(self.source_fields))]
         counts = np.array(
             self._con.execute(
-                "SELECT " + ", ".join(f"approx_count_distinct({name})" for name in names) + " FROM cells"
+                "SELECT " + ", ".join(f"approx_count_distinct({name})" for name in every) + " FROM cells"
             ).fetchone()
         )
         # Of many columns those with the most values say most.
-        kept = np.sort(np.argsort(-counts, kind="stable")[:MAX_FIELDS])
-        self.places = [int(at) for at in kept if counts[at] > 1 or self.n_rows < 2]
-        if earlier:
-            self.places = [at for at, field in enumerate(self.source_fields) if field.name in earlier]
-        self.fields = [self.source_fields[at] for at in self.places]
-        self._names = [f"c{at}" for at in self.places]
+        kept = set(np.argsort(-counts, kind="stable")[:MAX_FIELDS].tolist())
         self._distinct = counts
-        hashed = ", ".join(
-            f"CASE WHEN {name} IS NOT NULL THEN hash({name}) END AS {name}" for name in self._names
-        )
-        every = ", ".join(self._names)
+        places = list(range(len(every)))
+        if earlier:
+            places = [at for at in places if self.source_fields[at].name in earlier]
+        elif self.n_rows > 2:
+            for at in places:
+                if counts[at] < 2:
+                    self._screened[at] = "it has one value in all rows" if counts[at] else "it has no value"
+                elif at not in kept:
+                    self._screened[at] = f"{MAX_FIELDS} columns are compared, those with the most values"
+            places = [at for at in places if at not in self._screened]
+        self._use(places)
+        self._hash()
+        if not earlier and self._scorer is None:
+            self._screen()
+        self._count()
+
+    def _use(self, places: Sequence[int]) -> None:
+        self.places = list(places)
+        self.fields = [self.source_fields[at] for at in places]
+        self._names = [f"c{at}" for at in places]
+
+    def _hash(self) -> None:
+        con = self._con
+        hashed = ", ".join(f"CASE WHEN {name} IS NOT NULL THEN hash({name}) END AS {name}" for name in self._names)
+        every = ", ".join(self._names) or "NULL"
+        there = f"coalesce({every}) IS NOT NULL"
         con.execute(
-            f"CREATE TABLE twins AS SELECT row, first FROM (SELECT row, min(row) OVER (PARTITION BY "
-            f"{self._side('row')}, hash({every})) AS first FROM cells WHERE coalesce({every}) IS NOT NULL) "
-            "WHERE row <> first"
+            f"CREATE OR REPLACE TABLE twins AS SELECT row, first FROM (SELECT row, min(row) OVER (PARTITION BY "
+            f"{self.sides.side('row')}, {every}) AS first FROM cells WHERE {there}) WHERE row <> first"
         )
         con.execute(
-            f"CREATE TABLE hashes AS SELECT row, {hashed} FROM cells WHERE coalesce({every}) IS NOT NULL "
+            f"CREATE OR REPLACE TABLE hashes AS SELECT row, {hashed} FROM cells WHERE {there} "
             "AND row NOT IN (SELECT row FROM twins)"
         )
         con.execute("CREATE TABLE IF NOT EXISTS known (row INTEGER)")
-        self.n_empty = (
-            self.n_rows - self._one("SELECT count(*) FROM hashes") - self._one("SELECT count(*) FROM twins")
-        )
+        self.n_empty = self.n_rows - self._one("SELECT (SELECT count(*) FROM hashes) + (SELECT count(*) FROM twins)")
 
-    def _keys(self, places: Sequence[int]) -> str:
-        """SQL of the rows that have a cell in some columns, and one key of all these cells."""
-        names = [self._names[at] for at in places]
-        key = names[0] if len(names) == 1 else f"hash({', '.join(names)})"
-        return f"SELECT row, {key} AS key FROM hashes WHERE {' AND '.join(f'{name} IS NOT NULL' for name in names)}"
+    @property
+    def n_rows(self) -> int:
+        return self.sides.n_rows
 
-    def _count(self, keys: str) -> float:
-        """Table ``key_counts`` of keys that rows share; of all pairs that have a key, the share that has the same."""
-        n_left = self.n_rows if self.n_left is None else self.n_left
-        left, right = (f"count(*) FILTER (row {sign} {n_left})" for sign in ("<", ">="))
-        pairs = "n * (n - 1) // 2" if self.n_left is None else "left_n * (n - left_n)"
-        self._con.execute(
-            f"CREATE OR REPLACE TEMP TABLE key_counts AS SELECT key, n, {pairs} AS pairs FROM (SELECT key, "
-            f"count(*) AS n, {left} AS left_n FROM ({keys}) GROUP BY key) WHERE pairs > 0"
+    def _equal(self, name: str) -> float:
+        """Of all pairs that have a cell in a column, the share in which it is equal."""
+        count = self.sides.pairs()
+        equal, pairs = self._one(
+            f"SELECT coalesce(sum(pairs), 0), (SELECT {count} FROM hashes WHERE {name} IS NOT NULL) FROM "
+            f"(SELECT {count} AS pairs FROM hashes WHERE {name} IS NOT NULL GROUP BY {name})"
         )
-        n, m = self._one(f"SELECT {left}, {right} FROM ({keys})")
-        all_pairs = n * (n - 1) / 2 if self.n_left is None else n * m
-        return float(self._one("SELECT coalesce(sum(pairs), 0) FROM key_counts") / max(all_pairs, 1))
+        return float(equal) / max(float(pairs), 1)
+
+    def _screen(self) -> None:
+        """Leave out the columns that agree by chance alone."""
+        self._equals = np.array([self._equal(name) for name in self._names])
+        best = lifts(self._con, self._names, self._equals, self.sides)
+        nothing = tells_nothing(best, self.n_rows)
+        for at in nothing:
+            self._screened[self.places[at]] = "rows that agree elsewhere agree in it by chance alone"
+        if nothing:
+            kept = [at for at in range(len(self.places)) if at not in nothing]
+            self._equals = self._equals[kept]
+            self._use([self.places[at] for at in kept])
+            self._hash()
+
+    def _count(self) -> None:
+        """How frequent values are, and ``cells`` with the bin of each."""
+        earlier = None if self._previous is None else self._previous[1]
+        self._counted = [] if earlier is not None else [count_values(self._con, name) for name in self._names]
+        frequent = [dict(each.frequent) for each in earlier.columns] if earlier else [each[0] for each in self._counted]
+        self._con.execute(f"CREATE TABLE binned AS {bins_sql(self._con, frequent, self._names)}")
+        self._con.execute("DROP TABLE cells")
+        self._con.execute("ALTER TABLE binned RENAME TO cells")
 
     def _block(self) -> None:
-        """Table ``blocks`` of rows that share a key, with the columns of its rule; how often columns are equal in all
-        pairs."""
-        con = self._con
-        con.execute("CREATE TABLE blocks (columns UINTEGER, key UBIGINT, row INTEGER)")
-        self._n_pairs = 0
-        self.rules: list[tuple[str, ...]] = []
-        self.left_out: list[tuple[str, ...]] = []
-        self.equal: dict[tuple[int, ...], float] = {}
-        most = np.sort(np.argsort(-self._distinct[self.places], kind="stable")[:_MOST_CONJOINED])
-        rules = [*((at,) for at in range(len(self.fields))), *combinations(most.tolist(), 2)]
-        given = None if self._given is None else [self._places_of(rule) for rule in self._given]
-        if self._given is not None and given is not None:
-            self.left_out += [tuple(rule) for rule, at in zip(self._given, given, strict=True) if not at]
-        room = self.budget * self.n_rows
-        for rule in dict.fromkeys([*rules, *filter(None, given or ())]):
-            keys = self._keys(rule)
-            self.equal[rule] = self._count(keys)
-            if given is None or rule in given:
-                cap = (_CAP if len(rule) == 1 else _CONJOINED_CAP) if given is None else _GIVEN_CAP
-                room -= self._join(keys, cap, room, rule)
-        for at, field_ in enumerate(self.fields):
-            if field_.wordy and (given is None or (at,) in given):
-                name = self._names[at]
-                con.execute(
-                    "CREATE OR REPLACE TEMP TABLE words AS SELECT DISTINCT row, "
-                    f"hash(unnest(string_split({name}, ' '))) AS key FROM cells WHERE {name} IS NOT NULL "
-                    "AND row IN (SELECT row FROM hashes)"
-                )
-                self._count("FROM words")
-                # A trained model tells strangers who share a word apart, a fitted one does so by its few patterns.
-                cap = _CAP if self._scorer is None else self._widest(room)
-                room -= self._join("FROM words", cap, room, (at,))
-
-    def _widest(self, room: int) -> int:
-        """The most rows that may share a word, as far as there is room for the pairs."""
-        return int(
-            self._one(
-                "SELECT coalesce(max(n), 0) FROM (SELECT n, sum(sum(pairs)) OVER (ORDER BY n) AS total FROM key_counts "
-                f"WHERE n <= {_GIVEN_CAP} GROUP BY n) WHERE total <= {room}"
-            )
+        telling = np.argsort(-self._distinct[self.places], kind="stable")
+        blocks = Blocks(
+            self._con, self.fields, self._names, telling.tolist(), self.sides, self._budget * self.n_rows
         )
+        if self._given is None:
+            # A trained model tells strangers who share a word apart, a fitted one does so by its few patterns.
+            blocks.propose(None if self._scorer is None else 100)
+        else:
+            blocks.take(self._given)
+        self.rules, self.left_out, self._n_pairs = blocks.rules, blocks.left_out, blocks.n_pairs
 
-    def _places_of(self, rule: Sequence[str]) -> tuple[int, ...]:
-        # A column that has one value in all rows makes no difference.
-        return tuple(at for at, field in enumerate(self.fields) if field.name in rule)
-
-    def _join(self, keys: str, cap: int, room: int, rule: Sequence[int]) -> int:
-        """Add the rows that share a key to the blocks, where there is room for their pairs; how many those are."""
-        among = f"key_counts WHERE n <= {cap}"
-        made = int(self._one(f"SELECT coalesce(sum(pairs), 0) FROM {among}"))
-        names = tuple(self.fields[at].name for at in rule)
-        if not made:
-            return 0
-        if made > room:
-            self.left_out.append(names)
-            return 0
-        self.rules.append(names)
-        self._con.execute(
-            f"INSERT INTO blocks SELECT {sum(1 << at for at in rule)}, hash({len(self.rules)}, key), row "
-            f"FROM ({keys}) SEMI JOIN (SELECT key FROM {among}) USING (key)"
-        )
-        self._n_pairs += made
-        return made
-
-    def _code(self) -> str:
-        return " + ".join(
-            f"{4**at} * ({field_.level(f'a.{name}', f'b.{name}')})"
-            for at, (field_, name) in enumerate(zip(self.fields, self._names, strict=True))
-        )
+    @property
+    def _words(self) -> list[str]:
+        return [f"w{at}" for at in range(1 + (len(self.fields) - 1) // _A_WORD)]
 
     def _coded(self, pairs: str, more: str = "") -> str:
+        """SQL of pairs with their symbols, `_A_WORD` of them in a word."""
+        levels = ", ".join(
+            f"{field.level(f'a.{name}', f'b.{name}')} AS l{at}, greatest(a.f{at}, b.f{at}) AS f{at}"
+            for at, (field, name) in enumerate(zip(self.fields, self._names, strict=True))
+        )
+        symbols = [
+            f"CAST(CASE WHEN l{at} < 3 THEN l{at} ELSE 3 + (l{at} - 3) * {BINS} + f{at} END AS BIGINT) * "
+            f"{2 ** (BITS * (at % _A_WORD))}"
+            for at in range(len(self.fields))
+        ]
+        words = ", ".join(
+            f"{' + '.join(symbols[at * _A_WORD : (at + 1) * _A_WORD]) or '0'} AS {word}"
+            for at, word in enumerate(self._words)
+        )
         return (
-            f"SELECT {more}p.a, p.b, CAST({self._code()} AS BIGINT) AS code FROM ({pairs}) p "
-            "JOIN cells a ON a.row = p.a JOIN cells b ON b.row = p.b"
+            f"SELECT {more}a, b, {words} FROM (SELECT p.*{', ' if levels else ''}{levels} FROM ({pairs}) p "
+            "JOIN cells a ON a.row = p.a JOIN cells b ON b.row = p.b)"
         )
 
+    def _symbols(self, words: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
+        """(n, d) symbols of words."""
+        out = np.empty((words["w0"].size, len(self.fields)), dtype=np.uint8)
+        for at in range(len(self.fields)):
+            word = np.asarray(words[f"w{at // _A_WORD}"], dtype=np.int64)
+            out[:, at] = (word >> (BITS * (at % _A_WORD))) & (2**BITS - 1)
+        return out
+
     def _compare(self) -> None:
-        """Table ``compared`` of candidates with the columns of their rules and the code of their levels."""
+        """Table ``compared`` of candidates with the columns of their rules and the words of their symbols."""
         con = self._con
-        across = (
-            "a.row < b.row" if self.n_left is None else f"a.row < {self.n_left} AND b.row >= {self.n_left}"
-        )
+        across = self.sides.may_link("a.row", "b.row")
         new = "AND (a.row NOT IN (FROM known) OR b.row NOT IN (FROM known))" if self._previous else ""
 
         def pairs(at: int, of: int) -> str:
@@ -283,8 +276,9 @@ class Linking:
                 "GROUP BY a.row, b.row"
             )
 
-        compared = self._coded("FROM pairs", "p.columns, ")
-        con.execute("CREATE TABLE compared (columns UINTEGER, a INTEGER, b INTEGER, code BIGINT)")
+        compared = self._coded("FROM pairs", "columns, ")
+        words = ", ".join(f"{word} BIGINT" for word in self._words)
+        con.execute(f"CREATE TABLE compared (columns UBIGINT, a INTEGER, b INTEGER, {words})")
         n_parts = 1 + self._n_pairs // _AT_ONCE
         if self._spread is None:
             for at in range(n_parts):
@@ -298,9 +292,9 @@ class Linking:
                 con.execute("INSERT INTO compared BY NAME FROM elsewhere")
         con.execute("DROP TABLE blocks")
         self.n_candidates = int(self._one("SELECT count(*) FROM compared"))
-        if self.n_left is None:
-            twins = "SELECT first AS a, row AS b, NULL AS columns FROM twins"
-            con.execute(f"INSERT INTO compared {self._coded(twins, 'p.columns, ')}")
+        within = ", ".join(map(str, self.sides.within)) or "-1"
+        twins = f"SELECT first AS a, row AS b, NULL AS columns FROM twins WHERE ({self.sides.side('row')}) IN ({within})"
+        con.execute(f"INSERT INTO compared {self._coded(twins, 'columns, ')}")
 
     def measured_recall(self, identities: Int64) -> tuple[int, int]:
         """Of entities of two records or more, as (n,) ``identities`` has them (-1: nobody knows), how many candidates
@@ -317,136 +311,64 @@ class Linking:
         n_who = int(who.max(initial=-1)) + 1
         together = np.unique(np.stack([who, part]), axis=1)[0]
         parts = np.bincount(together, minlength=n_who)
-        is_right = np.zeros(row.size, dtype=np.bool_) if self.n_left is None else row >= self.n_left
-        left, right = (np.bincount(who[side], minlength=n_who) for side in (~is_right, is_right))
-        counts = left > 1 if self.n_left is None else (left > 0) & (right > 0)
+        side = self.sides.side_of(row)
+        counts = np.zeros(n_who, dtype=np.bool_)
+        sides = np.unique(np.stack([who, side]), axis=1)[0]
+        counts = np.bincount(sides, minlength=n_who) > 1
+        inside = np.isin(side, list(self.sides.within))
+        twice, n = np.unique(np.stack([who[inside], side[inside]]), axis=1, return_counts=True)
+        counts[twice[0][n > 1]] = True
         return int((counts & (parts == 1)).sum()), int(counts.sum())
 
-    def _levels(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.asarray((codes[:, None] // 4 ** np.arange(len(self.fields), dtype=np.int64)) % 4)
-
-    def _patterns(self, source: str) -> tuple[NDArray[np.int64], Float64]:
+    def _patterns(self, source: str) -> tuple[dict[str, NDArray[Any]], Float64]:
+        """Words of the patterns of some pairs, and how many have each."""
+        words = ", ".join(self._words)
         found = self._con.execute(
-            f"SELECT code, count(*) AS n FROM ({source}) GROUP BY code ORDER BY code"
+            f"SELECT {words}, count(*) AS n FROM ({source}) GROUP BY {words} ORDER BY {words}"
         ).fetchnumpy()
-        return np.asarray(found["code"], dtype=np.int64), np.asarray(found["n"], dtype=np.float64)
+        return found, np.asarray(found["n"], dtype=np.float64)
 
-    def _random_patterns(self) -> tuple[NDArray[np.int64], Float64]:
-        random = np.random.default_rng(0)
-        n, n_left = self.n_rows, self.n_left
-        size = int(min(_RANDOM_PAIRS, max(10 * self.n_pairs, 1)))
-        if n_left is None:
-            a = random.integers(0, n, size)
-            b = (a + random.integers(1, max(n, 2), size)) % n
-        else:
-            a, b = random.integers(0, n_left, size), random.integers(n_left, n, size)
+    def _columns(self) -> list[Column]:
+        """What the columns are before matches are looked for."""
+        a, b = self.sides.random_pairs(int(min(_RANDOM_PAIRS, max(10 * self.sides.n_pairs, 1))))
         self._give("random_pairs", a=a, b=b)
-        return self._patterns(self._coded("FROM random_pairs"))
-
-    def _give(self, table: str, **columns: NDArray[Any]) -> None:
-        """A temporary table of arrays."""
-        self._con.register("given", columns)
-        self._con.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM given")
-        self._con.unregister("given")
-
-    def _dependent(self) -> list[tuple[int, ...]]:
-        """Columns that strangers share together, in groups; the others alone."""
-        if len(self.fields) < _TELLING:
-            return [(at,) for at in range(len(self.fields))]
-        strengths = []
-        for pair, equal in self.equal.items():
-            if len(pair) == 2:
-                chance = self.equal[pair[:1]] * self.equal[pair[1:]]
-                fewest = max(
-                    _FEWEST_DEPENDENT * self.n_rows,
-                    _DEPENDENT * chance * self.n_pairs,
-                    _MOSTLY_STRANGERS * equal * self.n_pairs,
-                )
-                if equal > _DEPENDENT * chance and self._strangers(pair, equal) > fewest:
-                    strengths.append((equal / max(chance, 1e-300), pair))
-        groups: dict[int, tuple[int, ...]] = {at: (at,) for at in range(len(self.fields))}
-        for _, (one, other) in sorted(strengths, key=lambda each: (-each[0], each[1])):
-            joined = tuple(sorted({*groups[one], *groups[other]}))
-            if len(joined) <= _MOST_JOINED:
-                groups |= dict.fromkeys(joined, joined)
-        return sorted(set(groups.values()))
-
-    def _kind(self, columns: tuple[int, ...]) -> str:
-        types = {self.fields[at].type for at in columns}
-        return (
-            "date"
-            if "date" in types
-            else "name"
-            if len(columns) == 1 and types <= {"name", "category"}
-            else ""
-        )
-
-    def _strangers(self, pair: tuple[int, int], equal: float) -> float:
-        """How many pairs are equal in two columns and in fewer than two others."""
-        among = f"key % {1 + self.n_rows // _LOOKED_THROUGH} = 0"
-        self._con.execute(
-            "CREATE OR REPLACE TEMP TABLE keyed AS SELECT row, key, row_number() OVER (PARTITION BY key ORDER BY "
-            f"hash(row), row) AS place, count(*) OVER (PARTITION BY key) AS n FROM ({self._keys(pair)}) WHERE {among} "
-            "QUALIFY n > 1"
-        )
-        # Each group speaks for as many pairs as it has; a row is held against the next of its group.
-        across = "" if self.n_left is None else f"AND {self._side('x.row')} <> {self._side('y.row')}"
-        neighbours = (
-            "SELECT x.row AS a, y.row AS b, (x.n - 1) / 2 AS worth FROM keyed x JOIN keyed y "
-            f"ON x.key = y.key AND y.place = x.place % x.n + 1 {across} ORDER BY hash(x.row), x.row LIMIT {_LOOKED_AT}"
-        )
-        others = [at for at in range(len(self.fields)) if at not in pair]
-        agreeing = "0" + "".join(
-            f" + coalesce(CAST(a.{self._names[at]} = b.{self._names[at]} AS INTEGER), 0)" for at in others
-        )
-        alike, of = self._one(
-            f"SELECT sum(worth) FILTER (agreeing < 2), sum(worth) FROM (SELECT p.worth, {agreeing} AS agreeing FROM "
-            f"({neighbours}) p JOIN hashes a ON a.row = p.a JOIN hashes b ON b.row = p.b)"
-        )
-        return float(alike or 0) / max(float(of or 0), 1e-9) * equal * self.n_pairs
+        words, counts = self._patterns(self._coded("FROM random_pairs"))
+        symbols = self._symbols(words)
+        levels = mixture.LEVEL_OF[symbols]
+        columns = []
+        for at, (field, counted, equal) in enumerate(zip(self.fields, self._counted, self._equals, strict=True)):
+            u = np.bincount(levels[:, at], weights=counts, minlength=5)[1:] + _PSEUDO
+            equal = float(np.clip(equal, 1e-9, 0.999))
+            u = np.append(u[:3] / u[:3].sum() * (1 - equal), equal)
+            columns.append(column_of(field.role, u, *counted))
+        return columns
 
     def _score_by_patterns(self) -> None:
         """View ``candidates`` of all pairs, with the chance of a match by what their columns agree in."""
-        codes, counts = self._patterns("SELECT code FROM compared")
-        levels = self._levels(codes)
-        try:
-            self.model = self._previous[1] if self._previous is not None else self._fitted(levels, counts)
-        except NeedsJudgements as error:
-            self._score_codes(codes, error.model.log_odds(levels))
-            self._con.execute(
-                "CREATE TABLE doubtful AS SELECT a, b, score FROM candidates "
-                f"ORDER BY score DESC, a, b LIMIT {self.n_rows}"
+        words, self._n_of = self._patterns("FROM compared")
+        symbols = self._symbols(words)
+        if self._previous is not None:
+            self.model = self._previous[1]
+        else:
+            columns = self._columns()
+            step = 1 + self.n_candidates // _LEARNED_FROM
+            some, counts = self._patterns(f"FROM compared WHERE hash(a, b) % {step} = 0")
+            self.model = mixture.fit(
+                columns, self._symbols(some), counts * step, self.sides.n_pairs, self.n_rows
             )
-            raise
         assert self.model is not None
-        self._score_codes(codes, self.model.log_odds(levels))
-
-    def _score_codes(self, codes: NDArray[np.int64], log_odds: Float64) -> None:
-        self._give("code_scores", code=codes, score=chances(log_odds))
+        log_odds = self.model.log_odds(symbols)
+        given = {name: of for name, of in words.items() if name != "n"}
+        self._give("code_scores", **given, score=chances(log_odds))
         self._con.execute(
-            "CREATE TEMP VIEW candidates AS SELECT a, b, score, columns FROM compared JOIN code_scores USING (code)"
+            "CREATE TEMP VIEW candidates AS SELECT a, b, score, columns FROM compared "
+            f"JOIN code_scores USING ({', '.join(self._words)})"
         )
 
     def _score_each(self, scorer: Scorer) -> None:
         found = self._con.execute("SELECT a, b, columns FROM compared ORDER BY a, b").fetchnumpy()
         a, b = (np.asarray(found[side], dtype=np.int64) for side in ("a", "b"))
         self._give("candidates", a=a, b=b, score=scorer(a, b), columns=np.ma.filled(found["columns"], 0))
-
-    def _fitted(self, levels: NDArray[np.int64], counts: Float64) -> Mixture:
-        random_codes, random_counts = self._random_patterns()
-        random_levels = self._levels(random_codes)
-        comparisons = []
-        for columns in self._dependent():
-            if columns not in self.equal:
-                self.equal[columns] = self._count(self._keys(columns))
-            comparisons.append(
-                Comparison(
-                    columns,
-                    mixture.shares_of(columns, random_levels, random_counts, self.equal[columns]),
-                    kind=self._kind(columns),
-                )
-            )
-        return mixture.fit(comparisons, levels, counts, self.n_pairs, self.n_rows)
 
     def _link(self, false_links: float | None, fpr: float | None) -> None:
         con = self._con
@@ -464,7 +386,7 @@ class Linking:
             ).fetchnumpy()
             n = np.cumsum(np.asarray(found["n"], dtype=np.float64))
             expected = np.cumsum(np.asarray(found["n"]) * (1 - np.asarray(found["score"])))
-            shares = expected / (n if fpr is None else self.n_pairs)
+            shares = expected / (n if fpr is None else self.sides.n_pairs)
             kept = int(np.searchsorted(shares, limit, side="right"))
             if kept < n.size:
                 self.cut = float(found["score"][kept])
@@ -475,17 +397,18 @@ class Linking:
             a.astype(np.int64),
             b.astype(np.int64),
             score,
-            self._contradict,
+            self._log_odds,
             most=2 if self._one_to_one else MAX_RECORDS,
             together=together,
             apart=apart,
+            exclusive=self._exclusive if self._unique else None,
         )
         self._give("joined", row=rows, first=first)
         con.execute(
             "CREATE TABLE members AS SELECT row, first FROM joined "
             "WHERE first IN (SELECT first FROM joined GROUP BY first HAVING count(*) > 1)"
         )
-        if self.n_left is not None and not self._one_to_one:
+        if self.sides.apart and not self._one_to_one and not self._unique:
             self._add_twins()
         con.execute(
             "CREATE TABLE links AS SELECT a, b, score, columns, coalesce(x.first = y.first, false) AS kept "
@@ -503,6 +426,10 @@ class Linking:
         if self.n_links and self._previous is None:
             self.recall = self.n_links / (self.n_links + once * (once - 1) / (2 * (twice + 1)))
 
+    def _exclusive(self, rows: Int64) -> Int64:
+        side = self.sides.side_of(rows)
+        return np.where(np.isin(side, list(self._unique)), side, -1)
+
     def _arrays(self, sql: str) -> list[Float64]:
         return [
             np.asarray(column, dtype=np.float64) for column in self._con.execute(sql).fetchnumpy().values()
@@ -512,18 +439,17 @@ class Linking:
         a, b = self._arrays(f"SELECT a, b FROM {table} ORDER BY a, b")
         return a.astype(np.int64), b.astype(np.int64)
 
-    def _contradict(self, a: Int64, b: Int64) -> Bool:
+    def _log_odds(self, a: Int64, b: Int64) -> Float64:
+        """Of any pairs of rows, less where a scorer has them below its cut."""
+        if self._scorer is not None:
+            score = np.asarray(self._scorer(a, b), dtype=np.float64)
+            return np.where(score > self.cut, 20.0, -1.0)
+        assert self.model is not None
         self._give("asked", a=a, b=b, place=np.arange(a.size))
-        codes = self._con.execute(
-            f"SELECT code FROM ({self._coded('FROM asked', 'p.place, ')}) ORDER BY place"
-        ).fetchnumpy()["code"]
-        levels = self._levels(np.asarray(codes, dtype=np.int64))
-        if self.model is not None:
-            return np.asarray(self.model.log_odds(levels) < CONTRADICTION)
-        dates, names = (
-            [at for at, field in enumerate(self.fields) if field.type == kind] for kind in ("date", "name")
-        )
-        return np.asarray((levels[:, dates] == 1).any(axis=1) & (levels[:, names] == 1).any(axis=1))
+        words = self._con.execute(
+            f"SELECT * FROM ({self._coded('FROM asked', 'place, ')}) ORDER BY place"
+        ).fetchnumpy()
+        return self.model.log_odds(self._symbols(words))
 
     def _add_twins(self) -> None:
         """Rows that equal an earlier one of their own table link to what that one links to best."""

@@ -1,4 +1,4 @@
-"""Entities: records that links join, unless two of them contradict each other."""
+"""Entities: records that links join, surest first, as long as what speaks for one entity outweighs what speaks against."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from pairmark.models.core.arrays import Bool, Float64, Int64
 
 MAX_RECORDS = 500
 """Different records of one entity; where more are joined, the weakest links are cut."""
+_CLIP = 20.0
+"""Log odds beyond which a pair says no more."""
 
-Contradicts = Callable[[Int64, Int64], Bool]
+LogOdds = Callable[[Int64, Int64], Float64]
 Pairs = tuple[Int64, Int64]
 
 
@@ -22,81 +24,136 @@ def entities(
     a: Int64,
     b: Int64,
     scores: Float64,
-    contradict: Contradicts,
+    log_odds: LogOdds,
     *,
     most: int = MAX_RECORDS,
     together: Pairs,
     apart: Pairs,
+    exclusive: Callable[[Int64], Int64] | None = None,
 ) -> Pairs:
     """Join records along links, the surest links first.
 
-    A link is cut where it would join two records that contradict each other, or more than ``most``.
+    Two groups are joined where the log odds of all pairs between them, clipped at 20, sum to more than nothing, and
+    where they have at most ``most`` records.
 
     Parameters
     ----------
-    a, b : rows of each link. scores : ties are taken in the order of the rows.
-    contradict : of pairs of rows, whether they cannot be of one entity, whatever joins them.
+    a, b : rows of each link. scores : ties are taken in the order of the rows. log_odds : of pairs of rows.
     together, apart : pairs of rows that a person joined or parted: before anything else.
+    exclusive : of rows, the number of a table of which an entity has one record at most; -1 where it may have more.
 
     Returns
     -------
     All these rows, and the first row of the entity of each.
     """
     rows, places = np.unique(np.concatenate([a, b, *together, *apart]), return_inverse=True)
-    sizes = [side.size for side in (a, b, *together, *apart)]
-    left, right, one, other, *parted = np.split(places, np.cumsum(sizes)[:-1])
+    left, right, one, other, *parted = np.split(places, np.cumsum([a.size, b.size, *(each.size for each in (*together, *apart))])[:-1])
     n = rows.size
     joined_by = coo_array(
         (np.ones(left.size + one.size), (np.append(left, one), np.append(right, other))), shape=(n, n)
     )
-    label = connected_components(joined_by, directed=False)[1]
-    not_with = _contradictions(rows, label, contradict)
-    for x, y in zip(*(side.tolist() for side in parted), strict=True):
-        not_with.setdefault(x, set()).add(y)
-        not_with.setdefault(y, set()).add(x)
-    # Most are joined by links that nothing speaks against: the rest are joined one by one.
-    n_joined = np.bincount(label)
-    is_plain = n_joined <= most
-    is_plain[label[list(not_with)]] = False
-    first = np.full(n_joined.size, n)
-    np.minimum.at(first, label, np.arange(n))
-    root = np.where(is_plain[label], first[label], np.arange(n))
-    members: dict[int, list[int]] = {at: [at] for at in np.flatnonzero(~is_plain[label]).tolist()}
+    label = connected_components(joined_by, directed=False)[1].astype(np.int64)
     surest = np.lexsort((b, a, -scores))
     ends = np.stack([np.append(one, left[surest]), np.append(other, right[surest])], axis=1)
-    n_together = int((~is_plain[label[one]]).sum())
-    for at, (x, y) in enumerate(ends[~is_plain[label[ends[:, 0]]]].tolist()):
-        first_root, second = sorted((int(root[x]), int(root[y])))
-        if first_root == second:
-            continue
-        joined = members[first_root] + members[second]
-        is_link = at >= n_together
-        if is_link and (
-            len(joined) > most
-            or any(not not_with[x].isdisjoint(members[second]) for x in members[first_root] if x in not_with)
-        ):
-            continue
-        root[members.pop(second)] = first_root
-        members[first_root] = joined
+    label = _bounded(label, ends)
+    sizes = np.bincount(label, minlength=1)
+    table = np.full(n, -1) if exclusive is None else exclusive(rows)
+    odds = _all_pairs(rows, label, sizes, log_odds)
+    # Most are joined by links that nothing speaks against: the rest are joined one by one.
+    is_plain = sizes <= min(most, MAX_RECORDS)
+    is_plain[label[odds.first[odds.value <= 0]]] = False
+    is_plain[label[np.concatenate([one, *parted])]] = False
+    inside = np.unique(np.stack([label, table])[:, table >= 0], axis=1, return_counts=True)
+    is_plain[inside[0][0][inside[1] > 1]] = False
+    first = np.full(sizes.size, n)
+    np.minimum.at(first, label, np.arange(n))
+    root = first[label]
+    is_said = np.arange(ends.shape[0]) < one.size
+    is_inside = label[ends[:, 0]] == label[ends[:, 1]]
+    ends, is_said = ends[is_inside], is_said[is_inside]
+    order = np.argsort(label[ends[:, 0]], kind="stable")
+    bounds = np.searchsorted(label[ends[order, 0]], np.arange(sizes.size + 1))
+    members = np.argsort(label, kind="stable")
+    starts = np.cumsum(sizes) - sizes
+    for of in np.flatnonzero(~is_plain):
+        own = members[starts[of] : starts[of] + sizes[of]]
+        steps = order[bounds[of] : bounds[of + 1]]
+        between = odds.matrix(of, own.size)
+        is_apart = (label[parted[0]] == of) & (label[parted[1]] == of)
+        for x, y in np.stack([np.searchsorted(own, side[is_apart]) for side in parted], axis=1):
+            between[x, y] = between[y, x] = -np.inf
+        pairs = np.searchsorted(own, ends[steps])
+        root[own] = own[_merged(between, pairs, is_said[steps], table[own], most)]
     return rows, np.asarray(rows[root])
 
 
-def _contradictions(rows: Int64, label: NDArray[np.int32], contradict: Contradicts) -> dict[int, set[int]]:
-    """Of records that links join, directly or not, those that contradict each other."""
+def _merged(between: Float64, pairs: Int64, is_said: Bool, table: Int64, most: int) -> Int64:
+    """The first member of the group of each member, where pairs are merged in order."""
+    n = between.shape[0]
+    root = np.arange(n)
+    groups = {at: [at] for at in range(n)}
+    total = between.copy()
+    for (x, y), said in zip(pairs.tolist(), is_said.tolist(), strict=True):
+        one, other = sorted((int(root[x]), int(root[y])))
+        if one == other:
+            continue
+        joined = groups[one] + groups[other]
+        tables = table[joined]
+        tables = tables[tables >= 0]
+        if not said and (
+            total[one, other] <= 0 or len(joined) > most or np.unique(tables).size < tables.size
+        ):
+            continue
+        root[groups.pop(other)] = one
+        groups[one] = joined
+        total[one] += total[other]
+        total[:, one] = total[one]
+    return root
+
+
+class _Odds:
+    """Log odds of all pairs of the members of each component."""
+
+    def __init__(self, first: Int64, value: Float64, start: Int64) -> None:
+        self.first, self.value, self._start = first, value, start
+
+    def matrix(self, of: int, size: int) -> Float64:
+        """(size, size) of one component."""
+        out = np.zeros((size, size))
+        at = np.triu_indices(size, 1)
+        out[at] = self.value[self._start[of] : self._start[of] + at[0].size]
+        return out + out.T
+
+
+def _all_pairs(rows: Int64, label: Int64, sizes: NDArray[np.int64], log_odds: LogOdds) -> _Odds:
     order = np.argsort(label, kind="stable")
-    sizes = np.bincount(label)
     starts = np.cumsum(sizes) - sizes
     firsts, seconds = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-    for size in np.unique(sizes[(sizes > 2) & (sizes <= MAX_RECORDS)]):
-        own = order[starts[sizes == size][:, None] + np.arange(size)]
+    start = np.zeros(sizes.size, dtype=np.int64)
+    n = 0
+    for size in np.unique(sizes[sizes > 1]):
+        of = np.flatnonzero(sizes == size)
+        own = order[starts[of][:, None] + np.arange(size)]
         first, second = np.triu_indices(size, 1)
+        start[of] = n + first.size * np.arange(of.size)
+        n += first.size * of.size
         firsts.append(own[:, first].ravel())
         seconds.append(own[:, second].ravel())
     first, second = np.concatenate(firsts), np.concatenate(seconds)
-    apart: dict[int, set[int]] = {}
-    if first.size:
-        is_apart = contradict(rows[first], rows[second])
-        for x, y in zip(first[is_apart].tolist(), second[is_apart].tolist(), strict=True):
-            apart.setdefault(x, set()).add(y)
-            apart.setdefault(y, set()).add(x)
-    return apart
+    value = np.clip(log_odds(rows[first], rows[second]), -_CLIP, _CLIP) if first.size else np.empty(0)
+    return _Odds(first, value, start)
+
+
+def _bounded(label: Int64, ends: Int64) -> Int64:
+    """Labels of components of `MAX_RECORDS` at most: larger ones lose their weakest links."""
+    is_large = (np.bincount(label, minlength=1) > MAX_RECORDS)[label]
+    if not is_large.any():
+        return label
+    root = np.where(is_large, np.arange(label.size), -1)
+    groups = {at: [at] for at in np.flatnonzero(is_large).tolist()}
+    for x, y in ends[is_large[ends[:, 0]]].tolist():
+        one, other = sorted((int(root[x]), int(root[y])))
+        if one != other and len(groups[one]) + len(groups[other]) <= MAX_RECORDS:
+            root[groups[other]] = one
+            groups[one] += groups.pop(other)
+    return np.unique(np.where(is_large, label.size + root, label), return_inverse=True)[1]

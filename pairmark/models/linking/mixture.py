@@ -1,16 +1,21 @@
-"""The model of Fellegi and Sunter on patterns of agreement, fitted without labels.
+"""Classes of pairs on patterns of agreement, fitted without labels.
 
-A comparison is a column, or several columns that depend on each other (a suburb and its postcode), whose levels are
-taken together. Each has shares of its levels among matches (m) and among pairs drawn at random (u). u is counted; m and
-the share of matches among all pairs are found by expectation maximization over candidates. A missing cell says nothing.
+The model of Fellegi and Sunter (1969) knows matches and strangers. Tables of people and firms have further kinds of
+pairs that agree in several columns at once: a household, branches of a firm, one street, namesakes. Each is a class
+here: in a share s of its pairs a column agrees as it does in matches, else as in strangers, so that the likelihood
+ratio of a column is ``s R + 1 - s`` with R = m / u, and columns that relatives have in common cancel between classes.
+Matches that moved are a class too, and count as matches. Shares of the classes, their s and m are found by expectation
+maximization over the patterns of candidates; pairs that are no candidates are strangers; u is counted and stays.
+
+A column's agreement is a *symbol*: 0 missing, 1 apart, 2 weak, and close and equal by how frequent the value is, in
+`BINS` steps of two: that a rare value is equal says more. A missing cell says nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,108 +23,141 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float64
 
-LEVELS = 3
-"""Apart, alike, equal; in codes 1, 2 and 3, and 0 where a cell is missing."""
-_FIRST_M = (0.15, 0.15, 0.7)
-_FIRST_SHARE = 1e-5
-_PSEUDO = 0.5
-_MAX_ITER = 200
-_TOLERANCE = 1e-7
+LEVELS = 4
+"""Apart, weak, close, equal: 1 to 4; 0 is missing."""
+BINS = 14
+"""Of frequencies of values: 2, 3 to 4, 5 to 8, ... rows."""
+SYMBOLS = 3 + 2 * BINS
+BITS = 5
+"""That a symbol takes."""
+LEVEL_OF = np.array([0, 1, 2, *[3] * BINS, *[4] * BINS])
+"""The level of a symbol."""
+
+PLACE = frozenset({"place"})
+NAMES = frozenset({"given", "surname", "name", "company"})
+CONTACT = frozenset({"email", "phone", "web"})
+IDENTIFYING = frozenset({"given", "name", "date", "id", "company"})
+"""Roles in which relatives differ."""
+
+_FIRST_M = np.array([0.05, 0.05, 0.15, 0.75])
+_PSEUDO = 2.0
+_MAX_ROUNDS = 60
+_TOLERANCE = 1e-5
 _LEAST_U = 1e-9
+_MOST_APART = 0.2
 _MOST_MATCHES = 2.0
-"""Matches for each row, at most; more means that strangers are taken for matches."""
-_IDENTIFYING = 0.05
-"""Columns that agree in fewer random pairs should agree in most matches."""
-
-
-class NeedsJudgements(ValueError):
-    """Matches cannot be told from strangers without labels.
-
-    Attributes
-    ----------
-    model : what was found all the same: it says which pairs look most alike, and nothing more.
-    """
-
-    def __init__(self, doubts: str, model: Mixture) -> None:
-        super().__init__(doubts)
-        self.model = model
+"""Matches for each row, at most."""
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One or several columns whose levels are taken together.
+class Column:
+    """What is known of a column before matches are looked for.
 
     Attributes
     ----------
-    columns : their places. u : (3 ** k,) shares of the levels among random pairs, the last column's level fastest.
-    kind : "name" of a column of names, "date" where a date is among the columns: people of one household differ in
-        these.
+    role : of its kind. u : (4,) shares of the levels among strangers. of_symbol : (SYMBOLS,) share of strangers that
+        have a symbol, given that a value is as frequent as it is; 1 where a cell is missing. frequent : how many rows have
+        a value, where it is not rare.
     """
 
-    columns: tuple[int, ...]
+    role: str
     u: Float64
-    kind: str = ""
-
-    @cached_property
-    def combinations(self) -> NDArray[np.int64]:
-        """(3 ** k, k) levels, 1 to 3, in the order of ``u``."""
-        return _product(range(1, LEVELS + 1), len(self.columns))
-
-    @cached_property
-    def _codes(self) -> NDArray[np.int64]:
-        return _product(range(LEVELS + 1), len(self.columns))
-
-    @cached_property
-    def _consistent(self) -> Float64:
-        """(4 ** k, 3 ** k) whether a code, missing cells and all, may be a combination."""
-        same = (self._codes[:, None] == self.combinations[None]) | (self._codes[:, None] == 0)
-        return np.asarray(same.all(axis=2), dtype=np.float64)
-
-    @cached_property
-    def _above(self) -> list[NDArray[np.intp]]:
-        """For each code those that agree as much or more, of the same cells."""
-        codes = self._codes
-        return [
-            np.flatnonzero(((codes == 0) == (code == 0)).all(axis=1) & (codes >= code).all(axis=1))
-            for code in codes
-        ]
+    of_symbol: Float64
+    frequent: Mapping[str, int]
 
     @property
-    def identifies(self) -> bool:
-        """Whether strangers seldom agree."""
-        return self.agreement(self.u) < _IDENTIFYING
-
-    def agreement(self, shares: Float64) -> float:
-        """The share of pairs in which no column is apart."""
-        return float(shares[(self.combinations > 1).all(axis=1)].sum())
-
-    def codes(self, levels: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """(n, d) levels -> (n,) codes in base 4."""
-        powers = 4 ** np.arange(len(self.columns))[::-1]
-        return np.asarray(levels[:, list(self.columns)] @ powers)
-
-    def weights(self, m: Float64, *, lowered: bool) -> Float64:
-        """(4 ** k,) log m / u by code; ``lowered``: never more for less agreement, and none where agreement would speak
-        against a match."""
-        ratio = np.log((self._consistent @ m) / (self._consistent @ self.u))
-        # Whatever rounding makes of it, what is missing says nothing.
-        ratio[0] = 0.0
-        if not lowered:
-            return np.asarray(ratio)
-        if ratio[-1] <= 0:
-            return np.zeros(ratio.size)
-        return np.array([ratio[above].min() for above in self._above])
-
-    def maximized(self, m: Float64, expected: NDArray[Any]) -> Float64:
-        """The next m: what is expected of each code, shared out over the combinations that it may be."""
-        # Code 0, all missing, says nothing.
-        of = self._consistent[1:]
-        new = m * (of.T @ (expected[1:] / np.maximum(of @ m, 1e-300))) + _PSEUDO / m.size
-        return np.asarray(new / new.sum())
+    def agreement(self) -> float:
+        """How often strangers agree."""
+        return float(self.u[2:].sum())
 
 
-def _product(levels: range, n: int) -> NDArray[np.int64]:
-    return np.array(list(product(levels, repeat=n)), dtype=np.int64)
+def column_of(
+    role: str, u: Float64, frequent: Mapping[str, int], frequencies: Float64, typical: float, rows: float
+) -> Column:
+    """A column by how often strangers have its levels and how frequent its values are.
+
+    Parameters
+    ----------
+    u : (4,). frequent : as `Column` has it. frequencies : (BINS,) rows that share a value, on average of the values of a bin; 0: there is none.
+    typical : the same of all values. rows : that have a cell.
+    """
+    bins = np.where(frequencies > 0, frequencies, 2.0 ** np.arange(1, BINS + 1))
+    equal = np.clip((bins - 1) / max(rows - 1, 1), _LEAST_U, 0.999)
+    close = u[2] * np.exp(np.clip(0.5 * np.log(bins / typical), -3, 3))
+    of_symbol = np.concatenate([[1.0], u[:2], np.clip(close, _LEAST_U, 0.999), equal])
+    return Column(role, u, of_symbol, frequent)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How a class starts: for roles, the share s of its pairs in which a column is as in matches, and its bounds."""
+
+    name: str
+    first: dict[str, tuple[float, float, float]]
+    other: tuple[float, float, float]
+    averaged: frozenset[str] = frozenset()
+    """Roles whose equality counts as that of an average value: who shares them by chance has frequent ones."""
+    prior: float = 0.02
+    """Pairs of the class for each row, at the start."""
+
+
+def _roles(*groups: tuple[Any, tuple[float, float, float]]) -> dict[str, tuple[float, float, float]]:
+    return {role: values for roles, values in groups for role in roles}
+
+
+MATCH, MOVED = 0, 1
+KINDS = (
+    _Kind("match", {}, (1.0, 1.0, 1.0), prior=0.1),
+    _Kind(
+        "moved",
+        _roles(
+            (PLACE, (0.05, 0.0, 1.0)),
+            (("phone",), (0.8, 0.0, 1.0)),
+            (IDENTIFYING, (0.97, 0.97, 1.0)),
+        ),
+        (0.95, 0.0, 1.0),
+    ),
+    _Kind(
+        "relatives",
+        _roles(
+            (IDENTIFYING, (0.02, 0.0, 0.1)),
+            (("email",), (0.02, 0.0, 1.0)),
+        ),
+        (0.8, 0.0, 1.0),
+        prior=0.05,
+    ),
+    _Kind(
+        "juniors",
+        _roles(
+            (("date", "id"), (0.01, 0.0, 0.03)),
+            (("email", "phone"), (0.3, 0.0, 1.0)),
+            (("company",), (0.02, 0.0, 0.1)),
+        ),
+        (0.9, 0.0, 1.0),
+        prior=0.005,
+    ),
+    _Kind(
+        "place",
+        _roles(
+            (PLACE, (0.8, 0.0, 1.0)),
+            (NAMES | CONTACT | IDENTIFYING, (0.05, 0.0, 0.1)),
+        ),
+        (0.05, 0.0, 1.0),
+    ),
+    _Kind(
+        "namesakes",
+        _roles(
+            (NAMES | {"email", "web"}, (0.8, 0.0, 1.0)),
+            (("date",), (0.03, 0.0, 0.05)),
+            (("id",), (0.02, 0.0, 0.02)),
+            (("phone",), (0.05, 0.0, 0.1)),
+        ),
+        (0.05, 0.0, 1.0),
+        averaged=NAMES,
+    ),
+)
+_RELATED = frozenset({"relatives", "juniors"})
+_MOST_APART_OF = {"date": 0.05, "id": 0.05}
 
 
 @dataclass(frozen=True)
@@ -128,251 +166,218 @@ class Mixture:
 
     Attributes
     ----------
-    comparisons : with u. m : shares among matches, one array for each. weights : (4 ** k,) log m / u by code, one array
-        for each. share : of matches among all pairs. others : the same of further kinds of pairs than strangers.
+    columns : (d,). m : (d, 4) shares of the levels among matches. shared : (classes, d) s. weak : (d,) shares of
+        relatives who agree weakly where they do not agree as matches do: branches have a name in part. shares : (classes,) of all
+        pairs; the rest are strangers. kinds : names of the classes.
     """
 
-    comparisons: Sequence[Comparison]
-    m: Sequence[Float64]
-    weights: Sequence[Float64]
-    share: float
-    others: Sequence[tuple[float, Sequence[Float64]]] = ()
+    columns: Sequence[Column]
+    m: Float64
+    shared: Float64
+    weak: Float64
+    shares: Float64
+    kinds: Sequence[str]
 
-    def log_odds(self, levels: NDArray[np.int64]) -> Float64:
-        """(n, d) levels -> (n,) log odds of a match."""
-        codes = [comparison.codes(levels) for comparison in self.comparisons]
-        rest = 1 - self.share - sum(share for share, _ in self.others)
-        against = [np.full(levels.shape[0], np.log(rest))]
-        against += [np.log(share) + self._total(weights, codes) for share, weights in self.others]
-        return np.asarray(
-            np.log(self.share) + self._total(self.weights, codes) - np.logaddexp.reduce(against)
-        )
+    @cached_property
+    def tables(self) -> Float64:
+        """(classes, d * SYMBOLS) log likelihood ratio of a symbol against strangers."""
+        return _tables(self.columns, self.m, self.shared, self.weak, self.kinds)
 
-    def contributions(self, levels: NDArray[np.int64]) -> list[float]:
-        """(d,) levels of one pair -> what each comparison adds to the log odds."""
-        return [
-            float(weights[comparison.codes(levels[None])[0]])
-            for comparison, weights in zip(self.comparisons, self.weights, strict=True)
-        ]
+    def by_class(self, symbols: NDArray[Any]) -> Float64:
+        """(n, d) symbols -> (classes + 1, n) log of the joint share, strangers last."""
+        return _joint(self.tables, self.shares, symbols)
+
+    def log_odds(self, symbols: NDArray[Any]) -> Float64:
+        """(n, d) symbols -> (n,) log odds of a match."""
+        if not symbols.size:
+            return np.zeros(symbols.shape[0])
+        joint = self.by_class(symbols)
+        n = _n_matching(self.kinds)
+        return np.asarray(np.logaddexp.reduce(joint[:n]) - np.logaddexp.reduce(joint[n:]))
+
+    def contributions(self, symbols: NDArray[Any]) -> list[float]:
+        """(d,) symbols of one pair -> what each column adds to the log odds, all else being as it is."""
+        without = np.repeat(symbols[None], symbols.size + 1, axis=0)
+        without[np.arange(symbols.size), np.arange(symbols.size)] = 0
+        odds = self.log_odds(without)
+        return [float(odds[-1] - each) for each in odds[:-1]]
+
+    def weight(self, at: int) -> float:
+        """What a column says of a match at most: the log of m / u where it is equal, on average."""
+        return float(max(np.log(self.m[at, 3] / self.columns[at].u[3]), 0.0))
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "comparisons": [
-                {"columns": list(each.columns), "u": each.u.tolist(), "kind": each.kind}
-                for each in self.comparisons
+            "columns": [
+                {
+                    "role": each.role,
+                    "u": each.u.tolist(),
+                    "of_symbol": each.of_symbol.tolist(),
+                    "frequent": dict(each.frequent),
+                }
+                for each in self.columns
             ],
-            "m": [m.tolist() for m in self.m],
-            "weights": [weights.tolist() for weights in self.weights],
-            "share": self.share,
-            "others": [[share, [weights.tolist() for weights in of]] for share, of in self.others],
+            "m": self.m.tolist(),
+            "shared": self.shared.tolist(),
+            "weak": self.weak.tolist(),
+            "shares": self.shares.tolist(),
+            "kinds": list(self.kinds),
         }
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Mixture:
         """What `to_json` gave, to the bit."""
-        comparisons = [
-            Comparison(tuple(each["columns"]), np.array(each["u"]), each["kind"])
-            for each in value["comparisons"]
+        columns = [
+            Column(each["role"], np.array(each["u"]), np.array(each["of_symbol"]), each["frequent"])
+            for each in value["columns"]
         ]
-        m, weights = ([np.array(each) for each in value[name]] for name in ("m", "weights"))
-        others = [(share, [np.array(each) for each in of]) for share, of in value["others"]]
-        return cls(comparisons, m, weights, value["share"], others)
+        m, shared, weak, shares = (np.array(value[name]) for name in ("m", "shared", "weak", "shares"))
+        return cls(columns, m.reshape(-1, LEVELS), shared, weak, shares, tuple(value["kinds"]))
 
-    @staticmethod
-    def _total(weights: Sequence[Float64], codes: Sequence[NDArray[np.int64]]) -> Float64:
-        total = np.zeros(codes[0].size)
-        for of, code in zip(weights, codes, strict=True):
-            total += of[code]
-        return total
+
+def _n_matching(kinds: Sequence[str]) -> int:
+    return sum(kind in ("match", "moved") for kind in kinds)
 
 
 def chances(log_odds: Float64) -> Float64:
     return np.asarray(1 / (1 + np.exp(-np.clip(log_odds, -500, 500))))
 
 
-def shares_of(
-    comparison: Sequence[int], levels: NDArray[np.int64], counts: Float64, all_equal: float
-) -> Float64:
-    """u of a comparison: that all columns are equal as groups of equal cells have it, the rest as random pairs have it.
+def level_weights(m: Float64, u: Float64) -> Float64:
+    """(5,) log of m / u by level: never more for less agreement, and none where agreement would speak against a
+    match; 0 where a cell is missing."""
+    ratio = np.log(m / u)
+    if ratio[-1] <= 0:
+        return np.zeros(m.size + 1)
+    return np.append(0.0, np.minimum.accumulate(ratio[::-1])[::-1])
 
-    Parameters
-    ----------
-    levels, counts : patterns of random pairs. all_equal : share of pairs that are equal in all columns.
-    """
-    blank = Comparison(tuple(comparison), np.empty(0))
-    complete = (levels[:, list(comparison)] > 0).all(axis=1)
-    by_code = np.bincount(
-        blank.codes(levels[complete]), weights=counts[complete], minlength=4 ** len(blank.columns)
-    )
-    powers = 4 ** np.arange(len(blank.columns))[::-1]
-    u = by_code[blank.combinations @ powers] + _PSEUDO
-    u[-1] = 0.0
-    all_equal = float(np.clip(all_equal, _LEAST_U, 0.999))
-    return np.asarray(np.append(u[:-1] / u[:-1].sum() * (1 - all_equal), all_equal))
+
+def _ratios(column: Column, m: Float64) -> tuple[Float64, Float64]:
+    """(SYMBOLS,) m / u by symbol, by the frequency of the value and as of an average one."""
+    average = np.exp(level_weights(m, column.u))
+    if not average[1:].any() or average[-1] <= 1:
+        return np.ones(SYMBOLS), np.ones(SYMBOLS)
+    ratio = m[LEVEL_OF - 1] / column.of_symbol
+    ratio[0] = 1.0
+    close, equal = slice(3, 3 + BINS), slice(3 + BINS, SYMBOLS)
+    ratio[equal] = np.maximum(ratio[equal], 1e-3)
+    ratio[close] = np.minimum(ratio[close], ratio[equal])
+    ratio[1:3] = average[1:3]
+    return ratio, average[LEVEL_OF]
+
+
+def _unshared(columns: Sequence[Column], weak: Float64) -> Float64:
+    """(d, SYMBOLS) likelihood ratio of relatives against strangers, where they do not agree as matches do."""
+    u = np.stack([column.u for column in columns])
+    out = np.ones((len(columns), SYMBOLS))
+    out[:, 1] = (u[:, 0] + u[:, 1] - weak) / u[:, 0]
+    out[:, 2] = weak / u[:, 1]
+    return out
+
+
+def _tables(
+    columns: Sequence[Column], m: Float64, shared: Float64, weak: Float64, kinds: Sequence[str]
+) -> Float64:
+    ratios, average = (np.stack(each) for each in zip(*map(_ratios, columns, m), strict=True))
+    out = np.empty((len(kinds), len(columns), SYMBOLS))
+    of_kind = {kind.name: kind for kind in KINDS}
+    for at, kind in enumerate(kinds):
+        is_average = np.array([column.role in of_kind[kind].averaged for column in columns])
+        r = np.where(is_average[:, None], average, ratios)
+        s = shared[at][:, None]
+        other = _unshared(columns, weak) if kind in _RELATED else 1.0
+        out[at] = np.log(s * r + (1 - s) * other)
+    return out.reshape(len(kinds), -1)
+
+
+_AT_ONCE = 65_536
+
+
+def _joint(tables: Float64, shares: Float64, symbols: NDArray[Any]) -> Float64:
+    n, d = symbols.shape
+    out = np.empty((shares.size + 1, n))
+    offsets = SYMBOLS * np.arange(d)
+    for start in range(0, n, _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        places = symbols[part] + offsets
+        for at, table in enumerate(tables):
+            out[at, part] = table[places].sum(axis=1)
+    out[:-1] += np.log(shares)[:, None]
+    out[-1] = np.log1p(-shares.sum())
+    return out
+
+
+def _start(columns: Sequence[Column]) -> tuple[list[_Kind], NDArray[Any]]:
+    """Classes that these columns can tell from matches, and (classes, d, 3) first s and its bounds."""
+    kinds, starts = [], []
+    for kind in KINDS:
+        values = np.array([kind.first.get(column.role, kind.other) for column in columns])
+        tells = np.array([column.agreement < 0.5 for column in columns])
+        is_apart, is_shared = (values[:, 0] < 0.2) & tells, (values[:, 0] > 0.5) & tells
+        if kind.name == "match" or (is_apart.any() and is_shared.any()):
+            kinds.append(kind)
+            starts.append(values)
+    return kinds, np.stack(starts)
 
 
 def fit(
-    comparisons: Sequence[Comparison], levels: NDArray[np.int64], counts: Float64, n_pairs: float, n_rows: int
+    columns: Sequence[Column], symbols: NDArray[Any], counts: Float64, n_pairs: float, n_rows: int
 ) -> Mixture:
-    """Shares among matches, by expectation maximization over the patterns of candidates.
-
-    People of one household agree like matches in all but what tells people apart. So pairs that agree like that make a
-    class of their own beside matches and strangers, where the patterns show one.
+    """Find classes by expectation maximization over the patterns of candidates.
 
     Parameters
     ----------
-    levels, counts : patterns of candidates. n_pairs : of all rows, candidates or not.
-
-    Raises
-    ------
-    NeedsJudgements
-        Where what was found are not matches: more than rows allow, or columns that identify disagree in them.
+    symbols, counts : (n, d) patterns and (n,) how many candidates have each. n_pairs : of all rows, candidates or not.
     """
-    candidates = _Candidates(comparisons, levels, counts, n_pairs, n_rows)
-    first = [_first_shares(comparison) for comparison in comparisons]
-    classes = candidates.fitted([first])
-    matches = classes[0].m
-    strange = candidates.disagreeing(matches) if candidates.doubts(matches, classes[0].share) else []
-    strange = sorted({*strange, *candidates.renamed(matches)})
-    is_doubtful = bool(strange)
-    strange = strange or [at for at, comparison in enumerate(comparisons) if comparison.kind == "date"]
-    if strange:
-        relatives = [
-            comparison.u if at in strange else matches[at] for at, comparison in enumerate(comparisons)
+    kinds, starts = _start(columns)
+    names = [kind.name for kind in kinds]
+    shared, least, most = np.moveaxis(starts, 2, 0).copy()
+    m = np.tile(_FIRST_M, (len(columns), 1))
+    u = np.stack([column.u for column in columns])
+    weak = u[:, 1].copy()
+    shares = np.minimum(0.2 / len(kinds), np.array([kind.prior for kind in kinds]) * n_rows / n_pairs)
+    n_matching, d = _n_matching(names), len(columns)
+    flat = (symbols + SYMBOLS * np.arange(d)).ravel()
+    most_apart = np.array(
+        [
+            _MOST_APART_OF.get(column.role, _MOST_APART) if column.role in IDENTIFYING | {"surname"} else 1.0
+            for column in columns
         ]
-        among = candidates.fitted([first, relatives], by_chance=strange if is_doubtful else ())
-        apart = set(candidates.disagreeing(among[1].m)) - set(candidates.disagreeing(among[0].m))
-        if is_doubtful or (len(apart) > 1 and apart & set(strange)):
-            classes = among
-    if doubts := candidates.doubts(classes[0].m, classes[0].share):
-        raise NeedsJudgements(doubts, candidates.mixture(classes))
-    return candidates.mixture(classes)
-
-
-def matches(
-    comparisons: Sequence[Comparison],
-    levels: NDArray[np.integer[Any]],
-    counts: NDArray[Any],
-    n_pairs: float,
-    n_rows: int,
-) -> tuple[list[Float64], float]:
-    """m and the share of matches of one class beside strangers, whatever speaks against it; parameters as `fit`."""
-    first = [_first_shares(comparison) for comparison in comparisons]
-    found = _Candidates(comparisons, levels, counts, n_pairs, n_rows).fitted([first])[0]
-    return found.m, found.share
-
-
-@dataclass(frozen=True)
-class _Class:
-    """Pairs of one kind: shares of their levels for each comparison, and of the kind among all pairs."""
-
-    m: list[Float64]
-    share: float
-
-
-class _Candidates:
-    def __init__(
-        self,
-        comparisons: Sequence[Comparison],
-        levels: NDArray[np.integer[Any]],
-        counts: NDArray[Any],
-        n_pairs: float,
-        n_rows: int,
-    ) -> None:
-        self.comparisons, self.counts, self.n_pairs, self.n_rows = comparisons, counts, n_pairs, n_rows
-        self.codes = [comparison.codes(levels) for comparison in comparisons]
-
-    def _log_ratio(self, m: Sequence[Float64], *, lowered: bool) -> Float64:
-        total = np.zeros(self.counts.size)
-        for comparison, shares, codes in zip(self.comparisons, m, self.codes, strict=True):
-            total += comparison.weights(shares, lowered=lowered)[codes]
-        return total
-
-    def fitted(self, starts: Sequence[list[Float64]], by_chance: Sequence[int] = ()) -> list[_Class]:
-        """Classes beside strangers, the first one of matches; the others agree in some comparisons as strangers do."""
-        share = min(0.25, 0.1 * self.n_rows / self.n_pairs)
-        classes = [_Class(m, share) for m in starts]
-        for _ in range(_MAX_ITER):
-            logs = [
-                self._log_ratio(each.m, lowered=at == 0) + np.log(each.share)
-                for at, each in enumerate(classes)
-            ]
-            total = np.logaddexp.reduce(
-                [*logs, np.full(self.counts.size, np.log1p(-sum(c.share for c in classes)))]
-            )
-            new = [
-                self._maximized(each, np.exp(log - total) * self.counts, by_chance if at else ())
-                for at, (each, log) in enumerate(zip(classes, logs, strict=True))
-            ]
-            moved = max(
-                float(np.abs(after - before).max())
-                for one, other in zip(classes, new, strict=True)
-                for before, after in zip(one.m, other.m, strict=True)
-            )
-            classes = new
-            if moved < _TOLERANCE:
-                break
-        return classes
-
-    def _maximized(self, before: _Class, expected: Float64, by_chance: Sequence[int]) -> _Class:
-        share = float(
-            np.clip(
-                expected.sum() / self.n_pairs, 1e-15, min(0.25, _MOST_MATCHES * self.n_rows / self.n_pairs)
-            )
-        )
-        m = [
-            shares
-            if at in by_chance
-            else comparison.maximized(
-                shares, np.bincount(codes, weights=expected, minlength=4 ** len(comparison.columns))
-            )
-            for at, (comparison, shares, codes) in enumerate(
-                zip(self.comparisons, before.m, self.codes, strict=True)
-            )
-        ]
-        return _Class(m, share)
-
-    def doubts(self, m: Sequence[Float64], share: float) -> str:
-        """Why what was found are not matches; empty where nothing speaks against it."""
-        if share * self.n_pairs >= 0.99 * _MOST_MATCHES * self.n_rows:
-            return "more pairs look the same than there are rows"
-        if len(self.disagreeing(m)) > 1:
-            return "pairs that look the same differ in the columns that tell most apart"
-        if self.renamed(m):
-            return "many pairs that look the same have different names"
-        return ""
-
-    def renamed(self, m: Sequence[Float64]) -> list[int]:
-        """Names that many pairs of a class have different, and few alike, where no date tells people apart: spelling
-        does not do that."""
-        if any(comparison.kind == "date" and comparison.identifies for comparison in self.comparisons):
-            return []
-        return [
-            at
-            for at, (comparison, shares) in enumerate(zip(self.comparisons, m, strict=True))
-            if comparison.kind == "name" and comparison.identifies and shares[0] > max(0.1, 1.5 * shares[1])
-        ]
-
-    def disagreeing(self, m: Sequence[Float64]) -> list[int]:
-        """Comparisons in which strangers seldom agree, and pairs of a class do not either."""
-        return [
-            at
-            for at, (comparison, shares) in enumerate(zip(self.comparisons, m, strict=True))
-            if comparison.identifies and comparison.agreement(shares) < 0.5
-        ]
-
-    def mixture(self, classes: Sequence[_Class]) -> Mixture:
-        weights = [c.weights(m, lowered=True) for c, m in zip(self.comparisons, classes[0].m, strict=True)]
-        others = [
-            (each.share, [c.weights(m, lowered=False) for c, m in zip(self.comparisons, each.m, strict=True)])
-            for each in classes[1:]
-        ]
-        return Mixture(self.comparisons, classes[0].m, weights, classes[0].share, others)
-
-
-def _first_shares(comparison: Comparison) -> Float64:
-    first = np.array(_FIRST_M)
-    shares = np.ones(1)
-    for _ in comparison.columns:
-        shares = np.outer(shares, first).ravel()
-    return shares
+    )
+    level = np.zeros((SYMBOLS, LEVELS + 1))
+    level[np.arange(SYMBOLS), LEVEL_OF] = 1
+    for _ in range(_MAX_ROUNDS):
+        tables = _tables(columns, m, shared, weak, names)
+        joint = _joint(tables, shares, symbols)
+        posterior = np.exp(joint[:-1] - np.logaddexp.reduce(joint)) * counts
+        before = np.concatenate([m.ravel(), shared.ravel()])
+        of_match, of_related = np.zeros((d, SYMBOLS)), np.zeros((d, 2))
+        unshared = _unshared(columns, weak)
+        ratios = np.exp(tables).reshape(len(kinds), d, SYMBOLS)
+        for at in range(len(kinds)):
+            expected = np.bincount(flat, weights=np.repeat(posterior[at], d), minlength=d * SYMBOLS)
+            expected = expected.reshape(d, SYMBOLS)
+            s = shared[at][:, None]
+            is_related = names[at] in _RELATED
+            # Of each symbol, the part that is as in matches: s R / (s R + 1 - s).
+            rest = expected * (1 - s) * (unshared if is_related else 1.0) / ratios[at]
+            agreeing = expected - rest
+            if is_related:
+                of_related += rest[:, 1:3]
+            if at < n_matching:
+                of_match += agreeing
+            if at:
+                total = expected[:, 1:].sum(axis=1)
+                shared[at] = (agreeing[:, 1:].sum(axis=1) + starts[at, :, 0]) / (total + 1)
+        shared = np.clip(shared, least, most)
+        apart = u[:, 0] + u[:, 1]
+        weak = apart * (of_related[:, 1] + 5 * u[:, 1]) / (of_related.sum(axis=1) + 5 * apart)
+        m = (of_match @ level)[:, 1:] + _PSEUDO * _FIRST_M
+        m /= m.sum(axis=1, keepdims=True)
+        excess = np.maximum(m[:, 0] - most_apart, 0)
+        m[:, 1:] *= (1 + excess / m[:, 1:].sum(axis=1))[:, None]
+        m[:, 0] -= excess
+        shares = np.clip(posterior.sum(axis=1) / n_pairs, 1e-15, min(0.1, _MOST_MATCHES * n_rows / n_pairs))
+        if np.abs(np.concatenate([m.ravel(), shared.ravel()]) - before).max() < _TOLERANCE:
+            break
+    return Mixture(columns, m, shared, weak, shares, tuple(names))

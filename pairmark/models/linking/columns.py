@@ -1,0 +1,120 @@
+"""What columns are worth before matches are looked for: how frequent values are, and which columns tell nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pairmark.models.core.arrays import Float64
+from pairmark.models.linking.mixture import BINS
+from pairmark.models.linking.sides import Sides
+
+if TYPE_CHECKING:
+    import duckdb
+
+_MOST_VALUES = 2_000
+"""Of a column whose frequency a model keeps; the others are as rare as they come."""
+_FEWEST_ROWS = 3
+_LEAST_LIFT, _SURE_FROM = 6.0, 1_200
+_LOOKED_AT = 50_000
+_BIN = "least(CAST(floor(log2({n} - 1)) AS INTEGER), " + f"{BINS - 1})"
+
+
+def count_values(
+    connection: duckdb.DuckDBPyConnection, name: str
+) -> tuple[dict[str, int], Float64, float, float]:
+    """The frequent values of a column with how many rows have them; (BINS,) average frequency of the values of a bin,
+    0 where there is none; that of all values; and how many rows have a cell."""
+    connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE counted AS SELECT value, n FROM (SELECT any_value({name}) AS value, count(*) AS n "
+        f"FROM cells SEMI JOIN hashes USING (row) WHERE {name} IS NOT NULL GROUP BY {name})"
+    )
+    frequent = {
+        value: n
+        for value, n in connection.execute(
+            f"SELECT value, n FROM counted WHERE n >= {_FEWEST_ROWS} ORDER BY n DESC, value LIMIT {_MOST_VALUES}"
+        ).fetchall()
+    }
+    fewest = min(frequent.values(), default=_FEWEST_ROWS) if len(frequent) == _MOST_VALUES else _FEWEST_ROWS
+    rest = f"n > {fewest} OR (n = {fewest} AND value <= $last)" if frequent else "false"
+    last = max((value for value, n in frequent.items() if n == fewest), default="")
+    found = connection.execute(
+        f"SELECT CASE WHEN {rest} THEN {_BIN.format(n='n')} ELSE 0 END AS bin, "
+        "CAST(sum(n * (n - 1) * n) AS DOUBLE) / sum(n * (n - 1)) FROM counted WHERE n > 1 GROUP BY bin",
+        {"last": last} if frequent else {},
+    ).fetchall()
+    average = np.zeros(BINS)
+    for at, n in found:
+        average[at] = n
+    rows, squares = connection.execute(
+        "SELECT coalesce(sum(n), 0), coalesce(sum(n * n), 0) FROM counted"
+    ).fetchall()[0]
+    return frequent, average, max(float(squares) / max(float(rows), 1.0), 1.0), float(rows)
+
+
+def bins_sql(connection: duckdb.DuckDBPyConnection, frequent: Sequence[dict[str, int]], names: Sequence[str]) -> str:
+    """SQL of ``row`` with the bin of each column's value as ``f0, f1, ...``."""
+    joins = []
+    for at, values in enumerate(frequent):
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE frequent{at} (value VARCHAR, bin UTINYINT)")
+        if values:
+            given = {
+                "value": np.array(list(values), dtype=object),
+                "bin": np.array([bin_of(n) for n in values.values()], dtype=np.uint8),
+            }
+            connection.register("given", given)
+            connection.execute(f"INSERT INTO frequent{at} SELECT value, bin FROM given WHERE bin > 0")
+            connection.unregister("given")
+            joins.append(f"LEFT JOIN frequent{at} t{at} ON t{at}.value = c.{names[at]}")
+    bins = ", ".join(
+        f"coalesce(t{at}.bin, 0) AS f{at}" if values else f"CAST(0 AS UTINYINT) AS f{at}"
+        for at, values in enumerate(frequent)
+    )
+    return f"SELECT c.*, {bins} FROM cells c {' '.join(joins)}"
+
+
+def bin_of(n: int) -> int:
+    """The bin of a value that n rows have."""
+    return min(max((n - 1).bit_length() - 1, 0), BINS - 1)
+
+
+def lifts(connection: duckdb.DuckDBPyConnection, names: Sequence[str], equal: Float64, sides: Sides) -> Float64:
+    """(d,) how far pairs that have one column in common agree in another beyond chance, in standard errors: for each
+    column that of its best other one, either way round.
+
+    Parameters
+    ----------
+    equal : (d,) how often random pairs have a column equal.
+    """
+    d = len(names)
+    best = np.zeros(d)
+    n_rows = connection.execute("SELECT count(*) FROM hashes").fetchall()[0][0]
+    step = 1 + n_rows // _LOOKED_AT
+    for at, name in enumerate(names):
+        others = [other for other in range(d) if other != at]
+        sums = ", ".join(
+            f"count(*) FILTER (a.{names[other]} = b.{names[other]}), "
+            f"count(*) FILTER (a.{names[other]} IS NOT NULL AND b.{names[other]} IS NOT NULL)"
+            for other in others
+        )
+        found = connection.execute(
+            f"SELECT {sums} FROM (SELECT row, lead(row) OVER (PARTITION BY {name} ORDER BY hash(row), row) AS next "
+            f"FROM hashes WHERE {name} % {step} = 0) p JOIN hashes a ON a.row = least(p.row, p.next) "
+            f"JOIN hashes b ON b.row = greatest(p.row, p.next) WHERE {sides.may_link('a.row', 'b.row')}"
+        ).fetchall()[0]
+        for place, other in enumerate(others):
+            agreements, both = found[2 * place], found[2 * place + 1]
+            expected = both * equal[other]
+            excess = agreements - expected
+            if agreements > 1.3 * expected + 3 or excess > 0.1 * max(both - expected, 1):
+                lift = excess / np.sqrt(expected + 1)
+                best[[at, other]] = np.maximum(best[[at, other]], lift)
+    return best
+
+
+def tells_nothing(best: Float64, n_rows: int) -> list[int]:
+    """Places of the columns that agree by chance alone; none where nothing agrees at all."""
+    least = _LEAST_LIFT * min(1.0, max(n_rows / _SURE_FROM, 0.2))
+    return [] if (best < least).sum() > best.size - 2 else np.flatnonzero(best < least).tolist()
