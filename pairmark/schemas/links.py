@@ -289,8 +289,8 @@ class LinkField(Answer):
     field: str = Field(description="name of the column", examples=["last"])
     left: Any = Field(description="the left record's cell", examples=["Miller"])
     right: Any = Field(description="the right record's cell", examples=["Miler"])
-    level: Literal["missing", "different", "alike", "equal"] = Field(
-        description="how far they agree", examples=["alike"]
+    level: Literal["missing", "different", "weak", "close", "equal"] = Field(
+        description="how far they agree", examples=["close"]
     )
     weight: float = Field(
         description="what that adds to the log odds of a match, or to a trained model's score", examples=[4.1]

@@ -23,7 +23,7 @@ from scipy.sparse.csgraph import connected_components
 
 from benchmarks._linked_people import people
 from pairmark.models.linking import engine, mixture
-from pairmark.models.linking.cells import LinkField
+from pairmark.models.records.compare import LinkField
 from pairmark.schemas.links import LinksRequest, LinkSummary
 from pairmark.service.cli import main
 from pairmark.service.errors import InvalidInput
@@ -178,20 +178,6 @@ def test_rows_twice_in_a_table_of_few_columns_are_duplicates(tmp_path: Path) -> 
     }
 
 
-def test_records_that_contradict_each_other_stay_apart(tmp_path: Path) -> None:
-    from pairmark.models.linking.entities import entities
-
-    a, b = np.array([0, 1, 5]), np.array([1, 2, 6])
-    scores = np.array([0.99, 0.8, 0.9])
-
-    def contradict(left: Any, right: Any) -> Any:
-        return (left == 0) & (right == 2)
-
-    nothing = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    rows, entity = entities(a, b, scores, contradict, together=nothing, apart=nothing)
-    assert dict(zip(rows.tolist(), entity.tolist(), strict=True)) == {0: 0, 1: 0, 2: 2, 5: 5, 6: 5}
-
-
 def test_strangers_are_not_linked(tmp_path: Path) -> None:
     who, columns = people(2_000, "dependent")
     first = [at for at, of in enumerate(who) if of not in who[:at]]
@@ -234,19 +220,6 @@ def test_an_id_column_that_is_not_there_and_tables_without_a_common_column_are_r
     other = write(tmp_path / "o.csv", {"id": [1, 2, 3], "color": ["red", "green", "blue"]})
     with pytest.raises(InvalidInput, match="no column in common"):
         linked(tmp_path, file, other)
-
-
-def test_matches_that_nothing_tells_from_strangers_need_judgements() -> None:
-    from pairmark.models.linking.mixture import Comparison, NeedsJudgements, fit
-
-    # Pairs agree in one column that says little, and in no column that identifies.
-    comparisons = [
-        Comparison((at,), np.array([1 - u - 0.001, 0.001, u])) for at, u in enumerate((0.002, 0.001, 0.0005))
-    ]
-    levels = np.array([[3, 1, 1], [1, 3, 1], [1, 1, 3]])
-    counts = np.array([40_000.0, 40_000.0, 30_000.0])
-    with pytest.raises(NeedsJudgements, match=r"differ in the columns|more pairs"):
-        fit(comparisons, levels, counts, 2e7, 6_000)
 
 
 def test_the_command_writes_links_and_says_what_it_found(
@@ -486,8 +459,8 @@ def test_a_trained_model_gets_candidates_by_all_words_that_there_is_room_for() -
         titles = [f"item{row % 20} color{row % 7} size{row % 3} part{row}" for row in range(200)]
         connection.register("given", {"row": np.arange(200), "c0": np.array(titles, dtype=object)})
         connection.execute("CREATE TABLE source AS FROM given")
-        field = LinkField(name="title", type="text", wordy=True)
-        found = engine.Linking(connection, [field], 200, budget=budget, **scoring)
+        field = LinkField("title", "text")
+        found = engine.Linking(connection, [field], [200], budget=budget, **scoring)
         found.run()
         return found
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pairmark.models.core.arrays import Float64
-from pairmark.models.linking.mixture import BINS
+from pairmark.models.linking.mixture import BINS, IDENTIFYING, bin_of
 from pairmark.models.linking.sides import Sides
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ _MOST_VALUES = 2_000
 _FEWEST_ROWS = 3
 _LEAST_LIFT, _SURE_FROM = 6.0, 1_200
 _LOOKED_AT = 50_000
+_TELLS = 0.005
+"""Columns that fewer random pairs have equal tell one thing from another."""
 _BIN = "least(CAST(floor(log2({n} - 1)) AS INTEGER), " + f"{BINS - 1})"
 
 
@@ -75,11 +77,6 @@ def bins_sql(connection: duckdb.DuckDBPyConnection, frequent: Sequence[dict[str,
     return f"SELECT c.*, {bins} FROM cells c {' '.join(joins)}"
 
 
-def bin_of(n: int) -> int:
-    """The bin of a value that n rows have."""
-    return min(max((n - 1).bit_length() - 1, 0), BINS - 1)
-
-
 def lifts(connection: duckdb.DuckDBPyConnection, names: Sequence[str], equal: Float64, sides: Sides) -> Float64:
     """(d,) how far pairs that have one column in common agree in another beyond chance, in standard errors: for each
     column that of its best other one, either way round.
@@ -114,7 +111,18 @@ def lifts(connection: duckdb.DuckDBPyConnection, names: Sequence[str], equal: Fl
     return best
 
 
-def tells_nothing(best: Float64, n_rows: int) -> list[int]:
-    """Places of the columns that agree by chance alone; none where nothing agrees at all."""
+def tells_nothing(best: Float64, roles: Sequence[str], equal: Float64, n_rows: int) -> list[int]:
+    """Places of the columns that agree by chance alone.
+
+    Where that would leave none in which one thing differs from its relatives, what agrees are relatives alone: then
+    no column is at fault.
+
+    Parameters
+    ----------
+    best : of `lifts`. roles : of the columns' kinds. equal : how often random pairs have them equal.
+    """
     least = _LEAST_LIFT * min(1.0, max(n_rows / _SURE_FROM, 0.2))
-    return [] if (best < least).sum() > best.size - 2 else np.flatnonzero(best < least).tolist()
+    is_out = best < least
+    of_one = np.array([role in IDENTIFYING or role == "email" for role in roles])
+    of_one = of_one if of_one.any() else equal < _TELLS
+    return np.flatnonzero(is_out).tolist() if (of_one & ~is_out).any() else []

@@ -45,6 +45,11 @@ Spread = Callable[[Sequence[str], Callable[[int, int], str], str, int], Iterable
 how many parts there are, the query after it, and the fewest parts; gives what the queries do, in any order."""
 
 
+class NeedsJudgements(ValueError):
+    """Matches cannot be told from strangers without labels: the table ``doubtful(a, b, score)`` has the pairs that look
+    most alike."""
+
+
 class Linking:
     """The stages of a job; ``candidates(a, b, score, columns)`` has what was compared.
 
@@ -149,7 +154,9 @@ class Linking:
         self._distinct = counts
         places = list(range(len(every)))
         if earlier:
-            places = [at for at in places if self.source_fields[at].name in earlier]
+            # In the order that the model has them in.
+            where = {field.name: at for at, field in enumerate(self.source_fields)}
+            places = [where[name] for name in earlier if name in where]
         elif self.n_rows > 2:
             for at in places:
                 if counts[at] < 2:
@@ -201,7 +208,7 @@ class Linking:
         """Leave out the columns that agree by chance alone."""
         self._equals = np.array([self._equal(name) for name in self._names])
         best = lifts(self._con, self._names, self._equals, self.sides)
-        nothing = tells_nothing(best, self.n_rows)
+        nothing = tells_nothing(best, [field.role for field in self.fields], self._equals, self.n_rows)
         for at in nothing:
             self._screened[self.places[at]] = "rows that agree elsewhere agree in it by chance alone"
         if nothing:
@@ -364,6 +371,12 @@ class Linking:
             "CREATE TEMP VIEW candidates AS SELECT a, b, score, columns FROM compared "
             f"JOIN code_scores USING ({', '.join(self._words)})"
         )
+        if self._previous is None and self.model.is_full(self.sides.n_pairs, self.n_rows):
+            self._con.execute(
+                "CREATE TABLE doubtful AS SELECT a, b, score FROM candidates "
+                f"ORDER BY score DESC, a, b LIMIT {self.n_rows}"
+            )
+            raise NeedsJudgements("more pairs look the same than there are rows")
 
     def _score_each(self, scorer: Scorer) -> None:
         found = self._con.execute("SELECT a, b, columns FROM compared ORDER BY a, b").fetchnumpy()

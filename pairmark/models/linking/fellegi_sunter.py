@@ -14,7 +14,7 @@ from pairmark.models.core.progress import report
 from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.core.state import Array, Fact
 from pairmark.models.linking import mixture
-from pairmark.models.linking.mixture import LEVELS, Comparison
+from pairmark.models.linking.mixture import SYMBOL_OF, level_weights, plain_column
 from pairmark.models.records.base import COLUMNS, RecordScorer, cell_values
 from pairmark.models.records.comparators import Comparators, Prepared
 from pairmark.models.records.estimator import distinct_cells
@@ -23,6 +23,10 @@ from pairmark.models.records.schema import STRINGS, RecordColumn, Records
 
 ALIKE_JARO, ALIKE_EDITS, ALIKE_TOKENS = 0.88, 0.75, 0.6
 _ALIKE_RATIO, _ALIKE_DAYS, _ALIKE_KM, _EQUAL_KM = 0.9, 31.0, 25.0, 0.1
+
+
+LEVELS = 3
+"""Apart, alike and equal."""
 
 
 class Levels:
@@ -68,6 +72,7 @@ class Levels:
 
 _BLOCK = 65_536
 _PSEUDO = 0.5
+_NEVER = 1e-9
 _WORDS = ("missing", "different", "alike", "equal")
 
 
@@ -153,8 +158,13 @@ class FellegiSunter(RecordScorer):
             left, right = self._random_pairs(n)
             n_pairs = float(left.size)
         levels, counts = np.unique(self._levels_of(prepared, left, right), axis=0, return_counts=True)
-        m, self.prior_ = mixture.matches(self._comparisons, levels, counts, n_pairs, n)
-        self.m_ = np.stack(m)
+        # Levels 0 to 3 are missing, apart, close and equal of the mixture's five; none is weak.
+        rare = np.full((len(self.u_), 1), _NEVER)
+        u = np.hstack([self.u_[:, :1], rare, self.u_[:, 1:]])
+        symbols = SYMBOL_OF[[0, 1, 3, 4]][levels]
+        found = mixture.fit([plain_column(each) for each in u], symbols, counts.astype(np.float64), n_pairs, n)
+        m = np.delete(found.m, 1, axis=1)
+        self.m_, self.prior_ = m / m.sum(axis=1, keepdims=True), float(found.shares[0])
         self._weigh()
 
     def _learn_pairs(self, left: Records, right: Records, same: Bool, weight: Float64) -> None:
@@ -169,10 +179,6 @@ class FellegiSunter(RecordScorer):
         self.prior_ = float(min(0.5, same.sum() / max(pairs, 1.0)))
         self.m_ = _shares(levels, weight[same] / weight.mean())
         self._weigh()
-
-    @property
-    def _comparisons(self) -> list[Comparison]:
-        return [Comparison((at,), u) for at, u in enumerate(self.u_)]
 
     def explain(self, left: Any, right: Any, feature_names: Any = None) -> dict[str, Any]:
         """What each field adds to one pair's log likelihood ratio.
@@ -199,9 +205,7 @@ class FellegiSunter(RecordScorer):
 
     def _weigh(self) -> None:
         self._levels = Levels(self._comparators)
-        self._weights = np.stack(
-            [of.weights(m, lowered=True) for of, m in zip(self._comparisons, self.m_, strict=True)]
-        )
+        self._weights = np.stack([level_weights(m, u) for m, u in zip(self.m_, self.u_, strict=True)])
 
     def _scores(self, features: Float32) -> Float32:
         levels = self._levels.of(features)

@@ -32,6 +32,8 @@ BITS = 5
 """That a symbol takes."""
 LEVEL_OF = np.array([0, 1, 2, *[3] * BINS, *[4] * BINS])
 """The level of a symbol."""
+SYMBOL_OF = np.array([0, 1, 2, 3, 3 + BINS])
+"""The symbol of a level, of a value that is rare."""
 
 PLACE = frozenset({"place"})
 NAMES = frozenset({"given", "surname", "name", "company"})
@@ -45,7 +47,7 @@ _MAX_ROUNDS = 60
 _TOLERANCE = 1e-5
 _LEAST_U = 1e-9
 _MOST_APART = 0.2
-_MOST_MATCHES = 2.0
+_MOST_MATCHES = 5.0
 """Matches for each row, at most."""
 
 
@@ -85,7 +87,14 @@ def column_of(
     equal = np.clip((bins - 1) / max(rows - 1, 1), _LEAST_U, 0.999)
     close = u[2] * np.exp(np.clip(0.5 * np.log(bins / typical), -3, 3))
     of_symbol = np.concatenate([[1.0], u[:2], np.clip(close, _LEAST_U, 0.999), equal])
-    return Column(role, u, of_symbol, frequent)
+    # A value that two rows share says what it says, however seldom strangers agree on the whole.
+    least = float(np.clip(max(u[3], equal[0]), _LEAST_U, 0.999))
+    return Column(role, np.append(u[:3] / u[:3].sum() * (1 - least), least), of_symbol, frequent)
+
+
+def plain_column(u: Float64) -> Column:
+    """A column of (4,) shares of levels, whatever its values are; its symbols are `SYMBOL_OF` its levels."""
+    return Column("other", u, np.append(1.0, u)[LEVEL_OF], {})
 
 
 @dataclass(frozen=True)
@@ -202,6 +211,18 @@ class Mixture:
         odds = self.log_odds(without)
         return [float(odds[-1] - each) for each in odds[:-1]]
 
+    def symbols(self, levels: NDArray[Any], left: Sequence[Any], right: Sequence[Any]) -> NDArray[Any]:
+        """(d,) symbols of one pair, by (d,) levels and the normal forms of both sides."""
+        rows = (
+            max(column.frequent.get(a, 2), column.frequent.get(b, 2))
+            for column, a, b in zip(self.columns, left, right, strict=True)
+        )
+        return SYMBOL_OF[levels] + np.where(levels > 2, [bin_of(n) for n in rows], 0)
+
+    def is_full(self, n_pairs: float, n_rows: int) -> bool:
+        """Whether there are as many matches as may be, so that strangers are taken for some."""
+        return bool(self.shares[: _n_matching(self.kinds)].max() * n_pairs >= 0.99 * _MOST_MATCHES * n_rows)
+
     def weight(self, at: int) -> float:
         """What a column says of a match at most: the log of m / u where it is equal, on average."""
         return float(max(np.log(self.m[at, 3] / self.columns[at].u[3]), 0.0))
@@ -237,6 +258,11 @@ class Mixture:
 
 def _n_matching(kinds: Sequence[str]) -> int:
     return sum(kind in ("match", "moved") for kind in kinds)
+
+
+def bin_of(n: int) -> int:
+    """The bin of a value that n rows have."""
+    return min(max((n - 1).bit_length() - 1, 0), BINS - 1)
 
 
 def chances(log_odds: Float64) -> Float64:
@@ -377,7 +403,7 @@ def fit(
         excess = np.maximum(m[:, 0] - most_apart, 0)
         m[:, 1:] *= (1 + excess / m[:, 1:].sum(axis=1))[:, None]
         m[:, 0] -= excess
-        shares = np.clip(posterior.sum(axis=1) / n_pairs, 1e-15, min(0.1, _MOST_MATCHES * n_rows / n_pairs))
+        shares = np.clip(posterior.sum(axis=1) / n_pairs, 1e-15, min(0.2, _MOST_MATCHES * n_rows / n_pairs))
         if np.abs(np.concatenate([m.ravel(), shared.ravel()]) - before).max() < _TOLERANCE:
             break
     return Mixture(columns, m, shared, weak, shares, tuple(names))

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pairmark.models.linking.engine import Linking
-from pairmark.models.linking.mixture import NeedsJudgements
+from pairmark.models.linking.engine import Linking, NeedsJudgements
 from pairmark.schemas.links import FalseLinks, LinkBlocking, LinksRequest, LinkSummary
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.errors import InvalidInput
@@ -84,8 +83,7 @@ def linked(
         linking = Linking(
             connection,
             tables.fields,
-            tables.n_rows,
-            tables.n_left,
+            [tables.n_rows] if tables.n_left is None else [tables.n_left, tables.n_rows - tables.n_left],
             rules=request.rules,
             one_to_one=request.one_to_one,
             budget=request.candidates_per_record,

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from pairmark.models.linking.cells import LinkField
 from pairmark.models.linking.engine import Linking
 from pairmark.models.linking.mixture import Mixture
-from pairmark.service.errors import InvalidInput, StorageFailed, UnknownLinks
+from pairmark.models.records.compare import LinkField, register
+from pairmark.service.errors import Conflict, InvalidInput, StorageFailed, UnknownLinks
 from pairmark.service.links.tables import LinkTables
 from pairmark.service.settings import Settings
 
@@ -25,7 +25,9 @@ LINKS, ENTITIES, RECORDS, CHANGES = (
     f"{name}.parquet" for name in ("links", "entities", "records", "changes")
 )
 _FITTED, _HAND = "fitted.json", "hand.json"
-_LEVELS = ("missing", "different", "alike", "equal")
+_FORM = 2
+"""Of what was fitted; earlier ones are read no more."""
+_LEVELS = ("missing", "different", "weak", "close", "equal")
 _ENTITIES_SQL = "SELECT entity, side, record FROM named ORDER BY min(place) OVER (PARTITION BY entity), place"
 _MOVED = (
     "CREATE TEMP TABLE moved AS SELECT n.entity AS now, b.entity AS old, coalesce(n.record, b.record) AS record FROM "
@@ -138,17 +140,19 @@ def bring(connection: Any, previous: Path, tables: LinkTables) -> tuple[list[Lin
     InvalidInput
         Where its tables had other columns.
     """
-    fitted = json.loads((previous / _FITTED).read_text())
+    fitted = _fitted(previous)
     names = [field.name for field in tables.fields]
-    if names != fitted["columns"] or (tables.n_left is not None) != fitted["two"]:
+    if {*names} != {*fitted["columns"]} or (tables.n_left is not None) != fitted["two"]:
         raise InvalidInput(
             f"previous compared the columns {', '.join(fitted['columns'])}, and now there are {', '.join(names)}; "
-            "expected the same: link without previous",
+            "expected the same, in any order: link without previous",
             field="previous",
         )
     _add_sides(connection, tables)
     right = int(fitted["two"])
-    same = " AND ".join(f"s.c{at} IS NOT DISTINCT FROM e.c{at}" for at in range(len(names)))
+    same = " AND ".join(
+        f"s.c{at} IS NOT DISTINCT FROM e.c{fitted['columns'].index(name)}" for at, name in enumerate(names)
+    )
     connection.execute(
         f"CREATE TABLE known AS SELECT row FROM source s JOIN sides USING (row) JOIN read_parquet(?) e "
         f"ON e.side = sides.side AND e.id = sides.id WHERE e.compared AND {same}",
@@ -173,6 +177,14 @@ def bring(connection: Any, previous: Path, tables: LinkTables) -> tuple[list[Lin
             connection.executemany(f"INSERT INTO {table} VALUES (?, ?)", [sorted(pair) for pair in pairs])
     fields = [LinkField(**field) for field in fitted["fields"]]
     return fields, None if fitted["model"] is None else Mixture.from_json(fitted["model"])
+
+
+def _fitted(folder: Path) -> dict[str, Any]:
+    """What was fitted; `Conflict` where it is of an earlier version."""
+    fitted: dict[str, Any] = json.loads((folder / _FITTED).read_text())
+    if fitted.get("form") != _FORM:
+        raise Conflict("these links are of an earlier version: delete them and link again (POST /links)")
+    return fitted
 
 
 def name_entities(connection: Any, tables: LinkTables, *, again: bool) -> None:
@@ -211,9 +223,10 @@ def keep(connection: Any, folder: Path, linking: Linking, previous: Path | None)
         folder / RECORDS,
     )
     fitted = {
+        "form": _FORM,
         "columns": [field.name for field in linking.source_fields],
         "fields": [vars(field) for field in linking.fields],
-        "two": linking.n_left is not None,
+        "two": len(linking.sides.sizes) > 1,
         "model": None if linking.model is None else linking.model.to_json(),
     }
     (folder / _FITTED).write_text(json.dumps(fitted))
@@ -348,41 +361,38 @@ def link_of(folder: Path, left: str, right: str) -> tuple[Any, ...] | None:
 
 
 def explained(folder: Path, left: Mapping[str, Any], right: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Field by field, what both cells are, how far they agree, and what that adds to the log odds of a match.
-
-    Columns that are taken together are in one comparison: the first of them has its weight.
-    """
-    fitted = json.loads((folder / _FITTED).read_text())
+    """Field by field, what both cells are, how far they agree, and what that adds to the log odds of a match."""
+    fitted = _fitted(folder)
     fields = [LinkField(**field) for field in fitted["fields"]]
     with connected(threads="1") as connection:
+        register(connection)
         cells = ", ".join(
-            f"{field.cell(f'${2 * at + side + 1}')} AS {name}{at}"
+            f"{field.normal(f'${2 * at + side + 1}')} AS {name}{at}"
             for at, field in enumerate(fields)
             for side, name in enumerate("ab")
         )
-        levels = ", ".join(field.level(f"a{at}", f"b{at}") for at, field in enumerate(fields))
+        levels = ", ".join(
+            f"{field.level(f'a{at}', f'b{at}')}, a{at}, b{at}" for at, field in enumerate(fields)
+        )
         found = connection.execute(
             f"SELECT {levels} FROM (SELECT {cells})",
             [side[field.name] for field in fields for side in (left, right)],
         ).fetchone()
-    out = [
+    weights = [0.0] * len(fields)
+    if fitted["model"] is not None:
+        model = Mixture.from_json(fitted["model"])
+        weights = model.contributions(model.symbols(np.array(found[::3]), found[1::3], found[2::3]))
+    return [
         {
             "field": field.name,
             "left": left[field.name],
             "right": right[field.name],
             "level": _LEVELS[level],
-            "weight": 0.0,
+            "weight": round(weight, 4),
             "together_with": [],
         }
-        for field, level in zip(fields, found, strict=True)
+        for field, level, weight in zip(fields, found[::3], weights, strict=True)
     ]
-    if fitted["model"] is not None:
-        model = Mixture.from_json(fitted["model"])
-        weights = model.contributions(np.array(found, dtype=np.int64))
-        for comparison, weight in zip(model.comparisons, weights, strict=True):
-            first, *others = comparison.columns
-            out[first] |= {"weight": round(weight, 4), "together_with": [fields[at].name for at in others]}
-    return out
 
 
 # ---------------------------------------------------------------- by hand

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pairmark.models.core.inputs import is_placeholder
-from pairmark.models.linking.cells import LinkField
+from pairmark.models.records.compare import LinkField
 from pairmark.models.records.inference import Inference, infer, mostly_dates
 from pairmark.models.records.schema import COMPARED, RecordColumn, RecordError
 from pairmark.service.datasets.confined import FileLimits, format_of
@@ -29,6 +29,19 @@ _NOTHING = (
     "no column is left to compare: every one is an id, empty, or has one value in all rows, so nothing tells records "
     "apart"
 )
+_NAMED = {
+    "given": "first|given|forename|vorname|prenom",
+    "surname": "last|surname|family|nachname",
+    "company": "company|firm|organi[sz]ation",
+    "phone": "phone|mobile|telefon",
+    "email": "e-?mail",
+    "web": "web|url|site|domain",
+    "street": "street|address|strasse",
+    "city": "city|town|suburb",
+    "postcode": "post_?code|zip|plz",
+    "id": "vat|ssn|soc_sec|tax",
+    "name": "name",
+}
 _DATE_PARTS = {"YYYY": "%Y", "YY": "%y", "MM": "%m", "DD": "%d", "Mon": "%b"}
 _MEASURED = "^[^0-9]*([0-9,]+([.][0-9]+)?)[^0-9]*$"
 
@@ -270,15 +283,18 @@ def _matched(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[str]], 
         kinds = {column.type for column in columns}
         kind = columns[0].type if len(kinds) == 1 else "text"
         words = sum(len(example.split()) for example in examples) / max(len(examples), 1)
-        fields.append(
-            LinkField(
-                name=pair[0],
-                type=kind,
-                measured=kind == "number" and any("." in example for example in examples),
-                wordy=kind == "text" and words > _WORDY,
-            )
-        )
+        fields.append(LinkField(pair[0], _kind_of(pair[0], kind, words)))
     return fields, [[pair[at] for pair in pairs] for at in range(len(sides))], notes
+
+
+def _kind_of(name: str, type_: str, words: float) -> str:
+    """The kind of a column by its name and its type."""
+    if type_ in ("number", "date", "boolean"):
+        return type_
+    for kind, pattern in _NAMED.items():
+        if re.search(pattern, name, re.IGNORECASE):
+            return kind
+    return "text" if type_ == "text" and words > _WORDY else "category"
 
 
 def key_of(name: str) -> str:
