@@ -82,8 +82,8 @@ class Blocks:
     def _key(self, table: str, at: int, keys: str) -> None:
         """A table of keys of the cells of a column."""
         self._con.execute(
-            f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT DISTINCT row, hash(key) AS key FROM (SELECT row, {keys} AS key "
-            f"FROM cells SEMI JOIN hashes USING (row) WHERE {self._names[at]} IS NOT NULL) WHERE key IS NOT NULL"
+            f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT DISTINCT row, hash(key) AS key FROM (SELECT row, {keys} "
+            f"AS key FROM cells SEMI JOIN hashes USING (row) WHERE {self._names[at]} IS NOT NULL) WHERE key IS NOT NULL"
         )
 
     def _join(self, keys: str, columns: Sequence[int], cap: int, *, widest: bool = False) -> None:

@@ -30,15 +30,14 @@ def count_values(
     """The frequent values of a column with how many rows have them; (BINS,) average frequency of the values of a bin,
     0 where there is none; that of all values; and how many rows have a cell."""
     connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE counted AS SELECT value, n FROM (SELECT any_value({name}) AS value, count(*) AS n "
-        f"FROM cells SEMI JOIN hashes USING (row) WHERE {name} IS NOT NULL GROUP BY {name})"
+        f"CREATE OR REPLACE TEMP TABLE counted AS SELECT {name} AS value, count(*) AS n FROM cells "
+        f"SEMI JOIN hashes USING (row) WHERE {name} IS NOT NULL GROUP BY {name}"
     )
-    frequent = {
-        value: n
-        for value, n in connection.execute(
+    frequent: dict[str, int] = dict(
+        connection.execute(
             f"SELECT value, n FROM counted WHERE n >= {_FEWEST_ROWS} ORDER BY n DESC, value LIMIT {_MOST_VALUES}"
         ).fetchall()
-    }
+    )
     fewest = min(frequent.values(), default=_FEWEST_ROWS) if len(frequent) == _MOST_VALUES else _FEWEST_ROWS
     rest = f"n > {fewest} OR (n = {fewest} AND value <= $last)" if frequent else "false"
     last = max((value for value, n in frequent.items() if n == fewest), default="")
@@ -56,7 +55,9 @@ def count_values(
     return frequent, average, max(float(squares) / max(float(rows), 1.0), 1.0), float(rows)
 
 
-def bins_sql(connection: duckdb.DuckDBPyConnection, frequent: Sequence[dict[str, int]], names: Sequence[str]) -> str:
+def bins_sql(
+    connection: duckdb.DuckDBPyConnection, frequent: Sequence[dict[str, int]], names: Sequence[str]
+) -> str:
     """SQL of ``row`` with the bin of each column's value as ``f0, f1, ...``."""
     joins = []
     for at, values in enumerate(frequent):
@@ -77,7 +78,9 @@ def bins_sql(connection: duckdb.DuckDBPyConnection, frequent: Sequence[dict[str,
     return f"SELECT c.*, {bins} FROM cells c {' '.join(joins)}"
 
 
-def lifts(connection: duckdb.DuckDBPyConnection, names: Sequence[str], equal: Float64, sides: Sides) -> Float64:
+def lifts(
+    connection: duckdb.DuckDBPyConnection, names: Sequence[str], equal: Float64, sides: Sides
+) -> Float64:
     """(d,) how far pairs that have one column in common agree in another beyond chance, in standard errors: for each
     column that of its best other one, either way round.
 
@@ -89,7 +92,7 @@ def lifts(connection: duckdb.DuckDBPyConnection, names: Sequence[str], equal: Fl
     best = np.zeros(d)
     n_rows = connection.execute("SELECT count(*) FROM hashes").fetchall()[0][0]
     step = 1 + n_rows // _LOOKED_AT
-    for at, name in enumerate(names):
+    for at, name in enumerate(names if d > 1 else ()):
         others = [other for other in range(d) if other != at]
         sums = ", ".join(
             f"count(*) FILTER (a.{names[other]} = b.{names[other]}), "

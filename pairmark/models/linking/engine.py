@@ -94,7 +94,9 @@ class Linking:
         self._budget = budget
         self._previous, self._scorer, self.cut = previous, scorer, cut
         alone = (0,) if len(sizes) == 1 else ()
-        self.sides = Sides(sizes, (alone if within is None else within) if not unique else {*(within or ())} - {*unique})
+        self.sides = Sides(
+            sizes, (alone if within is None else within) if not unique else {*(within or ())} - {*unique}
+        )
         self.source_fields = list(fields)
         self.model: Mixture | None = None
         self.recall: float | None = None
@@ -177,7 +179,9 @@ class Linking:
 
     def _hash(self) -> None:
         con = self._con
-        hashed = ", ".join(f"CASE WHEN {name} IS NOT NULL THEN hash({name}) END AS {name}" for name in self._names)
+        hashed = ", ".join(
+            f"CASE WHEN {name} IS NOT NULL THEN hash({name}) END AS {name}" for name in self._names
+        )
         every = ", ".join(self._names) or "NULL"
         there = f"coalesce({every}) IS NOT NULL"
         con.execute(
@@ -189,7 +193,9 @@ class Linking:
             "AND row NOT IN (SELECT row FROM twins)"
         )
         con.execute("CREATE TABLE IF NOT EXISTS known (row INTEGER)")
-        self.n_empty = self.n_rows - self._one("SELECT (SELECT count(*) FROM hashes) + (SELECT count(*) FROM twins)")
+        self.n_empty = self.n_rows - self._one(
+            "SELECT (SELECT count(*) FROM hashes) + (SELECT count(*) FROM twins)"
+        )
 
     @property
     def n_rows(self) -> int:
@@ -221,7 +227,11 @@ class Linking:
         """How frequent values are, and ``cells`` with the bin of each."""
         earlier = None if self._previous is None else self._previous[1]
         self._counted = [] if earlier is not None else [count_values(self._con, name) for name in self._names]
-        frequent = [dict(each.frequent) for each in earlier.columns] if earlier else [each[0] for each in self._counted]
+        frequent = (
+            [dict(each.frequent) for each in earlier.columns]
+            if earlier
+            else [each[0] for each in self._counted]
+        )
         self._con.execute(f"CREATE TABLE binned AS {bins_sql(self._con, frequent, self._names)}")
         self._con.execute("DROP TABLE cells")
         self._con.execute("ALTER TABLE binned RENAME TO cells")
@@ -343,7 +353,9 @@ class Linking:
         symbols = self._symbols(words)
         levels = mixture.LEVEL_OF[symbols]
         columns = []
-        for at, (field, counted, equal) in enumerate(zip(self.fields, self._counted, self._equals, strict=True)):
+        for at, (field, counted, equal) in enumerate(
+            zip(self.fields, self._counted, self._equals, strict=True)
+        ):
             u = np.bincount(levels[:, at], weights=counts, minlength=5)[1:] + _PSEUDO
             equal = float(np.clip(equal, 1e-9, 0.999))
             u = np.append(u[:3] / u[:3].sum() * (1 - equal), equal)

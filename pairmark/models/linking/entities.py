@@ -47,7 +47,9 @@ def entities(
     All these rows, and the first row of the entity of each.
     """
     rows, places = np.unique(np.concatenate([a, b, *together, *apart]), return_inverse=True)
-    left, right, one, other, *parted = np.split(places, np.cumsum([a.size, b.size, *(each.size for each in (*together, *apart))])[:-1])
+    left, right, one, other, *parted = np.split(
+        places, np.cumsum([a.size, b.size, *(each.size for each in (*together, *apart))])[:-1]
+    )
     n = rows.size
     joined_by = coo_array(
         (np.ones(left.size + one.size), (np.append(left, one), np.append(right, other))), shape=(n, n)

@@ -162,7 +162,9 @@ class FellegiSunter(RecordScorer):
         rare = np.full((len(self.u_), 1), _NEVER)
         u = np.hstack([self.u_[:, :1], rare, self.u_[:, 1:]])
         symbols = SYMBOL_OF[[0, 1, 3, 4]][levels]
-        found = mixture.fit([plain_column(each) for each in u], symbols, counts.astype(np.float64), n_pairs, n)
+        found = mixture.fit(
+            [plain_column(each) for each in u], symbols, counts.astype(np.float64), n_pairs, n
+        )
         m = np.delete(found.m, 1, axis=1)
         self.m_, self.prior_ = m / m.sum(axis=1, keepdims=True), float(found.shares[0])
         self._weigh()
