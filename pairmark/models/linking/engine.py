@@ -1,4 +1,4 @@
-"""Links within a table, or between several, without labels: candidates by DuckDB, scores by a model fitted on the tables.
+"""Links within a table, or between several, without labels: candidates by DuckDB, scores by a model fitted on them.
 
 Everything is kept in tables of one DuckDB database: memory is bounded by its settings. No result depends on the number
 of threads: sums are of whole numbers, and what is kept is in an order of its own.
@@ -93,10 +93,8 @@ class Linking:
         self._spread, self._unique = spread, unique
         self._budget = budget
         self._previous, self._scorer, self.cut = previous, scorer, cut
-        alone = (0,) if len(sizes) == 1 else ()
-        self.sides = Sides(
-            sizes, (alone if within is None else within) if not unique else {*(within or ())} - {*unique}
-        )
+        alone = range(len(sizes) == 1)
+        self.sides = Sides(sizes, {*(alone if within is None else within)} - {*unique})
         self.source_fields = list(fields)
         self.model: Mixture | None = None
         self.recall: float | None = None
@@ -310,7 +308,8 @@ class Linking:
         con.execute("DROP TABLE blocks")
         self.n_candidates = int(self._one("SELECT count(*) FROM compared"))
         within = ", ".join(map(str, self.sides.within)) or "-1"
-        twins = f"SELECT first AS a, row AS b, NULL AS columns FROM twins WHERE ({self.sides.side('row')}) IN ({within})"
+        own = f"({self.sides.side('row')}) IN ({within})"
+        twins = f"SELECT first AS a, row AS b, NULL AS columns FROM twins WHERE {own}"
         con.execute(f"INSERT INTO compared {self._coded(twins, 'columns, ')}")
 
     def measured_recall(self, identities: Int64) -> tuple[int, int]:
@@ -358,7 +357,7 @@ class Linking:
         ):
             u = np.bincount(levels[:, at], weights=counts, minlength=5)[1:] + _PSEUDO
             equal = float(np.clip(equal, 1e-9, 0.999))
-            u = np.append(u[:3] / u[:3].sum() * (1 - equal), equal)
+            u = np.asarray(np.append(u[:3] / u[:3].sum() * (1 - equal), equal), dtype=np.float64)
             columns.append(column_of(field.role, u, *counted))
         return columns
 

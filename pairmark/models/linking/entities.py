@@ -1,4 +1,4 @@
-"""Entities: records that links join, surest first, as long as what speaks for one entity outweighs what speaks against."""
+"""Entities: records that links join, surest first, as long as more speaks for one entity than against it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def entities(
     bounds = np.searchsorted(label[ends[order, 0]], np.arange(sizes.size + 1))
     members = np.argsort(label, kind="stable")
     starts = np.cumsum(sizes) - sizes
-    for of in np.flatnonzero(~is_plain):
+    for of in np.flatnonzero(~is_plain).tolist():
         own = members[starts[of] : starts[of] + sizes[of]]
         steps = order[bounds[of] : bounds[of + 1]]
         between = odds.matrix(of, own.size)

@@ -58,8 +58,8 @@ class Column:
     Attributes
     ----------
     role : of its kind. u : (4,) shares of the levels among strangers. of_symbol : (SYMBOLS,) share of strangers that
-        have a symbol, given that a value is as frequent as it is; 1 where a cell is missing. frequent : how many rows have
-        a value, where it is not rare.
+        have a symbol, given that a value is as frequent as it is; 1 where a cell is missing. frequent : how many rows
+        have a value, where it is not rare.
     """
 
     role: str
@@ -80,7 +80,8 @@ def column_of(
 
     Parameters
     ----------
-    u : (4,). frequent : as `Column` has it. frequencies : (BINS,) rows that share a value, on average of the values of a bin; 0: there is none.
+    u : (4,). frequent : as `Column` has it. frequencies : (BINS,) rows that share a value, on average of the values of a
+        bin; 0: there is none.
     typical : the same of all values. rows : that have a cell.
     """
     bins = np.where(frequencies > 0, frequencies, 2.0 ** np.arange(1, BINS + 1))
@@ -176,8 +177,8 @@ class Mixture:
     Attributes
     ----------
     columns : (d,). m : (d, 4) shares of the levels among matches. shared : (classes, d) s. weak : (d,) shares of
-        relatives who agree weakly where they do not agree as matches do: branches have a name in part. shares : (classes,) of all
-        pairs; the rest are strangers. kinds : names of the classes.
+        relatives who agree weakly where they do not agree as matches do: branches have a name in part. shares :
+        (classes,) of all pairs; the rest are strangers. kinds : names of the classes.
     """
 
     columns: Sequence[Column]
@@ -217,7 +218,8 @@ class Mixture:
             max(column.frequent.get(a, 2), column.frequent.get(b, 2))
             for column, a, b in zip(self.columns, left, right, strict=True)
         )
-        return SYMBOL_OF[levels] + np.where(levels > 2, [bin_of(n) for n in rows], 0)
+        symbols: NDArray[Any] = SYMBOL_OF[levels] + np.where(levels > 2, [bin_of(n) for n in rows], 0)
+        return symbols
 
     def is_full(self, n_pairs: float, n_rows: int) -> bool:
         """Whether there are as many matches as may be, so that strangers are taken for some."""
