@@ -80,8 +80,8 @@ def column_of(
 
     Parameters
     ----------
-    u : (4,). frequent : as `Column` has it. frequencies : (BINS,) rows that share a value, on average of the values of a
-        bin; 0: there is none.
+    u : (4,). frequent : as `Column` has it. frequencies : (BINS,) rows that share a value, on average of the values of
+        a bin; 0: there is none.
     typical : the same of all values. rows : that have a cell.
     """
     bins = np.where(frequencies > 0, frequencies, 2.0 ** np.arange(1, BINS + 1))
