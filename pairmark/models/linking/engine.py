@@ -355,9 +355,9 @@ class Linking:
         for at, (field, counted, equal) in enumerate(
             zip(self.fields, self._counted, self._equals, strict=True)
         ):
-            u = np.bincount(levels[:, at], weights=counts, minlength=5)[1:] + _PSEUDO
+            seen = np.bincount(levels[:, at], weights=counts, minlength=5)[1:4] + _PSEUDO
             equal = float(np.clip(equal, 1e-9, 0.999))
-            u = np.asarray(np.append(u[:3] / u[:3].sum() * (1 - equal), equal), dtype=np.float64)
+            u: Float64 = np.append(seen / seen.sum() * (1 - equal), equal)
             columns.append(column_of(field.role, u, *counted))
         return columns
 

@@ -55,8 +55,9 @@ def kinds_of(connection: Any, tables: LinkTables) -> dict[str, str]:
     kinds: dict[str, str] = {}
     for at, field in enumerate(tables.fields):
         odd = f"SELECT count(*) FROM source WHERE TRY_CAST(c{at} AS DATE) IS NULL AND c{at} IS NOT NULL"
-        is_date = field.type == "date" and not connection.execute(odd).fetchone()[0]
-        kinds[field.name] = "date:YYYY-MM-DD" if is_date else "text" if field.type == "date" else field.type
+        is_date = field.kind == "date" and not connection.execute(odd).fetchone()[0]
+        plain = {"date": "text", "given": "name", "surname": "name", "city": "category", "id": "category"}
+        kinds[field.name] = "date:YYYY-MM-DD" if is_date else plain.get(field.kind, field.kind)
     return kinds
 
 
