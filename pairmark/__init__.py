@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pairmark.models.auto.estimator import SimilarityAuto
-    from pairmark.models.calibration.calibration import operating_point
     from pairmark.models.calibration.operating_point import InsufficientCalibrationData, OperatingPoint
+    from pairmark.models.calibration.shorthand import operating_point
     from pairmark.models.core.scaling import from_pipeline
     from pairmark.models.evaluation.pairs import roc_curve_pairs
     from pairmark.models.evaluation.rankings import kendall_tau

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = pairmark.__all__
 _MODULES = {
     "auto.estimator": "SimilarityAuto",
-    "calibration.calibration": "operating_point",
+    "calibration.shorthand": "operating_point",
     "calibration.operating_point": "InsufficientCalibrationData OperatingPoint",
     "core.scaling": "from_pipeline",
     "evaluation.pairs": "roc_curve_pairs",

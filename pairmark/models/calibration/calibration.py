@@ -50,6 +50,15 @@ from pairmark.models.calibration.finite_sample import (
     student_interval,
 )
 from pairmark.models.calibration.fitting import Arrays, CalibrationFacts, fit_arrays, refusal
+from pairmark.models.calibration.groups import (
+    OF_GROUP,
+    Group,
+    fit_groups,
+    group_facts,
+    groups_state,
+    guaranteed_groups,
+    read_groups,
+)
 from pairmark.models.calibration.guarantees import askable, candidate_share, checked_rate, units_needed
 from pairmark.models.calibration.inputs import CalibrationRecords, RowRanges
 from pairmark.models.calibration.operating_point import (
@@ -63,7 +72,7 @@ from pairmark.models.calibration.operating_point import (
     assumptions,
 )
 from pairmark.models.calibration.state import check_calibration, reading_state
-from pairmark.models.core.arrays import Float32
+from pairmark.models.core.arrays import Float32, Int64
 from pairmark.models.pairs.held_out import HeldOutPairs
 from pairmark.models.pairs.samples import PairSample
 
@@ -82,6 +91,7 @@ _PUBLIC_FACTS = (
     "n_replicates",
     "origin",
     "inputs",
+    "n_strangers",
 )
 
 
@@ -94,6 +104,7 @@ class Calibration:
     ----------
     inputs : what the rows of the calibration are like; None where that was not kept.
     records : its pairs of records; None for vectors, and where they were not kept.
+    groups : of its units, within which rates hold, too; empty where none were named.
     """
 
     def __init__(
@@ -124,6 +135,7 @@ class Calibration:
         )
         self.inputs = RowRanges.from_arrays(self._arrays, vars(facts))
         self.records = CalibrationRecords.from_arrays(self._arrays, facts.as_dict())
+        self.groups: tuple[Group, ...] = ()
 
     @classmethod
     def fit(
@@ -138,6 +150,7 @@ class Calibration:
         population: int | None = None,
         n_replicates: int = N_REPLICATES,
         units_assumed: bool = False,
+        groups: ArrayLike | None = None,
     ) -> Self:
         """Calibrate on scored held-out pairs.
 
@@ -165,14 +178,18 @@ class Calibration:
             these, whatever depends on what. Units are not needed.
         n_replicates : bootstrap replicates, at least 1,000 (the 99 % bound is an order statistic of them).
         units_assumed : the units are a guess.
+        groups : (n_pairs, 2) the group of each side's unit, or two columns: rates then hold for pairs within each group
+            that has enough units, too, all at once. An empty or missing value: of no group.
 
         Raises
         ------
         ValueError
             For scores that are not finite or all equal, or lower for positive pairs than for nearly all negative ones,
             shapes that do not fit, no different pair, one unit, a listing
-            that the pairs contradict, a population smaller than the sample.
+            that the pairs contradict, a population smaller than the sample, a unit of two groups.
         """
+        if groups is not None and population is not None:
+            raise ValueError("groups are of people, a population is of pairs: expected one of both")
         sample, arrays, facts = fit_arrays(
             scores,
             same,
@@ -187,6 +204,10 @@ class Calibration:
         # The bootstrap, which takes longest, waits until somebody asks for it.
         calibration = cls(arrays, facts, None)
         calibration._sample = sample
+        if groups is not None:
+            calibration.groups = fit_groups(
+                calibration, scores, same, units, groups, units_assumed=units_assumed
+            )
         return calibration
 
     @classmethod
@@ -207,7 +228,13 @@ class Calibration:
         scorer : the fitted model: records are scored without the columns that are likely to be asked for. None: later.
         training, test : as `RowRanges.of_pairs` takes them.
         """
-        calibration = cls.fit(scores, pairs.same, pairs.units, **pairs.origin)
+        calibration = cls.fit(scores, pairs.same, pairs.units, groups=pairs.groups, **pairs.origin)
+        calibration._facts = replace(calibration._facts, n_strangers=pairs.n_strangers)
+        if pairs.groups is not None:
+            names, codes = np.unique(pairs.groups.ravel(), return_inverse=True)
+            units, first = np.unique(pairs.units.ravel(), return_index=True)
+            calibration._arrays |= {"group_units": units, "group_codes": codes[first].astype(np.int64)}
+            calibration._facts = replace(calibration._facts, group_names=names.tolist())
         calibration.with_inputs(RowRanges.of_pairs(X, pairs, training=training, test=test))
         if pairs.folds is not None:
             calibration._facts = replace(calibration._facts, folds=int(np.unique(pairs.folds).size))
@@ -225,7 +252,12 @@ class Calibration:
             "bootstrap_upper": table.upper,
             "bootstrap_admitted": table.admitted,
         }
-        return arrays, {"state_version": STATE_VERSION, **self._facts.as_dict()}
+        facts = self._facts
+        if self.groups:
+            of_groups, group_list = groups_state(self.groups)
+            arrays |= of_groups
+            facts = replace(facts, groups=group_list)
+        return arrays, {"state_version": STATE_VERSION, **facts.as_dict()}
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
@@ -245,8 +277,28 @@ class Calibration:
             )
             facts = CalibrationFacts.from_meta(meta)
             # The arrays of later versions are kept as they are.
-            own_arrays = {name: array for name, array in arrays.items() if not name.startswith("bootstrap_")}
-            return cls(own_arrays, facts, table)
+            own_arrays = {
+                name: array
+                for name, array in arrays.items()
+                if not name.startswith("bootstrap_") and not OF_GROUP.match(name)
+            }
+            calibration = cls(own_arrays, replace(facts, groups=None), table)
+            calibration.groups = read_groups(cls, arrays, facts.groups or ())
+            return calibration
+
+    def without_bootstrap(self) -> Self:
+        """This calibration, which answers by its finite-sample bound alone."""
+        self._table, self._sample = empty_table(), None
+        return self
+
+    def groups_of(self, units: Int64) -> NDArray[np.str_] | None:
+        """The names of the groups of units, as `of_pairs` numbered them; None where there are no groups."""
+        names = self._facts.group_names
+        if names is None:
+            return None
+        known: Int64 = self._arrays["group_units"]
+        at = np.minimum(np.searchsorted(known, units), known.size - 1)
+        return np.where(known[at] == units, np.array(names)[self._arrays["group_codes"][at]], "")
 
     def with_inputs(self, ranges: RowRanges | None) -> Self:
         """This calibration, which knows from now on what its rows are like."""
@@ -293,6 +345,11 @@ class Calibration:
     def origin(self) -> Origin:
         """How the pairs came about, as in `OperatingPoint`."""
         return self._facts.origin
+
+    @property
+    def n_matched(self) -> int:
+        """Scored pairs that share no unit."""
+        return self._finite.n_matched
 
     @property
     def folds(self) -> int | None:
@@ -452,8 +509,10 @@ class Calibration:
             fnr=fnr,
             fnr_threshold=lower,
             fnr_upper_bound=min(fnr, bound),
-            review_same=None if upper.tpr is None else max(self._share_above(lower_score) - upper.tpr, 0.0),
-            review_different=max(self._observed_fpr(lower_score) - upper.observed_fpr, 0.0),
+            review_same=None
+            if upper.tpr is None
+            else max((self.share_of_positives(lower_score) or 0.0) - upper.tpr, 0.0),
+            review_different=max(self.observed_rate(lower_score) - upper.observed_fpr, 0.0),
         )
 
     def _answer(self, method: str, fpr: float, confidence: float) -> OperatingPoint | None:
@@ -468,18 +527,44 @@ class Calibration:
             band = self.fpr_band(confidence)
             answer = threshold, 1.0 if band is None else band.bound(threshold)
         else:
-            choice = self._finite.choose(fpr, confidence)
-            answer = None if choice is None else (np.float32(self._thresholds[choice[0]]), choice[1])
+            return self._finite_point(fpr, confidence)
         return None if answer is None else self._point(*answer, fpr, confidence, cast(Method, method))
 
+    def _finite_point(self, fpr: float, confidence: float) -> OperatingPoint | None:
+        """The greatest of the thresholds for all pairs and for those within each guaranteed group."""
+        level, guaranteed = guaranteed_groups(self, fpr, confidence)
+        answer = self.finite_threshold(fpr, level)
+        if answer is None:
+            return None
+        threshold, bound = answer
+        for group in self.groups:
+            if group.name in guaranteed and group.calibration is not None:
+                within = group.calibration.finite_threshold(fpr, level)
+                # By its size it is answered.
+                assert within is not None
+                threshold = max(threshold, within[0])
+        return self._point(threshold, bound, fpr, confidence, "finite-sample", guaranteed)
+
+    def finite_threshold(self, fpr: float, level: float) -> tuple[np.float32, float] | None:
+        """The lowest threshold for a rate, groups apart, and the bound of its rate; None where it is not supported."""
+        choice = self._finite.choose(fpr, level)
+        return None if choice is None else (np.float32(self._thresholds[choice[0]]), choice[1])
+
     def _point(
-        self, threshold: np.float32, bound: float, fpr: float, confidence: float, method: Method
+        self,
+        threshold: np.float32,
+        bound: float,
+        fpr: float,
+        confidence: float,
+        method: Method,
+        guaranteed: tuple[str, ...] = (),
     ) -> OperatingPoint:
-        tpr, interval = None, None
-        if self._facts.n_same_pairs:
-            # Pairs with a row unlike these do not match: their share was measured on other people.
-            kept = 1.0 - (self._facts.inputs or {}).get("positive_pairs_flagged", 0.0)
-            tpr = kept * self._share_above(threshold)
+        interval = None
+        # Pairs with a row unlike these do not match: their share was measured on other people.
+        kept = 1.0 - (self._facts.inputs or {}).get("positive_pairs_flagged", 0.0)
+        tpr = self.share_of_positives(threshold)
+        if tpr is not None:
+            tpr *= kept
             n = self._facts.n_same_independent
             interval = student_interval(tpr, n, n, confidence)
         return OperatingPoint(
@@ -490,15 +575,19 @@ class Calibration:
                 self.origin,
                 monitored=None if self.inputs is None else ROWS_MONITORED,
                 records=self.records is not None,
+                strangers=self._facts.n_strangers > 0,
             ),
+            n_strangers=self._facts.n_strangers,
             confidence=confidence,
             method=method,
             tpr=tpr,
             tpr_interval=interval,
             n_units=self._facts.n_units,
+            groups=group_facts(self.groups, threshold, fpr, confidence, guaranteed=guaranteed, kept=kept)
+            or None,
             n_negative_pairs=self._facts.n_negative_pairs,
             protocol=self.protocol,
-            observed_fpr=self._observed_fpr(threshold),
+            observed_fpr=self.observed_rate(threshold),
             observed_fpr_by_samples=self._share_of_rows(threshold),
             # Pairs that share no unit. That of `summary` is `FiniteSample.n`: what an average over all pairs is worth.
             n_independent=self._finite.n_matched,
@@ -511,8 +600,10 @@ class Calibration:
             },
         )
 
-    def _share_above(self, threshold: np.float32) -> float:
-        """The share of same pairs above a threshold."""
+    def share_of_positives(self, threshold: np.float32) -> float | None:
+        """The share of positive pairs above a threshold; None where there are none."""
+        if not self._facts.n_same_pairs:
+            return None
         above = self._arrays["same_above"]
         at = n_above(self._arrays["same_scores"], threshold)
         return min(1.0, float(above[at])) if at < above.size else 1.0
@@ -541,7 +632,8 @@ class Calibration:
                 self._sample = None
             return self._table
 
-    def _observed_fpr(self, threshold: np.float32) -> float:
+    def observed_rate(self, threshold: np.float32) -> float:
+        """The share of negative pairs above a threshold, units weighed equally."""
         return self._finite.rate(min(n_above(self._thresholds, threshold), self._thresholds.size - 1))
 
     def _units_required(self, fpr: float, confidence: float) -> dict[str, int | None]:
@@ -575,48 +667,3 @@ class Calibration:
             },
             tried=methods,
         )
-
-
-def operating_point(
-    scores: ArrayLike,
-    same: ArrayLike,
-    fpr: float,
-    *,
-    units: ArrayLike | None = None,
-    confidence: float = 0.95,
-    method: str = "auto",
-    independent: bool = False,
-    protocol: str | None = None,
-    listing: str | None = None,
-    population: int | None = None,
-) -> OperatingPoint:
-    """The lowest threshold at which the false positive rate is at most ``fpr``, with this confidence.
-
-    Shorthand for `Calibration.fit` and `Calibration.operating_point`; see there for values and errors. ``protocol`` is
-    asked for where no same pair carries one unit twice: the units may then be identities or samples.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pairmark import operating_point
-    >>> same = np.repeat([1, 0], 500)
-    >>> scores = np.random.default_rng(0).normal(size=1000) + 3 * same
-    >>> point = operating_point(scores, same, 0.05, independent=True)
-    >>> matches = scores.astype("float32") > point.threshold
-    >>> bool(matches[same == 0].mean() <= 0.05), bool(matches[same == 1].mean() > 0.8)
-    (True, True)
-    """
-    checked_rate(fpr, "fpr")
-    checked_rate(confidence, "confidence")
-    calibration = Calibration.fit(
-        scores,
-        same,
-        units,
-        protocol=protocol,
-        listing=listing,
-        independent=independent,
-        population=population,
-    )
-    if protocol is None:
-        calibration.check_protocol()
-    return calibration.operating_point(fpr, confidence, method)

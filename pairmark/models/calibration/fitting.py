@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Self, get_args
 
 import numpy as np
@@ -40,6 +40,9 @@ class CalibrationFacts:
     independent_rows : whether every row is an observation of its own.
     n_replicates : of the bootstrap.
     inputs : of `RowRanges`. records, records_aggregation : of `CalibrationRecords`. None where these are not kept.
+    groups : of each `Group` its ``name``, ``n_units`` and the ``facts`` of the calibration of its pairs.
+    group_names : names by the codes of the ``group_codes`` of units. None where no groups were asked for.
+    n_strangers : units that are unlabeled rows, each taken for another person.
     folds : how many models scored the pairs, each those of which it saw nobody; None where the one that is kept did.
     """
 
@@ -59,6 +62,9 @@ class CalibrationFacts:
     inputs: dict[str, Any] | None = None
     records: dict[str, Any] | None = None
     records_aggregation: str | None = None
+    groups: list[dict[str, Any]] | None = None
+    group_names: list[str] | None = None
+    n_strangers: int = 0
     folds: int | None = None
 
     @classmethod
@@ -68,11 +74,13 @@ class CalibrationFacts:
             raise ValueError(
                 "the calibration's origin is not produced by fit (any more): calibrate the version again"
             )
-        optional = ("inputs", "records", "records_aggregation", "folds")
-        required: dict[str, Any] = {
-            field.name: meta[field.name] for field in fields(cls) if field.name not in optional
-        }
-        return cls(**required | {name: meta.get(name) for name in optional})
+        known = {field.name: meta[field.name] for field in fields(cls) if field.name in meta}
+        missing = [
+            field.name for field in fields(cls) if field.default is MISSING and field.name not in known
+        ]
+        if missing:
+            raise KeyError(missing[0])
+        return cls(**known)
 
     def as_dict(self) -> dict[str, Any]:
         """Without what is None for want of anything to keep."""

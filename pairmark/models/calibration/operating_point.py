@@ -23,7 +23,7 @@ Origin = Literal[
     "imported",
 ]
 Guarantee = Literal["finite-sample", "finite-population", "asymptotic", "none"]
-Assumption = Literal["people-alike", "pairs-drawn", "missing-at-random"]
+Assumption = Literal["people-alike", "pairs-drawn", "missing-at-random", "strangers-distinct"]
 Status = Literal["drawn", "declared", "monitored", "unchecked"]
 ROWS_MONITORED = "rows one by one, by the size and spread of their features; a stream of rows, for drift"
 """What `people-alike` is monitored by where the rows of the calibration are known."""
@@ -100,13 +100,16 @@ def nothing_guaranteed(origin: str) -> str | None:
     return f"Nothing is guaranteed: {_WANTING[origin]}" if origin in _WANTING else None
 
 
-def assumptions(origin: str, *, monitored: str | None = None, records: bool = False) -> list[dict[str, str]]:
+def assumptions(
+    origin: str, *, monitored: str | None = None, records: bool = False, strangers: bool = False
+) -> list[dict[str, str]]:
     """What an operating point supposes, each an ``assumption``, its ``status`` and, where something watches it, ``by``.
 
     Parameters
     ----------
     monitored : what watches that rows are like those of the calibration, in words; None: nothing does.
     records : whether pairs that lack columns are decided by thresholds of their own.
+    strangers : whether some units are unlabeled rows.
     """
     # Pairs that Pairmark drew, or all that there are: nobody had a choice to declare.
     drawn: Status = (
@@ -118,6 +121,8 @@ def assumptions(origin: str, *, monitored: str | None = None, records: bool = Fa
     assumed.append(_assumption("pairs-drawn", drawn))
     if records:
         assumed.append(_assumption("missing-at-random", "declared"))
+    if strangers:
+        assumed.append(_assumption("strangers-distinct", "declared"))
     return assumed
 
 
@@ -266,6 +271,10 @@ class OperatingPoint:
         ``monitored``, with what is watched as ``by``, or ``unchecked``):
         ``people-alike``, that new people are like those who calibrated; ``pairs-drawn``, that pairs came about as
         ``origin`` says; ``missing-at-random``, of records: that what a missing cell would hold is no reason why it is.
+    groups : where groups of people were named, of each: its ``group``, ``n_units``, observed ``fpr`` and ``tpr`` of
+        pairs within it, and its ``guarantee``: ``finite-sample``, with ``fpr_upper_bound``, where the rate holds within
+        it, too, all at once with ``confidence``; else ``none``, and ``needs``, how many people more it takes.
+    n_strangers : of the units, how many are unlabeled rows, each taken for another person.
 
     Examples
     --------
@@ -302,6 +311,8 @@ class OperatingPoint:
     review_different: float | None = None
     population: dict[str, int] | None = None
     assumes: list[dict[str, str]] = field(default_factory=list)
+    groups: list[dict[str, Any]] | None = None
+    n_strangers: int = 0
     guarantee: Guarantee = field(init=False)
     meaning: str = field(init=False)
 
@@ -317,6 +328,9 @@ class OperatingPoint:
             pairs=self.population["pairs"] if self.population else None,
             bound=self.fpr_upper_bound or 1.0,
         )
+        within = [str(entry["group"]) for entry in self.groups or () if entry["guarantee"] != "none"]
+        if guarantee != "none" and within:
+            words += f" So it is, at once, for pairs of people of one of the groups {', '.join(within)}."
         object.__setattr__(self, "meaning", words)
         object.__setattr__(self, "assumes", self.assumes or assumptions(self.origin))
         if guarantee == "none":
@@ -333,6 +347,8 @@ class OperatingPoint:
 def without_guarantee(facts: Mapping[str, Any], why: str | None = None) -> dict[str, Any]:
     """An operating point's facts where nothing is guaranteed; ``why`` in words, where they do not say so yet."""
     left = {name: fact for name, fact in facts.items() if name not in OF_GUARANTEES}
+    if left.get("groups"):
+        left["groups"] = [without_guarantee(entry) for entry in left["groups"]]
     return (
         left | {"guarantee": "none"} | ({} if why is None else {"meaning": f"Nothing is guaranteed: {why}."})
     )

@@ -76,7 +76,8 @@ def without_columns(calibration: Calibration, columns: Bool, scorer: Any) -> Par
     assert records is not None
     scores = records.scored_without(columns, scorer)
     facts, own = records.facts, records.lack(columns, scorer)
-    whole = calibration.fit(scores, records.same, records.units, **facts)
+    groups = calibration.groups_of(records.units)
+    whole = calibration.fit(scores, records.same, records.units, groups=groups, **facts)
     natural = None
     # Which of all pairs they are depends on cells that are missing, not on people.
     facts = {**facts, "listing": "drawn"} if calibration.origin == "all" else facts

@@ -51,6 +51,8 @@ def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) ->
         "inputs_scales": Array(kind="float32", shape=(2, "features"), optional=True),
         "inputs_ranges": Array(kind="float64", shape=(2, N_STATISTICS), optional=True),
         "inputs_reference": Array(kind="float64", shape=("people", N_STATISTICS), optional=True),
+        "group_units": Array(kind="int64", shape=("grouped",), order="rising", optional=True),
+        "group_codes": Array(kind="int64", shape=("grouped",), low=0, optional=True),
         "records_cells": Array(kind="uint8", shape=("bytes",), optional=True),
         "records_left": Array(kind="int64", shape=("pairs",), low=0, optional=True),
         "records_right": Array(kind="int64", shape=("pairs",), low=0, optional=True),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.core.arrays import Bool, Int64
 from pairmark.models.core.inputs import codes_by_appearance
@@ -124,6 +124,8 @@ class HeldOutPairs:
     population : how many pairs these were drawn from at random; None: they are no sample of one list.
     folds : (n,) the fold whose model scores each pair, having learned from the others; None: one model scores all.
     clusters : (n, 2) the block of each side, where lists were cut along their graph.
+    groups : (n, 2) the name of the group of each side's person, within which rates are to hold, too; None: no groups.
+    n_strangers : units that are unlabeled rows, each taken for another person.
     """
 
     left: Int64 = field(repr=False)
@@ -136,6 +138,8 @@ class HeldOutPairs:
     population: int | None = None
     folds: Int64 | None = field(repr=False, default=None)
     clusters: Int64 | None = field(repr=False, default=None)
+    groups: NDArray[np.str_] | None = field(repr=False, default=None)
+    n_strangers: int = 0
 
     def __len__(self) -> int:
         return int(self.left.size)

@@ -117,7 +117,7 @@ def pair_sample(
     """
     values = _checked_scores(scores)
     is_same, weight = checked_same(same, values.size), checked_weight(sample_weight, values.size)
-    pairs = None if units is None else _unit_codes(units, values.size)
+    pairs = None if units is None else unit_codes(units, values.size)
     if not weight.all():
         has_weight = weight > 0
         values, is_same, weight = values[has_weight], is_same[has_weight], weight[has_weight]
@@ -277,9 +277,9 @@ def refuse_collapsed(raw: NDArray[Any], values: NDArray[np.float32]) -> None:
         )
 
 
-def _unit_codes(units: ArrayLike, n: int) -> Int64:
+def unit_codes(units: ArrayLike, n: int) -> Int64:
     """(n, 2) the number of each side's unit, in the order in which units first appear."""
-    columns = _two_columns(units)
+    columns = two_columns(units)
     if columns.shape != (n, 2):
         raise ValueError(
             f"units have shape {columns.shape}; expected ({n}, 2), the sampling unit on each side of a pair, or a "
@@ -300,7 +300,7 @@ def _unit_codes(units: ArrayLike, n: int) -> Int64:
     return codes.reshape(n, 2)
 
 
-def _two_columns(units: Any) -> NDArray[Any]:
+def two_columns(units: Any) -> NDArray[Any]:
     """Units as an array: a tuple of two columns, a frame, or rows of two; objects as the words or numbers they are."""
     if isinstance(units, tuple) and len(units) == 2:
         sides = [_plain(np.asarray(side)) for side in units]
