@@ -33,10 +33,12 @@ from tests.models.pair_worlds import (
     Classes,
     Crowd,
     EndToEnd,
+    Grouped,
     Mislabelled,
     People,
     Photos,
     Scored,
+    Strangers,
     World,
 )
 
@@ -135,6 +137,13 @@ SCENARIOS = (
         world=Crowd(m=400, kind="wolves", listed="hubs"),
         rates=(0.03,),
     ),
+    Scenario(
+        name="strangers without labels, some there twice",
+        full=600,
+        world=Strangers(labeled=40, strangers=300, population=4_000),
+        rates=(0.05, 0.02),
+    ),
+    Scenario(name="three groups, one of them more alike", full=600, world=Grouped(m=360), rates=(0.1,)),
     Scenario(name="rare classes", full=400, world=Classes(m=240, n_classes=12), rates=(0.1,)),
     Scenario(name="a pairs file: 60 people, 40 photos", full=600, world=Photos(), rates=(0.15,)),
     Scenario(
@@ -590,6 +599,7 @@ def _calibrated(world: World, drawn: Scored) -> Calibration:
         drawn.units,
         protocol="closed-set" if isinstance(world, Classes) else "open-set",
         n_replicates=1_000,
+        groups=world.names(drawn.units) if isinstance(world, Grouped) else None,
         listing="random-people" if isinstance(world, Photos) or getattr(world, "listed", "") else "drawn",
     )
 

@@ -590,9 +590,12 @@ class Service(Calls):
         answer = await self.request("PUT", f"/models/{path_part(name)}/policy", json=policy)
         return Answer.from_json(json_of(answer))
 
-    async def calibrate(self, /, name: str, version: int, dataset: str, **options: Any) -> CalibrationOut:
-        """Calibrate a version on another dataset; ``options`` are ``protocol``, ``n_pairs``, ``listing`` and
-        ``default``, which makes it the one that answers from now on."""
+    async def calibrate(
+        self, /, name: str, version: int, dataset: str | None = None, **options: Any
+    ) -> CalibrationOut:
+        """Calibrate a version on another dataset; ``options`` are ``protocol``, ``n_pairs``, ``listing``, ``strangers``
+        (a dataset of rows of one person each, which may stand alone), ``groups`` (a column) and ``default``, which
+        makes it the one that answers from now on."""
         path, body = f"{version_path(name, version)}/calibrations", {"dataset": dataset, **options}
         return CalibrationOut.from_json(await self._send("POST", path, body, timeout=None))
 

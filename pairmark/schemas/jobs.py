@@ -53,6 +53,21 @@ class EvaluationRequest(Request):
     n_pairs: int = Field(
         200_000, ge=2, description="largest number of pairs scored in each of the two held-out parts"
     )
+    groups: str | None = Field(
+        None,
+        max_length=200,
+        description="a column (a feature or, of a table, any column) that puts each person into a group, such as a "
+        "site: rates then hold for pairs within each group that has enough people, too, all at once",
+        examples=["site"],
+    )
+    strangers: str | None = Field(
+        None,
+        max_length=200,
+        description="`name` or `name:version` of a dataset of rows, each of another person, without labels or with "
+        "one row for each label taken: they join the people who calibrate, for the false positive rate alone. They "
+        "must not be among the rows of `dataset`. For open-set use of identities",
+        examples=["customers"],
+    )
     target_fpr: float | None = Field(
         None,
         gt=0.0,

@@ -169,10 +169,21 @@ class MeasureRequest(Request):
 class CalibrationRequest(MeasureRequest):
     """The data to calibrate a version on."""
 
-    dataset: str = Field(
+    dataset: str | None = Field(  # type: ignore[assignment]
+        None,
         max_length=200,
-        description="`name` or `name:version`; it must not contain training data of the version",
+        description="`name` or `name:version`; it must not contain training data of the version. Null: `strangers` "
+        "alone calibrate, and nothing is known of the true positive rate",
         examples=["new-people:1"],
+    )
+    strangers: str | None = Field(
+        None,
+        max_length=200,
+        description="a dataset of rows, each of another person, which the version did not learn from: they join the "
+        "negative pairs. For open-set use",
+    )
+    groups: str | None = Field(
+        None, max_length=200, description="a column of the dataset that puts each person into a group"
     )
     listing: Listing = None
     default: bool | None = Field(
@@ -456,6 +467,26 @@ class RateAnswered(Answer):
     refused: str | None = Field(None, description="why the calibration gives no threshold for this rate")
 
 
+class GroupOut(Answer):
+    """Pairs of people within one group, at a threshold."""
+
+    group: str = Field(description="its value", examples=["north"])
+    n_units: int = Field(description="people of the group who calibrate", examples=[412])
+    fpr: float | None = Field(
+        description="share of the negative calibration pairs within it above the threshold; null: there are none",
+        examples=[0.004],
+    )
+    tpr: float | None = Field(description="that of positive pairs", examples=[0.94])
+    guarantee: Guarantee = Field(
+        description="`finite-sample`: the rate holds within this group, too; all such groups and the whole at once, "
+        "with the stated confidence"
+    )
+    fpr_upper_bound: float | None = Field(None, description="with a guarantee: the rate asked for")
+    needs: int | None = Field(
+        None, description="without: how many more people of this group would give it one", examples=[86]
+    )
+
+
 class PromisedRate(RateAnswered):
     """What a version guarantees at one false positive rate, or why it does not."""
 
@@ -478,6 +509,9 @@ class PromisedRate(RateAnswered):
     )
     n_units: int | None = Field(
         None, description="number of independent units that the guarantee is based on; null: refused"
+    )
+    groups: list[GroupOut] | None = Field(
+        None, description="where the calibration named groups of people: what is known within each"
     )
     smallest_fpr: float | None = Field(None, description="if refused: the smallest rate that is guaranteed")
 

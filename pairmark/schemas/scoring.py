@@ -25,7 +25,7 @@ from pairmark.schemas.base import (
     Side,
     Vectors,
 )
-from pairmark.schemas.models import Guarantee, Imported
+from pairmark.schemas.models import GroupOut, Guarantee, Imported
 
 ORIGIN_TEXT = (
     "how the calibration pairs came about: `all` pairs of the units, `drawn` by Pairmark, listed at `random`, "
@@ -257,8 +257,9 @@ class OperatingPointOut(Answer):
     assumes: list[dict[str, str]] = Field(
         [],
         description="what it supposes: `people-alike` (new people are like those who calibrated), `pairs-drawn` (the "
-        "calibration pairs came about as `origin` says), `missing-at-random` (records with missing cells), each "
-        "with its `status`: `drawn` (by Pairmark), `declared`, `monitored` (`by` says what is watched) or `unchecked`",
+        "calibration pairs came about as `origin` says), `missing-at-random` (records with missing cells), "
+        "`strangers-distinct` (unlabeled rows are of one person each), each with its `status`: `drawn` (by Pairmark), "
+        "`declared`, `monitored` (`by` says what is watched) or `unchecked`",
     )
     tpr: float | None = Field(
         description="share of positive pairs that match at this threshold", examples=[0.95]
@@ -348,6 +349,13 @@ class OperatingPointOut(Answer):
     calibration_id: str = Field(
         description="id of the calibration that the threshold comes from",
         examples=["c0a7e1b9d2f44c7f8e6a5b3d90112233"],
+    )
+    groups: list[GroupOut] | None = Field(
+        None,
+        description="where the calibration named groups of people: what is known within each. Null: it named none",
+    )
+    n_strangers: int = Field(
+        0, description="how many of the units are unlabeled rows, each taken for another person"
     )
     samples: list[int] | None = Field(
         None,

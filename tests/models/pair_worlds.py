@@ -290,7 +290,68 @@ def _cosine(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np
     return cosines
 
 
-World = People | Classes | Crowd | Photos | EndToEnd | Mislabelled
+@dataclass(frozen=True, kw_only=True)
+class Grouped:
+    """People of three groups, all pairs: those of ``lax``, and they alone, look more alike; ``tiny`` has twelve people.
+
+    The rate is that of the worse of the two large groups.
+    """
+
+    m: int
+    alike: float = 1.2
+
+    def draw(self, rng: np.random.Generator) -> Scored:
+        group = self._group(np.arange(self.m))
+        first, second = np.triu_indices(self.m, 1)
+        units = np.concatenate(
+            [np.stack([first, second], axis=1), np.repeat(np.arange(self.m), 2).reshape(-1, 2)]
+        )
+        same = units[:, 0] == units[:, 1]
+        effects = 0.4 * rng.standard_normal(self.m)
+        within = self.alike * (group[units] == 0).all(axis=1)
+        scores = effects[units].sum(axis=1) + within + 4.0 * same + rng.standard_normal(len(units))
+        return Scored(scores=scores.astype(np.float32), same=same, units=units)
+
+    def names(self, units: NDArray[np.int64]) -> NDArray[np.str_]:
+        return np.array(["lax", "strict", "tiny"])[self._group(units)]
+
+    def true_rate(self, threshold: float) -> float:
+        return float(norm.sf((threshold - self.alike) / np.sqrt(1 + 2 * 0.4**2)))
+
+    def _group(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.where(units >= self.m - 12, 2, (units >= 120).astype(np.int64))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strangers:
+    """Some people with names, and rows without: each of a person drawn from a population, so that some are there twice.
+
+    Pairs of one person score four more, whether or not it is known that they are.
+    """
+
+    labeled: int
+    strangers: int
+    population: int
+    share: float = 0.01
+    n_pairs: int = 40_000
+
+    def draw(self, rng: np.random.Generator) -> Scored:
+        people = self._crowd()._people(rng, self.population)
+        person = rng.integers(0, self.population, self.labeled + self.strangers)
+        y = np.concatenate([np.repeat(np.arange(self.labeled), 2), self.labeled + np.arange(self.strangers)])
+        pairs = held_out_pairs(y, protocol="open-set", n_pairs=self.n_pairs, random_state=rng)
+        left, right = person[pairs.units].T
+        scores = self._crowd()._scores(rng, people[left], people[right]) + 4.0 * (left == right)
+        return Scored(scores=scores.astype(np.float32), same=pairs.same, units=pairs.units)
+
+    def true_rate(self, threshold: float) -> float:
+        return self._crowd().true_rate(threshold)
+
+    def _crowd(self) -> Crowd:
+        return Crowd(m=1, kind="wolves", share=self.share)
+
+
+World = People | Classes | Crowd | Photos | EndToEnd | Mislabelled | Strangers | Grouped
 
 
 COLUMNS = 5

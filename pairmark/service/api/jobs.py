@@ -74,7 +74,7 @@ def submit_job(
 ) -> JobOut:
     """Queue a training job; a worker fits, calibrates, evaluates, registers and (with `promote`) promotes."""
     check_may(http, "train", name_of(request.model))
-    for ref in (request.dataset, request.unlabelled):
+    for ref in (request.dataset, request.unlabelled, request.evaluation.strangers):
         if ref is not None:
             check_may(http, "train", name_of(ref), unknown=UnknownDataset)
     # `TrainingQueue` in training/validation.py checks the request and queues it in one transaction.

@@ -337,7 +337,9 @@ async def calibrate(
     request: CalibrationRequest,
 ) -> CalibrationOut:
     """Calibrate a version on another dataset, without its training rows (open-set: its training identities)."""
-    check_may(http, "train", name_of(request.dataset), unknown=UnknownDataset)
+    for ref in (request.dataset, request.strangers):
+        if ref is not None:
+            check_may(http, "train", name_of(ref), unknown=UnknownDataset)
     calibration = await services.runtime.batch_place.run(
         lambda: services.store.calibrations.calibrate(name, version, **request.model_dump())
     )

@@ -273,8 +273,15 @@ def train(
     *,
     evaluation: Annotated[
         EvaluationRequest,
-        Members("protocol calibration_fraction test_fraction n_pairs target_fpr listing"),
+        Members("protocol calibration_fraction test_fraction n_pairs target_fpr listing groups"),
     ],
+    strangers: Annotated[
+        str | None,
+        typer.Option(
+            help="A file, or a dataset, of rows without labels, each of another person, who calibrate the false "
+            "positive rate."
+        ),
+    ] = None,
     extras: Annotated[JobRequest, Members("budget_seconds unlabelled")],
     promote: Annotated[
         str | None,
@@ -295,6 +302,8 @@ def train(
     }
     job = _job_request(spec, options, given(evaluation), param or [])
     with connected(url) as client:
+        if strangers is not None:
+            job.setdefault("evaluation", {})["strangers"] = _dataset_of(client, strangers)
         submitted = _submitted(client, job)
         if no_wait:
             output.show(submitted, output.facts({"job": submitted["id"], "state": submitted["state"]}))
@@ -374,6 +383,14 @@ def _job_request(
     if evaluation:
         job["evaluation"] = {**job.get("evaluation", {}), **evaluation}
     return job
+
+
+def _dataset_of(client: Client, place: str) -> str:
+    """The dataset of a file of rows without labels, uploaded under its stem; what is no file is a dataset's name."""
+    if not Path(place).is_file():
+        return place
+    made = client.add_dataset(Path(place).stem, file=place, unlabelled=True)
+    return f"{made['name']}:{made['version']}"
 
 
 def _submitted(client: Client, job: dict[str, Any]) -> JobOut:

@@ -30,6 +30,8 @@ _PROTOCOLS: dict[str, Protocol] = {"identity": "open-set", "classes": "closed-se
 
 _FEWEST = 4
 """People that every target leaves to train on."""
+FEWEST_LABELED = 60
+"""People with two samples who show a true positive rate to within a tenth, where strangers count for the other."""
 FEWEST_TESTED = 30
 """People that a target leaves to test on, unless it takes them too: the figures of fewer say little."""
 
@@ -244,6 +246,7 @@ def shares_for(
     fewest: int,
     learns: bool,
     fixed_test: bool,
+    n_strangers: int = 0,
 ) -> tuple[float, float]:
     """The shares that calibrate and test where a rate was named.
 
@@ -253,6 +256,9 @@ def shares_for(
     """
     n_calibration = units_needed(fpr, different_share=different_share)["finite-sample"]
     assert n_calibration is not None
+    if n_strangers:
+        # They count for the false positive rate; some people are left to measure the true positive rate on.
+        n_calibration = max(min(n_calibration, FEWEST_LABELED), n_calibration - n_strangers)
     n_test = round(units * test_fraction)
     smallest_test = n_test if fixed_test else min(n_test, max(fewest, FEWEST_TESTED))
     if not fixed_test and units - n_calibration - smallest_test < fewest:
@@ -376,6 +382,9 @@ def plan_people(fpr: float, confidence: float, samples: int, classes: int | None
         "confidence": confidence,
         "protocol": "open-set" if open_set else "closed-set",
         "ample": AMPLE_MULTIPLE * minimum,
+        # The false positive rate takes no labels, the true positive rate does.
+        **({"labeled_people": min(minimum, FEWEST_LABELED)} if open_set else {}),
+        **({"strangers": max(0, minimum - FEWEST_LABELED)} if open_set else {}),
         "text": takes(fpr, minimum, "people" if open_set else "samples"),
         "needs": needs,
         "expected": [

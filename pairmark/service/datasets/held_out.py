@@ -6,13 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, vstack
 
+from pairmark.models.calibration.groups import group_names
 from pairmark.models.core.arrays import Int64
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.pairs.held_out import HeldOutPairs, held_out_pairs
 from pairmark.models.pairs.lists import ListedUnits, joined_groups, listed_units
 from pairmark.models.pairs.splits import resolve_protocol
 from pairmark.models.records.schema import Records, Schema, schema_of_model
+from pairmark.models.records.tables import declaration
 from pairmark.schemas.jobs import ListOrigin
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import InvalidInput
@@ -37,12 +41,22 @@ def split_codes(data: LabelledData, protocol: str) -> tuple[Int64, str]:
 
 
 def pairs_among(
-    data: LabelledData, rows: Int64, *, protocol: str, n_pairs: int, random_state: int
+    data: LabelledData,
+    rows: Int64,
+    *,
+    protocol: str,
+    n_pairs: int,
+    random_state: int,
+    strangers: Int64 | None = None,
 ) -> HeldOutPairs:
     """Pairs among some rows of a dataset with identities.
 
     Rows of one group are dependent. In closed-set use one row of each group is therefore drawn to stand for it; in
     open-set use identities that share a group are one unit.
+
+    Parameters
+    ----------
+    strangers : numbers of further rows, each of another person, of whom none is among the rows.
 
     Raises
     ------
@@ -53,11 +67,17 @@ def pairs_among(
     if data.groups is not None and protocol == "closed-set":
         rows = _one_of_each(np.asarray(data.groups)[rows], rows, random_state)
     y = np.asarray(data.y)[rows]
+    more = np.empty(0, dtype=np.int64) if strangers is None else strangers
+    if more.size and protocol == "closed-set":
+        raise ValueError("strangers are of none of the classes; expected open-set use")
+    # Codes that nobody else has.
+    others = len(data.identities) + len(data.group_names) + np.arange(more.size)
+    known, y, rows = rows, np.concatenate([y, others]), np.concatenate([rows, more])
     if data.groups is None or protocol == "closed-set":
         pairs = held_out_pairs(y, protocol=protocol, n_pairs=n_pairs, random_state=random_state)
         same, usable = pairs.same, np.ones(len(pairs), dtype=np.bool_)
     else:
-        entities = split_codes(data, protocol)[0][rows]
+        entities = np.concatenate([split_codes(data, protocol)[0][known], others])
         pairs = held_out_pairs(entities, protocol=protocol, n_pairs=n_pairs, random_state=random_state)
         same = y[pairs.left] == y[pairs.right]
         # Two people of one group are neither the same nor independently different.
@@ -68,7 +88,78 @@ def pairs_among(
         right=rows[pairs.right][usable],
         same=same[usable],
         units=pairs.units[usable],
+        n_strangers=int(more.size),
     )
+
+
+def stranger_rows(strangers: LabelledData, known: LabelledData | None) -> Int64:
+    """Numbers of the rows of unlabeled people: one of each label where there are some, and one of equal rows.
+
+    Raises
+    ------
+    InvalidInput
+        When some are rows of ``known``, or features differ.
+    """
+    rows = np.arange(len(strangers), dtype=np.int64)
+    if strangers.y is not None:
+        rows = np.sort(np.unique(np.asarray(strangers.y), return_index=True)[1])
+    rows = np.sort(rows[np.unique(strangers.row_hashes[rows], return_index=True)[1]])
+    name = f"{strangers.name}:{strangers.version}"
+    if known is None:
+        return rows
+    if (strangers.schema is None) != (known.schema is None) or (
+        declaration(strangers.schema) != declaration(known.schema)
+        if strangers.schema is not None and known.schema is not None
+        else strangers.n_features != known.n_features
+    ):
+        raise InvalidInput(
+            f"strangers: {name} has other columns than {known.name}:{known.version}; expected the same",
+            field="evaluation.strangers",
+        )
+    overlap = np.flatnonzero(np.isin(strangers.row_hashes[rows], known.row_hashes))
+    if overlap.size:
+        raise InvalidInput(
+            f"strangers: {overlap.size} rows of {name} are rows of {known.name}:{known.version}, too (the first is "
+            f"{int(rows[overlap[0]])}); expected people who are not in it: leave them out",
+            field="evaluation.strangers",
+        )
+    return rows
+
+
+def stacked(first: Any, second: Any) -> Any:
+    """Rows of two datasets, one after the other."""
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        return np.concatenate([first, second])
+    return vstack([csr_array(first), csr_array(second)], format="csr")
+
+
+def groups_of_rows(data: LabelledData, column: str, n_more: int = 0) -> NDArray[np.str_]:
+    """The group of each row's person, by a column of the dataset; of ``n_more`` rows of others none.
+
+    Raises
+    ------
+    ValueError
+        When there is no such column, or a person has several values in it.
+    """
+    names = list(data.feature_names) if data.schema is None else [field.name for field in data.schema.fields]
+    if column not in names:
+        raise ValueError(
+            f"groups: there is no column {column[:100]!r}; expected one of {', '.join(names[:20])}"
+        )
+    values: Any = data.X[:, [names.index(column)]]
+    cells = np.asarray(values.toarray() if data.is_sparse else values).ravel()
+    groups = group_names([f"{cell:g}" for cell in cells] if data.schema is None else cells)
+    assert data.y is not None
+    y, number = np.asarray(data.y), np.unique(groups, return_inverse=True)[1]
+    of_person = np.zeros(len(data.identities), dtype=np.int64)
+    of_person[y] = number
+    mixed = np.unique(y[of_person[y] != number])
+    if mixed.size:
+        raise ValueError(
+            f"groups: {mixed.size} people have several values in {column!r} (first: "
+            f"{data.identities[mixed[0]][:50]!r}); expected one for each person"
+        )
+    return np.concatenate([groups, np.full(n_more, "", dtype=groups.dtype)])
 
 
 def listed_pairs(
@@ -131,8 +222,10 @@ def whole_dataset(
     n_pairs: int,
     random_state: int,
     listing: ListOrigin | None = None,
+    strangers: Int64 | None = None,
 ) -> HeldOutPairs:
-    """Pairs of a dataset that is held out as a whole; ``listing`` as `listed_pairs` takes it.
+    """Pairs of a dataset that is held out as a whole; ``listing`` as `listed_pairs` takes it, ``strangers`` as
+    `pairs_among`.
 
     Raises
     ------
@@ -152,7 +245,12 @@ def whole_dataset(
             resolved = resolve_protocol(protocol, len(data.identities))
             everything = np.arange(len(data), dtype=np.int64)
             pairs = pairs_among(
-                data, everything, protocol=resolved, n_pairs=n_pairs, random_state=random_state
+                data,
+                everything,
+                protocol=resolved,
+                n_pairs=n_pairs,
+                random_state=random_state,
+                strangers=strangers,
             )
         else:
             raise InvalidInput(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.inputs import label_of, like_labels, refuse_placeholders
-from pairmark.models.pairs.held_out import HeldOutPairs
+from pairmark.models.pairs.held_out import HeldOutPairs, held_out_pairs
 from pairmark.models.registry import spec_of
 from pairmark.schemas.base import Page
 from pairmark.schemas.jobs import ListOrigin, Protocol
@@ -20,7 +21,7 @@ from pairmark.schemas.models import CalibrationOut
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets.data import LabelledData
-from pairmark.service.datasets.held_out import rows_for, whole_dataset
+from pairmark.service.datasets.held_out import groups_of_rows, rows_for, stacked, stranger_rows, whole_dataset
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import bump_revision
 from pairmark.service.errors import (
@@ -62,12 +63,14 @@ class Calibrations:
         self,
         name: str,
         version: int,
-        dataset: str,
+        dataset: str | None,
         *,
         protocol: Protocol = "auto",
         n_pairs: int | None = None,
         default: bool | None = None,
         listing: ListOrigin | None = None,
+        strangers: str | None = None,
+        groups: str | None = None,
     ) -> CalibrationOut:
         """Calibrate a version on a dataset it was not trained on.
 
@@ -79,6 +82,9 @@ class Calibrations:
         default : whether it answers from now on when a request names no calibration; by default only if the
             version has none.
         listing : for a dataset that lists pairs, how the list came about.
+        strangers : reference of a dataset of rows, each of another person, who join the negative pairs; with no
+            ``dataset`` they calibrate alone.
+        groups : a column of the dataset that puts each person into a group.
 
         Raises
         ------
@@ -87,25 +93,39 @@ class Calibrations:
             on them would guarantee too much.
         ModelNotCapable, InvalidInput, UnknownModel, UnknownDataset
         """
-        self._refuse_chosen(dataset)
-        row, data = self.version_and_data(name, version, dataset)
+        main = dataset or strangers
+        if main is None:
+            raise InvalidInput("dataset is missing; expected a dataset, or strangers", field="dataset")
+        self._refuse_chosen(main)
+        row, data = self.version_and_data(name, version, main)
         protocol_name = self.protocol_of(row, protocol)
         self.refuse_overlap(row, name, data, protocol_name)
-        scores, pairs, X = self.score_dataset(
-            row,
-            name,
-            data,
-            protocol=protocol_name,
-            n_pairs=n_pairs,
-            random_state=0,
-            listing=listing,
-        )
+        others = None
+        if strangers is not None:
+            others = data if dataset is None else self.version_and_data(name, version, strangers)[1]
+            self.refuse_overlap(row, name, others, "open-set")
+        with refusals(REFUSED):
+            scores, pairs, X = self.score_dataset(
+                row,
+                name,
+                None if dataset is None else data,
+                protocol=protocol_name,
+                n_pairs=n_pairs,
+                random_state=0,
+                listing=listing,
+                strangers=others,
+                groups=groups,
+            )
         with refusals(REFUSED):
             calibration = Calibration.of_pairs(scores, X, pairs, scorer=self._versions.load(row, name))
         return self.register(
             calibration,
             name=f"{data.name}:{data.version}",
-            facts={"dataset": f"{data.name}:{data.version}", **class_count(data, calibration.protocol)},
+            facts={
+                "dataset": f"{data.name}:{data.version}",
+                **({} if others is None else {"strangers": f"{others.name}:{others.version}"}),
+                **class_count(data, calibration.protocol),
+            },
             dataset_id=data.dataset_id,
             dataset_sha256=data.sha256,
             model=(name, version),
@@ -208,20 +228,44 @@ class Calibrations:
         self,
         row: ModelVersion,
         name: str,
-        data: LabelledData,
+        data: LabelledData | None,
         *,
         protocol: str,
         n_pairs: int | None,
         random_state: int,
         listing: ListOrigin | None = None,
+        strangers: LabelledData | None = None,
+        groups: str | None = None,
     ) -> tuple[NDArray[np.float32], HeldOutPairs, Any]:
-        """Scores of the pairs of a whole dataset, the pairs, and the rows that they number."""
+        """Scores of the pairs of a whole dataset, and of strangers, the pairs, and the rows that they number."""
         estimator = self._versions.load(row, name)
         limit = min(n_pairs or DEFAULT_PAIRS, self._versions.settings.max_calibration_pairs)
-        pairs = whole_dataset(
-            data, protocol=protocol, n_pairs=limit, random_state=random_state, listing=listing
-        )
-        X = rows_for(estimator, spec_of(row.kind), data, self._versions.settings.max_dense_bytes)
+        spec, dense = spec_of(row.kind), self._versions.settings.max_dense_bytes
+        if data is None:
+            assert strangers is not None
+            rows = stranger_rows(strangers, None)
+            alone = held_out_pairs(np.arange(rows.size), protocol="open-set", n_pairs=limit, random_state=0)
+            pairs = replace(alone, n_strangers=int(rows.size))
+            X = rows_for(estimator, spec, strangers, dense)[rows]
+        else:
+            X, more = rows_for(estimator, spec, data, dense), None
+            if strangers is not None:
+                if data.pairs is not None:
+                    raise ValueError("strangers go with identities, not with a list of pairs")
+                rows = stranger_rows(strangers, data)
+                X = stacked(X, rows_for(estimator, spec, strangers, dense)[rows])
+                more = len(data) + np.arange(rows.size)
+            pairs = whole_dataset(
+                data,
+                protocol=protocol,
+                n_pairs=limit,
+                random_state=random_state,
+                listing=listing,
+                strangers=more,
+            )
+            if groups is not None:
+                names = groups_of_rows(data, groups, pairs.n_strangers)
+                pairs = replace(pairs, groups=names[np.stack([pairs.left, pairs.right], axis=1)])
         return estimator.score_pairs(X, pairs.left, pairs.right), pairs, X
 
     def version_and_data(self, name: str, version: int, dataset: str) -> tuple[ModelVersion, LabelledData]:

@@ -17,7 +17,13 @@ from pairmark.models.pairs.splits import identity_folds, split_data, split_drawn
 from pairmark.models.records.encoder import RecordEncoder
 from pairmark.service.datasets.data import DatasetPairs
 from pairmark.service.datasets.guarantees import folds_in_words
-from pairmark.service.datasets.held_out import listed_pairs, pairs_among, split_codes, units_of_list
+from pairmark.service.datasets.held_out import (
+    groups_of_rows,
+    listed_pairs,
+    pairs_among,
+    split_codes,
+    units_of_list,
+)
 from pairmark.service.errors import refusals
 from pairmark.service.training.stages import Fold, LoadedJob, Parts, SplitJob
 
@@ -181,8 +187,18 @@ def _identity_parts(job: LoadedJob, labels: Int64) -> Parts:
     parts = split_data(codes, protocol=whole, **_fractions(job))
     n_pairs = evaluation.n_pairs
     calibration = pairs_among(
-        data, parts.calibration, protocol=protocol, n_pairs=n_pairs, random_state=_CALIBRATION_SEED
+        data,
+        parts.calibration,
+        protocol=protocol,
+        n_pairs=n_pairs,
+        random_state=_CALIBRATION_SEED,
+        strangers=job.strangers,
     )
+    if evaluation.groups is not None:
+        names = groups_of_rows(data, evaluation.groups, job.strangers.size)
+        calibration = replace(
+            calibration, groups=names[np.stack([calibration.left, calibration.right], axis=1)]
+        )
     folds: tuple[Fold, ...] = ()
     if evaluation.test_fraction:
         test = pairs_among(data, parts.test, protocol=protocol, n_pairs=n_pairs, random_state=job.seed + 2)
@@ -220,6 +236,7 @@ def _identity_parts(job: LoadedJob, labels: Int64) -> Parts:
             **{f"{name}_identities": int(np.unique(y[part]).size) for name, part in rows.items()},
             "calibration_pairs": len(calibration),
             "test_pairs": len(test),
+            **({"strangers": int(job.strangers.size)} if job.strangers.size else {}),
             **({"folds": len(folds)} if folds else {}),
         },
     )
@@ -255,6 +272,5 @@ def encoded(job: SplitJob) -> SplitJob:
     schema = job.data.schema
     if schema is None or job.spec.takes_records:
         return job
-    cells: Any = job.data.X
-    encoder = RecordEncoder(schema, sparse=job.spec.accepts_sparse).fit(cells[job.parts.rows])
-    return replace(job, X=encoder.transform(cells), encoder=encoder)
+    encoder = RecordEncoder(schema, sparse=job.spec.accepts_sparse).fit(job.cells[job.parts.rows])
+    return replace(job, X=encoder.transform(job.cells), encoder=encoder)

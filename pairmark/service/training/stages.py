@@ -24,7 +24,9 @@ class LoadedJob:
 
     Attributes
     ----------
-    X : the points as the learner takes them.
+    cells : the points as they were loaded; last those of ``strangers``.
+    X : the points as the learner takes them, likewise.
+    strangers : numbers of rows of which each is another person; none unless they were named.
     unlabelled : further rows for learners that use some; None without.
     encoder : what made vectors of a table's records, for a learner that takes vectors.
     seed : of the split and of what the learner draws: the learner's own, so that one number repeats the job.
@@ -33,7 +35,9 @@ class LoadedJob:
     claim: Claim
     spec: LearnerSpec
     data: LabelledData
+    cells: Any = field(repr=False)
     X: Any = field(repr=False)
+    strangers: Int64 = field(repr=False)
     unlabelled: LabelledData | None
     seed: int
     encoder: RecordEncoder | None = None
@@ -41,7 +45,7 @@ class LoadedJob:
     @property
     def unencoded(self) -> Any:
         """The points as the learner takes them, those of a table as its records."""
-        return self.X if self.data.schema is None else self.data.X
+        return self.X if self.data.schema is None else self.cells
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -222,8 +222,10 @@ def _suspects(job: EvaluatedJob) -> dict[str, Any] | None:
     if pairs is None or scores is None or data.y is None:
         return None
     y = np.asarray(data.y)
-    rows = np.stack([pairs.left, pairs.right], axis=1)
-    double_names, labels = suspects(scores, pairs.same, rows, y[rows])
+    # Strangers have no labels that could be wrong.
+    is_labeled = np.maximum(pairs.left, pairs.right) < len(data)
+    rows = np.stack([pairs.left, pairs.right], axis=1)[is_labeled]
+    double_names, labels = suspects(scores[is_labeled], pairs.same[is_labeled], rows, y[rows])
     names = double_names if pairs.protocol == "open-set" else double_names[:0]
     n_rows = int(labels.size)
     naming = naming_warnings(data)

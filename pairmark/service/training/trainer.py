@@ -6,12 +6,13 @@ Each stage takes the record of `stages` that the last one made: `splitting`, `fi
 
 from __future__ import annotations
 
+import numpy as np
 from joblib import cpu_count, parallel_config
 from threadpoolctl import threadpool_limits
 
 from pairmark.models.registry import spec_of
 from pairmark.service.blobs import Blobs
-from pairmark.service.datasets.held_out import taken_by
+from pairmark.service.datasets.held_out import stacked, stranger_rows, taken_by
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.jobs.queue import Claim, JobQueue, Progress
@@ -73,12 +74,19 @@ class Trainer:
     def _load(self, claim: Claim) -> LoadedJob:
         spec = spec_of(claim.learner)
         data = self._datasets.load(claim.dataset_id)
-        unlabelled_id = claim.unlabelled_id
+        unlabelled_id, named = claim.unlabelled_id, claim.evaluation.strangers
+        cells, strangers = data.X, np.empty(0, dtype=np.int64)
+        if named is not None:
+            others = self._datasets.load(self._datasets.get(named).id)
+            rows = stranger_rows(others, data)
+            cells, strangers = stacked(data.X, others.X[rows]), len(data) + np.arange(rows.size)
         return LoadedJob(
             claim=claim,
             spec=spec,
             data=data,
-            X=data.X if data.schema is not None else taken_by(spec, data.X, self._settings.max_dense_bytes),
+            cells=cells,
+            X=cells if data.schema is not None else taken_by(spec, cells, self._settings.max_dense_bytes),
+            strangers=strangers,
             unlabelled=None if unlabelled_id is None else self._datasets.load(unlabelled_id),
             seed=int(claim.params.get("random_state") or 0),
         )

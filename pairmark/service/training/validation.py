@@ -37,7 +37,11 @@ _DEFAULT_RANKINGS = "label-ranking-auto"
 
 
 def checked_request(
-    request: JobRequest, dataset: DatasetOut, settings: Settings, unlabelled: DatasetOut | None
+    request: JobRequest,
+    dataset: DatasetOut,
+    settings: Settings,
+    unlabelled: DatasetOut | None,
+    strangers: DatasetOut | None = None,
 ) -> NewJob:
     """The job that a request asks for, checked against the learner and the datasets' summaries; `UnknownLearner` or
     `InvalidInput` name the field and what was expected, `ChooseProtocol` what the labels may be."""
@@ -50,7 +54,13 @@ def checked_request(
     params = checked_params(spec, _data_params(spec, request, dataset))
     # Of a table an encoder learns, whatever the learner does.
     learns = dataset.columns is not None or spec.learns(params)
-    evaluation = _with_shares(request.evaluation, dataset, learns=learns)
+    evaluation = _with_shares(
+        request.evaluation, dataset, learns=learns, n_strangers=0 if strangers is None else strangers.rows
+    )
+    _check_people(evaluation, dataset)
+    if strangers is not None:
+        name = f"{strangers.name}:{strangers.version}"
+        evaluation = evaluation.model_copy(update={"strangers": name})
     _check_evaluation(evaluation, dataset, settings, learns=learns)
     return NewJob(
         learner=spec.kind,
@@ -216,6 +226,19 @@ def _check_evaluation(
         )
 
 
+def _check_people(evaluation: EvaluationRequest, dataset: DatasetOut) -> None:
+    """Groups and strangers are of people who are known by name, in open-set use."""
+    for field in ("groups", "strangers"):
+        if getattr(evaluation, field) is not None and (
+            evaluation.protocol != "open-set" or dataset.n_pairs or dataset.label is None
+        ):
+            raise InvalidInput(
+                f"evaluation.{field} goes with identities in open-set use, not with classes, rankings or a list of "
+                "pairs: leave it out, or upload the dataset with `identity`",
+                field=f"evaluation.{field}",
+            )
+
+
 def _promotion(promote: bool | str) -> str | None:
     if promote is False:
         return None
@@ -224,7 +247,9 @@ def _promotion(promote: bool | str) -> str | None:
     return promote if promote == IF_BETTER else checked_alias(promote, "promote")
 
 
-def _with_shares(evaluation: EvaluationRequest, dataset: DatasetOut, *, learns: bool) -> EvaluationRequest:
+def _with_shares(
+    evaluation: EvaluationRequest, dataset: DatasetOut, *, learns: bool, n_strangers: int
+) -> EvaluationRequest:
     """The request with its shares: as asked, or what ``target_fpr`` takes. A learner that learns nothing leaves
     everybody outside the test part to calibrate on."""
     units = _calibration_units(dataset, evaluation.protocol)
@@ -245,6 +270,7 @@ def _with_shares(evaluation: EvaluationRequest, dataset: DatasetOut, *, learns: 
         fewest=fewest_units(vars(dataset), protocol),
         learns=learns,
         fixed_test=fixed_test,
+        n_strangers=n_strangers,
     )
     if learns and protocol == "open-set" and not fixed_test and round(count * test) < FEWEST_TESTED:
         # The people who would have been tested train, and folds test more of them.
@@ -321,7 +347,9 @@ class TrainingQueue(JobQueue):
                 if unlabelled_ref is None
                 else dataset_out(dataset_of(session, unlabelled_ref, hold=True))
             )
-            return checked_request(request, dataset, self._settings, unlabelled)
+            named = request.evaluation.strangers
+            strangers = None if named is None else dataset_out(dataset_of(session, named, hold=True))
+            return checked_request(request, dataset, self._settings, unlabelled, strangers)
 
         return self.enqueue(prepare, once)
 

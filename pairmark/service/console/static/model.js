@@ -207,9 +207,10 @@ function reported(point) {
     ["Method", point.method ?? null],
     ["Assumes", (point.assumes ?? []).map((one) => `${one.assumption} (${one.status}${one.by ? `: ${one.by}` : ""})`).join(", ")],
     ["Holds among", point.population?.classes ? `these ${count(point.population.classes)} classes` : null],
+    ...(point.groups ?? []).map((one) => [`Within ${one.group}`, `${one.fpr === null ? "no negative pairs" : `${percent(one.fpr)} observed`}${one.tpr === null ? "" : `, recognizes ${percent(one.tpr)}`}, ${one.needs ? `not guaranteed: ${count(one.needs)} people more` : one.guarantee} (${count(one.n_units)} people)`]),
     ["Means", point.meaning ?? null],
     ["Imported", point.imported ? `the calibration came in a file (${point.imported})` : null],
-    ["Based on", `${count(point.n_units)} ${people}, ${count(point.n_negative_pairs)} negative pairs (${point.protocol})`],
+    ["Based on", `${count(point.n_units)} ${people}, ${count(point.n_negative_pairs)} negative pairs (${point.protocol})${point.n_strangers ? `; ${count(point.n_strangers)} of them without labels` : ""}`],
   ];
   $("#facts").replaceChildren(...rows.filter(([, value]) => value).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }

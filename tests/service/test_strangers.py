@@ -1,0 +1,64 @@
+"""Jobs and calibrations with groups of people, and with people who have no labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pairmark.service.errors import CalibrationOverlap, InvalidInput
+from tests.service.conftest import Deployment, people
+
+COSINE = {"learner": "metric", "params": {"metric": "cosine"}, "promote": False}
+
+
+def with_sites(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """A seventh feature: the site of each row's person."""
+    return np.column_stack([X, y % 2]).astype(np.float32)
+
+
+def test_strangers_count_for_false_positives_and_groups_are_shown(deployment: Deployment) -> None:
+    X, y = people(40, 5)
+    deployment.upload("sited", with_sites(X, y), y)
+    more, who = people(150, 1, seed=5, first=5_000)
+    deployment.upload("customers", with_sites(more, who))
+    asked = {"strangers": "customers", "groups": "x6", "protocol": "open-set", "test_fraction": 0.2}
+    version = deployment.store.version("faces", deployment.train(**COSINE, dataset="sited", evaluation=asked))
+    calibration, facts = deployment.store.calibrations.load(version.calibration_id)
+    point = calibration.operating_point(0.05)
+    assert (point.n_strangers, point.n_units, facts.summary["n_strangers"]) == (150, 182, 150)
+    assert {"assumption": "strangers-distinct", "status": "declared"} in point.assumes
+    assert [(entry["group"], entry["n_units"], entry["guarantee"]) for entry in point.groups or ()] == [
+        ("0", 16, "none"),
+        ("1", 16, "none"),
+    ]
+    assert point.tpr is not None
+    assert version.lineage["evaluation"]["strangers"] == "customers:1"
+    alone = deployment.store.calibrations.calibrate("faces", version.version, None, strangers="customers")
+    by_strangers = deployment.store.calibrations.load(alone.id)[0].operating_point(0.05)
+    assert (by_strangers.n_units, by_strangers.tpr) == (150, None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"strangers": "same"}, "rows of same:1 are rows of people:1"),
+        ({"strangers": "wide"}, "other columns"),
+        ({"groups": "site"}, "there is no column 'site'"),
+        ({"groups": "x0"}, "several values in 'x0'"),
+        ({"groups": "x0", "protocol": "closed-set"}, "identities in open-set use"),
+    ],
+)
+def test_what_cannot_be_a_group_or_a_stranger_is_told(
+    deployment: Deployment, asked: dict[str, str], words: str
+) -> None:
+    deployment.upload("same", people(40, 5)[0][:20])
+    deployment.upload("wide", people(40, 1, width=9)[0])
+    with pytest.raises(InvalidInput, match=words):
+        deployment.train(**COSINE, evaluation={"protocol": "open-set", **asked})
+
+
+def test_strangers_did_not_train(deployment: Deployment) -> None:
+    version = deployment.train(learner="plda", params={}, promote=False)
+    deployment.upload("same", people(40, 5)[0])
+    with pytest.raises(CalibrationOverlap):
+        deployment.store.calibrations.calibrate("faces", version, None, strangers="same")
