@@ -17,6 +17,7 @@ GROUPS = {
         "SimilarityAuto",
         "Plda",
         "MetricSimilarity",
+        "SimilarityClasses",
         "SimilarityLogistic",
         "SimilarityForest",
         "SimilarityTree",

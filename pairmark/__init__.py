@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pairmark.models.auto.estimator import SimilarityAuto
     from pairmark.models.calibration.operating_point import InsufficientCalibrationData, OperatingPoint
     from pairmark.models.calibration.shorthand import operating_point
+    from pairmark.models.classes.estimator import SimilarityClasses
     from pairmark.models.core.scaling import from_pipeline
     from pairmark.models.evaluation.pairs import roc_curve_pairs
     from pairmark.models.evaluation.rankings import kendall_tau
@@ -48,6 +49,7 @@ __all__ = [
     "RankBoostKernel",
     "RecordSimilarity",
     "SimilarityAuto",
+    "SimilarityClasses",
     "SimilarityForest",
     "SimilarityLogistic",
     "SimilarityTree",

@@ -22,6 +22,7 @@ _MODULES = {
     "auto.estimator": "SimilarityAuto",
     "calibration.shorthand": "operating_point",
     "calibration.operating_point": "InsufficientCalibrationData OperatingPoint",
+    "classes.estimator": "SimilarityClasses",
     "core.scaling": "from_pipeline",
     "evaluation.pairs": "roc_curve_pairs",
     "evaluation.rankings": "kendall_tau",

@@ -1,6 +1,6 @@
 """The explicit list of learners, and saving and loading by kind.
 
-A new family adds a folder with a ``spec.py``, and a line for each kind to ``KINDS``; nothing else lists them.
+A new family adds a folder and a line for each kind to ``KINDS``; nothing else lists them.
 """
 
 from __future__ import annotations
@@ -30,24 +30,25 @@ _ENCODER = "encoder."
 """In front of the names of an encoder's arrays."""
 
 KINDS = {
-    "similarity-auto": "auto.AUTO",
-    "plda": "plda.PLDA",
-    "similarity-tree": "similarity.TREE",
-    "similarity-forest": "similarity.FOREST",
-    "metric": "metric.METRIC",
-    "similarity-logistic": "logistic.LOGISTIC",
-    "record-trees": "records.RECORDS",
-    "fellegi-sunter": "linking.FELLEGI_SUNTER",
-    "rsbl": "rsbl.RSBL_SPEC",
-    "ghost": "ghost.GHOST",
-    "rankboost-kernel": "rankboost.KERNEL",
-    "aligned-kernel": "rankboost.ALIGNED",
-    "label-ranking-tree": "label_ranking.TREE",
-    "label-ranking-forest": "label_ranking.FOREST",
-    "label-ranking-pairwise": "label_ranking.PAIRWISE",
-    "label-ranking-auto": "label_ranking.AUTO",
+    "similarity-auto": "auto.estimator.AUTO",
+    "plda": "plda.estimator.PLDA",
+    "similarity-tree": "similarity.estimators.TREE",
+    "similarity-forest": "similarity.estimators.FOREST",
+    "metric": "metric.estimator.METRIC",
+    "similarity-classes": "classes.estimator.CLASSES",
+    "similarity-logistic": "logistic.estimator.LOGISTIC",
+    "record-trees": "records.estimator.RECORDS",
+    "fellegi-sunter": "linking.fellegi_sunter.FELLEGI_SUNTER",
+    "rsbl": "rsbl.estimator.RSBL_SPEC",
+    "ghost": "ghost.estimator.GHOST",
+    "rankboost-kernel": "rankboost.estimator.KERNEL",
+    "aligned-kernel": "rankboost.aligned.ALIGNED",
+    "label-ranking-tree": "label_ranking.trees.TREE",
+    "label-ranking-forest": "label_ranking.trees.FOREST",
+    "label-ranking-pairwise": "label_ranking.pairwise.PAIRWISE",
+    "label-ranking-auto": "label_ranking.auto.AUTO",
 }
-"""Every learner's kind, in the order of lists: its folder, and the name of its spec there."""
+"""Every learner's kind, in the order of lists: where its spec is."""
 
 
 class _Learners(Collection[LearnerSpec]):
@@ -70,8 +71,8 @@ def spec_of(kind: str) -> LearnerSpec:
     """The learner of that kind; ``KeyError`` names the known kinds."""
     if kind not in KINDS:
         raise KeyError(f"unknown learner {kind!r}; known: {', '.join(KINDS)}")
-    folder, _, name = KINDS[kind].partition(".")
-    spec: LearnerSpec = getattr(import_module(f"pairmark.models.{folder}.spec"), name)
+    module, _, name = KINDS[kind].rpartition(".")
+    spec: LearnerSpec = getattr(import_module(f"pairmark.models.{module}"), name)
     return spec
 
 

@@ -30,6 +30,7 @@ from pairmark.models.auto.race import (
     PairTask,
     Race,
     RaceTask,
+    fitted,
     leaderboard,
     raced_rows,
     winner,
@@ -40,13 +41,15 @@ from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerM
 from pairmark.models.core.progress import as_part, one_blas_thread
 from pairmark.models.core.scores import PairsOfRows, SampleSets
 from pairmark.models.core.search import Rows, SearchLimits, TopK
-from pairmark.models.core.spec import RandomState, document_parameters, jsonable_params
+from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters, jsonable_params
 from pairmark.models.core.state import Fact, State, Stateful, checked_model, current_params
 from pairmark.models.evaluation.validation import (
     REPEATS,
+    GroupedRows,
     judged_rates,
     learner_protocol,
     pair_folds,
+    row_units,
     some_rows,
     validation_folds,
 )
@@ -104,7 +107,8 @@ class SimilarityAutoState(Stateful):
         return self
 
 
-_SIMPLE_OF_CLASSES = ("cosine", "similarity forest")
+_SIMPLE_OF_CLASSES = ("cosine", "class logistic", "class support vectors", "class trees", "similarity forest")
+"""In this order, before others."""
 _MANY_REPEATS = 4
 """How often folds are drawn of a small data set."""
 
@@ -114,7 +118,7 @@ def _winner_has(name: str) -> Any:
 
 
 @document_parameters
-class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
+class SimilarityAuto(SimilarityAutoState, GroupedRows, BaseEstimator):
     """Race simple and strong similarities on held-out identities, and be the winner.
 
     Candidates race, the cheapest first, as long as their work fits into the budget. Work is counted beforehand from the
@@ -224,13 +228,17 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
         raced = rows[race_rows]
         # Of few rows folds are small and differ much; they are quick to judge, too.
         repeats = _MANY_REPEATS if raced.shape[0] * raced.shape[1] <= FEW_NUMBERS else REPEATS
+        groups = None if self._groups is None else self._groups[race_rows]
+        # Of shared classes, a row that is there twice must not be on both sides.
+        units = row_units(raced, groups) if protocol == "closed-set" else groups
         task = IdentityTask(
             X=raced,
             codes=place,
-            folds=validation_folds(place, protocol, random, repeats=repeats),
+            groups=groups,
+            folds=validation_folds(place, protocol, random, repeats=repeats, groups=units),
             data=_data(rows, race_rows.size, n_classes, protocol == "closed-set", pairs=False),
         )
-        self._race(task, seed, lambda model: model.fit(rows, codes))
+        self._race(task, seed, lambda model: fitted(model, rows, codes, self._groups))
 
     def _learn_pairs(self, left: Any, right: Any, same: Bool, weight: Float64) -> None:
         a, b = _dense_enough(left), _dense_enough(right)
@@ -308,7 +316,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
         ]
         if data.closed:
             # A forest assumes less of how classes vary.
-            racing.sort(key=lambda candidate: candidate.name not in _SIMPLE_OF_CLASSES)
+            racing.sort(key=lambda candidate: (*_SIMPLE_OF_CLASSES, candidate.name).index(candidate.name))
         if not racing:
             raise ValueError(
                 f"none of the candidates {sorted(names or ())} takes this data ({data.d} features, "
@@ -439,3 +447,13 @@ def _dense_enough(rows: Any) -> Any:
     """Sparse rows of few features as dense ones, which every candidate takes."""
     small = _is_sparse(rows) and rows.shape[0] * rows.shape[1] <= DENSE_CELLS and rows.shape[1] <= 4_096
     return _dense(rows) if small else rows
+
+
+AUTO = LearnerSpec(
+    kind="similarity-auto",
+    title="Automatic: compares cosine, PLDA, forests and others on held-out people, keeps the simplest of the best",
+    estimator=SimilarityAuto,
+    capabilities=frozenset({"similarity", "match", "search", "embed"}),
+    accepts_sparse=True,
+    distributes=True,
+)

@@ -19,11 +19,13 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 
+from pairmark.models.classes.estimator import CLASSES, MOST_VECTORS
 from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.progress import as_part, note
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.validation import (
     Fold,
+    GroupedRows,
     PairFold,
     PairScores,
     fold_means,
@@ -31,33 +33,39 @@ from pairmark.models.evaluation.validation import (
     pooled_rates,
     shown_rates,
 )
-from pairmark.models.logistic import spec as logistic
-from pairmark.models.metric import spec as metric
-from pairmark.models.plda import spec as plda
+from pairmark.models.logistic.estimator import LOGISTIC
+from pairmark.models.metric.estimator import METRIC
 from pairmark.models.plda.choosing import SettingRates
-from pairmark.models.similarity import spec as similarity
+from pairmark.models.plda.estimator import PLDA
+from pairmark.models.similarity.estimators import FOREST
 
 CandidateName = Literal[
     "cosine",
     "plda",
     "discriminant cosine",
     "logistic",
+    "class logistic",
+    "class support vectors",
+    "class trees",
     "residual forest",
     "similarity forest",
 ]
 RACING: Final[dict[str, LearnerSpec]] = {
     spec.kind: spec
     for spec in (
-        metric.METRIC,
-        plda.PLDA,
-        logistic.LOGISTIC,
-        similarity.FOREST,
+        METRIC,
+        PLDA,
+        LOGISTIC,
+        FOREST,
+        CLASSES,
     )
 }
 """Learners by kind."""
 _TREES_WIDTH = 2_048
 FEW_NUMBERS, _MANY_TREES, _TREES = 10_000, 200, 50
 """Rows times features of a small data set; trees of the forest that it is given, and of those that race."""
+_MOST_CLASSES, _MOST_ROWS = 50, 100_000
+"""Classes, and rows, of which classifiers are tried at most."""
 DENSE_CELLS = 50_000_000
 """Sparse rows that fill at most so many numbers are taken as dense ones."""
 
@@ -155,6 +163,22 @@ def _forest_cost(data: Data) -> float:
     return float(5e-6 * _TREES * pairs * (1 + data.d**0.5 / 30))
 
 
+def _has_classes(data: Data) -> bool:
+    return data.closed and not (data.sparse or data.pairs) and data.n_classes <= _MOST_CLASSES
+
+
+def _classes_candidate(
+    name: CandidateName, classifier: str, cost: Callable[[Data], float], most: int
+) -> Candidate:
+    return Candidate(
+        name=name,
+        kind="similarity-classes",
+        params=lambda data: {"classifier": classifier},
+        cost=cost,
+        takes=lambda data: _has_classes(data) and data.n <= most,
+    )
+
+
 CANDIDATES: Final[tuple[Candidate, ...]] = (
     Candidate(name="cosine", kind="metric"),
     Candidate(
@@ -177,6 +201,24 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         grid=({"C": 30.0}, {"C": 1.0}, {"C": 300.0}),
         # It is weak where most features are other than zero, and matter together.
         takes=lambda data: 2 * data.cells <= data.n * data.d,
+    ),
+    _classes_candidate(
+        "class logistic",
+        "logistic",
+        lambda data: 0.3 + 1e-6 * data.raced * data.d * data.n_classes,
+        _MOST_ROWS,
+    ),
+    _classes_candidate(
+        "class support vectors",
+        "svc",
+        lambda data: 0.4 + 4e-8 * data.raced**2 * (data.d + 30 * data.n_classes),
+        MOST_VECTORS,
+    ),
+    _classes_candidate(
+        "class trees",
+        "extra-trees",
+        lambda data: 1.6 + 1e-5 * data.raced * data.d**0.5 * (4 + data.n_classes),
+        _MOST_ROWS,
     ),
     Candidate(
         name="residual forest",
@@ -243,6 +285,11 @@ class RaceTask(Protocol):
         """Parameters that learners chose which choose for themselves."""
 
 
+def fitted(estimator: Any, X: Any, y: Any, groups: Int64 | None) -> Any:
+    """The estimator, fitted; with groups where it divides rows by itself."""
+    return estimator.fit(X, y, groups) if isinstance(estimator, GroupedRows) else estimator.fit(X, y)
+
+
 @dataclass(frozen=True, kw_only=True)
 class IdentityTask:
     """Rows with identities 0, 1, ..."""
@@ -251,11 +298,13 @@ class IdentityTask:
     codes: Int64 = field(repr=False)
     folds: Sequence[Fold] = field(repr=False)
     data: Data
+    groups: Int64 | None = field(repr=False, default=None)
     _setting_rates: SettingRates = field(repr=False, default_factory=dict)
 
     def scores(self, estimator: Any, fold: Fold) -> PairScores:
         """See `RaceTask`."""
-        estimator.fit(self.X[fold.train], self.codes[fold.train])
+        groups = None if self.groups is None else self.groups[fold.train]
+        fitted(estimator, self.X[fold.train], self.codes[fold.train], groups)
         rows = self.X[fold.test]
         return fold.of_pairs(estimator.score_against(rows, rows))
 

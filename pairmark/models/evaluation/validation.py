@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
 from pairmark.models.core.arrays import Bool, Float64, Int64
-from pairmark.models.pairs.lists import identities_of_pairs
+from pairmark.models.core.base import PairScorerMixin
+from pairmark.models.core.inputs import codes_by_appearance
+from pairmark.models.pairs.lists import distinct_rows, identities_of_pairs, joined_groups
 from pairmark.models.pairs.splits import Protocol, resolve_protocol
 
 JUDGED_FPR = (0.1, 0.03, 0.01, 0.003)
@@ -52,7 +54,7 @@ class Fold:
     Attributes
     ----------
     train, test : row numbers.
-    test_codes : identities of the test rows.
+    test_codes : identities of the test rows. test_units : what the folds never split.
     closed : whether classes are shared.
     repeat : number of the repeat; its folds judge disjoint rows.
     """
@@ -60,6 +62,7 @@ class Fold:
     train: Int64 = field(repr=False)
     test: Int64 = field(repr=False)
     test_codes: Int64 = field(repr=False)
+    test_units: Int64 = field(repr=False)
     closed: bool = False
     repeat: int = 0
 
@@ -74,9 +77,10 @@ class Fold:
 
     @property
     def n_independent(self) -> int:
-        """About how many different pairs tell something new: of identities, two by two, or as many as rows."""
-        n = np.unique(self.test_codes).size
-        return int(self.test.size) if self.closed else n * (n - 1) // 2
+        """About how many different pairs tell something new: of identities or groups, two by two; of shared classes
+        as many as rows or groups."""
+        n = np.unique(self.test_units).size
+        return n if self.closed else n * (n - 1) // 2
 
     def of_pairs(self, square: NDArray[np.floating]) -> PairScores:
         """Those of a square of scores, (n_test, n_test), of which the upper half counts."""
@@ -168,12 +172,55 @@ def learner_protocol(protocol: str, n_identities: int) -> Protocol:
     return resolve_protocol(protocol, n_identities, OPEN_SET_LEARNERS_FROM)
 
 
+class GroupedRows(PairScorerMixin):
+    """A similarity that divides its training rows, and keeps groups of them together."""
+
+    _groups: Int64 | None = None
+
+    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
+        """Learn from points and their identities.
+
+        Parameters
+        ----------
+        X, y : see `PairScorerMixin.fit`.
+        groups : (n,) what rows belong together, e.g. the person where y is what they do: no fold splits a group.
+        """
+        if groups is not None:
+            values = np.asarray(groups)
+            if values.shape != np.shape(y):
+                raise ValueError(f"groups has shape {values.shape}; expected {np.shape(y)}, one group a row")
+            self._groups = codes_by_appearance(values)[0]
+        try:
+            return super().fit(X, y)
+        finally:
+            vars(self).pop("_groups", None)
+
+
+def row_units(rows: Any, groups: Int64 | None) -> Int64:
+    """(n,) numbers of what folds of shared classes may not split: equal rows (of dense ones), and rows of a group."""
+    number = np.arange(rows.shape[0]) if bool(issparse(rows)) else distinct_rows(rows)[1]
+    return number if groups is None else _joined(number, groups)
+
+
+def _joined(a: Int64, b: Int64) -> Int64:
+    """(n,) numbers of what rows are of that share either code, at one or more removes."""
+    n = int(a.max()) + 1
+    return joined_groups(n + int(b.max()) + 1, a, n + b)[1][a]
+
+
+def dealt_units(units: Int64, codes: Int64, n_folds: int, random: np.random.Generator) -> Int64:
+    """Fold of each row: whole units, those of each class spread evenly."""
+    _, first, place = np.unique(units, return_index=True, return_inverse=True)
+    return dealt(codes[first], n_folds, random)[place]
+
+
 def validation_folds(
     codes: Int64,
     protocol: Protocol,
     random: np.random.Generator,
     *,
     repeats: int = REPEATS,
+    groups: Int64 | None = None,
 ) -> list[Fold]:
     """Folds of whole identities (open-set), or of rows, each class spread evenly over them (closed-set).
 
@@ -184,36 +231,43 @@ def validation_folds(
     Parameters
     ----------
     codes : (n,) identities 0, 1, ...
+    groups : (n,) numbers of what no fold splits, beside identities (open-set) or instead of rows (closed-set).
 
     Returns
     -------
     folds whose test part has pairs of both kinds and whose training part has at least two rows of one identity; fewer
     than asked for, possibly none, where the data does not hold as many.
     """
-    counts = np.bincount(codes)
-    n_repeated = int(np.count_nonzero(counts > 1))
-    if protocol == "open-set":
-        n_folds = min(FOLDS, n_repeated, counts.size // 2)
-    else:
+    counts, closed = np.bincount(codes), protocol == "closed-set"
+    if closed:
+        units = np.arange(codes.size) if groups is None else groups
         n_folds = FOLDS
         if _n_different(counts) / n_folds**2 < 1.0 / JUDGED_FPR[-1]:
             repeats, n_folds = repeats * n_folds // 2, 2
-        n_folds = min(n_folds, int(counts.max()) // 2)
+        n_folds = min(n_folds, int(counts.max()) // 2, np.unique(units).size)
+    else:
+        units = codes if groups is None else _joined(codes, groups)
+        # Those that have pairs first, so that every part has its share of them.
+        single = ~np.isin(np.arange(units.max() + 1), units[counts[codes] > 1])
+        n_folds = min(FOLDS, int(np.count_nonzero(~single)), single.size // 2)
     if n_folds < 2:
-        return [] if protocol == "closed-set" else validation_folds(codes, "closed-set", random)
+        return [] if closed else validation_folds(codes, "closed-set", random, groups=groups)
     folds = []
     for repeat in range(repeats):
-        # Identities of several rows first, so that every part has its share of them.
-        part = _dealt(counts < 2, n_folds, random)[codes]
-        if protocol == "closed-set":
-            part = _dealt(codes, n_folds, random)
+        part = dealt_units(units, codes, n_folds, random) if closed else dealt(single, n_folds, random)[units]
         for number in range(n_folds):
             train, test = np.flatnonzero(part != number), np.flatnonzero(part == number)
             test = _sample_rows(test, codes, random, JUDGED_ROWS)
             if _has_pairs(codes[test]) and np.bincount(codes[train]).max() > 1:
-                closed = protocol == "closed-set"
                 folds.append(
-                    Fold(train=train, test=test, test_codes=codes[test], closed=closed, repeat=repeat)
+                    Fold(
+                        train=train,
+                        test=test,
+                        test_codes=codes[test],
+                        test_units=units[test],
+                        closed=closed,
+                        repeat=repeat,
+                    )
                 )
     return folds
 
@@ -227,7 +281,7 @@ def some_rows(codes: Int64, random: np.random.Generator, limit: int) -> Int64:
     return _sample_rows(np.arange(codes.size), codes, random, limit)
 
 
-def _dealt(key: NDArray[Any], n_folds: int, random: np.random.Generator) -> Int64:
+def dealt(key: NDArray[Any], n_folds: int, random: np.random.Generator) -> Int64:
     """Fold of each entry: entries of equal keys, in random order, spread evenly over the folds."""
     order = random.permutation(key.size)
     order = order[np.argsort(key[order], kind="stable")]

@@ -20,7 +20,7 @@ from pairmark.models.core.inputs import LISTED, feature_names_of, one_of_equals
 from pairmark.models.core.progress import report
 from pairmark.models.core.scaling import fitted_sharpness
 from pairmark.models.core.search import GalleryIndex, Rows, SearchForm
-from pairmark.models.core.spec import RandomState, document_parameters
+from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters
 from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
 from pairmark.models.ghost import kernels
 from pairmark.models.ghost.classify import (
@@ -646,3 +646,11 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         return SearchForm(
             measure="manhattan", queries=coordinates, gallery=index.arrays["coordinates"], slack=slack
         )
+
+
+GHOST = LearnerSpec(
+    kind="ghost",
+    title="GHOST: a sparse weighting of distances, graph paths and larger sets; selects features and classifies",
+    estimator=Ghost,
+    capabilities=frozenset({"similarity", "match", "search", "embed", "classify"}),
+)

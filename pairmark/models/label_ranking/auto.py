@@ -12,7 +12,7 @@ from pydantic import Field
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.artefact import OutdatedModel
 from pairmark.models.core.progress import report
-from pairmark.models.core.spec import RandomState, Threads, document_parameters
+from pairmark.models.core.spec import LearnerSpec, RandomState, Threads, document_parameters
 from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
 from pairmark.models.evaluation.rankings import Aggregation, kendall_tau, pairwise_shares, positions_of
 from pairmark.models.label_ranking.base import RankerBase, TrainingRankings, aggregated, n_pairs, spread_seeds
@@ -338,3 +338,13 @@ def _greedy(predictions: dict[str, Float64], validation: Float32) -> dict[str, f
             best_tau, best_counts = taus[name], dict(counts)
     total_count = sum(best_counts.values())
     return {name: count / total_count for name, count in best_counts.items() if count}
+
+
+AUTO = LearnerSpec(
+    kind="label-ranking-auto",
+    title="Automatic label ranker: several rankers, blended by cross-validation; the most accurate, slower to train",
+    estimator=LabelRankingAuto,
+    retired={"max_validation_rows": ..., "time_budget": ...},
+    capabilities=frozenset({"rank-labels"}),
+    needs="rankings",
+)

@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from pairmark.models.core.arrays import Bool, Float32, Float64
 from pairmark.models.core.progress import report
-from pairmark.models.core.spec import Classifier, RandomState, Threads, document_parameters
+from pairmark.models.core.spec import Classifier, LearnerSpec, RandomState, Threads, document_parameters
 from pairmark.models.core.state import Array, State, StateRecord, StoredState
 from pairmark.models.label_ranking.base import RankerBase, TrainingRankings, aggregated, spread_seeds
 from pairmark.models.label_ranking.trees import (
@@ -369,3 +369,13 @@ def _warn_unseen(pairs: NDArray[np.intp]) -> None:
             UserWarning,
             stacklevel=5,
         )
+
+
+PAIRWISE = LearnerSpec(
+    kind="label-ranking-pairwise",
+    title="Pairwise label ranker: one classifier for each pair of labels; for incomplete and partial rankings",
+    estimator=PairwiseLabelRanker,
+    retired={"calibrate": ..., "verbose": ...},
+    capabilities=frozenset({"rank-labels"}),
+    needs="rankings",
+)

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.progress import report
-from pairmark.models.core.spec import RandomState, document_parameters
+from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters
 from pairmark.models.core.state import Array, Fact
 from pairmark.models.linking import mixture
 from pairmark.models.linking.mixture import SYMBOL_OF, level_weights, plain_column
@@ -244,3 +244,13 @@ def _shares(levels: NDArray[np.int8], weight: Float64 | None = None) -> Float64:
     for field in range(levels.shape[1]):
         out[field] = np.bincount(levels[:, field], weights=weight, minlength=LEVELS + 1)[1:] + _PSEUDO
     return np.asarray(out / out.sum(axis=1, keepdims=True))
+
+
+FELLEGI_SUNTER = LearnerSpec(
+    kind="fellegi-sunter",
+    title="Fellegi-Sunter: log likelihood ratios of the agreement of fields; learned without labels",
+    estimator=FellegiSunter,
+    capabilities=frozenset({"similarity", "match", "search"}),
+    takes_records=True,
+    retired={"max_frequency": ..., "max_iter": ...},
+)

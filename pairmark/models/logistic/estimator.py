@@ -21,7 +21,7 @@ from pairmark.models.core.progress import one_blas_thread
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import GalleryIndex
 from pairmark.models.core.search import Rows as RowNumbers
-from pairmark.models.core.spec import RandomState, document_parameters
+from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters
 from pairmark.models.core.state import Array, StoredState
 from pairmark.models.logistic import kernels
 from pairmark.models.pairs.lists import some_pairs
@@ -262,3 +262,13 @@ class SimilarityLogistic(PairScorerMixin, BaseEstimator):
     def _relate(self, file: StoredState) -> None:
         if np.any(file.arrays.get("centre", 0.0)):
             raise OutdatedModel("rows is 'standard', which this version no longer has; expected 'unit'")
+
+
+LOGISTIC = LearnerSpec(
+    kind="similarity-logistic",
+    title="Logistic regression on differences of features; for rows that are mostly zeros, such as words and n-grams",
+    estimator=SimilarityLogistic,
+    capabilities=frozenset({"similarity", "match", "search"}),
+    accepts_sparse=True,
+    retired={"rows": ...},
+)

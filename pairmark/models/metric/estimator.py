@@ -28,7 +28,7 @@ from pairmark.models.core.search import (
     same_measure,
     sealed,
 )
-from pairmark.models.core.spec import document_parameters
+from pairmark.models.core.spec import LearnerSpec, document_parameters
 from pairmark.models.core.state import Array, StoredState
 from pairmark.models.metric import kernels
 
@@ -386,3 +386,14 @@ def _sorted_csr(X: Any, width: int) -> Any:
         rows = rows.copy()
         rows.sum_duplicates()
     return rows
+
+
+METRIC = LearnerSpec(
+    kind="metric",
+    title="Metric: cosine, Euclidean and others, optionally whitened within identities; for good embeddings",
+    estimator=MetricSimilarity,
+    capabilities=frozenset({"similarity", "match", "search", "embed"}),
+    accepts_sparse=True,
+    retired={"p": ...},
+    learns=lambda params: bool(params.get("whiten")),
+)

@@ -34,7 +34,7 @@ from pairmark.models.core.search import (
     same_measure,
     sealed,
 )
-from pairmark.models.core.spec import RandomState, check_params, document_parameters
+from pairmark.models.core.spec import LearnerSpec, RandomState, check_params, document_parameters
 from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
 from pairmark.models.evaluation.validation import (
     Fold,
@@ -543,3 +543,13 @@ class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
 
 def _seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31))
+
+
+PLDA = LearnerSpec(
+    kind="plda",
+    title="PLDA: log-likelihood ratios of identities as Gaussians around Gaussian centres; settings by "
+    "cross-validation",
+    estimator=Plda,
+    capabilities=frozenset({"similarity", "match", "search", "embed"}),
+    renamed={("residual_rounds", "auto"): 100},
+)

@@ -20,7 +20,7 @@ from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
 from pairmark.models.core.inputs import csr_parts, one_of_equals
 from pairmark.models.core.kernels import projected
 from pairmark.models.core.search import LENGTHS, GalleryIndex, Rows, SearchForm, lengths, numbered
-from pairmark.models.core.spec import Seed, document_parameters
+from pairmark.models.core.spec import LearnerSpec, Seed, document_parameters
 from pairmark.models.core.state import Array, Fact, StoredState, refuse
 from pairmark.models.rankboost.rows import KnownColumns, places_of, sparse_rows
 
@@ -459,3 +459,14 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
             self.biases_.append(file.array(f"bias_{at}", Array(kind="float64", shape=shape[1:])))
         if not self.psd:
             self.second_ = file.array("second", Array(kind="float64", shape=("columns", "size 1")))
+
+
+ALIGNED = LearnerSpec(
+    kind="aligned-kernel",
+    title="Aligned kernel: similarity by a small network trained towards the perfect kernel; for sparse rows",
+    estimator=AlignedKernel,
+    capabilities=frozenset({"similarity", "match", "search", "embed"}),
+    accepts_sparse=True,
+    retired=dict.fromkeys(("batch_size", "n_folds", "n_pivots", "n_components"), ...),
+    renamed={("learning_rate", "auto"): 0.01},
+)

@@ -19,7 +19,7 @@ from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.scores import identity_means
 from pairmark.models.core.search import GalleryIndex, Rows
-from pairmark.models.core.spec import Seed, document_parameters
+from pairmark.models.core.spec import LearnerSpec, Seed, document_parameters
 from pairmark.models.core.state import Array, StateRecord, StoredState, refuse, require
 from pairmark.models.rankboost import embedding
 from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, boost, class_tasks, pair_task
@@ -406,3 +406,15 @@ def _half_of_features(rows: csr_array, rng: np.random.Generator) -> csr_array:
     stays = in_half[rows.indices]
     starts = np.concatenate([[0], np.cumsum(stays)])[rows.indptr]
     return csr_array((rows.data[stays], rows.indices[stays], starts), shape=rows.shape)
+
+
+KERNEL = LearnerSpec(
+    kind="rankboost-kernel",
+    title="RankBoost kernel: similarity by shared weak rankers; for sparse, huge feature spaces, with unlabelled rows",
+    estimator=RankBoostKernel,
+    capabilities=frozenset({"similarity", "match", "search", "embed"}),
+    accepts_sparse=True,
+    takes_unlabelled=True,
+    retired={"ranking": "classes", "preference": None, "coordinates": "rankers"},
+    renamed={("chain", f"{stages}-D"): stages for stages in ("A", "A-B", "A-C", "A-B-C")},
+)

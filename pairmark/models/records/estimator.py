@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.inputs import checked_pairs, row_numbers
-from pairmark.models.core.spec import RandomState, document_parameters
+from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters
 from pairmark.models.core.state import StateRecord
 from pairmark.models.records.base import BLOCK, COLUMNS, RecordScorer, explained
 from pairmark.models.records.comparators import Prepared
@@ -269,3 +269,12 @@ def distinct_cells(cells: Any) -> Any:
     number = np.array([numbers.setdefault(tuple(row), len(numbers)) for row in cells], dtype=np.int64)
     _, first = np.unique(number, return_index=True)
     return first, number
+
+
+RECORDS = LearnerSpec(
+    kind="record-trees",
+    title="Boosted trees on comparators of fields: for tables with text, categories, dates and missing cells",
+    estimator=RecordSimilarity,
+    capabilities=frozenset({"similarity", "match", "search"}),
+    takes_records=True,
+)

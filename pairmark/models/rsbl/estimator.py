@@ -19,7 +19,7 @@ from pairmark.models.core.kernels import unit_rows
 from pairmark.models.core.progress import one_blas_thread, report
 from pairmark.models.core.scaling import fitted_sharpness
 from pairmark.models.core.search import LENGTHS, GalleryIndex, Rows, SearchForm, lengths, same_measure, sealed
-from pairmark.models.core.spec import Seed, check_params, document_parameters
+from pairmark.models.core.spec import LearnerSpec, Seed, check_params, document_parameters
 from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
 from pairmark.models.pairs.lists import labeled_rows_of_pairs
 from pairmark.models.rsbl import kernels
@@ -461,3 +461,19 @@ def stratify(codes: Int64, n: int, rng: np.random.Generator) -> Int64:
         members = rng.permutation(np.flatnonzero(codes == code))
         place[members] = (np.arange(members.size) + rng.random()) / members.size
     return np.sort(np.argsort(place, kind="stable")[:n])
+
+
+RSBL_SPEC = LearnerSpec(
+    kind="rsbl",
+    title="Recursive similarity features (RSBL): classifies, embeds and compares; for small, hard sets",
+    estimator=RSBL,
+    capabilities=frozenset({"similarity", "match", "search", "embed", "classify"}),
+    retired={
+        "similarity": "cosine",
+        "patience": ...,
+        "choose_depth": ...,
+        "n_jobs": ...,
+        "nominal": None,
+        "standardize": ...,
+    },
+)

@@ -21,7 +21,7 @@ from pairmark.models.core.base import GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import checked_same, feature_names_of
 from pairmark.models.core.progress import report
 from pairmark.models.core.search import SearchLimits, TopK
-from pairmark.models.core.spec import RandomState, Threads, document_parameters
+from pairmark.models.core.spec import LearnerSpec, RandomState, Threads, document_parameters
 from pairmark.models.core.state import Fact
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
 from pairmark.models.similarity import explain, search
@@ -424,3 +424,24 @@ def importances(trees: Sequence[Tree], n: int) -> Float64:
         share = (tree.gains() / np.maximum(np.bincount(owner, minlength=len(tree.cells)), 1))[owner]
         np.add.at(total, tree.features, share)
     return np.asarray(total / total.sum()) if total.sum() > 0 else total
+
+
+TREE = LearnerSpec(
+    kind="similarity-tree",
+    title="Similarity tree: cells of pairs, ordered from most to least similar; small enough to read",
+    estimator=SimilarityTree,
+    capabilities=frozenset({"similarity", "match", "search"}),
+    retired={"prune": ..., "leaf_rounds": ..., "pair_features": ...},
+    renamed={("leaf_rank", "exhaustive"): "cart"},
+)
+
+
+FOREST = LearnerSpec(
+    kind="similarity-forest",
+    title="Similarity forest: the mean of many similarity trees; accurate with little tuning",
+    estimator=SimilarityForest,
+    capabilities=frozenset({"similarity", "match", "search"}),
+    distributes=True,
+    retired={"leaf_rounds": ..., "pair_features": ...},
+    renamed={("leaf_rank", "exhaustive"): "cart"},
+)

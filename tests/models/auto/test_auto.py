@@ -24,7 +24,14 @@ from pairmark.models.evaluation.validation import Fold
 
 QUICK = 0.001
 FOLDS = [
-    Fold(train=np.arange(0), test=np.arange(0), test_codes=np.arange(40), repeat=at // 4) for at in range(8)
+    Fold(
+        train=np.arange(0),
+        test=np.arange(0),
+        test_codes=np.arange(40),
+        test_units=np.arange(40),
+        repeat=at // 4,
+    )
+    for at in range(8)
 ]
 
 
@@ -270,7 +277,7 @@ def test_a_rate_is_shown_where_a_folds_people_can_show_it_and_without_the_optimi
         # Equally good, and each of them lucky on some folds.
         one.rates = np.stack([rng.normal(0.6, 0.1, 8), rng.normal(0.4, 0.1, 8)], axis=1)
     best = winner(entries)
-    few = [replace(fold, test_codes=np.arange(8)) for fold in FOLDS]
+    few = [replace(fold, test_units=np.arange(8)) for fold in FOLDS]
     line = next(line for line in leaderboard(entries, best, at, few) if line["chosen"])
     assert line["tpr_at_fpr"]["0.003"] is None
     assert line["validated_tpr"]["0.003"] is None

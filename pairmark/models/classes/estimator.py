@@ -1,0 +1,281 @@
+"""Agreement of what a classifier says of two rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
+from scipy.spatial.distance import cdist
+from scipy.special import softmax
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
+from pairmark.models.core.progress import one_blas_thread
+from pairmark.models.core.scores import PairsOfRows
+from pairmark.models.core.search import GalleryIndex, Rows
+from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters
+from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
+from pairmark.models.evaluation.validation import GroupedRows, dealt_units, row_units
+from pairmark.models.label_ranking.trees import GrowOptions, Trees, grow_trees, require_trees
+from pairmark.models.pairs.lists import labeled_rows_of_pairs
+
+ClassifierName = Literal["logistic", "svc", "extra-trees"]
+_FOLDS, _TREES = 3, 100
+_SHARPNESS = tuple(2.0 ** np.arange(-6, 6.5, 0.5))
+_SMOOTHING = (1e-4, 0.01, 0.1)
+_STRENGTHS = {"logistic": (1.0,), "svc": (1.0, 10.0, 100.0), "extra-trees": (1.0,)}
+"""What is tried of scikit-learn's ``C``, the default first."""
+MOST_VECTORS = 5_000
+"""Rows that support vectors are chosen from at most: the square of their kernel values is held in memory."""
+_CHANCES, _NEVER = "chances", -20.0
+_JOINED = (
+    "{}, but a class that joins later has no probability: fit with rows of every class (closed-set), or use a learner "
+    "for identities that are new, such as Plda"
+)
+
+
+class _Plane(NamedTuple):
+    """Linear in the features or, where there are vectors, in Gaussian kernels with them.
+
+    Attributes
+    ----------
+    weights : (d or m, k). intercepts : (k,). vectors : (m, d), of standardized features.
+    """
+
+    weights: Annotated[Float64, Array(shape=("inputs", "classes"))]
+    intercepts: Annotated[Float64, Array(shape=("classes",))]
+    vectors: Annotated[Float64 | None, Array(shape=("inputs", "features"))]
+
+    def margins(self, points: Float64) -> Float64:
+        if self.vectors is not None:
+            points = _kernel(points, self.vectors)
+        # einsum without BLAS: a row's answer does not depend on the rows beside it.
+        return np.asarray(np.einsum("nd,dk->nk", points, self.weights) + self.intercepts)
+
+
+class _Forest(NamedTuple):
+    """Trees, and the class of each training row, (n, k) of 0 and 1."""
+
+    trees: Annotated[Trees, StateRecord()]
+    shown: Annotated[Float64, Array(shape=("rows", "classes"), low=0, high=1)]
+
+    def relate(self, prefix: str) -> None:
+        """Refuse a forest without a tree."""
+        require_trees(self.trees, prefix)
+
+    def margins(self, points: Float64) -> Float64:
+        n_trees, k = self.trees.roots.size, self.shown.shape[1]
+        shares = self.trees.means(points.astype(np.float32), self.shown)
+        # One more tree knows nothing: no class is impossible.
+        return np.asarray(np.log((n_trees * shares + 1 / k) / (n_trees + 1)))
+
+
+@document_parameters
+class SimilarityClasses(GroupedRows, BaseEstimator):
+    """Whether two rows are of one class, by a classifier: the sum over classes k of ``p_k(x) p_k(y)``.
+
+    A score is the log-odds of that agreement. Probabilities are calibrated on rows that the classifier did not learn
+    from (three folds; equal rows, and rows of one of ``groups``, stay together): by their sharpness (temperature
+    scaling, Guo et al. 2017) and a share that any class has, the softest of those that fit as well. So a few wrong
+    labels do not make it sure of itself.
+
+    It is for classes that are all there are (closed-set): one that joins later has no probability. Of listed pairs,
+    rows that positive ones join are a class.
+
+    Attributes
+    ----------
+    classes_ : (k,) the classes. sharpness_, smoothing_ : the calibration. strength_ : ``C``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from pairmark import SimilarityClasses
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = SimilarityClasses().fit(X[::2], y[::2])
+    >>> model.score(X[1::2], y[1::2]) > 0.95  # the AUC of pairs of other flowers of these kinds
+    True
+    """
+
+    classes_: Annotated[NDArray[Any], Array(kind="labels", shape=("classes",))]
+    sharpness_: Annotated[float, Fact(), Field(gt=0, le=1e3)]
+    smoothing_: Annotated[float, Fact(), Field(gt=0, lt=1)]
+    strength_: Annotated[float, Fact(), Field(gt=0)]
+    _mean: Annotated[Float64, Array(shape=("features",))]
+    _deviation: Annotated[Float64, Array(shape=("features",), positive=True)]
+    _missing = "median"
+    _model: _Plane | _Forest
+
+    def __init__(
+        self,
+        *,
+        classifier: Annotated[
+            ClassifierName,
+            Field(
+                description="logistic: multinomial logistic regression; svc: support vectors with Gaussian kernels; "
+                "extra-trees: extremely randomized trees"
+            ),
+        ] = "logistic",
+        protocol: Annotated[
+            Literal["auto", "open-set", "closed-set"],
+            Field(description="what rows to come are of; open-set, identities that are new, is refused"),
+        ] = "auto",
+        random_state: Annotated[RandomState, Field(description="seed of folds and trees")] = 0,
+    ) -> None:
+        self.classifier = classifier
+        self.protocol = protocol
+        self.random_state = random_state
+
+    def score(self, X: ArrayLike, y: ArrayLike) -> float:
+        """See `PairScorerMixin.score`; a `ValueError` names a class that `fit` did not see."""
+        check_is_fitted(self)
+        # Of listed pairs, classes have no names.
+        known = y if self._identity_means is None else self._identity_means[1]
+        unknown = np.setdiff1d(y, known)
+        if unknown.size:
+            raise ValueError(_JOINED.format(f"class {str(unknown[0])[:80]!r} was not in training"))
+        return super().score(X, y)
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        if self.protocol == "open-set":
+            raise ValueError(_JOINED.format("protocol is 'open-set'"))
+
+    def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
+        self._learn(rows, codes, identities, row_units(rows, self._groups))
+
+    def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
+        rows, codes = labeled_rows_of_pairs(left, right, same, weight)
+        self._learn(rows, codes, np.unique(codes), np.arange(codes.size))
+
+    def _learn(self, rows: Float32, codes: Int64, classes: NDArray[Any], units: Int64) -> None:
+        if self.classifier == "svc" and codes.size > MOST_VECTORS:
+            raise ValueError(
+                f"classifier is 'svc' and X has {codes.size:,} rows; expected at most {MOST_VECTORS:,}: draw as many, "
+                "or use 'logistic'"
+            )
+        seed = int(check_random_state(self.random_state).randint(2**31))
+        self.classes_ = classes
+        self._mean, deviation = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
+        self._deviation = np.where(deviation > 0, deviation, 1.0)
+        points, shown = self._points(rows), np.eye(classes.size)[codes]
+        part = dealt_units(units, codes, _FOLDS, np.random.default_rng(seed))
+        trials = []
+        with one_blas_thread():
+            for strength in _STRENGTHS[self.classifier]:
+                margins = np.zeros(shown.shape)
+                for test in (part == number for number in np.unique(part) if np.ptp(part)):
+                    learned = self._learned(points[~test], shown[~test], strength, _TREES // _FOLDS, seed)
+                    margins[test] = learned.margins(points[test])
+                trials.append((*_calibrated(margins, codes), strength))
+            # A strength that is not the default must fit better by as much as a row tells.
+            losses = [loss + (place > 0) / codes.size for place, (loss, *_) in enumerate(trials)]
+            _, self.sharpness_, self.smoothing_, self.strength_ = trials[int(np.argmin(losses))]
+            self._model = self._learned(points, shown, self.strength_, _TREES, seed)
+
+    def _learned(
+        self, points: Float64, shown: Float64, strength: float, n_trees: int, seed: int
+    ) -> _Plane | _Forest:
+        """The classifier of standardized rows (n, d) and their classes (n, k); one without rows gets no chance."""
+        if self.classifier == "extra-trees":
+            options = GrowOptions(splitter="random", max_features="sqrt")
+            seeds = np.random.default_rng(seed).integers(0, 2**62, n_trees).tolist()
+            trees, _ = grow_trees(points.astype(np.float32), shown, options, seeds, n_jobs=None, stage="")
+            return _Forest(trees=trees, shown=shown)
+        vectors = points if self.classifier == "svc" else None
+        inputs = points if vectors is None else _kernel(points, points)
+        weights, intercepts = np.zeros((inputs.shape[1], shown.shape[1])), np.full(shown.shape[1], _NEVER)
+        there = np.flatnonzero(shown.any(axis=0))
+        if there.size == 1:
+            intercepts[there] = 0.0
+        elif vectors is None:
+            from sklearn.linear_model import LogisticRegression
+
+            model = LogisticRegression(C=strength, max_iter=200).fit(points, shown.argmax(axis=1))
+            # Of two classes there is one plane.
+            both = np.array([-0.5, 0.5]) if there.size == 2 else 1.0
+            weights[:, there], intercepts[there] = model.coef_.T * both, model.intercept_ * both
+        else:
+            from sklearn.svm import SVC
+
+            for label in there:
+                machine = SVC(C=strength, kernel="precomputed").fit(inputs, shown[:, label])
+                weights[machine.support_, label] = machine.dual_coef_[0]
+                intercepts[label] = machine.intercept_[0]
+            used = weights.any(axis=1)
+            weights, vectors = weights[used], points[used]
+        return _Plane(weights=weights, intercepts=intercepts, vectors=vectors)
+
+    def _points(self, rows: Matrix) -> Float64:
+        return np.asarray((rows - self._mean) / self._deviation)
+
+    def _chances(self, rows: Matrix) -> Float64:
+        """(n, k) calibrated probabilities."""
+        chances = softmax(self.sharpness_ * self._model.margins(self._points(rows)), axis=1)
+        return np.asarray((1 - self.smoothing_) * chances + self.smoothing_ / chances.shape[1])
+
+    def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
+        return _log_odds(self._chances(left) * self._chances(right))
+
+    def _pairs_of(self, rows: Matrix) -> PairsOfRows:
+        chances = self._chances(rows)
+        return lambda left, right: _log_odds(chances[left] * chances[right])
+
+    def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
+        return {_CHANCES: self._chances(vectors)}
+
+    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
+        gallery = np.asarray(index.arrays[_CHANCES])[rows]
+        return np.stack([_log_odds(chances * gallery) for chances in self._chances(queries)])
+
+    def _sizes(self, file: StoredState) -> Mapping[str, int]:
+        return {"classes": file.length("classes")}
+
+    def _parts(self) -> Mapping[str, Any]:
+        return {"model-": self._model}
+
+    def _read_parts(self, file: StoredState) -> None:
+        self._model = file.record(_Forest if self.classifier == "extra-trees" else _Plane, "model-")
+
+    def _relate(self, file: StoredState) -> None:
+        width = file.length("model-weights")
+        if isinstance(self._model, _Plane) and self._model.vectors is None and width != self.n_features_in_:
+            raise refuse("model-weights", None, f"has {width} rows", f"{self.n_features_in_}, one a feature")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_model")
+
+
+def _kernel(points: Float64, vectors: Float64) -> Float64:
+    """Gaussian kernels (n, m), of a width that suits standardized features."""
+    return np.asarray(np.exp(-cdist(points, vectors, "sqeuclidean") / vectors.shape[1]))
+
+
+def _log_odds(products: Float64) -> Float32:
+    """Of agreements, from products of probabilities by class on the last axis."""
+    agreement = products.sum(axis=-1)
+    return np.asarray(np.log(agreement / (1.0 - agreement)), dtype=np.float32)
+
+
+def _calibrated(margins: Float64, codes: Int64) -> tuple[float, float, float]:
+    """Loss, sharpness and smoothing: the softest that fit rows of these codes as well as any, up to one row's say."""
+    rows, found = np.arange(codes.size), []
+    for sharpness in _SHARPNESS:
+        chances = softmax(sharpness * margins, axis=1)[rows, codes]
+        for smoothing in _SMOOTHING:
+            losses = -np.log((1 - smoothing) * chances + smoothing / margins.shape[1])
+            found.append((float(losses.mean()), sharpness, smoothing))
+    least = min(found)[0] + 1 / codes.size
+    return next(trial for trial in found if trial[0] <= least)
+
+
+CLASSES = LearnerSpec(
+    kind="similarity-classes",
+    title="Agreement of a classifier's probabilities, for classes that are all there are",
+    estimator=SimilarityClasses,
+    capabilities=frozenset({"similarity", "match", "search"}),
+)

@@ -1,0 +1,73 @@
+"""Agreement of classifiers' probabilities."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris, load_wine
+from sklearn.svm import SVC
+
+from pairmark import SimilarityAuto, SimilarityClasses, load
+
+X, y = load_iris(return_X_y=True)
+
+
+@pytest.mark.parametrize("classifier", ["logistic", "svc", "extra-trees"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_score_is_the_log_odds_that_two_rows_are_of_one_class(
+    classifier: str, n_classes: int, tmp_path: Path
+) -> None:
+    rows, names = X[y < n_classes], np.array(["one", "two", "three"])[y[y < n_classes]]
+    model = SimilarityClasses(classifier=classifier).fit(rows[::2], names[::2])
+    left, right = np.triu_indices(75 * n_classes // 3 * 2 // 2, 1)
+    scores = model.score_pairs(rows[1::2], left, right)
+    same = names[1::2][left] == names[1::2][right]
+    assert scores[same].mean() > 0 > scores[~same].mean()
+    assert model.score(rows[1::2], names[1::2]) > 0.94
+    model.save(tmp_path / "model")
+    assert load(tmp_path / "model").score_pairs(rows[1::2], left, right).tobytes() == scores.tobytes()
+
+
+def test_a_class_that_joins_later_is_refused_by_name() -> None:
+    model = SimilarityClasses().fit(X[y < 2], y[y < 2])
+    with pytest.raises(ValueError, match="class '2' was not in training, but a class that joins later"):
+        model.score(X, y)
+    with pytest.raises(ValueError, match="protocol is 'open-set'"):
+        SimilarityClasses(protocol="open-set").fit(X, y)
+    with pytest.raises(ValueError, match="groups has shape"):
+        SimilarityClasses().fit(X, y, groups=[1, 2])
+
+
+def test_support_vectors_decide_as_those_of_scikit_learn() -> None:
+    rows, labels = X[y > 0], y[y > 0]
+    points = (rows - rows.mean(axis=0)) / rows.std(axis=0)
+    model = SimilarityClasses(classifier="svc").fit(rows, labels)
+    reference = SVC(C=model.strength_, gamma=1 / 4).fit(points, labels).decision_function(points)
+    # Beside the first row, the order of agreement is that of the decisions.
+    scores = model.pair_score(rows[np.argmax(reference)][None], rows)
+    np.testing.assert_array_equal(np.argsort(scores, kind="stable"), np.argsort(reference, kind="stable"))
+
+
+def test_wrong_labels_and_groups_make_probabilities_softer() -> None:
+    rows, labels = load_wine(return_X_y=True)
+    rng = np.random.default_rng(0)
+    wrong = np.where(rng.random(labels.size) < 0.05, rng.integers(0, 3, labels.size), labels)
+    right, noisy = (SimilarityClasses().fit(rows, values) for values in (labels, wrong))
+    assert noisy.pair_score(rows, rows).mean() < right.pair_score(rows, rows).mean()
+    # Ten copies of each row with labels by chance: folds that split them would find a classifier that knows them.
+    copies, chance = np.repeat(rng.normal(size=(40, 5)), 10, axis=0), np.repeat(np.arange(40) % 2, 10)
+    shifted = copies + 1e-3 * rng.normal(size=copies.shape)
+    alone = SimilarityClasses(classifier="extra-trees").fit(shifted, chance)
+    together = SimilarityClasses(classifier="extra-trees").fit(shifted, chance, groups=np.arange(400) // 10)
+    assert together.sharpness_ < alone.sharpness_
+
+
+def test_the_default_takes_a_classifier_where_it_is_ahead() -> None:
+    rows, labels = load_wine(return_X_y=True)
+    model = SimilarityAuto(candidates=["cosine", "plda", "class logistic"]).fit(
+        rows[::2], labels[::2], groups=np.arange(89) // 2
+    )
+    assert model.winner_ == "class logistic"
+    assert isinstance(model.model_, SimilarityClasses)
