@@ -2,7 +2,7 @@
 
 The guarantee of an operating point is about people like those who calibrated. `RowRanges` looks at one row: five
 statistics, each within what calibration rows showed. A row outside is answered *no*, which can only lower a false
-positive rate, so that the guarantee stands for every input. `DriftTest` looks at many rows, for what one cannot show.
+positive rate, so that the guarantee stands for every input. `monitor` looks at many rows, for what one cannot show.
 """
 
 from __future__ import annotations
@@ -40,6 +40,11 @@ FEWEST = 5
 """People without whom there are no ranges."""
 FOLDS = 5
 _RANGES = ("scales", "ranges", "reference")
+_NEIGHBOURS = ("people", "near")
+MOST_PEOPLE, MOST_CELLS = 256, 1 << 20
+"""Rows of calibration people that are kept, at most, and their numbers."""
+MATES = 50
+"""Pairs of rows of the same person without which it is not known how near such rows are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +56,9 @@ class RowRanges:
     scales : (2, d) float32, the median of each feature and one over its scale.
     ranges : (2, 5) float64, least and greatest values of `STATISTICS`, widened.
     reference : (n_people, 5) float64, `STATISTICS` of one row of each calibration person.
+    people : (n, d) float32, scaled rows of some calibration people, one each; None where that was not kept.
+    near : (2,) how far rows of the same person are from each other, scaled: one in a hundred is nearer, and another
+        farther. None: there are too few of them.
     facts : JSON-able: the ``people`` and ``rows`` that made the ranges, ``flagged`` and ``positive_pairs_flagged``, the
         shares of rows and of positive pairs with such a row among others, and whom they were ``measured_on``, ``test``
         or ``folds``. Empty where that was not measured.
@@ -59,6 +67,8 @@ class RowRanges:
     scales: Float32 = field(repr=False)
     ranges: Float64
     reference: Float64 = field(repr=False)
+    people: Float32 | None = field(repr=False, default=None)
+    near: Float64 | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -78,7 +88,10 @@ class RowRanges:
         statistics = _statistics(rows, scales)
         low, high = statistics.min(axis=0), statistics.max(axis=0)
         margin = MARGIN * max(1.0, AMPLE / first.size) * (high - low) + ROUNDING
-        return cls(scales=scales, ranges=np.stack([low - margin, high + margin]), reference=statistics[first])
+        kept: dict[str, Any] = {} if is_sparse(rows) else _neighbours(rows, np.asarray(people), first, scales)
+        return cls(
+            scales=scales, ranges=np.stack([low - margin, high + margin]), reference=statistics[first], **kept
+        )
 
     @classmethod
     def of_pairs(
@@ -126,12 +139,17 @@ class RowRanges:
         if "inputs_scales" not in arrays:
             return None
         # Kernels are compiled for writable arrays.
-        stored = {name: np.array(arrays[f"inputs_{name}"]) for name in _RANGES}
+        stored = {
+            name: np.array(arrays[f"inputs_{name}"])
+            for name in (*_RANGES, *_NEIGHBOURS)
+            if f"inputs_{name}" in arrays
+        }
         return cls(**stored, facts=facts.get("inputs") or {})
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As they are kept with a calibration."""
-        return {f"inputs_{name}": getattr(self, name) for name in _RANGES}
+        parts = {name: getattr(self, name) for name in (*_RANGES, *_NEIGHBOURS)}
+        return {f"inputs_{name}": part for name, part in parts.items() if part is not None}
 
     def unlike(self, left: Any, right: Any = None) -> Bool:
         """(n_left + n_right,) which rows are outside a range; empty where none is, and for rows that are no vectors."""
@@ -153,6 +171,26 @@ class RowRanges:
     def statistics(self, rows: Any) -> Float64:
         """(n, 5) `STATISTICS` of rows."""
         return _statistics(rows, self.scales)
+
+
+def scaled(rows: Any, scales: Float32) -> Float32:
+    """Rows in units of the spread of each feature; a missing cell is the median."""
+    result: Float32 = np.nan_to_num((rows - scales[0]) * scales[1]).astype(np.float32)
+    return result
+
+
+def _neighbours(rows: Any, people: NDArray[Any], first: Int64, scales: Float32) -> dict[str, Any]:
+    """Rows of some people, and how near rows of the same person are; nothing where too few people have several."""
+    order = np.argsort(people, kind="stable")
+    is_mate = people[order[1:]] == people[order[:-1]]
+    mates = np.stack([order[:-1][is_mate], order[1:][is_mate]])
+    if mates.shape[1] < MATES:
+        return {}
+    mates = mates[:, :: max(1, mates.shape[1] // 2_000)]
+    distances = np.linalg.norm(scaled(rows[mates[0]], scales) - scaled(rows[mates[1]], scales), axis=1)
+    most = max(16, min(MOST_PEOPLE, MOST_CELLS // max(1, rows.shape[1])))
+    near = np.quantile(distances.astype(np.float64), [0.01, 0.99])
+    return {"people": scaled(rows[first[:most]], scales), "near": near}
 
 
 def is_dense(rows: Any) -> bool:
@@ -454,65 +492,3 @@ class CalibrationRecords:
             rows=cells, index=np.concatenate([index, index + n]), counts=np.concatenate([counts, counts])
         )
         return score_subject_pairs(scorer, both, self.left, self.right + len(counts), self.aggregation)
-
-
-OUTER = 0.2
-"""The share of calibration people on each side of an edge."""
-TOLERATED = 0.45
-"""The largest share of new rows beyond an edge that is taken for theirs: the people who ask are few, and vary."""
-ALTERNATIVES = (0.6, 0.75, 0.9)
-"""Shares that the test looks out for."""
-ALARM = 1e7
-"""An alarm within n rows that are like calibration's has a chance of at most n over this."""
-FEWEST_PEOPLE = 20
-"""Fewer people say too little of where a fifth of them are."""
-TOGETHER = 32
-"""So many rows are taken at once: products of more might leave the range of numbers."""
-
-
-class DriftTest:
-    """Whether the rows of a stream are still like those of the calibration: for what single rows cannot show.
-
-    Of each statistic the outer fifths of calibration people are watched, ten sides in all. Let L be q/p where a row is
-    beyond an edge and (1 - q)/(1 - p) where it is not, p being `TOLERATED`, q an alternative. While the chance that
-    the next row is beyond is at most p, whatever came before, E L <= 1. So the sums R <- (R + 1) L, averaged over
-    sides and alternatives, make R_n + N - n a supermartingale, and P(R reaches A within N rows) <= N / A (Shiryaev and
-    Roberts; Shin, Ramdas and Rinaldo 2022). People who come back do not break that: it asks for a chance below p, not
-    for independence.
-    """
-
-    def __init__(self, ranges: RowRanges) -> None:
-        self._ranges = ranges
-        self._edges = np.quantile(ranges.reference, [OUTER, 1 - OUTER], axis=0)
-        self._sums = np.zeros((2, len(STATISTICS), len(ALTERNATIVES)))
-        self._enough = len(ranges.reference) >= FEWEST_PEOPLE
-        self.n = 0
-        self.moved: str | None = None
-        """What has moved, in words; None: nothing is known to have."""
-
-    def observe(self, rows: Any) -> None:
-        """Take rows, in order, none of them flagged; after an alarm nothing more."""
-        q, p = np.array(ALTERNATIVES), TOLERATED
-        hit, miss = q / p, (1 - q) / (1 - p)
-        statistics = self._ranges.statistics(rows) if self._enough else self._ranges.reference[:0]
-        for start in range(0, len(statistics), TOGETHER):
-            if self.moved is not None:
-                return
-            part = statistics[start : start + TOGETHER]
-            beyond = np.stack([part < self._edges[0], part > self._edges[1]], axis=1)
-            # All rows at once: R_n = P_n (R_0 + sum of 1 / P_(j - 1) over j up to n), P the products of L.
-            factors = np.where(beyond[..., None], hit, miss)
-            products = np.cumprod(factors, axis=0)
-            sums = products * (self._sums + np.cumsum(factors / products, axis=0))
-            alarmed = np.flatnonzero(sums.mean(axis=(1, 2, 3)) >= ALARM)
-            last = alarmed[0] if alarmed.size else len(part) - 1
-            self.n += int(last) + 1
-            self._sums = sums[last]
-            if alarmed.size:
-                side, statistic, _ = np.unravel_index(int(self._sums.argmax()), self._sums.shape)
-                low, high = np.exp(self._edges[:, statistic])
-                where, edge = ("below", low) if side == 0 else ("above", high)
-                self.moved = (
-                    f"the {STATISTICS[statistic]} of most rows is now {where} {edge:.3g}, as it was for a fifth of the "
-                    "people who calibrated"
-                )

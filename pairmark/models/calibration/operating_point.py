@@ -25,7 +25,10 @@ Origin = Literal[
 Guarantee = Literal["finite-sample", "finite-population", "asymptotic", "none"]
 Assumption = Literal["people-alike", "pairs-drawn", "missing-at-random", "strangers-distinct"]
 Status = Literal["drawn", "declared", "monitored", "unchecked"]
-ROWS_MONITORED = "rows one by one, by the size and spread of their features; a stream of rows, for drift"
+ROWS_MONITORED = (
+    "rows one by one, by the size and spread of their features; each request of 50 rows or more by itself; the stream "
+    "of rows, for drift, and for strangers that score alike"
+)
 """What `people-alike` is monitored by where the rows of the calibration are known."""
 GUARANTEES: dict[Guarantee, str] = {
     "finite-sample": "for new people (closed-set: for new samples of these classes), whatever their scores look like",

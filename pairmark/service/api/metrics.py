@@ -113,7 +113,7 @@ def publish_inputs(watches: Iterable[InputWatch]) -> None:
         watch.count(0, 0)
         for kind, n in zip(("all", "unlike"), watch.today, strict=True):
             TODAY.labels(*names, kind).set(n)
-        MOVED.labels(*names).set(int(watch.test.moved is not None))
+        MOVED.labels(*names).set(int(watch.moved is not None))
 
 
 def inputs(model: str, version: int) -> dict[str, Any] | None:

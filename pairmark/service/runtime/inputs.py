@@ -1,6 +1,6 @@
 """What rows each version decides on in this process: counted, and held against its calibration.
 
-Rows that are unlike are told at each decision; `DriftTest` looks at the others, for what one row cannot show. Of a
+Rows that are unlike are told at each decision; `StreamMonitor` looks at the others, for what one row cannot show. Of a
 request at most `PICKED` rows count, and a vector once. Of the last `WINDOW` rows at most a tenth are one client's,
 unless nobody else asks: no client by itself takes the others' guarantee away.
 """
@@ -13,12 +13,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.inputs import TOGETHER, DriftTest, RowRanges
+from pairmark.models.calibration.inputs import RowRanges
+from pairmark.models.calibration.monitor import TOGETHER, StreamMonitor
+from pairmark.models.core.arrays import Float32
 from pairmark.service.runtime.versions import LoadedVersion
 
 PICKED = 8
@@ -30,20 +33,24 @@ MAX_WATCHED = 256
 
 @dataclass(slots=True)
 class InputWatch:
-    """Counts of one calibration's decisions since they were last read, and the test of its inputs."""
+    """Counts of one calibration's decisions since they were last read, and the rows that its monitor is to take."""
 
     model: str
     version: int
-    test: DriftTest
     rows: int = 0
     unlike: int = 0
     day: int = 0
     today: list[int] = field(default_factory=lambda: [0, 0])
+    moved: str | None = None
+    """What has moved, in words; None: nothing is known to have."""
+    monitor: StreamMonitor | None = None
+    looks: asyncio.Future[None] | None = None
+    requests: int = 0
     clients: deque[str] = field(default_factory=lambda: deque(maxlen=WINDOW))
     first_client: str | None = None
     several: bool = False
     digests: dict[bytes, None] = field(default_factory=dict, repr=False)
-    pending: list[NDArray[np.float32]] = field(default_factory=list, repr=False)
+    pending: list[tuple[Float32, int]] = field(default_factory=list, repr=False)
 
     def count(self, n: int, unlike: int) -> None:
         """Count rows."""
@@ -55,8 +62,8 @@ class InputWatch:
         self.today[0] += n
         self.today[1] += unlike
 
-    def take(self, row: NDArray[np.float32], client: str) -> None:
-        """Keep a row for the test, unless its client or the vector itself has had its share."""
+    def take(self, row: Float32, client: str) -> None:
+        """Keep a row for the monitor, unless its client or the vector itself has had its share."""
         self.first_client = self.first_client or client
         self.several = self.several or client != self.first_client
         if self.several and self.clients.count(client) >= OF_ONE_CLIENT:
@@ -68,17 +75,23 @@ class InputWatch:
         if len(self.digests) > MOST_REMEMBERED:
             del self.digests[next(iter(self.digests))]
         self.clients.append(client)
-        self.pending.append(row.copy())
+        self.pending.append((row.copy(), self.requests))
 
 
 class InputChecks:
-    """Watches what each calibration decides on. Used on the event loop only; ``alarm`` is called in a thread, with a
-    calibration and what has moved, once."""
+    """Watches what each calibration decides on. Used on the event loop only.
 
-    def __init__(self, alarm: Callable[[str, str], None]) -> None:
-        self._alarm = alarm
+    Parameters
+    ----------
+    alarm : is called in a thread, with a calibration and what has moved, once.
+    threshold_of : what 1 % of strangers score above by a calibration (blocking); None: not known.
+    """
+
+    def __init__(
+        self, alarm: Callable[[str, str], None], threshold_of: Callable[[str], float | None]
+    ) -> None:
+        self._alarm, self._threshold_of = alarm, threshold_of
         self._watches: dict[str, InputWatch] = {}
-        self._telling: set[asyncio.Future[None]] = set()
 
     def watches(self) -> list[InputWatch]:
         """Everything that is watched."""
@@ -109,21 +122,40 @@ class InputChecks:
         if watch is None:
             if ranges is None or len(self._watches) >= MAX_WATCHED:
                 return
-            watch = InputWatch(version.entry.name, version.entry.version, DriftTest(ranges))
-            self._watches[calibration] = watch
+            watch = self._watches[calibration] = InputWatch(version.entry.name, version.entry.version)
         watch.count(n_rows, 0 if flags is None else int(flags.sum()))
-        if watch.test.moved is not None or not isinstance(rows, np.ndarray) or rows.dtype != np.float32:
+        if (
+            ranges is None
+            or watch.moved is not None
+            or not isinstance(rows, np.ndarray)
+            or rows.dtype != np.float32
+        ):
             return
         places: Sequence[int] = (
             range(len(rows)) if flags is None else np.flatnonzero(~flags[: len(rows)]).tolist()
         )
-        for at in places[:: max(1, -(-len(places) // PICKED))]:
-            watch.take(rows[at], client)
-        if len(watch.pending) >= TOGETHER:
-            taken, watch.pending = np.stack(watch.pending), []
-            watch.test.observe(taken)
-            if watch.test.moved is not None:
-                loop = asyncio.get_running_loop()
-                told = loop.run_in_executor(None, self._alarm, calibration, watch.test.moved)
-                self._telling.add(told)
-                told.add_done_callback(self._telling.discard)
+        watch.requests += 1
+        for place in places[:: max(1, -(-len(places) // PICKED))]:
+            watch.take(rows[place], client)
+        # One look at a time; meanwhile rows wait, and what is too much is not looked at.
+        if len(watch.pending) >= TOGETHER and (watch.looks is None or watch.looks.done()):
+            taken, watch.pending = watch.pending[: 2 * TOGETHER], []
+            look = partial(self._look, watch, version, ranges, taken)
+            watch.looks = asyncio.get_running_loop().run_in_executor(None, look)
+
+    def _look(
+        self,
+        watch: InputWatch,
+        version: LoadedVersion,
+        ranges: RowRanges,
+        taken: list[tuple[Float32, int]],
+    ) -> None:
+        """Hold rows against the calibration (blocking)."""
+        calibration = version.calibration_id
+        assert calibration is not None
+        if watch.monitor is None:
+            watch.monitor = StreamMonitor(ranges, version.score, self._threshold_of(calibration))
+        watch.monitor.observe(np.stack([row for row, _ in taken]), [request for _, request in taken])
+        if watch.monitor.moved is not None:
+            watch.moved = watch.monitor.moved
+            self._alarm(calibration, watch.moved)

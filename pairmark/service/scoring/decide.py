@@ -10,7 +10,8 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.inputs import RowRanges
+from pairmark.models.calibration.inputs import RowRanges, is_dense
+from pairmark.models.calibration.monitor import LARGE, moved_at_once
 from pairmark.models.core.arrays import Bool
 from pairmark.schemas.models import DECIDED_RATES
 from pairmark.service.errors import Forbidden
@@ -23,6 +24,7 @@ from pairmark.service.scoring.resolve import Resolved
 from pairmark.service.scoring.score import Scored
 from pairmark.service.tables import DECISIONS, RAW_UNLIKE, DecisionCode
 
+INPUTS_MOVED: Final = "inputs-moved"
 UNLIKE: Final = "unlike-calibration"
 """The reason where a row is unlike those of the people who calibrated."""
 
@@ -172,6 +174,7 @@ def decide(
     """Decide each pair at an operating point. A pair that holds a row unlike those who calibrated, or that has too
     little to compare, never matches: saying no can only lower a false positive rate."""
     unlike = UnlikeRows.find(point.inputs, scored.resolved)
+    point = _held_against(point, scored.resolved, None if unlike is None else unlike.flags)
     refused = None if unlike is None else unlike.codes
     if compared is not None:
         refused = compared.codes if refused is None else np.where(refused, refused, compared.codes)
@@ -179,3 +182,21 @@ def decide(
     if refused is not None:
         codes[refused > 0] = DecisionCode.DIFFERENT if point.lower is None else DecisionCode.REVIEW
     return Decided(scored, point, shows_scores, codes, refused, unlike, compared)
+
+
+def _held_against(point: ServedPoint, resolved: Resolved | None, flags: Bool | None) -> ServedPoint:
+    """The point; one that guarantees nothing where a large request by itself is unlike the calibration."""
+    if (
+        resolved is None
+        or resolved.n_rows < LARGE
+        or not is_dense(resolved.left)
+        or not is_dense(resolved.right)
+    ):
+        return point
+    rows = np.concatenate([resolved.left, resolved.right])
+    words = moved_at_once(point.inputs, rows if flags is None else rows[~flags])
+    if words is None or point.warnings:
+        return point
+    return point.moved(
+        {"code": INPUTS_MOVED, "detail": f"the rows of this request are unlike the calibration's: {words}"}
+    )

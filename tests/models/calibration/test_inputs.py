@@ -6,7 +6,8 @@ from scipy.sparse import csr_array
 
 from pairmark import Plda
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.inputs import DriftTest, RowRanges
+from pairmark.models.calibration.inputs import RowRanges
+from pairmark.models.calibration.monitor import DriftTest
 from pairmark.models.calibration.operating_point import ROWS_MONITORED
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.pairs.held_out import HeldOutPairs

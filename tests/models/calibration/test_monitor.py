@@ -1,0 +1,99 @@
+"""Streams and batches of rows: what single rows cannot show is told, and people like those who calibrated are not."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from pairmark import Plda
+from pairmark.models.calibration.inputs import RowRanges
+from pairmark.models.calibration.monitor import StreamMonitor, moved_at_once
+from pairmark.models.core.arrays import Float32, Int64
+
+PEOPLE = 400
+
+
+def people(m: int, rows: int, d: int, random: np.random.Generator) -> Float32:
+    """Rows of new people, person after person."""
+    X = random.normal(size=(m, 1, d)) + 0.5 * random.normal(size=(m, rows, d))
+    return X.reshape(-1, d).astype(np.float32)
+
+
+@cache
+def calibrated(d: int) -> tuple[Plda, RowRanges, float]:
+    random = np.random.default_rng(d)
+    training, rows = people(200, 4, d, random), people(PEOPLE, 3, d, random)
+    model = Plda(random_state=0).fit(training, np.repeat(np.arange(200), 4))
+    ranges = RowRanges.fit(rows, np.repeat(np.arange(PEOPLE), 3), training)
+    assert ranges is not None
+    strangers = np.triu_indices(PEOPLE, 1)
+    scores = model.score_pairs(rows[::3], *strangers)
+    return model, ranges, float(np.quantile(scores, 0.99))
+
+
+def alarmed(d: int, rows: Float32) -> tuple[int | None, str | None]:
+    """After how many rows a stream alarms, each of a request of its own, and what it says."""
+    model, ranges, threshold = calibrated(d)
+    monitor = StreamMonitor(ranges, model.pair_score, threshold)
+    like = rows[~ranges.flags(rows)]
+    for start in range(0, len(like), 8):
+        part = like[start : start + 8]
+        monitor.observe(part, list(range(start, start + len(part))))
+        if monitor.moved is not None:
+            return start + len(part), monitor.moved
+    return None, None
+
+
+def traffic(name: str, n: int, random: np.random.Generator) -> Int64:
+    """Who sends each row."""
+    if name == "50 who return":
+        return random.integers(0, 50, n)
+    if name == "Zipf 1.5":
+        return random.zipf(1.5, n)
+    who = np.arange(1, n + 1)
+    who[random.random(n) < {"all new": 0, "one makes half": 0.5, "one makes 60 %": 0.6}[name]] = 0
+    return who
+
+
+@pytest.mark.parametrize("name", ["all new", "50 who return", "Zipf 1.5", "one makes half", "one makes 60 %"])
+@pytest.mark.parametrize("d", [3, 6, 16])
+def test_people_who_return_raise_no_alarm(name: str, d: int) -> None:
+    random = np.random.default_rng(1)
+    who = np.unique(traffic(name, 2_000, random), return_inverse=True)[1]
+    rows = random.normal(size=(who.max() + 1, d))[who] + 0.5 * random.normal(size=(who.size, d))
+    assert alarmed(d, rows.astype(np.float32)) == (None, None)
+    _, ranges, _ = calibrated(d)
+    batches = [rows[start : start + 500].astype(np.float32) for start in range(0, 2_000, 500)]
+    assert [moved_at_once(ranges, batch) for batch in batches] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("d", "directions", "within"), [(6, 1, 100), (16, 1, 200), (16, 2, 200), (6, 2, 800)]
+)
+def test_an_embedder_that_collapses_is_told(d: int, directions: int, within: int) -> None:
+    random = np.random.default_rng(2)
+    rows = people(1_500, 1, d, random)
+    middle = rows.mean(axis=0)
+    axes = np.linalg.svd(rows - middle, full_matrices=False)[2][:directions]
+    flat = (rows - middle) @ axes.T @ axes
+    # As large as ever: no row by itself says it.
+    flat *= np.linalg.norm(rows - middle, axis=1, keepdims=True) / np.linalg.norm(flat, axis=1, keepdims=True)
+    after, said = alarmed(d, (middle + flat).astype(np.float32))
+    assert after is not None
+    assert after <= within
+    assert said is not None
+
+
+@pytest.mark.parametrize(("factor", "where"), [(0.5, "below"), (2.0, "above")])
+def test_a_batch_in_another_unit_is_told_in_one_request(factor: float, where: str) -> None:
+    _, ranges, _ = calibrated(6)
+    rows = people(600, 2, 6, np.random.default_rng(3)) * np.float32(factor)
+    said = moved_at_once(ranges, rows[~ranges.flags(rows)])
+    assert said is not None
+    assert where in said
+    assert moved_at_once(ranges, rows[:40]) is None
+    # One person's frames are one person.
+    frames = rows[:1] / np.float32(factor) + 0.1 * np.random.default_rng(4).normal(size=(600, 6))
+    assert moved_at_once(ranges, frames.astype(np.float32)) is None
