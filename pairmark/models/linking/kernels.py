@@ -23,21 +23,21 @@ def list_rows(starts, terms, offsets, rows):
 
 
 @kernel
-def nominate(starts, terms, offsets, rows, worth, tables, is_alone, first, most_postings, best, sums):
+def nominate(starts, terms, offsets, rows, worth, tables, is_alone, queries, most_postings, best, sums):
     """The rows that share most with each of some rows, by the worth of what they share, rarest terms first.
 
     Parameters
     ----------
-    starts, terms : as in `list_rows`, the terms of a row by how many rows have them, fewest first.
+    starts, terms : as in `list_rows`, the terms of a row by how often they occur, the rarest first.
     offsets, rows : as in `list_rows`. worth : (t,) int64 of each term; 0 is left out.
     tables : (n,) of each row. is_alone : of each table, whether none of its rows is nominated for another of it.
-    first : the row that nominations begin with. most_postings : rows that are looked at for each.
+    queries : (q,) int64 of rows. most_postings : rows that are looked at for each.
     best : (q, k) int64 of rows, -1 where there are no more. sums : (q, k) int64, what they share.
     """
     totals = np.zeros(tables.shape[0], dtype=np.int64)
     touched = np.empty(most_postings, dtype=np.int64)
-    for query in range(best.shape[0]):
-        own = first + query
+    for query in range(queries.shape[0]):
+        own = queries[query]
         left, size = most_postings, 0
         for i in range(starts[own], starts[own + 1]):
             term = terms[i]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from pairmark.models.core.arrays import Bool, Float64, Int64
+from pairmark.models.core.arrays import Bool, Float64, Int32, Int64
 from pairmark.models.linking import kernels
 from pairmark.models.records.compare import LinkField
 from pairmark.models.records.kernels import tokens
@@ -28,8 +28,10 @@ CUT: Final = 0.5
 _N_NEAREST, _MOST_POSTINGS, _COMMON = 10, 1_000, 0.2
 """Records that each is held against; rows that are looked at for them; terms of a larger share of rows are left out."""
 _MOST_CHARS = 2_000
-_GRAM_SHARE, _GRAM_CHARS, _UNIT = 0.25, 400, 256.0
-"""What a trigram is worth of a word, and the longest texts whose trigrams count."""
+_GRAM_SHARE, _UNIT = 0.25, 256.0
+"""What a trigram is worth of a word; worth is counted in whole numbers, so that sums do not depend on their order."""
+_GRAM_CHARS, _MOST_GRAMS = 400, 20_000_000
+"""The longest texts whose trigrams count, and of how many characters of all rows, about."""
 _FEW, _LEAST_CODE, _LEAST_NUMBER = 20, 4, 5
 """Records that may have a code; the fewest characters of one, and digits of one that is a number."""
 _NEARLY = 0.9
@@ -110,30 +112,31 @@ def link_texts(
     is_alone : of each table, whether none of its rows can be linked to another of it.
     cut : links score above it. one_to_one : links are each other's best.
     """
-    terms = _Terms.of(words, numbers)
-    n = tables.size
-    best = np.full((n, _N_NEAREST), -1)
-    worth = np.round(_UNIT * np.log2((1 + n) / terms.counts) * np.where(terms.is_gram, _GRAM_SHARE, 1.0))
-    worth[terms.counts > max(_COMMON * n, 2)] = 0
-    offsets = np.concatenate([[0], np.cumsum(terms.counts)])
-    rows, places = np.empty(terms.terms.size, dtype=np.int32), offsets[:-1].copy()
-    kernels.list_rows(terms.starts, terms.terms, places, rows)
-    kernels.nominate(
-        terms.starts, terms.terms, offsets, rows, worth.astype(np.int64), tables, is_alone, 0, _MOST_POSTINGS, best,
-        np.zeros_like(best),
-    )  # fmt: skip
-    near, row = best.ravel(), np.repeat(np.arange(n), _N_NEAREST)
+    terms, n = _Terms.of(words, numbers), tables.size
+    row = np.arange(n)
+    near = terms.nearest(row, tables, is_alone, _N_NEAREST).ravel()
+    row = np.repeat(row, _N_NEAREST)
     a, b = np.divmod(np.unique((np.minimum(near, row) * n + np.maximum(near, row))[near >= 0]), n)
     score = terms.scores(a, b)
     return TextLinks(a, b, score, _links(a, b, score, n, cut, one_to_one))
 
 
+def nearest_rows(
+    words: Sequence[str], numbers: Sequence[str], rows: Int64, tables: Int64, is_alone: Bool, n: int
+) -> Int64:
+    """The ``n`` records that share most with each of ``rows``, best first, (r, n); -1 where there are no more.
+
+    Parameters are those of `link_texts`. No rule of candidates has a say in it.
+    """
+    return _Terms.of(words, numbers).nearest(rows, tables, is_alone, n)
+
+
 class _Terms(NamedTuple):
-    """Terms of rows: those of row r are ``terms[starts[r]:starts[r + 1]]``, by how many rows have them, fewest first;
-    ``counts`` of these rows, and whether each is a trigram, or a code that few have."""
+    """Terms of rows: those of row r are ``terms[starts[r]:starts[r + 1]]``, by how often they occur, the rarest first;
+    ``counts`` of the rows that have them, and whether each is a trigram, or a code that few have."""
 
     starts: Int64
-    terms: Int64
+    terms: Int32
     counts: Int64
     is_gram: Bool
     is_code: Bool
@@ -162,26 +165,44 @@ class _Terms(NamedTuple):
         points = np.flatnonzero(squeezed[: token_starts[-1]] == ord("."))
         is_code[np.searchsorted(token_starts, points, side="right") - 1] = False
         keys, rows = np.empty(2 * chars.size, dtype=np.int64), np.empty(2 * chars.size, dtype=np.int32)
-        both = np.ones(2, dtype=np.bool_)
-        size = neighbour_keys(chars, starts, hashes, row_tokens, n, both, _GRAM_CHARS, keys, rows)
+        both, grams = np.ones(2, dtype=np.bool_), min(_GRAM_CHARS, _MOST_GRAMS // max(n, 1))
+        size = neighbour_keys(chars, starts, hashes, row_tokens, n, both, grams, keys, rows)
         distinct, terms = np.unique(keys[:size], return_inverse=True)
-        of_row, terms = np.divmod(
-            np.unique(rows[:size].astype(np.int64) * distinct.size + terms), max(distinct.size, 1)
-        )
-        counts = np.bincount(terms, minlength=distinct.size)
-        rank = np.empty_like(counts)
-        order = np.argsort(counts, kind="stable")
-        rank[order] = np.arange(counts.size)
-        codes = np.sort(of_row * distinct.size + rank[terms])
-        few = min(_FEW, max(n // 100, _LEAST_CODE))
-        is_code_term = np.isin(distinct[order], hashes[is_code] & ~np.int64(1)) & (counts[order] <= few)
+        order = np.argsort(np.bincount(terms, minlength=distinct.size), kind="stable")
+        rank = np.empty_like(order)
+        rank[order] = np.arange(order.size)
+        # A row has a term once, however often it says it.
+        codes = np.unique(rows[:size].astype(np.int64) * distinct.size + rank[terms])
+        starts = np.searchsorted(codes, np.arange(n + 1) * distinct.size)
+        terms = (codes % max(distinct.size, 1)).astype(np.int32)
+        counts, hashes_of_codes = np.bincount(terms, minlength=distinct.size), hashes[is_code] & ~np.int64(1)
+        is_rare = counts <= min(_FEW, max(n // 100, _LEAST_CODE))
         return cls(
-            np.searchsorted(codes, np.arange(n + 1) * distinct.size),
-            codes % max(distinct.size, 1),
-            counts[order],
+            starts,
+            terms,
+            counts,
             (distinct[order] & 1) > 0,
-            is_code_term,
+            is_rare & np.isin(distinct[order], hashes_of_codes),
         )
+
+    def nearest(self, rows: Int64, tables: Int64, is_alone: Bool, n_nearest: int) -> Int64:
+        """As `nearest_rows`."""
+        best = np.full((rows.size, n_nearest), -1)
+        worth = np.log2((1 + tables.size) / np.maximum(self.counts, 1)) * np.where(
+            self.is_gram, _GRAM_SHARE, 1
+        )
+        worth[self.counts > max(_COMMON * tables.size, 2)] = 0
+        offsets = np.concatenate([[0], np.cumsum(self.counts)])
+        listed, places = np.empty(self.terms.size, dtype=np.int32), offsets[:-1].copy()
+        kernels.list_rows(self.starts, self.terms, places, listed)
+        by_row, by_term, whole = (
+            (self.starts, self.terms),
+            (offsets, listed),
+            np.round(_UNIT * worth).astype(np.int64),
+        )
+        queries = rows, _MOST_POSTINGS, best, np.zeros_like(best)
+        kernels.nominate(*by_row, *by_term, whole, tables, is_alone, *queries)
+        return best
 
     def scores(self, a: Int64, b: Int64) -> Float64:
         n = self.starts.size - 1
