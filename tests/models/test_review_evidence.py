@@ -15,7 +15,9 @@ from pairmark.models.reviews.evidence import (
     Judgements,
     draws_match,
     expected_judgements,
+    expected_records,
     missed_bound,
+    recall_bound,
     share_bound,
 )
 
@@ -121,3 +123,18 @@ def test_expected_judgements_fall_and_end() -> None:
     assert expected[-1] == 0
     assert 130 <= expected[0] <= 200
     assert expected_judgements(Judgements(10, [1, 1, 1]), 0.1, 0.95) is None
+
+
+def test_recall_is_bounded_at_any_look_and_grows_with_records():
+    random = np.random.default_rng(0)
+    size, over = 1_000, 0
+    for _ in range(30):
+        found = np.where(random.random(size) < 0.5, random.random(size) < 0.9, np.nan)
+        drawn = random.permutation(found)
+        over += max(recall_bound(size, drawn[:n], 0.9) for n in (30, 60, 120, 240)) > np.nanmean(found)
+    assert over <= 5
+    assert recall_bound(5_000, np.ones(0), 0.95) == 0
+    assert 0.9 < recall_bound(5_000, np.ones(65), 0.95) < recall_bound(5_000, np.ones(300), 0.95)
+    assert recall_bound(100, np.full(100, 0.5), 0.95) == pytest.approx(0.495)
+    assert 55 < expected_records(5_000, np.ones(0), 0.95, 0.95) < 200
+    assert expected_records(5_000, np.full(50, 0.5), 0.95, 0.95) is None

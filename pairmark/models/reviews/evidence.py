@@ -185,3 +185,63 @@ def expected_judgements(judgements: Judgements, at_most: float, confidence: floa
         middle = (low + high) // 2
         low, high = (low, middle) if suffices(middle) else (middle, high)
     return high
+
+
+_BETS: Final = (0.05, 0.15, 0.3, 0.5, 0.75, 0.95)
+"""Parts of what can be lost that recall is bet on, in equal shares."""
+_RECALLS: Final = np.arange(1, 200) / 200
+
+
+def recall_bound(size: int, found: ArrayLike, confidence: float) -> float:
+    """The recall of records that is undercut, at any look ever, with probability at most 1 - confidence.
+
+    Recall is the mean, over the records of a population that have partners, of the share of them that is found. If it
+    is r or less, the shares less r, 0 without a partner, sum to 0 or less over the population, so that the mean of
+    those not yet drawn is known to be at most m. A bet of lambda on the next has the expected return
+    1 + lambda (z - m) of 1 or less: their product is a supermartingale (Waudby-Smith and Ramdas 2024, "Estimating means
+    of bounded random variables by betting", section 4), and so is an average of several. Levels of r are ruled out
+    from 0 upwards until the first that is not, so that one test alone can err.
+
+    Parameters
+    ----------
+    size : records of the population. found : (n,) of the records in the order in which they were drawn, all with the
+        same chance: the share of each one's partners that is found; NaN for a record without any.
+    """
+    shares = np.asarray(found, dtype=np.float64)
+    z = np.where(np.isnan(shares)[:, None], 0.0, np.nan_to_num(shares)[:, None] - _RECALLS)
+    m = -(np.cumsum(z, axis=0) - z) / (size - np.arange(len(z)))[:, None]
+    # Nothing that is left can bring the sum down to 0.
+    is_beyond = np.logical_or.reduce(m <= -_RECALLS, axis=0)
+    at_risk = np.maximum(_RECALLS + m, 1e-9)
+    log_returns = [np.log1p(bet / at_risk * (z - m)).sum(axis=0) for bet in _BETS]
+    is_out = is_beyond | (logsumexp(log_returns, axis=0) - math.log(len(_BETS)) >= -math.log1p(-confidence))
+    n_out = int(np.argmin(np.append(is_out, False)))
+    return float(_RECALLS[n_out - 1]) if n_out else 0.0
+
+
+def expected_records(size: int, found: ArrayLike, at_least: float, confidence: float) -> int | None:
+    """About how many more records bring the bound up to ``at_least`` if they go on as so far; None: none may."""
+    shares = np.asarray(found, dtype=np.float64)
+    undrawn = size - shares.size
+    if not undrawn:
+        return None
+    # Before anything is judged, every second record has a partner, and all are found.
+    mean, has = (np.nanmean(shares), np.mean(~np.isnan(shares))) if (~np.isnan(shares)).any() else (1.0, 0.5)
+    if mean <= at_least and shares.size:
+        return None
+
+    def suffices(further: int) -> bool:
+        steps = np.diff(np.floor(has * np.arange(further + 1) + 0.5))
+        return (
+            recall_bound(size, np.append(shares, np.where(steps > 0, mean, np.nan)), confidence) >= at_least
+        )
+
+    low, high = 0, min(64, undrawn)
+    while not suffices(high):
+        if high in (undrawn, _FARTHEST // 4):
+            return high
+        low, high = high, min(2 * high, undrawn, _FARTHEST // 4)
+    while high - low > max(1, high // 20):
+        middle = (low + high) // 2
+        low, high = (low, middle) if suffices(middle) else (middle, high)
+    return high
