@@ -367,3 +367,22 @@ def test_people_of_a_guarantee_are_drawn_once() -> None:
             split_listed(*pairs, random_state=seed)
             answered += 1
     assert 0 < answered < 40
+
+
+def test_the_fewest_pairs_that_contradict_a_list_are_left_out() -> None:
+    """Two people of five rows each, joined by one wrong positive pair; and one person with a wrong negative pair."""
+    first, second = np.triu_indices(5, 1)
+    left = np.concatenate(
+        [first, 5 + first, [4], np.repeat(np.arange(5), 5), 20 + first, [20], 30 + np.arange(0, 900, 2)]
+    )
+    right = np.concatenate(
+        [second, 5 + second, [5], np.tile(np.arange(5, 10), 5), 20 + second, [24], 31 + np.arange(0, 900, 2)]
+    )
+    same = np.concatenate([np.ones(21), np.zeros(25), np.ones(10), [0], np.arange(450) % 2]).astype(bool)
+    listed = listed_units(left, right, same, protocol="open-set")
+    # The bridge and, beside 25 right ones, the one wrong negative pair.
+    np.testing.assert_array_equal(listed.contradictory, [20, 56])
+    assert not listed.usable[listed.contradictory].any()
+    assert listed.units[0, 0] != listed.units[10, 0]
+    with pytest.raises(ValueError, match="2 of 57 pairs contradict the others"):
+        listed_units(left[:57], right[:57], same[:57], protocol="open-set")

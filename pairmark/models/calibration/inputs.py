@@ -268,15 +268,22 @@ MOST_PAIRS = 20_000
 """Negative pairs that are scored without some columns, about: of more people, so many more."""
 
 
-def _enough_pairs(pairs: HeldOutPairs) -> Int64:
-    """Numbers of some pairs of all people. Where all pairs inside of cells are there, these are those inside of parts
-    of the cells, so that they count as fully; which parts depends on the number of people alone."""
+def _enough_pairs(pairs: HeldOutPairs) -> tuple[Int64, dict[str, Any]]:
+    """Numbers of some pairs of all people, and how they came about, as `HeldOutPairs.origin` has it.
+
+    Where all pairs inside of cells are there, a list of all pairs being one cell, these are those inside of parts of
+    the cells, so that they count as fully; which parts depends on the number of people alone, as if they were drawn. Of
+    another list they are a part that depends on its length alone, and of the list's origin.
+    """
     numbers = np.arange(len(pairs))
     if len(pairs) <= MOST_PAIRS:
-        return numbers
+        return numbers, pairs.origin
     people, ends = np.unique(pairs.units, return_inverse=True)
     m, ends = people.size, ends.reshape(-1, 2)
-    if pairs.population is None and pairs.listing in ("all", "drawn"):
+    edges = np.unique(np.sort(ends[~pairs.same] if pairs.protocol == "open-set" else ends, axis=1), axis=0)
+    is_whole = pairs.population is None and not pairs.units_assumed and len(edges) == m * (m - 1) // 2
+    listing = "drawn" if is_whole else pairs.listing
+    if pairs.population is None and listing in ("all", "drawn"):
         graph = coo_array((np.ones(len(pairs), dtype=np.int8), ends.T), shape=(m, m))
         _, cell = connected_components(graph, directed=False)
         by_cell = permutation_of(m, 0)
@@ -288,7 +295,7 @@ def _enough_pairs(pairs: HeldOutPairs) -> Int64:
         part = place * n_parts[cell] // sizes[cell]
         numbers = numbers[part[ends[:, 0]] == part[ends[:, 1]]]
     else:
-        numbers = numbers[:: -(-len(pairs) // MOST_PAIRS)]
+        numbers = np.sort(permutation_of(len(pairs))[:MOST_PAIRS])
     # Of several rows of the same two people, and of one person, a few.
     _, edge, counts = np.unique(
         np.sort(ends[numbers], axis=1), axis=0, return_inverse=True, return_counts=True
@@ -296,7 +303,7 @@ def _enough_pairs(pairs: HeldOutPairs) -> Int64:
     order = np.argsort(edge, kind="stable")
     turn = np.empty(numbers.size, dtype=np.int64)
     turn[order] = np.arange(numbers.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    return numbers[turn < max(1, MOST_PAIRS // counts.size)]
+    return numbers[turn < max(1, MOST_PAIRS // counts.size)], {**pairs.origin, "listing": listing}
 
 
 _ENDS = ("left", "right", "same", "units")
@@ -388,7 +395,7 @@ class CalibrationRecords:
         sets = X if isinstance(X, SampleSets) else SampleSets.of_rows(X)
         if not are_records(sets.rows):
             return None
-        sample = _enough_pairs(pairs)
+        sample, origin = _enough_pairs(pairs)
         numbers, ends = np.unique([pairs.left[sample], pairs.right[sample]], return_inverse=True)
         left, right = ends.reshape(2, -1)
         drawn = sets.take(numbers)
@@ -399,7 +406,7 @@ class CalibrationRecords:
             right=right,
             same=pairs.same[sample],
             units=pairs.units[sample],
-            facts=pairs.origin,
+            facts=origin,
             aggregation=aggregation,
         )
 

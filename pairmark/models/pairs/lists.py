@@ -149,6 +149,7 @@ class ListedUnits:
     assumed : whether units were guessed from same pairs alone, since nothing says who the points belong to. People
         whose points no same pair joins then count as several, and guarantees about people do not hold.
     name : of the units, for messages.
+    contradictory : numbers of pairs left out, since the others contradict them (`contradicting_pairs`).
     """
 
     units: Int64 = field(repr=False)
@@ -156,6 +157,7 @@ class ListedUnits:
     protocol: Protocol
     assumed: bool
     name: str
+    contradictory: Int64 = field(repr=False, default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def origin(self, same: Bool, listing: str | None = None) -> str:
         """How the list came about, as far as that can be told before it is scored; see `nothing_guaranteed`.
@@ -172,7 +174,8 @@ class ListedUnits:
         """Whether every two units of these pairs are among them, in open-set use as a pair that differs."""
         units = self.units[numbers]
         if self.protocol == "open-set":
-            units = units[~same[numbers]]
+            # One person's pair is marked different where it was left out.
+            units = units[~same[numbers] & (units[:, 0] != units[:, 1])]
         edges, m = np.unique(np.sort(units, axis=1), axis=0), np.unique(units).size
         return bool(edges.shape[0] == m * (m - 1) // 2)
 
@@ -194,6 +197,67 @@ def contradictory_pairs(
         bonds.append((np.concatenate([i, j]), np.asarray(units).T.reshape(-1)))
     person = _merge(points.size, i[is_same], j[is_same], bonds)
     return np.flatnonzero(~is_same & (person[i] == person[j]))
+
+
+MOST_CONTRADICTORY = 0.01
+"""A list of which more than this share contradicts the rest is refused."""
+
+
+def contradicting_pairs(n: int, i: Int64, j: Int64, same: Bool) -> Int64:
+    """Numbers of pairs without which no chain of positive pairs joins two points that are marked different.
+
+    Of each contradiction the cheaper is left out: the negative pair, or the fewest positive pairs that cut the chain
+    between its ends (a minimum cut), where these settle more negative pairs than they are.
+
+    Parameters
+    ----------
+    n : how many points there are, points of one label or unit being one. i, j : (n_pairs,) the points of each pair.
+    same : (n_pairs,) whether the pair is marked same.
+    """
+    group = joined_groups(n, i[same], j[same])[1]
+    wrong = ~same & (group[i] == group[j])
+    left_out = np.flatnonzero(wrong & (i == j)).tolist()
+    wrong &= i != j
+    for part in np.unique(group[i[wrong]]):
+        of_part = group[i] == part
+        left_out += _settling(
+            i, j, np.flatnonzero(of_part & same & (i != j)), np.flatnonzero(of_part & wrong)
+        )
+    return np.array(sorted(left_out), dtype=np.int64)
+
+
+def _settling(i: Int64, j: Int64, positive: Int64, negative: Int64) -> list[int]:
+    """The pairs to leave out of one connected part of a list, by the numbers of its pairs."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import breadth_first_order, connected_components, maximum_flow
+
+    left_out: list[int] = []
+    while True:
+        points, ends = np.unique([i[positive], j[positive]], return_inverse=True)
+        ends = ends.reshape(2, -1)
+        both = np.concatenate([ends, ends[::-1]], axis=1)
+        capacity = np.ones(both.shape[1], dtype=np.int32)
+        # Several pairs of two points are as many to cut.
+        graph = coo_array((capacity, both), shape=(points.size, points.size)).tocsr()
+        part = connected_components(graph, directed=False)[1]
+        sides = np.stack([i[negative], j[negative]])
+        at = np.minimum(np.searchsorted(points, sides), points.size - 1)
+        is_joined = (points[at] == sides).all(axis=0) & (part[at[0]] == part[at[1]])
+        negative, at = negative[is_joined], at[:, is_joined]
+        if not negative.size:
+            return left_out
+        source, sink = at[:, 0].tolist()
+        rest = graph - maximum_flow(graph, source, sink).flow
+        rest.eliminate_zeros()
+        near = np.zeros(points.size, dtype=np.bool_)
+        near[breadth_first_order(rest, source, return_predecessors=False)] = True
+        is_cut, is_settled = near[ends[0]] != near[ends[1]], near[at[0]] != near[at[1]]
+        if is_settled.sum() > is_cut.sum():
+            left_out += positive[is_cut].tolist()
+            positive = positive[~is_cut]
+        else:
+            left_out.append(int(negative[0]))
+            negative = negative[1:]
 
 
 def listed_units(
@@ -223,7 +287,7 @@ def listed_units(
     Raises
     ------
     ValueError
-        For pairs marked different whose points are known to be one person (open-set).
+        Where more than `MOST_CONTRADICTORY` of the pairs contradict the others (open-set).
     """
     a, b, is_same = np.asarray(left), np.asarray(right), np.asarray(same).astype(np.bool_)
     points, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
@@ -236,15 +300,22 @@ def listed_units(
     person = _merge(points.size, i[is_same], j[is_same], bonds)
     people = _merge(points.size, i[is_same], j[is_same], bonds + in_group)
     resolved_protocol = resolve_protocol(protocol, int(people.max()) + 1)
+    contradictory = np.empty(0, dtype=np.int64)
     if resolved_protocol == "open-set":
-        contradictory = np.flatnonzero(~is_same & (person[i] == person[j]))
-        if contradictory.size:
-            first = int(contradictory[0])
-            raise ValueError(
-                f"{contradictory.size} pairs are marked different although their points are one person's by label, "
-                f"unit or a chain of positive pairs, the first is ({int(a[first])}, {int(b[first])}): correct the "
-                "labels, or use protocol 'closed-set'"
-            )
+        if (~is_same & (person[i] == person[j])).any():
+            # What is one person by label or unit, no cut separates.
+            known = _merge(points.size, i[:0], j[:0], bonds)
+            contradictory = contradicting_pairs(int(known.max()) + 1, known[i], known[j], is_same)
+            if contradictory.size > MOST_CONTRADICTORY * a.size:
+                first = int(contradictory[0])
+                raise ValueError(
+                    f"{contradictory.size} of {a.size} pairs contradict the others: marked different although their "
+                    "points are one person's by label, unit or a chain of positive pairs, or links of such a chain; "
+                    f"the first is ({int(a[first])}, {int(b[first])}). Expected at most {100 * MOST_CONTRADICTORY:g} %: "
+                    "correct the labels, or use protocol 'closed-set'"
+                )
+            kept = is_same & ~np.isin(np.arange(a.size), contradictory)
+            people = _merge(points.size, i[kept], j[kept], bonds + in_group)
         of_point, name, assumed = people, "people", not (bonds or in_group)
     elif in_group:
         of_point, name, assumed = _merge(points.size, i[:0], j[:0], in_group), "groups", False
@@ -253,6 +324,7 @@ def listed_units(
     sides_of = np.stack([of_point[i], of_point[j]], axis=1).astype(np.int64)
     is_within = sides_of[:, 0] == sides_of[:, 1]
     usable = ~is_within | is_same if resolved_protocol == "open-set" else ~is_within
+    usable[contradictory] = False
     if resolved_protocol == "closed-set" and in_group:
         # Several pairs of two groups depend on each other: the first of them stands for all.
         keys = np.sort(sides_of, axis=1)
@@ -260,7 +332,14 @@ def listed_units(
         is_first = np.zeros(a.size, dtype=np.bool_)
         is_first[first_of] = True
         usable &= is_first
-    return ListedUnits(units=sides_of, usable=usable, protocol=resolved_protocol, assumed=assumed, name=name)
+    return ListedUnits(
+        units=sides_of,
+        usable=usable,
+        protocol=resolved_protocol,
+        assumed=assumed,
+        name=name,
+        contradictory=contradictory,
+    )
 
 
 def _merge(n: int, i: Int64, j: Int64, bonds: list[tuple[Int64, Int64]]) -> Int64:

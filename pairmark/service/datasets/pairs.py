@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.inputs import refuse_placeholders
-from pairmark.models.pairs.lists import contradictory_pairs, listed_units
+from pairmark.models.pairs.lists import MOST_CONTRADICTORY, contradictory_pairs, listed_units
 from pairmark.schemas.datasets import Format
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.datasets.data import DatasetPairs, LabelledData
@@ -179,7 +179,8 @@ def contradictions(pairs: DatasetPairs) -> list[str]:
     lines += f" and {wrong.size - _LISTED:,} more" if wrong.size > _LISTED else ""
     return [
         f"pairs marked different although other pairs make their rows one person's: {wrong.size:,}, row {lines}. An "
-        "open-set job refuses them: correct them, or leave them out"
+        "open-set job leaves out the fewest pairs that settle them, and refuses a list with more than "
+        f"{100 * MOST_CONTRADICTORY:g} % of such: correct them"
     ]
 
 

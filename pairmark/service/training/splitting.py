@@ -122,9 +122,14 @@ def _listed_parts(job: LoadedJob, pairs: DatasetPairs) -> Parts:
             "train_pairs": int(parts.train.size),
             "calibration_pairs": int(parts.calibration.size),
             "test_pairs": int(parts.test.size),
-            "dropped_pairs": parts.n_dropped,
+            "dropped_pairs": parts.n_dropped - int(units.contradictory.size),
+            **_contradictory(units),
         },
     )
+
+
+def _contradictory(units: ListedUnits) -> dict[str, int]:
+    return {"contradictory_pairs": int(units.contradictory.size)} if units.contradictory.size else {}
 
 
 def _folded_list(job: LoadedJob, pairs: DatasetPairs, units: ListedUnits) -> Parts:
@@ -140,8 +145,11 @@ def _folded_list(job: LoadedJob, pairs: DatasetPairs, units: ListedUnits) -> Par
         listing="random-rows" if evaluation.listing == "random-rows" else None,
     )
     scored = replace(scored, folds=folds.fold[scored.units[:, 0]], clusters=folds.block[scored.units])
-    learned = [folds.learned(units.units, number) for number in range(folds.n_folds)]
-    everything = np.arange(same.size)
+    learned = [
+        np.setdiff1d(folds.learned(units.units, number), units.contradictory)
+        for number in range(folds.n_folds)
+    ]
+    everything = np.setdiff1d(np.arange(same.size), units.contradictory)
     rows = _rows_of(pairs, everything)
     return Parts(
         protocol=units.protocol,
@@ -152,7 +160,8 @@ def _folded_list(job: LoadedJob, pairs: DatasetPairs, units: ListedUnits) -> Par
         test=scored,
         folds=tuple(Fold(rows=_rows_of(pairs, numbers), pairs=numbers) for numbers in learned),
         sizes={
-            "train_pairs": int(same.size),
+            "train_pairs": int(everything.size),
+            **_contradictory(units),
             "folds": folds.n_folds,
             "scored_pairs": int(folds.scored.size),
             "crossing_pairs": folds.n_crossing,
@@ -167,8 +176,10 @@ def _rows_of(pairs: DatasetPairs, numbers: Int64) -> Int64:
 
 def sizes_in_words(sizes: Mapping[str, int]) -> str:
     """How many rows or pairs each part has, in words."""
+    contradictory = sizes.get("contradictory_pairs", 0)
+    left_out = f"; {contradictory:,} contradict the others and are left out" if contradictory else ""
     if "scored_pairs" in sizes:
-        return folds_in_words(sizes)
+        return folds_in_words(sizes) + left_out
     names = {"train": "train", "calibration": "calibrate", "test": "test"}
     kind = "pairs" if "train_pairs" in sizes else "rows"
     counts = {verb: sizes.get(f"{name}_{kind}", 0) for name, verb in names.items()}
@@ -177,7 +188,7 @@ def sizes_in_words(sizes: Mapping[str, int]) -> str:
     if dropped:
         share = dropped / (dropped + sum(counts.values()))
         words += f"; {dropped:,} ({100 * share:.0f} %) join two parts and are left out"
-    return f"of the {kind}, {words}"
+    return f"of the {kind}, {words}{left_out}"
 
 
 def _identity_parts(job: LoadedJob, labels: Int64) -> Parts:

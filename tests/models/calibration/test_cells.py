@@ -146,3 +146,21 @@ def test_records_come_back_as_they_were_and_damaged_ones_are_refused() -> None:
         with pytest.raises(ValueError, match="records_"):
             Calibration.from_state({**arrays, name: wrong}, facts)
     assert CalibrationRecords.of(np.ones((4, 2), dtype=np.float32), pairs) is None
+
+
+def test_a_long_list_of_all_pairs_keeps_its_origin_without_columns() -> None:
+    rng = np.random.default_rng(8)
+    cells, _ = record_people(230, rng, samples=1)
+    left, right = np.triu_indices(230, 1)
+    listed = HeldOutPairs(
+        left=left,
+        right=right,
+        same=np.zeros(left.size, dtype=np.bool_),
+        units=np.stack([left, right], axis=1),
+        protocol="open-set",
+        listing=None,
+    )
+    calibration = Calibration.of_pairs(CellScorer().score_pairs(cells, left, right), cells, listed)
+    whole = without_columns(calibration, lacking(0), CellScorer()).whole
+    assert (calibration.origin, whole.origin) == ("all", "drawn")
+    assert whole.operating_point(0.05).guarantee == "finite-sample"
