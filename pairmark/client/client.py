@@ -29,11 +29,12 @@ class AsyncClient(Service):
         *,
         timeout: float = 60.0,
         retries: int = 3,
+        patience: float = 60.0,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         address, headers = connection(url, api_key)
         http = httpx.AsyncClient(base_url=address, headers=headers, timeout=timeout, transport=transport)
-        super().__init__(address, Waiting(http), retries)
+        super().__init__(address, Waiting(http), retries, patience)
         self._aclose = http.aclose
 
     async def __aenter__(self) -> Self:
@@ -96,6 +97,7 @@ class Client:
     api_key : default PAIRMARK_API_KEY.
     timeout : seconds that one request may take (uploads: without activity).
     retries : how often a 429 or 503 is tried again after its Retry-After (at most 30 s each).
+    patience : seconds that the first request waits for a service of this machine to start.
     transport : an httpx transport, for tests and for the embedded service.
     """
 
@@ -106,11 +108,12 @@ class Client:
         *,
         timeout: float = 60.0,
         retries: int = 3,
+        patience: float = 60.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.url, headers = connection(url, api_key)
         http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout, transport=transport)
-        self._calls = Service(self.url, Blocking(http), retries)
+        self._calls = Service(self.url, Blocking(http), retries, patience)
         self._close = http.close
 
     def __enter__(self) -> Self:

@@ -639,7 +639,7 @@ class Service(Calls):
                         stream.write(piece)
             part.replace(target)
         except httpx.TransportError as error:
-            raise unanswered(self.url, error) from error
+            raise unanswered(self.url, error) from None
         finally:
             part.unlink(missing_ok=True)
 

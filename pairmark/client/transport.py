@@ -10,11 +10,12 @@ import asyncio
 import datetime
 import io
 import json
+import logging
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import IO, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -307,6 +308,9 @@ class ProgressReader(io.RawIOBase):
 
 
 LONGEST_RETRY_WAIT_S = 30.0
+LOOK_S = 0.5
+log = logging.getLogger("pairmark.client")
+_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 CHUNK = 1 << 20
 
 
@@ -358,24 +362,43 @@ class Blocking:
 class Calls:
     """Requests to one service."""
 
-    def __init__(self, url: str, http: Blocking | Waiting, retries: int) -> None:
+    def __init__(self, url: str, http: Blocking | Waiting, retries: int, patience: float) -> None:
         self.url = url
         self.retries = retries
         self._http = http
+        # Only until it has answered once: a service that ends later is told at once.
+        self._patience = patience if urlsplit(url).hostname in _THIS_MACHINE else 0.0
 
     async def request(self, /, method: str, path: str, **options: Any) -> httpx.Response:
         """One request, for endpoints that have no method here; ``options`` are those of httpx."""
         for attempt in range(self.retries + 1):
-            try:
-                response = await self._http.request(method, path, **options)
-            except httpx.TransportError as error:
-                raise unanswered(self.url, error) from error
+            response = await self._answer(method, path, options)
             if response.status_code not in (429, 503) or attempt == self.retries or "files" in options:
                 break
             await self._http.sleep(retry_wait(response, attempt))
         if response.status_code >= 300:
             raise problem_of(response)
         return response
+
+    async def _answer(self, method: str, path: str, options: Mapping[str, Any]) -> httpx.Response:
+        """One answer; a service of this machine that does not answer may be starting."""
+        deadline, is_told = time.monotonic() + self._patience, False
+        while True:
+            try:
+                response = await self._http.request(method, path, **options)
+            except httpx.TransportError as error:
+                if not isinstance(error, httpx.ConnectError) or time.monotonic() >= deadline:
+                    # What went on below says nothing more, at great length.
+                    raise unanswered(self.url, error) from None
+                if not is_told:
+                    log.warning(
+                        "%s does not answer yet: waiting up to %g s for it to start", self.url, self._patience
+                    )
+                is_told = True
+                await self._http.sleep(LOOK_S)
+            else:
+                self._patience = 0.0
+                return response
 
     async def _get(self, path: str, **params: Any) -> Any:
         """GET as JSON; parameters that are None are left out."""

@@ -73,7 +73,8 @@ class EvaluationRequest(Request):
         gt=0.0,
         lt=0.5,
         description="the false positive rate at which you will decide. It sets `calibration_fraction` and, where "
-        "people are few, `test_fraction`, unless you give them, and versions are compared near this rate",
+        "people are few, `test_fraction`, unless you give them, and versions are compared near this rate. With "
+        "`promote: if-better`, a version whose calibration does not support it is not promoted",
     )
 
 
@@ -106,8 +107,8 @@ class JobRequest(Request):
         None,
         gt=0,
         le=7 * 86_400,
-        description="approximate time limit, in seconds, for learners that compare several candidates; fits of folds "
-        "come on top",
+        description="about how many seconds of one core a learner that compares candidates spends on that and on "
+        "fitting the winner; calibrating, the fits of folds and measuring come on top, often several times as much",
         examples=[20],
     )
     promote: bool | str = Field(

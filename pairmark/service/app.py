@@ -37,7 +37,7 @@ from pairmark.service.api.services import Services, keep_galleries
 from pairmark.service.console import pages as console
 from pairmark.service.console.frame import Refused, refused
 from pairmark.service.errors import PairmarkError
-from pairmark.service.processes import configure_logging, die_with_parent
+from pairmark.service.processes import bound_arenas, configure_logging, die_with_parent, return_memory
 from pairmark.service.settings import Settings
 from pairmark.version import VERSION
 
@@ -116,6 +116,7 @@ def served_app() -> Application:
     """What `pairmark serve` runs in each of its processes: the application, its logs as JSON lines."""
     # The event loop waits so long for a thread that computes in Python: Python's own 5 ms are many scores.
     sys.setswitchinterval(0.0005)
+    bound_arenas()
     settings = Settings()
     configure_logging(settings.log_level)
     parent = multiprocessing.parent_process()
@@ -222,14 +223,15 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def _publish(services: Services) -> None:
-    """Turn counts of live scores into metrics every second, and keep the keys' last use: either costs more than a
-    score."""
+    """Turn counts of live scores into metrics every second; keep the keys' last use and give memory back twice a
+    minute: each costs more than a score."""
     for tick in count(1):
         await asyncio.sleep(PUBLISH_S)
         metrics.publish_inputs(services.runtime.inputs.watches())
         await services.recorder.flush()
         if tick % KEEP_USE_TICKS == 0:
             await asyncio.to_thread(_keep_use, services)
+            await asyncio.to_thread(return_memory)
 
 
 async def _deliver(services: Services) -> None:

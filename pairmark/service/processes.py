@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,25 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+_M_ARENA_MAX = -8
+_ARENAS = 4
+"""Pools of the C library that threads allocate from: it would make many, and each keeps what was freed."""
+
+
+def bound_arenas() -> None:
+    """Have the threads of this process share a few pools of memory, unless ``MALLOC_ARENA_MAX`` says how many."""
+    if "MALLOC_ARENA_MAX" not in os.environ:
+        # Only glibc has such pools.
+        with suppress(AttributeError):
+            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)
+
+
+def return_memory() -> None:
+    """Give the system back what this process has freed. Needs a thread: it may take some milliseconds."""
+    with suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def connected(address: str, seconds: float) -> Any:

@@ -159,6 +159,22 @@ def test_training_shows_stages_and_promotes(pairmark: Pairmark, flowers: Path) -
     assert "whitened cosine" in pairmark("models", "show", "staged").out
 
 
+def test_a_rate_that_is_not_supported_promotes_nothing_and_ends_with_3(
+    pairmark: Pairmark, tmp_path: Path
+) -> None:
+    rows = np.random.default_rng(0).normal(size=(130, 3)).repeat(2, axis=0)
+    lines = [",".join([f"p{at // 2}", *map(str, row)]) for at, row in enumerate(rows)]
+    (tmp_path / "crowd.csv").write_text("\n".join(["who,a,b,c", *lines]))
+    home = tmp_path / "home"
+    said = pairmark("datasets", "add", "crowd", tmp_path / "crowd.csv", "--identity", "who", home=home)
+    assert "and 118 more" in said.out.replace("\n", " ")
+    words = ("train", "--learner", "metric", "--dataset", "crowd", "--model", "crowd", "--target-fpr", "1%")
+    said = pairmark(*words, home=home)
+    assert said.code == 3
+    assert "a false positive rate of 1 % will be refused" in said.err
+    assert pairmark("models", "list", "--json", home=home).json["items"][0]["aliases"] == []
+
+
 def test_models_are_shown_promoted_moved_and_deleted(
     pairmark: Pairmark, trained: str, tmp_path: Path
 ) -> None:
@@ -254,7 +270,7 @@ def test_what_fails_ends_with_1_and_says_why(pairmark: Pairmark, trained: str, f
     assert said.code == 1
     assert json.loads(said.err.splitlines()[-1])["error"]["type"].endswith("/invalid-input")
     assert pairmark("models", "show", "nobody").code == 1
-    said = pairmark("datasets", "list", "--url", "http://127.0.0.1:9")
+    said = pairmark("datasets", "list", "--url", "http://pairmark.invalid")
     assert said.code == 1
     assert "does not answer" in said.err
     assert "Traceback" not in said.err

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import threading
+import traceback
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -147,13 +148,38 @@ def test_keys_are_sent_and_missed(serve: Serve) -> None:
 
 
 def test_nobody_there() -> None:
-    with Client("http://127.0.0.1:9") as client, pytest.raises(Unreachable, match="does not answer"):
+    absent = Client("http://127.0.0.1:9", patience=0)
+    with absent as client, pytest.raises(Unreachable, match="does not answer") as raised:
         client.models()
+    # One sentence: not what a library went through.
+    assert len(traceback.format_exception(raised.value)) < 12
+    assert "httpcore" not in "".join(traceback.format_exception(raised.value))
     for wrong in ("ftp://localhost", "http://"):
         with pytest.raises(ValueError, match="http://HOST:PORT"):
             Client(wrong)
     with Client("localhost:9") as client:
         assert client.url == "http://localhost:9"
+
+
+def test_a_service_that_starts_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    answers: list[Any] = [httpx.ConnectError("refused"), httpx.Response(200, json={"items": []})]
+
+    def starting(request: httpx.Request) -> httpx.Response:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    transport = httpx.MockTransport(starting)
+    with Client("http://localhost:9", transport=transport) as client:
+        assert client.models() == []
+    assert [record.getMessage() for record in caplog.records if record.name == "pairmark.client"] == [
+        "http://localhost:9 does not answer yet: waiting up to 60 s for it to start"
+    ]
+    # Another machine's is not.
+    answers[:] = [httpx.ConnectError("refused")]
+    with Client("http://192.0.2.1", transport=transport) as client, pytest.raises(Unreachable):
+        client.models()
 
 
 def test_a_slow_service_is_told_from_a_dead_one_and_from_another() -> None:
@@ -315,7 +341,7 @@ def test_the_asynchronous_client_waits_for_a_busy_service_and_misses_an_absent_o
     async def ask() -> None:
         async with AsyncClient(url) as other:
             assert await other.models() == []
-        async with AsyncClient("http://127.0.0.1:9") as other:
+        async with AsyncClient("http://127.0.0.1:9", patience=0) as other:
             with pytest.raises(Unreachable, match="does not answer"):
                 await other.models()
 

@@ -188,6 +188,13 @@ def test_explicit_pairs_by_row_number(datasets: Datasets) -> None:
     assert data.pairs.weight.tolist() == [2, 0.5]
 
 
+@pytest.mark.parametrize("name", [b"match", b"label"])
+def test_what_others_call_same_is_read_with_a_note(datasets: Datasets, name: bytes) -> None:
+    out, data = send(datasets, b"x\n1\n2\n3\n", "a.csv", pairs=PAIRS.replace(b"same", name))
+    assert data.pairs.same.tolist() == [True, False]
+    assert any(f"{name.decode()!r} is read as 'same'" in warning for warning in out.warnings)
+
+
 def test_explicit_pairs_by_row_id(datasets: Datasets) -> None:
     _, data = send(
         datasets, b"key,x\nu,1\n7,2\nv,3\n", "a.csv", pairs=b"left,right,same\nu,7,1\nv,u,0\n", id="key"

@@ -1,7 +1,7 @@
 """The command line: ``pairmark``.
 
-Exit codes: 0 well, 1 failed, 2 not understood. Each command imports what it needs when it runs, so that
-``pairmark --help`` answers at once.
+Exit codes: 0 well, 1 failed, 2 not understood, 3 trained what cannot answer the rate asked for. Each command imports
+what it needs when it runs, so that ``pairmark --help`` answers at once.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pairmark.schemas.scoring import MatchParameters, SimilarityParameters
 from pairmark.service.cli import output
 from pairmark.service.cli.models import resolve
 from pairmark.service.cli.options import (
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pairmark.client import Client
+    from pairmark.schemas.scoring import MatchParameters, SimilarityParameters
 
 SHOWN = 20
 BESIDE_THE_MEANING = ("fnr_upper_bound", "samples", "aggregation", "n_units", "assumes")

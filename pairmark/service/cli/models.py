@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pairmark.schemas.datasets import DatasetRequest, ReadingRequest
-from pairmark.schemas.jobs import EvaluationRequest, JobRequest
-from pairmark.schemas.models import AliasRequest, MeasureRequest
 from pairmark.service.cli import output
 from pairmark.service.cli.options import (
     ColumnTypes,
@@ -40,7 +37,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pairmark.client import Client
-    from pairmark.schemas.jobs import JobOut
+    from pairmark.schemas.datasets import DatasetRequest, ReadingRequest
+    from pairmark.schemas.jobs import EvaluationRequest, JobOut, JobRequest
+    from pairmark.schemas.models import AliasRequest, MeasureRequest
 
 datasets = Commands(
     help="Datasets: labelled vectors. A dataset never changes after its upload.", no_args_is_help=True
@@ -50,6 +49,8 @@ Ref = Annotated[str, typer.Argument(help="NAME, NAME@ALIAS or NAME:VERSION.", me
 DatasetRef = Annotated[
     str, typer.Argument(help="NAME (its newest version) or NAME:VERSION.", metavar="DATASET")
 ]
+UNSUPPORTED_RATE = 3
+"""Exit code of `train` where the version cannot answer ``--target-fpr``."""
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -232,6 +233,11 @@ def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
     of = {
         key: dataset[key] for key in (f"{keys} n_pairs n_same_pairs" if dataset["n_pairs"] else keys).split()
     }
+    # The service counts the rows of the most frequent labels only.
+    counts, more = dataset["label_counts"], (dataset["n_labels"] or 0) - output.CELL_ENTRIES
+    if more > 0:
+        shown = (f"{label}: {counts[label]}" for label in list(counts)[: output.CELL_ENTRIES])
+        of["label_counts"] = ", ".join([*shown, f"and {more:,} more"])
     output.details({"dataset": f"{dataset['name']}:{dataset['version']}", **of})(to)
     if dataset["existing"]:
         to.print("the newest version has this content already: nothing was added")
@@ -294,7 +300,10 @@ def train(
     ] = False,
     url: UrlOption = None,
 ) -> None:
-    """Train a model with the service at PAIRMARK_URL or --url. Without one, train in this process."""
+    """Train a model with the service at PAIRMARK_URL or --url. Without one, train in this process.
+
+    Exit code 3: trained, but its calibration does not support --target-fpr; production then stays as it is.
+    """
     options = {
         **given(request),
         **given(extras),
@@ -310,6 +319,10 @@ def train(
             return
         if submitted["message"]:
             output.say(submitted["message"])
+        if job.get("budget_seconds"):
+            output.say(
+                f"about {job['budget_seconds']:g} s of comparing and fitting; calibrating and measuring come on top"
+            )
         with _worker_for(submitted["id"], url), output.progress_bar("training") as progress:
             try:
                 job_done = client.wait(
@@ -322,6 +335,12 @@ def train(
     output.show(
         {"job": job_done, "version": version}, lambda to: _show_trained(to, job_done.json, version.json)
     )
+    target, promise = job_done["evaluation"].get("target_fpr"), version["promise"]
+    if target is not None and promise and not (promise["smallest_fpr"] or 1.0) <= target:
+        output.complain(
+            f"trained, but decisions at a false positive rate of {100 * target:g} % will be refused"
+        )
+        raise typer.Exit(UNSUPPORTED_RATE)
 
 
 def evaluate(
@@ -367,6 +386,8 @@ def _job_request(
     spec: Path | None, options: dict[str, Any], evaluation: dict[str, Any], params: list[str]
 ) -> dict[str, Any]:
     """The job that the file describes, with what the options say in its place."""
+    from pairmark.schemas.jobs import JobRequest
+
     job = {} if spec is None else _read_spec(spec)
     unknown = sorted(set(job) - JobRequest.model_fields.keys())
     if unknown:
@@ -488,7 +509,11 @@ def _show_measured(to: Console, version: dict[str, Any]) -> None:
     race = facts.get("race") or {}
     if race.get("candidates"):
         to.print(f"\nchosen by cross-validation: {race['winner']}, the simplest of the best")
-        output.table(("name", "mean_tpr", "folds", "reference_seconds"), race["candidates"])(to)
+        tried = [
+            {**entry, "mean_tpr": "not tried" if entry["mean_tpr"] is None else entry["mean_tpr"]}
+            for entry in race["candidates"]
+        ]
+        output.table(("name", "mean_tpr", "folds", "reference_seconds"), tried)(to)
     board = facts.get("leaderboard") or {}
     if board:
         to.print(f"\n{board['judged_by']}, on the same held-out data:")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import csv
 import functools
 import inspect
@@ -10,18 +11,23 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
+from typer.core import TyperCommand
+from typer.main import get_command_from_info
+from typer.models import CommandInfo
 
 from pairmark.service.cli import output
 from pairmark.service.cli.output import JsonOption
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
     from pairmark.client import Client
     from pairmark.service.db import Database
     from pairmark.service.settings import Settings
@@ -254,13 +260,62 @@ class Members:
     optional: bool = False
 
 
+class LateCommand(TyperCommand):
+    """A command that makes its options when they are asked for: their requests take longer to import than a list of
+    commands to print."""
+
+    @functools.cached_property
+    def _made(self) -> Any:
+        info = CommandInfo(callback=with_options(self._function))
+        return get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich")
+
+    @property
+    def params(self) -> Any:
+        return self._made.params
+
+    @params.setter
+    def params(self, value: list[Any]) -> None:
+        """Typer found none, as the command was registered."""
+
+    @property
+    def callback(self) -> Any:
+        return self._made.callback
+
+    @callback.setter
+    def callback(self, value: Any) -> None:
+        self._function = value.function
+
+
 class Commands(typer.Typer):
     """A group of commands, each `with_options`."""
 
     def command(self, *words: Any, **settings: Any) -> Callable[..., Any]:
         """As Typer's."""
-        register = super().command(*words, **settings)
-        return lambda command: register(with_options(command))
+        register = super().command(*words, cls=LateCommand, **settings)
+
+        def add(function: Callable[..., None]) -> Callable[..., None]:
+            def named() -> None: ...
+
+            named.__name__, named.__doc__ = function.__name__, function.__doc__
+            vars(named)["function"] = function
+            register(named)
+            return function
+
+        return add
+
+
+class _Names(dict[str, Any]):
+    """The names of a command's module, and of requests, which modules import for type checkers only."""
+
+    def __missing__(self, name: str) -> Any:
+        for module in () if hasattr(builtins, name) else _REQUESTS:
+            requests = import_module(f"pairmark.schemas.{module}")
+            if hasattr(requests, name):
+                return getattr(requests, name)
+        raise KeyError(name)
+
+
+_REQUESTS = ("scoring", "datasets", "jobs", "models")
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -269,7 +324,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
     The command gets the request with the options that were given and its defaults; `given` tells them apart.
     """
-    signature = inspect.signature(command, eval_str=True)
+    signature = inspect.signature(command, eval_str=True, locals=_Names(command.__globals__))
     connection: tuple[str, Connects] | None = None
     groups: dict[str, tuple[type[BaseModel], list[str]]] = {}
     arguments = [_argument("context", typer.Context)]
@@ -349,7 +404,8 @@ def _option(name: str, field: FieldInfo, is_optional: bool) -> inspect.Parameter
     elif "ge" in limits:
         options |= {"min": limits["ge"], "max": limits.get("le")}
     is_required = field.is_required() and not is_optional
-    default = inspect.Parameter.empty if is_required else field.get_default() or None
+    otherwise = None if field.is_required() else field.get_default() or None
+    default = inspect.Parameter.empty if is_required else otherwise
     return _argument(
         name, Annotated[kind if is_required else kind | None, typer.Option(flag, **options)], default
     )

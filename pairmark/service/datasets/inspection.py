@@ -20,8 +20,8 @@ from pairmark.service.errors import InvalidInput, TooLarge
 
 _FEATURE = "feature"
 _LABEL = re.compile(
-    r"(label|class|target|y|who|person|people|identity|subject|user|customer|client|employee|patient|member|name|species|"
-    r"category)([ _.-]?(id|name))?",
+    r"(label|class|target|y|who|person|people|identity|subject|user|customer|client|employee|patient|member|name|species)"
+    r"([ _.-]?(id|name))?",
     re.I,
 )
 _RANKING = re.compile(r"[^>=]+([>=][^>=]+)*>[^>]+")

@@ -28,6 +28,8 @@ _NUMBERS = {
     "weight": "a finite number, 0 or more",
     "drawn_from": "a whole number, 0 for a chosen pair",
 }
+_SAME = ("match", "label")
+"""What others call ``same``."""
 _NAMES = "left, right, same and optionally weight, left_unit, right_unit and drawn_from"
 
 
@@ -40,6 +42,7 @@ def read_pairs(
     rows: int,
     row_of: dict[str, int] | None,
     right_row_of: dict[str, int] | None = None,
+    warnings: list[str],
 ) -> DatasetPairs:
     """Read a CSV or Parquet file with columns ``left``, ``right``, ``same`` and perhaps ``weight``.
 
@@ -53,19 +56,29 @@ def read_pairs(
     rows : how many points there are.
     row_of : row id -> row, where the dataset has an id column; else left and right are 0-based rows.
     right_row_of : the same for the right side, where that is a table of its own.
+    warnings : gets what its owner should know.
     """
     try:
         with closing(TableFile(path, scratch / "pairs", kind, limits)) as file:
+            if other := _other_name(file.names):
+                warnings.append(
+                    f"pairs file: column {other!r} is read as 'same' (1: one person or thing, 0: two)"
+                )
             return _checked(_columns_of(file, rows, {"left": row_of, "right": right_row_of or row_of}))
     except PairmarkError as error:
         raise type(error)(f"pairs file: {error.detail}", **{**error.facts, "field": "pairs"}) from error
+
+
+def _other_name(names: Sequence[str]) -> str | None:
+    """The column that is read as ``same`` where none is called so."""
+    return None if "same" in names else next((name for name in _SAME if name in names), None)
 
 
 def _columns_of(
     file: TableFile, rows: int, row_of: Mapping[str, dict[str, int] | None]
 ) -> dict[str, NDArray[Any]]:
     """The columns, rows and units as numbers."""
-    names = file.names
+    names = tuple("same" if name == _other_name(file.names) else name for name in file.names)
     units = [name for name in names if name in ("left_unit", "right_unit")]
     if not {"left", "right", "same"} <= set(names) <= {*_TEXTS, *_NUMBERS} or len(units) == 1:
         raise InvalidInput(f"columns are {name_list(names)}; expected a first line that names {_NAMES}")

@@ -101,7 +101,13 @@ def _written(upload: Upload, out: Path, scratch: Path, spec: dict[str, Any]) -> 
         if upload.pairs is not None:
             left_of, right_of = source.row_of or (writer.row_of(), None)
             pairs = read_pairs(
-                *upload.pairs, scratch, upload.limits, rows=writer.rows, row_of=left_of, right_row_of=right_of
+                *upload.pairs,
+                scratch,
+                upload.limits,
+                rows=writer.rows,
+                row_of=left_of,
+                right_row_of=right_of,
+                warnings=source.warnings,
             )
         writer.finish(pairs, spec, rankings=source.rankings, left_rows=left_rows)
     return source

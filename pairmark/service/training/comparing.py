@@ -37,7 +37,7 @@ from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.versions import overlapping
 from pairmark.service.training.fitting import in_blocks, learn, out_of_fold
-from pairmark.service.training.stages import Promotion, ScoredJob, SplitJob
+from pairmark.service.training.stages import CalibratedJob, Promotion, ScoredJob, SplitJob
 
 MODEL = "this model"
 MAX_ROWS = 5_000
@@ -211,11 +211,18 @@ MIN_PAIRS = 30
 _NEW, _OLD = "new", "production"
 
 
-def promotion(job: ScoredJob, store: ModelStore, settings: Settings) -> Promotion:
+def promotion(job: CalibratedJob, store: ModelStore, settings: Settings) -> Promotion:
     """What the job asked for; with ``if-better``, after a comparison with production."""
     claim = job.claim
     if claim.promote != IF_BETTER:
         return Promotion(alias=claim.promote)
+    target = claim.evaluation.target_fpr
+    if target is not None and job.calibration is not None:
+        smallest = job.calibration.smallest_fpr(CONFIDENCE)["finite-sample"]
+        if smallest is None or smallest > target:
+            reason = f"its calibration does not support the rate that was asked for, {100 * target:g} %"
+            facts = {"asked": IF_BETTER, "promoted": False, "reason": reason}
+            return Promotion(alias=None, reason=reason, facts=facts)
     try:
         production = store.version(*store.resolve(ModelRef(name=claim.model, alias=PRODUCTION)))
     except UnknownModel:
