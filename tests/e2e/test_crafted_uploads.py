@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.parquet import parquet
-from tests.serving import RunningServer, serving
+from tests.serving import PATIENCE_S, RunningServer, serving
 
 MIB = 1024 * 1024
 ROLES = {"name": "crafted", "label": "y"}
@@ -76,4 +76,4 @@ def test_a_reader_that_dies_takes_nothing_down(served: RunningServer) -> None:
     while fork_server.status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.01)
     assert stored(served, b"x,y\n1,a\n2,a\n4,b\n").status_code == 201
-    assert httpx.get(f"{served.url}/healthz").status_code == 200
+    assert httpx.get(f"{served.url}/healthz", timeout=PATIENCE_S).status_code == 200

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pairmark.client import Client
-from tests.serving import RunningServer, serving
+from tests.serving import PATIENCE_S, RunningServer, serving
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +187,9 @@ def test_what_was_acknowledged_survives_a_kill_and_keys_open_only_their_model(
             keys[scope] = json.loads(made.stdout)["key"]
         status = {}
         for scope, key in keys.items():
-            with httpx.Client(base_url=str(http.base_url), headers={"x-api-key": key}) as asking:
+            with httpx.Client(
+                base_url=str(http.base_url), headers={"x-api-key": key}, timeout=PATIENCE_S
+            ) as asking:
                 answers = [
                     asking.get(f"/reviews/{review}"),
                     asking.get(f"/reviews/{review}/next"),

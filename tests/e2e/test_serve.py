@@ -94,11 +94,11 @@ def test_beyond_loopback_every_request_needs_the_key(environment: dict[str, str]
     process = start("--host", "0.0.0.0", "--port", str(port))
     assert f":{port}" in process.stdout.readline()
     url = f"http://127.0.0.1:{port}"
-    assert httpx.get(f"{url}/models").status_code == 401
-    assert httpx.get(f"{url}/models", headers={"X-API-Key": key}).status_code == 200
-    assert httpx.get(f"{url}/healthz").status_code == 200
+    assert httpx.get(f"{url}/models", timeout=PATIENCE_S).status_code == 401
+    assert httpx.get(f"{url}/models", headers={"X-API-Key": key}, timeout=PATIENCE_S).status_code == 200
+    assert httpx.get(f"{url}/healthz", timeout=PATIENCE_S).status_code == 200
     until_ready = time.monotonic() + PATIENCE_S
-    while httpx.get(f"{url}/readyz").status_code != 200:
+    while httpx.get(f"{url}/readyz", timeout=PATIENCE_S).status_code != 200:
         assert time.monotonic() < until_ready
         time.sleep(0.5)
 
@@ -136,8 +136,8 @@ def test_several_processes_answer_one_port_and_add_up_their_metrics(start) -> No
     process = start("--port", str(port), "--workers", "2")
     process.stdout.readline()
     for _ in range(20):
-        assert httpx.get(f"http://127.0.0.1:{port}/learners").status_code == 200
-    metrics = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        assert httpx.get(f"http://127.0.0.1:{port}/learners", timeout=PATIENCE_S).status_code == 200
+    metrics = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S).text
     counted = [
         line
         for line in metrics.splitlines()

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import httpx
 import pytest
 
-from tests.serving import ROOT, RunningServer, serving
+from tests.serving import PATIENCE_S, ROOT, RunningServer, serving
 
 LIES = ("nonce", "issuer", "audience", "expired", "signature", "none")
 GROUPS = {"research": ["train", "score"], "staff": ["gallery:people:read"], "operations": ["admin"]}
@@ -140,18 +140,18 @@ def test_who_has_no_group_is_refused(browser: Browser) -> None:
 
 @pytest.mark.parametrize("how", LIES)
 def test_an_id_token_that_is_not_ours_is_refused(browser: Browser, provider_url: str, how: str) -> None:
-    httpx.post(f"{provider_url}/lie?how={how}", trust_env=False)
+    httpx.post(f"{provider_url}/lie?how={how}", trust_env=False, timeout=PATIENCE_S)
     try:
         answer = browser.sign_in("ada")
         assert answer.status_code == 403, answer.text
         assert "pairmark_session" not in browser.http.cookies
     finally:
-        httpx.post(f"{provider_url}/lie?how=", trust_env=False)
+        httpx.post(f"{provider_url}/lie?how=", trust_env=False, timeout=PATIENCE_S)
     assert browser.sign_in("ada").status_code == 200
 
 
 def asked_for_tokens(provider_url: str) -> int:
-    return httpx.get(f"{provider_url}/tokens", trust_env=False).json()["asked"]
+    return httpx.get(f"{provider_url}/tokens", trust_env=False, timeout=PATIENCE_S).json()["asked"]
 
 
 def test_a_way_back_that_this_browser_did_not_begin_is_refused(browser: Browser, provider_url: str) -> None:

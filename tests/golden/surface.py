@@ -18,6 +18,8 @@ from typing import Any
 
 import httpx
 
+from tests.serving import PATIENCE_S
+
 FOLDER = Path(__file__).parent / "surface"
 
 
@@ -33,7 +35,7 @@ def learners() -> str:
             database.upgrade()
         with (
             embedded(create_app(settings, warm=False)) as transport,
-            httpx.Client(transport=transport, base_url="http://127.0.0.1") as client,
+            httpx.Client(transport=transport, base_url="http://127.0.0.1", timeout=PATIENCE_S) as client,
         ):
             listed = client.get("/learners").json()["items"]
     return json.dumps(listed, indent=1) + "\n"

@@ -9,6 +9,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import httpx
 import numpy as np

@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 from pairmark.service.app import create_app, embedded
 from tests.service.conftest import Deployment, people
+from tests.serving import PATIENCE_S
 
 
 def spoil(deployment: Deployment, *statements: str) -> None:
@@ -24,7 +25,7 @@ def client(deployment: Deployment):
     deployment.train()
     with (
         embedded(create_app(deployment.settings, warm=False)) as transport,
-        httpx.Client(transport=transport, base_url="http://here") as client,
+        httpx.Client(transport=transport, base_url="http://here", timeout=PATIENCE_S) as client,
     ):
         vectors = people(2, 1)[0].tolist()
         assert client.put("/galleries/staff", json={"model": "faces"}).is_success
@@ -39,7 +40,7 @@ def test_production_without_its_calibration_says_so(deployment, client):
     # A process that has not loaded it yet.
     with (
         embedded(create_app(deployment.settings, warm=False)) as transport,
-        httpx.Client(transport=transport, base_url="http://here") as other,
+        httpx.Client(transport=transport, base_url="http://here", timeout=PATIENCE_S) as other,
     ):
         answer = other.post("/match?fpr=0.5", json={"model": "faces", "left": pair[0], "right": pair[1]})
     assert (answer.status_code, answer.json()["type"]) == (503, "/problems/damaged-row")

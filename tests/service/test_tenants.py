@@ -17,6 +17,7 @@ from pairmark.service.api.routers import guarded_routes
 from pairmark.service.app import TRUSTED, create_app, embedded
 from pairmark.service.keys import Grants, Keys
 from tests.service.conftest import Deployment, people
+from tests.serving import PATIENCE_S
 
 pytestmark = pytest.mark.each_database
 
@@ -61,7 +62,10 @@ class House:
 
     def client(self, who: str) -> httpx.Client:
         headers = {"authorization": f"Bearer {self.keys[who].key}"}
-        return httpx.Client(transport=self.transport, base_url="http://here", headers=headers)
+        # On a busy machine an answer takes longer than the 5 s that httpx waits.
+        return httpx.Client(
+            transport=self.transport, base_url="http://here", headers=headers, timeout=PATIENCE_S
+        )
 
     @property
     def dimension(self) -> int:

@@ -11,6 +11,7 @@ import pytest
 from pairmark.service.api import docs
 from pairmark.service.app import create_app, embedded
 from pairmark.service.settings import Settings
+from tests.serving import PATIENCE_S
 
 NewDatabase = Callable[..., str]
 
@@ -28,7 +29,9 @@ def client(
     settings = Settings(home=tmp_path, database_url=new_database("sqlite"))
     with (
         embedded(create_app(settings, warm=False)) as transport,
-        httpx.Client(transport=transport, base_url="http://127.0.0.1", follow_redirects=True) as opened,
+        httpx.Client(
+            transport=transport, base_url="http://127.0.0.1", follow_redirects=True, timeout=PATIENCE_S
+        ) as opened,
     ):
         yield opened
 

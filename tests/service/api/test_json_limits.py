@@ -25,6 +25,7 @@ from pairmark.service.errors import InvalidInput, PairmarkError, TooLarge
 from pairmark.service.scoring.json import MAX_OBJECTS, PIECE, check_structure, list_of, parse_lists
 from pairmark.service.scoring.requests import parse_features, parse_pairs, parse_scores
 from pairmark.service.settings import Settings
+from tests.serving import PATIENCE_S
 
 JSON_ROUTES = [
     route for route in guarded_routes() if route.method in ("POST", "PUT") and route.body_field is not None
@@ -39,7 +40,9 @@ async def refused(
     app = create_app(settings, warm=False)
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1", timeout=PATIENCE_S
+        ) as http:
             for route in routes:
                 path = re.sub(
                     r"\{(\w+)(:\w+)?\}", lambda part: "1" if part[1] == "version" else "x", route.path

@@ -12,6 +12,7 @@ from pairmark.service.api.routers import ROUTERS, guarded_routes
 from pairmark.service.app import create_app
 from pairmark.service.console.pages import ROUTERS as PAGES
 from pairmark.service.settings import Settings
+from tests.serving import PATIENCE_S
 
 EVERY = guarded_routes(*ROUTERS, *PAGES)
 
@@ -48,7 +49,7 @@ def test_every_route_refuses_parameters_it_does_not_know(settings: Settings) -> 
         transport = httpx.ASGITransport(app)
         async with (
             app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http,
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=PATIENCE_S) as http,
         ):
             # Every provider adds what it likes to the address that it sends people back to.
             for route in [route for route in EVERY if route.operation_id != "end_sign_on"]:
