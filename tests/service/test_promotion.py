@@ -102,16 +102,16 @@ def test_what_cannot_be_compared_is_not_promoted(deployment):
 def test_an_alias_that_was_moved_during_the_comparison_stays(deployment, monkeypatch):
     trained(deployment, **GOOD)
     trained(deployment, **{**GOOD, "promote": False})
-    from pairmark.service.training import trainer
+    from pairmark.service.training import evaluating
 
-    real = trainer.promotion  # type: ignore[attr-defined]
+    real = evaluating.promotion  # type: ignore[attr-defined]
 
     def meanwhile(*given):
         decided = real(*given)
         deployment.store.promote("faces", "production", 2, by="somebody")
         return decided
 
-    monkeypatch.setattr(trainer, "promotion", meanwhile)
+    monkeypatch.setattr(evaluating, "promotion", meanwhile)
     message, _ = trained(deployment, **GOOD)
     assert "not promoted, since faces@production was moved meanwhile" in message
     assert deployment.store.resolve("faces") == ("faces", 2)
