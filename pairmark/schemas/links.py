@@ -207,6 +207,17 @@ class LinkEvaluation(Answer):
     best_cut: float | None = Field(description="where F1 is largest; null: as decided", examples=[0.87])
 
 
+class LinkCut(Answer):
+    """What a higher cut would leave."""
+
+    cut: float = Field(description="links score above it", examples=[0.99])
+    links: int = Field(description="how many do", examples=[431])
+    estimate: float | None = Field(
+        description="the share of these that is false, as the fitted model has it; null: there are none",
+        examples=[0.0003],
+    )
+
+
 class LinkSummary(Answer):
     """What was linked."""
 
@@ -224,6 +235,9 @@ class LinkSummary(Answer):
         description="the column that names the rows of each table; null: row numbers", examples=[["id"]]
     )
     notes: list[str] = Field(description="what to know about the tables", examples=[[]])
+    cuts: list[LinkCut] = Field(
+        description="what higher cuts would leave; none with a trained model", examples=[[]]
+    )
     evaluation: LinkEvaluation | None = Field(
         None, description="links against the tables' identities; null: they have none"
     )
@@ -261,6 +275,7 @@ class LinksOut(Answer):
     one_to_one: bool = Field(False, description="whether a record is linked to one other at most")
     previous: str | None = Field(None, description="the earlier job that it goes on from")
     notes: list[str] | None = Field(None, description="what to know about the tables", examples=[[]])
+    cuts: list[LinkCut] | None = Field(None, description="what higher cuts would leave", examples=[[]])
 
 
 class LinkOut(Answer):
@@ -271,6 +286,9 @@ class LinkOut(Answer):
     score: float = Field(description="the chance of a match; with a model, its score", examples=[0.9999])
     decision: str = Field(description="`match`; `different` where the link was cut", examples=["match"])
     entity: str | None = Field(description="the entity's id; null where the link was cut", examples=["c1"])
+    cells: tuple[dict[str, Any], dict[str, Any]] | None = Field(
+        None, description="cells of both records, where they were asked for"
+    )
 
 
 class EntityOut(Answer):

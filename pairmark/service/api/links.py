@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path as File
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import FileResponse
@@ -23,7 +23,7 @@ from pairmark.schemas.links import (
     LinksOut,
     LinksRequest,
 )
-from pairmark.service.api.routing import GuardedRoute, Paging, needs
+from pairmark.service.api.routing import GuardedRoute, PageQuery, Paging, needs
 from pairmark.service.api.services import InServices, Workspace, check_may, names_of
 from pairmark.service.errors import UnknownDataset
 from pairmark.service.links.result_files import ENTITIES, LINKS, write_csv
@@ -40,6 +40,18 @@ Accept = Annotated[
         "spreadsheet would take for a formula (it begins with =, +, - or @) begins with an apostrophe"
     ),
 ]
+
+
+class LinksQuery(PageQuery):
+    """Which links, and in which order."""
+
+    sort: Literal["row", "doubt"] = Field(
+        "row", description="`row`: in the order of the left table; `doubt`: those nearest to the cut first"
+    )
+    search: str | None = Field(
+        None, min_length=1, max_length=200, description="a text in an id or a cell of either record"
+    )
+    cells: bool = Field(False, description="with the cells of both records")
 
 
 class PairQuery(QueryModel):
@@ -100,14 +112,13 @@ def list_links_found(
     services: InServices,
     workspace: Workspace,
     link_id: LinksId,
-    query: Paging,
+    query: Annotated[LinksQuery, Query()],
     accept: Accept = "",
 ) -> Page[LinkOut] | Response:
-    """Pairs of records that are linked, in the order of the left table's rows."""
+    """Pairs of records that are linked."""
     names = names_of(http).resources("train")
-    return _file(accept, services.links.folder(link_id, names) / LINKS, workspace) or services.links.listed(
-        Page[LinkOut], link_id, query.limit, query.cursor, names
-    )
+    file = services.links.folder(link_id, names) / LINKS
+    return _file(accept, file, workspace) or services.links.found(link_id, names, **query.model_dump())
 
 
 @router.get("/links/{link_id}/links/{left}/{right:path}")

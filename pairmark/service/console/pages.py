@@ -367,6 +367,7 @@ class LinksQuery(CursorQuery):
 
     left: str | None = Field(None, max_length=512)
     right: str | None = Field(None, max_length=512)
+    search: str | None = Field(None, max_length=200)
 
 
 @router.get("/console/links")
@@ -390,12 +391,12 @@ async def show_links(request: Request, link_id: str, query: Annotated[LinksQuery
     pair: dict[str, Any] | None = None
     if links["state"] == "succeeded":
         entities = await api.need(f"{path}/entities", limit=ON_A_PAGE, cursor=query.cursor)
-        found = await api.items(f"{path}/links", limit=ON_A_PAGE)
+        asked = {"sort": "doubt", "cells": "true", "search": query.search or None}
+        found = await api.items(f"{path}/links", limit=ON_A_PAGE, **asked)
         if query.left is not None and query.right is not None:
             pair = await api.need(f"{path}/pair", left=query.left, right=query.right)
-    return page(
-        request, "link.html", linked=links, job=job, found=found, pair=pair, **listing(entities, query)
-    )
+    shown = {"linked": links, "job": job, "found": found, "pair": pair, "search": query.search or ""}
+    return page(request, "link.html", **shown, **listing(entities, query))
 
 
 SUGGESTED = 25

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pairmark.models.linking.engine import Linking, NeedsJudgements
-from pairmark.schemas.links import FalseLinks, LinkBlocking, LinksRequest, LinkSummary
+from pairmark.schemas.links import FalseLinks, LinkBlocking, LinkCut, LinksRequest, LinkSummary
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.errors import InvalidInput
 from pairmark.service.links import result_files
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 AT_MOST = 0.02
 """The share of false links that judgements are to exclude where none was asked for."""
+_CUTS = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999]
 COLUMNS = ("left", "right", "score", "decision", "entity")
 
 
@@ -124,6 +125,11 @@ def summary_of(of: Linked, request: LinksRequest, connected: tuple[int, int] | N
     silent = [
         " and ".join(rule) for rule in request.rules or () if not any({*rule} == {*each} for each in found)
     ]
+    cuts = of.connection.execute(
+        "SELECT cut, count(*), avg(1 - score) FROM links JOIN (SELECT unnest(?) AS cut) ON score > cut WHERE kept "
+        "GROUP BY cut ORDER BY cut",
+        [_CUTS if estimate is not None else []],
+    ).fetchall()
     return LinkSummary(
         records=tables.n_rows,
         candidates=linking.n_candidates,
@@ -144,6 +150,7 @@ def summary_of(of: Linked, request: LinksRequest, connected: tuple[int, int] | N
             estimate=None if estimate is None else round(estimate, 6), confidence=request.confidence
         ),
         ids=tables.ids,
+        cuts=[LinkCut(cut=cut, links=n, estimate=round(share, 6)) for cut, n, share in cuts],
         notes=[
             *tables.notes,
             *(f"rule {rule}: no two records have that in common, or more than 100 do" for rule in silent),

@@ -46,7 +46,6 @@ _REVIEWS = ("review", "missed_review")
 _IN_ORDER = "SELECT * EXCLUDE place FROM kept ORDER BY place"
 _ENTITIES = "SELECT entity, list(record ORDER BY side, place) FROM kept GROUP BY entity ORDER BY min(place)"
 _LISTS: dict[type[Page[Any]], tuple[str, type[Answer], str]] = {
-    Page[LinkOut]: (result_files.LINKS, LinkOut, _IN_ORDER),
     Page[EntityOut]: (result_files.ENTITIES, EntityOut, _ENTITIES),
     Page[EntityChange]: (result_files.CHANGES, EntityChange, _IN_ORDER),
 }
@@ -146,7 +145,7 @@ class Links:
             )
 
     def listed(self, kind: type[P], link_id: str, limit: int, cursor: str | None, names: VisibleNames) -> P:
-        """A page of links or changes in their order, or of entities in that of their first records."""
+        """A page of changes in their order, or of entities in that of their first records."""
         file, item, sql = _LISTS[kind]
         start = start_of(limit, cursor, int) or 0
         rows = result_files.read_rows(
@@ -157,8 +156,34 @@ class Links:
             rows,
             limit,
             lambda _: (start + limit,),
-            lambda row: item(**dict(zip(item.model_fields, row, strict=True))),
+            lambda row: item(**dict(zip(item.model_fields, row, strict=False))),
         )
+
+    def found(
+        self,
+        link_id: str,
+        names: VisibleNames,
+        *,
+        limit: int,
+        cursor: str | None,
+        sort: str,
+        search: str | None,
+        cells: bool,
+    ) -> Page[LinkOut]:
+        """A page of links in the order of the tables, or the most doubtful first."""
+        folder, start = self.folder(link_id, names), start_of(limit, cursor, int) or 0
+        rows = result_files.found(folder, search, sort == "doubt", limit + 1, start)
+        texts: list[dict[str, Any]] = []
+        if cells:
+            right = result_files.right_side(folder)
+            keys = [key for row in rows for key in ((0, row[0]), (right, row[1]))]
+            texts = result_files.texts_of(folder, keys)
+        shown = [
+            dict(zip(LinkOut.model_fields, row, strict=False))
+            | ({"cells": texts[2 * at : 2 * at + 2]} if cells else {})
+            for at, row in enumerate(rows)
+        ]
+        return page_of(Page[LinkOut], shown, limit, lambda _: (start + limit,), LinkOut.model_validate)
 
     def explain(self, link_id: str, left: str, right: str, names: VisibleNames) -> LinkExplained:
         """Why two records are linked or not, field by field; `UnknownLinks` where one is not there."""

@@ -342,6 +342,25 @@ def texts_of(folder: Path, keys: Sequence[Key]) -> list[dict[str, Any]]:
     return [by_key[key] for key in keys]
 
 
+def found(folder: Path, search: str | None, by_doubt: bool, limit: int, start: int) -> list[tuple[Any, ...]]:
+    """Links in their order or the most doubtful first; of ``search``, those with the text in an id or a cell."""
+    where, params = "", []
+    if search is not None:
+        where = (
+            "WHERE EXISTS (FROM read_parquet(?) r WHERE ((r.side = 0 AND r.id = kept.left) OR (r.side = ? AND "
+            "r.id = kept.right)) AND contains(lower(concat_ws(chr(10), r.id, CAST(r AS VARCHAR))), lower(?)))"
+        )
+        params = [str(folder / RECORDS), right_side(folder), search]
+    order = "decision <> 'different', score, place" if by_doubt else "place"
+    return read_rows(
+        folder / LINKS,
+        f"SELECT * EXCLUDE place FROM kept {where} ORDER BY {order} LIMIT ? OFFSET ?",
+        *params,
+        limit,
+        start,
+    )
+
+
 def right_side(folder: Path) -> int:
     """1 where there are two tables, else 0."""
     return int(json.loads((folder / _FITTED).read_text())["two"])
