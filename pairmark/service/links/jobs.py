@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from pairmark.service.settings import Settings
 from pairmark.service.tables import DecisionCode
 
 _STAGES = {"loading": (0.0, 0.1), "linking": (0.1, 0.9), "storing": (0.9, 1.0)}
-_ID = "__id__"
+_ID = "row id"
 _KEPT = "SELECT a, b, score FROM links WHERE kept ORDER BY a, b"
 _BELOW = "SELECT a, b, score FROM candidates ANTI JOIN (FROM links WHERE kept) USING (a, b) ORDER BY a, b"
 _ASKED: dict[Question, str] = {
@@ -59,7 +60,12 @@ class Linker:
             work = stack.enter_context(self._blobs.workspace())
             ids = [each for each in (claim.dataset_id, claim.unlabelled_id) if each is not None]
             tables = [self._datasets.load(each) for each in ids]
-            files = [_written(data, work / f"table{at}.parquet") for at, data in enumerate(tables)]
+            names = {
+                column.name for data in tables if data.schema is not None for column in data.schema.fields
+            }
+            # No column of the tables is called so.
+            row_id = next(name for n in itertools.count() if (name := _ID + "_" * n) not in names)
+            files = [_written(data, work / f"table{at}.parquet", row_id) for at, data in enumerate(tables)]
             learned = (
                 None
                 if request.model is None
@@ -78,7 +84,7 @@ class Linker:
                         scratch,
                         self._settings,
                         request,
-                        id_column=_ID,
+                        id_column=row_id,
                         columns=types,
                         learned=learned,
                         previous=previous,
@@ -221,11 +227,11 @@ def _types(data: LabelledData) -> dict[str, str]:
     return {name: "date:YYYY-MM-DD" if kind.startswith("date") else kind for name, kind in types.items()}
 
 
-def _written(data: LabelledData, path: Path) -> Path:
+def _written(data: LabelledData, path: Path, row_id: str) -> Path:
     """A stored table as texts in a Parquet file, its compared columns after its rows' ids."""
     assert data.schema is not None
     cells = np.asarray(data.X)
-    columns: dict[str, list[str | None]] = {_ID: [row_name(data, row) for row in range(len(data))]}
+    columns: dict[str, list[str | None]] = {row_id: [row_name(data, row) for row in range(len(data))]}
     columns |= {column.name: _texts(column, cells[:, at]) for at, column in enumerate(data.schema.fields)}
     with result_files.connected(threads="1") as connection:
         # Columns of objects are text, whatever their first cells are.

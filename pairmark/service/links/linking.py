@@ -121,10 +121,10 @@ def summary_of(of: Linked, request: LinksRequest, connected: tuple[int, int] | N
 
         (k, n), one_sided = connected, (1 + request.confidence) / 2
         recall, interval = k / n, (1 - order_upper(n - k, n, one_sided), order_upper(k, n, one_sided))
-    found = [*linking.rules, *linking.left_out]
-    silent = [
-        " and ".join(rule) for rule in request.rules or () if not any({*rule} == {*each} for each in found)
-    ]
+    compared = {field.name for field in linking.fields}
+    left_out = [rule for rule in linking.left_out if not compared.isdisjoint(rule)]
+    known = [{*rule} for rule in (*linking.rules, *left_out)]
+    silent = [" and ".join(rule) for rule in request.rules or () if {*rule} & compared not in known]
     cuts = of.connection.execute(
         "SELECT cut, count(*), avg(1 - score) FROM links JOIN (SELECT unnest(?) AS cut) ON score > cut WHERE kept "
         "GROUP BY cut ORDER BY cut",
@@ -139,7 +139,7 @@ def summary_of(of: Linked, request: LinksRequest, connected: tuple[int, int] | N
         empty=linking.n_empty,
         blocking=LinkBlocking(
             rules=[list(rule) for rule in linking.rules],
-            left_out=[list(rule) for rule in linking.left_out],
+            left_out=[list(rule) for rule in left_out],
             at_most=request.candidates_per_record,
             candidates_per_record=round(linking.n_candidates / tables.n_rows, 2),
             recall=None if recall is None else round(recall, 4),
@@ -153,6 +153,7 @@ def summary_of(of: Linked, request: LinksRequest, connected: tuple[int, int] | N
         cuts=[LinkCut(cut=cut, links=n, estimate=round(share, 6)) for cut, n, share in cuts],
         notes=[
             *tables.notes,
+            *linking.notes,
             *(f"rule {rule}: no two records have that in common, or more than 100 do" for rule in silent),
         ],
     )

@@ -179,8 +179,7 @@ class Links:
             keys = [key for row in rows for key in ((0, row[0]), (right, row[1]))]
             texts = result_files.texts_of(folder, keys)
         shown = [
-            dict(zip(LinkOut.model_fields, row, strict=False))
-            | ({"cells": texts[2 * at : 2 * at + 2]} if cells else {})
+            dict(zip(LinkOut.model_fields, row, strict=False)) | {"cells": texts[2 * at : 2 * at + 2] or None}
             for at, row in enumerate(rows)
         ]
         return page_of(Page[LinkOut], shown, limit, lambda _: (start + limit,), LinkOut.model_validate)
