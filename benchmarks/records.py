@@ -226,7 +226,7 @@ def trained_by_job(folder: Path, seed: int) -> tuple[Any, Any, Any]:
         dataset = datasets.add(Path(home) / "a.csv", request, **sides)
         queue = TrainingQueue(database, settings)
         queue.submit(JobRequest(dataset="set", model="set", params={"random_state": seed}))
-        claim = queue.claim("bench")
+        claim = queue.leases.claim("bench")
         assert claim is not None
         number = Trainer(database, blobs, settings).run(claim)
         made = store.load("set", number), np.array(datasets.load(dataset.id).X), store.version("set", number)

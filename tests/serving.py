@@ -36,7 +36,7 @@ from pairmark.service.cli import main
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import PairmarkError
-from pairmark.service.jobs.queue import JobQueue
+from pairmark.service.jobs.leases import Leases
 from pairmark.service.settings import Settings
 
 ROOT = Path(__file__).parent.parent
@@ -136,9 +136,9 @@ class RunningServer:
         """
         if self.worker == "none":
             with self.storage() as place:
-                queue = JobQueue(place[0], place[2])
-                while claim := queue.claim(THREAD):
-                    _attempt(queue, claim, place)
+                leases = Leases(place[0], place[2])
+                while claim := leases.claim(THREAD):
+                    _attempt(leases, claim, place)
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             reported = self.http.get(f"/jobs/{job}").json()
@@ -152,11 +152,11 @@ Place = tuple[Database, Blobs, Settings]
 THREAD = "thread of the tests"
 
 
-def _attempt(queue: JobQueue, claim: Any, place: Place) -> None:
+def _attempt(leases: Leases, claim: Any, place: Place) -> None:
     with acting(Actor(name=f"job {claim.job_id}")):
         error = attempt_error(claim, runner_of(claim, *place), sys.maxsize)
     if error is not None:
-        queue.fail(claim, error)
+        leases.fail(claim, error)
 
 
 class JobThread(threading.Thread):
@@ -167,7 +167,7 @@ class JobThread(threading.Thread):
 
     def __init__(self, place: Place) -> None:
         super().__init__(name=THREAD, daemon=True)
-        self._place, self._queue, self._over = place, JobQueue(place[0], place[2]), threading.Event()
+        self._place, self._leases, self._over = place, Leases(place[0], place[2]), threading.Event()
         self.at_work = threading.Lock()
         """Whoever holds it keeps jobs waiting."""
 
@@ -181,11 +181,11 @@ class JobThread(threading.Thread):
         while not self._over.wait(POLL_S):
             # Some tests take the database away for a while.
             with suppress(PairmarkError):
-                self._queue.mark_alive(THREAD)
+                self._leases.mark_alive(THREAD)
                 if not self.at_work.acquire(blocking=False):
                     continue
                 try:
-                    while not self._over.is_set() and (claim := self._queue.claim(THREAD)):
+                    while not self._over.is_set() and (claim := self._leases.claim(THREAD)):
                         self._run(claim)
                 finally:
                     self.at_work.release()
@@ -195,7 +195,7 @@ class JobThread(threading.Thread):
         watch = threading.Thread(target=self._watch, args=(claim, is_done), daemon=True)
         watch.start()
         try:
-            _attempt(self._queue, claim, self._place)
+            _attempt(self._leases, claim, self._place)
         finally:
             is_done.set()
             watch.join()
@@ -204,8 +204,8 @@ class JobThread(threading.Thread):
         """Renew the lease; once a cancelled job says how far it is, it ends."""
         while not is_done.wait(POLL_S):
             with suppress(PairmarkError):
-                if self._queue.renew(claim).cancel_requested:
-                    self._queue.cancelled(claim)
+                if self._leases.renew(claim).cancel_requested:
+                    self._leases.cancelled(claim)
                     return
 
 

@@ -17,7 +17,7 @@ from pairmark.service.audit import Actor, acting
 from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import Fenced, NotReady, PairmarkError, TrainingFailed
-from pairmark.service.jobs.queue import Claim, JobQueue
+from pairmark.service.jobs.leases import Claim, Leases
 from pairmark.service.jobs.worker import FAILED, FENCED, SUCCEEDED, memory_limit, out_of_memory
 from pairmark.service.processes import configure_logging, die_with_parent
 from pairmark.service.settings import Settings
@@ -37,9 +37,9 @@ def main(arguments: list[str]) -> int:
     settings = Settings()
     configure_logging(settings.log_level)
     db = open_database(settings)
-    queue = JobQueue(db, settings)
+    leases = Leases(db, settings)
     try:
-        claim = queue.claim_of(job_id, attempt)
+        claim = leases.claim_of(job_id, attempt)
         work = runner_of(claim, db, open_blobs(settings), settings)
         limit = memory_limit(settings)
         with acting(Actor(name=f"job {claim.job_id}")):
@@ -47,9 +47,9 @@ def main(arguments: list[str]) -> int:
         if error is None:
             return SUCCEEDED
         if isinstance(error, NotReady):
-            queue.lost(claim, error.detail)
+            leases.lost(claim, error.detail)
         else:
-            queue.fail(claim, error)
+            leases.fail(claim, error)
     except Fenced:
         return FENCED
     finally:

@@ -36,10 +36,10 @@ def test_a_job_moves_and_its_model_appears_without_a_reload(browser: WebDriver, 
 
     with deployment.storage() as (database, blobs, settings):
         queue = JobQueue(database, settings)
-        claim = queue.claim("tests")
+        claim = queue.leases.claim("tests")
         assert claim is not None
         for fraction in (0.25, 0.5):
-            queue.progress(claim, fraction=fraction, stage="fitting", message="", event=True)
+            queue.leases.progress(claim, fraction=fraction, stage="fitting", message="", event=True)
             until("the job's progress", lambda fraction=fraction: bars() == [fraction])
         Trainer(database, blobs, settings).run(claim)
     until("the job's end", lambda: not bars())

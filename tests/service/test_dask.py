@@ -118,7 +118,7 @@ def test_links_are_the_same_to_the_bit_wherever_candidates_are_compared(
 def test_a_cluster_that_is_not_there_is_named(deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     nowhere = f"tcp://127.0.0.1:{free_port()}"
     deployment.queue.submit(deployment.request())
-    claim = deployment.queue.claim("test")
+    claim = deployment.queue.leases.claim("test")
     assert claim is not None
     away = deployment.settings.model_copy(update={"dask_scheduler": nowhere})
     monkeypatch.setattr(fitting, "CONNECT_S", 1)

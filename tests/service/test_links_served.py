@@ -524,13 +524,13 @@ def test_a_worker_killed_at_any_stage_leaves_one_result(deployment: Any, tmp_pat
     whole, killed = (links.submit(LinksRequest(left="people"), EVERY_NAME).id for _ in range(2))
     for job_id, stages in ((whole, [""]), (killed, ["loading", "linking", "storing", "committing", ""])):
         for stage in stages:
-            claim = deployment.queue.claim("worker", job_id=job_id)
+            claim = deployment.queue.leases.claim("worker", job_id=job_id)
             words = [sys.executable, "-c", DYING, job_id, str(claim.attempt), str(os.getpid()), stage]
             ended = subprocess.run(words, env=child_environment(deployment.settings), check=False)
             assert ended.returncode == (-signal.SIGKILL if stage else 0)
             if stage:
                 assert links.get(job_id, EVERY_NAME).links is None
-                deployment.queue.lost(claim, "killed")
+                deployment.queue.leases.lost(claim, "killed")
     one, other = (links.get(job_id, EVERY_NAME) for job_id in (whole, killed))
     assert other.state == "succeeded"
     assert one.links == other.links > 200

@@ -18,7 +18,7 @@ def trained(deployment, **changes):
     """The job's message, and the version's facts."""
     job = deployment.queue.submit(deployment.request(**changes))
     version = Trainer(deployment.db, deployment.blobs, deployment.settings).run(
-        deployment.queue.claim("test", job_id=job.id)
+        deployment.queue.leases.claim("test", job_id=job.id)
     )
     model = changes.get("model", "faces")
     return deployment.queue.get(job.id).message, deployment.store.version(model, version).facts

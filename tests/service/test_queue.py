@@ -123,7 +123,7 @@ def test_each_job_is_claimed_by_one_of_eight_workers(deployment):
     def work(number):
         start.wait()
         claimed = []
-        while (claim := deployment.queue.claim(f"worker-{number}")) is not None:
+        while (claim := deployment.queue.leases.claim(f"worker-{number}")) is not None:
             claimed.append(claim.job_id)
         return claimed
 
@@ -135,27 +135,27 @@ def test_each_job_is_claimed_by_one_of_eight_workers(deployment):
 
 def test_a_silent_workers_job_is_taken_over_and_its_writes_refused(deployment):
     job = deployment.queue.submit(deployment.request())
-    old = deployment.queue.claim("silent")
-    assert deployment.queue.claim("other") is None
+    old = deployment.queue.leases.claim("silent")
+    assert deployment.queue.leases.claim("other") is None
     expire(deployment, job.id)
-    new = deployment.queue.claim("other")
+    new = deployment.queue.leases.claim("other")
     assert (new.job_id, new.attempt) == (job.id, 2)
-    assert not deployment.queue.renew(old).valid
-    assert deployment.queue.renew(new).valid
+    assert not deployment.queue.leases.renew(old).valid
+    assert deployment.queue.leases.renew(new).valid
     for write in (
-        lambda: deployment.queue.progress(old, fraction=0.5, stage="fitting"),
-        lambda: deployment.queue.log(old, "still here"),
-        lambda: deployment.queue.fail(old, TrainingFailed()),
-        lambda: deployment.queue.release(old, "stopped"),
-        lambda: deployment.queue.cancelled(old),
-        lambda: deployment.queue.claim_of(old.job_id, old.attempt),
+        lambda: deployment.queue.leases.progress(old, fraction=0.5, stage="fitting"),
+        lambda: deployment.queue.leases.log(old, "still here"),
+        lambda: deployment.queue.leases.fail(old, TrainingFailed()),
+        lambda: deployment.queue.leases.release(old, "stopped"),
+        lambda: deployment.queue.leases.cancelled(old),
+        lambda: deployment.queue.leases.claim_of(old.job_id, old.attempt),
     ):
         with pytest.raises(Fenced):
             write()
     with pytest.raises(Fenced), deployment.db.write() as session:
-        deployment.queue.finish(old, session, version=1)
+        deployment.queue.leases.finish(old, session, version=1)
     with deployment.db.write() as session:
-        deployment.queue.finish(new, session, version=1)
+        deployment.queue.leases.finish(new, session, version=1)
     done = deployment.queue.get(job.id)
     assert done.state == "succeeded"
     assert [(one.worker, one.outcome) for one in done.attempts] == [
@@ -168,31 +168,31 @@ def test_a_silent_workers_job_is_taken_over_and_its_writes_refused(deployment):
 
 def test_a_heartbeat_keeps_the_job(deployment):
     job = deployment.queue.submit(deployment.request())
-    claim = deployment.queue.claim("a")
+    claim = deployment.queue.leases.claim("a")
     expire(deployment, job.id)
-    assert deployment.queue.renew(claim).valid
-    assert deployment.queue.claim("b") is None
+    assert deployment.queue.leases.renew(claim).valid
+    assert deployment.queue.leases.claim("b") is None
 
 
 def test_a_late_worker_of_this_machine_keeps_its_job_while_it_runs(deployment):
     job = deployment.queue.submit(deployment.request())
     name = f"{socket.gethostname()}:{os.getpid()}"
-    claim = deployment.queue.claim(name)
+    claim = deployment.queue.leases.claim(name)
     expire(deployment, job.id)
-    assert deployment.queue.claim("other") is None
-    assert deployment.queue.renew(claim).valid
+    assert deployment.queue.leases.claim("other") is None
+    assert deployment.queue.leases.renew(claim).valid
     # But not for ever: a process may hang.
     expire(deployment, job.id, 10 * deployment.settings.lease_s)
-    assert deployment.queue.claim("other").attempt == 2
+    assert deployment.queue.leases.claim("other").attempt == 2
 
 
 def test_a_job_that_is_lost_too_often_fails_with_advice(deployment):
     queue = small(deployment, max_attempts=2)
     job = queue.submit(deployment.request())
     for _ in range(2):
-        assert queue.claim("crashes") is not None
+        assert queue.leases.claim("crashes") is not None
         expire(deployment, job.id)
-    assert queue.claim("crashes") is None
+    assert queue.leases.claim("crashes") is None
     failed = queue.get(job.id)
     assert failed.state == "failed"
     # Not a word of memory, of which nothing is known.
@@ -206,18 +206,18 @@ def test_a_job_that_is_lost_too_often_fails_with_advice(deployment):
 def test_cancelling(deployment):
     waiting = deployment.queue.submit(deployment.request())
     assert deployment.queue.cancel(waiting.id).state == "cancelled"
-    assert deployment.queue.claim("a") is None
+    assert deployment.queue.leases.claim("a") is None
     assert deployment.queue.events(waiting.id)[-1].data == {"state": "cancelled"}
 
     running = deployment.queue.submit(deployment.request())
-    claim = deployment.queue.claim("a")
+    claim = deployment.queue.leases.claim("a")
     asked = deployment.queue.cancel(running.id)
     assert (asked.state, asked.cancel_requested) == ("running", True)
-    assert deployment.queue.lease(claim).cancel_requested
+    assert deployment.queue.leases.lease(claim).cancel_requested
     # A cancel that was answered holds: nothing is registered any more, even if the work is done.
     with pytest.raises(Fenced), deployment.db.write() as session:
-        deployment.queue.finish(claim, session, version=1)
-    deployment.queue.cancelled(claim)
+        deployment.queue.leases.finish(claim, session, version=1)
+    deployment.queue.leases.cancelled(claim)
     ended = deployment.queue.get(running.id)
     assert (ended.state, ended.attempts[0].outcome) == ("cancelled", "cancelled")
     assert deployment.queue.cancel(running.id).state == "cancelled"
@@ -225,18 +225,18 @@ def test_cancelling(deployment):
 
 def test_a_cancelled_job_whose_worker_fell_silent_is_not_tried_again(deployment):
     job = deployment.queue.submit(deployment.request())
-    deployment.queue.claim("silent")
+    deployment.queue.leases.claim("silent")
     deployment.queue.cancel(job.id)
     expire(deployment, job.id)
-    assert deployment.queue.claim("other") is None
+    assert deployment.queue.leases.claim("other") is None
     assert deployment.queue.get(job.id).state == "cancelled"
 
 
 def test_events_are_replayed_from_any_point(deployment):
     job = deployment.queue.submit(deployment.request())
-    claim = deployment.queue.claim("a")
+    claim = deployment.queue.leases.claim("a")
     for step in range(3):
-        deployment.queue.progress(claim, fraction=step / 10, stage="fitting", message=f"tree {step}")
+        deployment.queue.leases.progress(claim, fraction=step / 10, stage="fitting", message=f"tree {step}")
     events = deployment.queue.events(job.id)
     assert [event.event for event in events] == ["log", "progress", "progress", "progress"]
     assert deployment.queue.events(job.id, after=events[1].id) == events[2:]

@@ -23,10 +23,10 @@ def said(caplog: pytest.LogCaptureFixture):
 
 def test_a_job_queued_again_is_told_once(deployment, caplog):
     job = deployment.queue.submit(deployment.request())
-    deployment.queue.claim("silent")
+    deployment.queue.leases.claim("silent")
     expire(deployment, job.id)
     with caplog.at_level(logging.WARNING):
-        assert deployment.queue.claim("other").attempt == 2
+        assert deployment.queue.leases.claim("other").attempt == 2
     assert said(caplog) == ["job queued again after a lost attempt"]
     ((action, resource, facts),) = entries(deployment)
     assert (action, resource, facts["attempt"]) == ("recovery.job", f"job:{job.id}", 1)

@@ -25,7 +25,7 @@ def test_the_hardest_pairs_are_those_of_brute_force(noisy):
     job = noisy.queue.submit(
         noisy.request(dataset="noisy", model="noisy", learner="metric", params={"metric": "euclidean"})
     )
-    claim = noisy.queue.claim("test", job_id=job.id)
+    claim = noisy.queue.leases.claim("test", job_id=job.id)
     loaded = Trainer(noisy.db, noisy.blobs, noisy.settings)._load(claim)
     test = split(loaded).parts.test
     X = np.asarray(noisy.datasets.load(dataset.id).X, dtype=np.float64)

@@ -15,7 +15,7 @@ from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.attempt import attempt_error
 from pairmark.service.datasets.held_out import whole_dataset
 from pairmark.service.errors import Fenced, InvalidInput, NotReady, UnknownModel
-from pairmark.service.jobs.queue import Progress
+from pairmark.service.jobs.progress import Progress
 from pairmark.service.tables import ModelVersion
 from pairmark.service.training.fitting import fit, score
 from pairmark.service.training.splitting import split
@@ -26,7 +26,7 @@ from tests.service.conftest import SMALL_FOREST, people
 
 def claimed(deployment, **changes):
     job = deployment.queue.submit(deployment.request(**changes))
-    return deployment.queue.claim("test", job_id=job.id)
+    return deployment.queue.leases.claim("test", job_id=job.id)
 
 
 def trainer(deployment):

@@ -150,7 +150,7 @@ def test_a_stopped_worker_gives_its_job_back_at_once(quick, start):
     assert gone(child)
     job = quick.queue.get(job_id)
     assert (job.state, job.attempts[0].outcome) == ("queued", "released")
-    claim = quick.queue.claim("another")
+    claim = quick.queue.leases.claim("another")
     assert (claim.job_id, claim.attempt) == (job_id, 2)
 
 

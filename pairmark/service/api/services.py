@@ -160,7 +160,7 @@ class Services:
         return Provider(self.settings)
 
     def _n_workers(self) -> int:
-        return len(self.queue.workers())
+        return len(self.queue.leases.workers())
 
     def _read(self) -> Readings:
         largest, items = self.galleries.sizes(SHOWN)

@@ -31,7 +31,7 @@ from pairmark.service.errors import (
     PairmarkError,
     TrainingKilled,
 )
-from pairmark.service.jobs.queue import Claim, JobQueue
+from pairmark.service.jobs.leases import Claim, Leases
 from pairmark.service.processes import child_environment
 from pairmark.service.settings import Settings
 
@@ -59,7 +59,7 @@ class Worker:
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
         self._db = open_database(settings)
         self._blobs = open_blobs(settings)
-        self._queue = JobQueue(self._db, settings)
+        self._leases = Leases(self._db, settings)
         self._memory = memory_limit(settings)
         self._collected = 0.0
         self._marked_at = -math.inf
@@ -82,7 +82,7 @@ class Worker:
                 self._collect_leftovers()
                 claim = None
                 with self._logging_failure("no job could be claimed"):
-                    claim = self._queue.claim(self.name, only_job)
+                    claim = self._leases.claim(self.name, only_job)
                 if claim is None:
                     if drain or only_job is not None:
                         break
@@ -92,7 +92,7 @@ class Worker:
                 self._work(claim, stop)
         finally:
             with self._logging_failure("the worker could not sign off"):
-                self._queue.leave(self.name)
+                self._leases.leave(self.name)
             self._db.dispose()
             logger.info("worker stopped", extra={"worker": self.name, "attempts": attempts})
         return attempts
@@ -111,7 +111,7 @@ class Worker:
             return
         self._marked_at = time.monotonic()
         with self._logging_failure("heartbeat failed"):
-            self._queue.mark_alive(self.name, job_id)
+            self._leases.mark_alive(self.name, job_id)
 
     def _collect_leftovers(self) -> None:
         """Remove what killed processes left in storage, at the start and once an hour."""
@@ -164,10 +164,10 @@ class Worker:
             try:
                 # First of all: what else is done here must not keep the lease waiting.
                 if time.monotonic() >= next_renewal:
-                    lease = self._queue.renew(claim)
+                    lease = self._leases.renew(claim)
                     next_renewal = time.monotonic() + renew_every
                 else:
-                    lease = self._queue.lease(claim)
+                    lease = self._leases.lease(claim)
                 if not lease.valid:
                     # Superseded, or the child has just ended the job and is on its way out.
                     with suppress(subprocess.TimeoutExpired):
@@ -206,28 +206,28 @@ class Worker:
         word. ``wanting`` : the system ended processes for want of memory meanwhile."""
         if status:
             self._blobs.sweep()
-        lease = self._queue.lease(claim)
+        lease = self._leases.lease(claim)
         if not lease.valid:
             return _ENDS.get(status, "superseded")
         if limit_error is not None:
-            self._queue.fail(claim, limit_error)
+            self._leases.fail(claim, limit_error)
             return "failed"
         if lease.cancel_requested:
-            self._queue.cancelled(claim)
+            self._leases.cancelled(claim)
             return "cancelled"
         if stopped:
-            self._queue.release(claim, "its worker was stopped")
+            self._leases.release(claim, "its worker was stopped")
             return "released"
         if status >= 0:
             detail = f"its process ended with status {status}; the worker's log has the details"
-            self._queue.lost(claim, detail)
+            self._leases.lost(claim, detail)
             return "lost"
         if wanting:
             detail = "the system ended its process for want of memory"
-            self._queue.lost(claim, detail, OutOfMemory)
+            self._leases.lost(claim, detail, OutOfMemory)
         else:
             detail = f"its process was ended by {signal.Signals(-status).name}"
-            self._queue.lost(claim, detail, TrainingKilled)
+            self._leases.lost(claim, detail, TrainingKilled)
         return "killed"
 
 

@@ -21,7 +21,8 @@ from pairmark.service.datasets.data import LabelledData, row_name
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
-from pairmark.service.jobs.queue import Claim, JobQueue, Progress
+from pairmark.service.jobs.leases import Claim, Leases
+from pairmark.service.jobs.progress import Progress
 from pairmark.service.links import repository, result_files
 from pairmark.service.links.evaluations import evaluate
 from pairmark.service.links.learned import Learned
@@ -46,12 +47,12 @@ class Linker:
 
     def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:
         self._db, self._blobs, self._settings = db, blobs, settings
-        self._queue = JobQueue(db, settings)
+        self._leases = Leases(db, settings)
         self._datasets = Datasets(db, blobs, settings)
 
     def run(self, claim: Claim) -> str:
         """Link, keep what was found and open its review; returns the id of the links."""
-        progress = Progress(self._queue, claim, _STAGES)
+        progress = Progress(self._leases, claim, _STAGES)
         progress.stage("loading")
         params = dict(claim.params)
         threshold = params.pop("threshold")
@@ -119,7 +120,7 @@ class Linker:
                 facts = {"summary": kept_facts, "blob": key}
                 repository.keep(session, claim.job_id, claim.model, claim.params, claim.created_at, **facts)
                 message = f"{summary.links:,} links, {summary.entities:,} entities"
-                self._queue.finish(claim, session, result={"links": claim.job_id}, message=message)
+                self._leases.finish(claim, session, result={"links": claim.job_id}, message=message)
         return claim.job_id
 
     def _previous(self, link_id: str) -> Path:

@@ -13,7 +13,7 @@ from pairmark.models.evaluation.comparison import CONFIDENCE, classification_met
 from pairmark.models.evaluation.pairs import FPR_TARGETS, pair_report
 from pairmark.models.evaluation.rankings import ranking_metrics
 from pairmark.service.errors import refusals
-from pairmark.service.jobs.queue import Progress
+from pairmark.service.jobs.progress import Progress
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.comparing import compared_pairs, compared_rankings, promotion

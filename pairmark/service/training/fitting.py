@@ -22,7 +22,7 @@ from pairmark.models.records.estimator import RecordSimilarity
 from pairmark.models.records.tables import declaration
 from pairmark.service.datasets.held_out import taken_by
 from pairmark.service.errors import refusals
-from pairmark.service.jobs.queue import Progress
+from pairmark.service.jobs.progress import Progress
 from pairmark.service.processes import CONNECT_S, connected
 from pairmark.service.settings import Settings
 from pairmark.service.training.splitting import encoded

@@ -15,7 +15,7 @@ from pairmark.models.evaluation.pairs import EvaluationReport
 from pairmark.models.pairs.held_out import HeldOutPairs
 from pairmark.models.records.encoder import RecordEncoder
 from pairmark.service.datasets.data import LabelledData
-from pairmark.service.jobs.queue import Claim
+from pairmark.service.jobs.leases import Claim
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.data_warnings import naming_warnings
 from pairmark.service.datasets.guarantees import folds_in_words
 from pairmark.service.db import Database
-from pairmark.service.jobs.queue import JobQueue, persist
+from pairmark.service.jobs.leases import Leases, persist
 from pairmark.service.store.calibrations import class_count, store_calibration
 from pairmark.service.store.reports import error_arrays
 from pairmark.service.store.repository import NewCalibration, NewVersion
@@ -32,12 +32,12 @@ from pairmark.version import code_version
 FEATURE_NAMES_KEPT = 1_000
 
 
-def store(job: EvaluatedJob, db: Database, blobs: Blobs, queue: JobQueue, versions: ModelStore) -> int:
+def store(job: EvaluatedJob, db: Database, blobs: Blobs, leases: Leases, versions: ModelStore) -> int:
     """Store artefact, report and calibration, then register the version; returns its number. `Fenced` when the
     attempt was superseded or cancelled: nothing is left behind."""
     keys: list[str] = []
     try:
-        return _registered(job, _new_version(job, blobs, keys), db, queue, versions)
+        return _registered(job, _new_version(job, blobs, keys), db, leases, versions)
     except BaseException:
         delete_unused(db, blobs, keys)
         raise
@@ -124,7 +124,7 @@ def _new_calibration(job: EvaluatedJob, blobs: Blobs, keys: list[str]) -> NewCal
 
 
 def _registered(
-    job: EvaluatedJob, new: NewVersion, db: Database, queue: JobQueue, versions: ModelStore
+    job: EvaluatedJob, new: NewVersion, db: Database, leases: Leases, versions: ModelStore
 ) -> int:
     """Register the version, move the alias and end the job, all or nothing."""
     claim = job.claim
@@ -144,7 +144,7 @@ def _registered(
             reason=promotion.reason,
         )
         message = _message(new, summary, job)
-        queue.finish(claim, session, version=summary.version, message=message)
+        leases.finish(claim, session, version=summary.version, message=message)
         numbers.append(summary.version)
 
     persist(db, register)

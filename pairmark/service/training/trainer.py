@@ -15,7 +15,8 @@ from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.held_out import stacked, stranger_rows, taken_by
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
-from pairmark.service.jobs.queue import Claim, JobQueue, Progress
+from pairmark.service.jobs.leases import Claim, Leases
+from pairmark.service.jobs.progress import Progress
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.calibrating import calibrate
@@ -42,7 +43,7 @@ class Trainer:
 
     def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:
         self._db, self._blobs, self._settings = db, blobs, settings
-        self._queue = JobQueue(db, settings)
+        self._leases = Leases(db, settings)
         self._datasets = Datasets(db, blobs, settings)
         self._store = ModelStore(db, blobs, settings)
 
@@ -54,7 +55,7 @@ class Trainer:
         # number is for processes, and what prefers threads runs on one.
         threads = self._settings.job_threads or cpu_count()
         with parallel_config(backend="threading", n_jobs=threads), threadpool_limits(threads):
-            progress = Progress(self._queue, claim, STAGES)
+            progress = Progress(self._leases, claim, STAGES)
             progress.stage("loading")
             job = self._load(claim)
             progress.stage("splitting")
@@ -69,7 +70,7 @@ class Trainer:
             progress.stage("evaluating")
             evaluated_job = evaluate(calibrated_job, self._store, self._settings, progress)
             progress.stage("storing")
-            return store(evaluated_job, self._db, self._blobs, self._queue, self._store)
+            return store(evaluated_job, self._db, self._blobs, self._leases, self._store)
 
     def _load(self, claim: Claim) -> LoadedJob:
         spec = spec_of(claim.learner)
