@@ -64,7 +64,7 @@ class LinksRequest(Request):
         ge=1e-6,
         le=0.9,
         description="the share of the true links among candidates that may be missed: the job opens a second review, "
-        "of links and of candidates that are none, drawn more often near the cut",
+        "of links and of candidates that are none, each of a kind drawn with the same probability",
     )
     confidence: float = Field(
         0.95, ge=0.5, le=0.9999, description="the confidence with which the bounds hold"

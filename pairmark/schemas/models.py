@@ -8,7 +8,7 @@ from pydantic import (
     Field,
 )
 
-from pairmark.schemas.base import Answer, Moment, Rate, Request
+from pairmark.schemas.base import Answer, Moment, QueryModel, Rate, Request
 from pairmark.schemas.datasets import Promise
 from pairmark.schemas.jobs import Listing, Protocol
 
@@ -514,6 +514,51 @@ class PromisedRate(RateAnswered):
         None, description="where the calibration named groups of people: what is known within each"
     )
     smallest_fpr: float | None = Field(None, description="if refused: the smallest rate that is guaranteed")
+
+
+class DifferenceOut(Answer):
+    """One measure of two versions."""
+
+    measure: Literal["tpr", "f1"] = Field(
+        description="`tpr`: the mean true positive rate at `fpr`; `f1`: of records, each version cut where its F1 is "
+        "best on other people"
+    )
+    fpr: list[float] | None = Field(description="with `tpr`: the rates", examples=[[0.01]])
+    values: list[float] = Field(description="of both versions, in the order asked", examples=[[0.91, 0.94]])
+    difference: float = Field(description="the second less the first", examples=[0.03])
+    interval: tuple[float, float] | None = Field(
+        description="of the difference, over the same draws of people; null: too few people",
+        examples=[[0.01, 0.05]],
+    )
+
+
+class ComparisonOut(Answer):
+    """Two versions on the same held-out people."""
+
+    model: str = Field(description="the model", examples=["people"])
+    versions: list[int] = Field(description="both versions", examples=[[1, 2]])
+    dataset: str = Field(description="whose people they were compared on", examples=["people:1"])
+    people: int = Field(
+        description="people (closed-set: samples) whom neither version learned from nor was calibrated with",
+        examples=[480],
+    )
+    pairs: int = Field(description="pairs of them that were scored", examples=[114960])
+    confidence: float = Field(description="of the intervals", examples=[0.95])
+    differences: list[DifferenceOut] = Field(description="by measure")
+
+
+class CompareQuery(QueryModel):
+    """Which versions, and at which rate."""
+
+    versions: str = Field(
+        pattern=r"^[1-9][0-9]{0,8},[1-9][0-9]{0,8}$", description="two version numbers", examples=["1,2"]
+    )
+    fpr: Rate | None = Field(
+        None, description="the false positive rate; default: those that the pairs resolve", examples=[0.01]
+    )
+    dataset: str | None = Field(
+        None, max_length=200, description="whose people; default: the dataset of the second version"
+    )
 
 
 class ReportOut(Answer):

@@ -350,6 +350,12 @@ class OperatingPointOut(Answer):
         description="id of the calibration that the threshold comes from",
         examples=["c0a7e1b9d2f44c7f8e6a5b3d90112233"],
     )
+    fpr_interval: list[float] | None = Field(
+        None,
+        description="of an `estimate` from fewer than 300 independent negative pairs: the interval of the rate at the "
+        "threshold",
+        examples=[[0.001, 0.07]],
+    )
     groups: list[GroupOut] | None = Field(
         None,
         description="where the calibration named groups of people: what is known within each. Null: it named none",
@@ -378,7 +384,8 @@ class MatchesOut(Answer):
     warnings: list[AnswerWarning] | None = Field(
         None,
         description="`inputs-moved`: rows are no longer like those of the calibration; `too-little-to-compare`: some "
-        "pairs lack columns; `unseen-category`: a column holds values that training did not have",
+        "pairs lack columns; `few-negatives`: an estimate from fewer than 300 independent "
+        "negative pairs; `unseen-category`: a column holds values that training did not have",
     )
 
 

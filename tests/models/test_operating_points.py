@@ -191,7 +191,7 @@ def test_an_estimate_promises_nothing_and_says_what_holds_at_its_threshold() -> 
         rate = world.true_rate(point.threshold)
         ratios.append(rate / 0.02)
         # The bound stands in words only: beside no guarantee there is none that could be taken for one.
-        bound = float(point.meaning.rpartition("at most ")[2].removesuffix(" %.")) / 100
+        bound = float(point.meaning.rpartition("at most ")[2].partition(" %.")[0]) / 100
         exceeded += rate > bound
         assert (point.guarantee, point.method, point.confidence, point.fpr_upper_bound) == (
             "none",
@@ -446,3 +446,20 @@ def test_a_promise_for_candidates_is_the_bands_at_its_share() -> None:
         calibration.operating_point(0.2, method="bootstrap", simultaneous=True)
     with pytest.raises(ValueError, match="number"):
         candidate_share(0)
+
+
+def test_an_estimate_from_few_negative_pairs_has_an_interval_and_a_stricter_threshold() -> None:
+    rng = np.random.default_rng(2)
+    rates = []
+    for _ in range(40):
+        scores = np.concatenate([rng.normal(size=80), 4 + rng.normal(size=40)])
+        point = operating_point(scores, np.arange(120) >= 80, 0.01, method="estimate", independent=True)
+        assert point.fpr_interval is not None
+        assert point.fpr_interval[0] <= point.observed_fpr <= point.fpr_interval[1]
+        assert "interval" in point.meaning
+        rates.append(norm.sf(point.threshold))
+    # One standard error stricter than what the tail's fit says.
+    assert np.mean(rates) < 0.008
+    many = np.concatenate([rng.normal(size=3_000), 4 + rng.normal(size=40)])
+    few = operating_point(many, np.arange(3_040) >= 3_000, 0.01, method="estimate", independent=True)
+    assert few.fpr_interval is None

@@ -1,4 +1,4 @@
-"""Jobs and calibrations with groups of people, and with people who have no labels."""
+"""Groups of people, people without labels, and versions compared on people whom neither has seen."""
 
 from __future__ import annotations
 
@@ -62,3 +62,21 @@ def test_strangers_did_not_train(deployment: Deployment) -> None:
     deployment.upload("same", people(40, 5)[0])
     with pytest.raises(CalibrationOverlap):
         deployment.store.calibrations.calibrate("faces", version, None, strangers="same")
+
+
+def test_versions_are_compared_on_people_whom_neither_has_seen(deployment: Deployment) -> None:
+    worse = deployment.train(learner="metric", params={"metric": "manhattan", "whiten": False}, promote=False)
+    better = deployment.train(learner="plda", params={}, promote=False)
+    X, y = people(60, 4, seed=12, first=900)
+    X[:, 0] *= 30
+    deployment.upload("later", X, y)
+    found = deployment.store.comparisons.compare("faces", worse, better, fpr=0.05, dataset="later")
+    (tpr,) = found.differences
+    assert (found.people, tpr.measure, tpr.fpr) == (60, "tpr", [0.05])
+    assert tpr.difference == pytest.approx(tpr.values[1] - tpr.values[0])
+    assert tpr.interval is not None
+    assert tpr.interval[0] <= tpr.difference <= tpr.interval[1]
+    again = deployment.store.comparisons.compare("faces", better, better, fpr=0.05, dataset="later")
+    assert (again.differences[0].difference, again.differences[0].interval) == (0, (0, 0))
+    with pytest.raises(InvalidInput, match="people of people:1 are new to faces:1 and faces:2"):
+        deployment.store.comparisons.compare("faces", worse, better)

@@ -40,7 +40,7 @@ from pairmark.models.calibration.bootstrap import (
     empty_table,
     n_above,
 )
-from pairmark.models.calibration.estimate import suggested_threshold
+from pairmark.models.calibration.estimate import FEWEST_NEGATIVES, rate_interval, suggested_threshold
 from pairmark.models.calibration.finite_sample import (
     MOST_BLOCKS,
     AllPairs,
@@ -522,7 +522,7 @@ class Calibration:
             answer = self._bootstrap().lookup(fpr, confidence)
         elif method == "estimate":
             rates = np.minimum(1.0, self._arrays["above"] / self._finite.different_share)
-            threshold = suggested_threshold(self._thresholds, rates, fpr)
+            threshold = suggested_threshold(self._thresholds, rates, fpr, self._facts.n_independent)
             # The threshold depends on the scores, so only a bound that holds at all thresholds at once holds there.
             band = self.fpr_band(confidence)
             answer = threshold, 1.0 if band is None else band.bound(threshold)
@@ -578,6 +578,9 @@ class Calibration:
                 strangers=self._facts.n_strangers > 0,
             ),
             n_strangers=self._facts.n_strangers,
+            fpr_interval=rate_interval(self.observed_rate(threshold), self._facts.n_independent, confidence)
+            if method == "estimate" and self._facts.n_independent < FEWEST_NEGATIVES
+            else None,
             confidence=confidence,
             method=method,
             tpr=tpr,

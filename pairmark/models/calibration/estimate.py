@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pairmark.models.calibration.finite_sample import order_upper
 from pairmark.models.core.arrays import Float32, Float64
 
 WINDOW = 3.0
@@ -11,13 +12,24 @@ TAIL_PAIRS = 30
 _ENOUGH = 8
 
 
-def suggested_threshold(thresholds: Float32, rates: Float64, fpr: float) -> np.float32:
+FEWEST_NEGATIVES = 300
+"""Independent negative pairs below which the tail is hardly known: its slope is shrunk, the rate has an interval."""
+
+
+def suggested_threshold(
+    thresholds: Float32, rates: Float64, fpr: float, n_independent: int = FEWEST_NEGATIVES
+) -> np.float32:
     """The float32 threshold whose smoothed rate is ``fpr``.
+
+    The logarithm of the rate is taken for linear in the score near the rate. Where it goes on beyond what was seen and
+    negative pairs are few, the slope is shrunk by one standard error, as of an exponential tail: the threshold is
+    stricter.
 
     Parameters
     ----------
     thresholds : (k,) descending distinct scores of different pairs.
     rates : (k,) ascending share of different pairs strictly above each.
+    n_independent : how many independent negative pairs the rates are worth.
     """
     # The rate just below a score counts the pairs at it: midway keeps the estimate unbiased on a grid.
     nonzero = np.append(rates[1:], 1.0)
@@ -31,4 +43,14 @@ def suggested_threshold(thresholds: Float32, rates: Float64, fpr: float) -> np.f
     slope, level = np.polyfit(x - x.mean(), y, 1)
     if slope >= 0:
         return np.float32(np.interp(fpr, middle, thresholds))
+    if n_independent < FEWEST_NEGATIVES and np.log(fpr) < level:
+        n_near = max(4.0, n_independent * float(middle[near[-1]]))
+        slope *= 1 - 1 / np.sqrt(n_near)
     return np.float32(x.mean() + (np.log(fpr) - level) / slope)
+
+
+def rate_interval(rate: float, n: int, confidence: float) -> tuple[float, float]:
+    """Clopper and Pearson's (1934) interval of a rate that n independent pairs showed."""
+    k, level = min(n, round(rate * n)), 1 - (1 - confidence) / 2
+    low = 0.0 if k == 0 else 1 - order_upper(n - k, n, level)
+    return low, order_upper(k, n, level)

@@ -274,6 +274,8 @@ class OperatingPoint:
         ``monitored``, with what is watched as ``by``, or ``unchecked``):
         ``people-alike``, that new people are like those who calibrated; ``pairs-drawn``, that pairs came about as
         ``origin`` says; ``missing-at-random``, of records: that what a missing cell would hold is no reason why it is.
+    fpr_interval : of an estimate from fewer than 300 independent negative pairs, Clopper and Pearson's interval of
+        the rate at the threshold.
     groups : where groups of people were named, of each: its ``group``, ``n_units``, observed ``fpr`` and ``tpr`` of
         pairs within it, and its ``guarantee``: ``finite-sample``, with ``fpr_upper_bound``, where the rate holds within
         it, too, all at once with ``confidence``; else ``none``, and ``needs``, how many people more it takes.
@@ -314,6 +316,7 @@ class OperatingPoint:
     review_different: float | None = None
     population: dict[str, int] | None = None
     assumes: list[dict[str, str]] = field(default_factory=list)
+    fpr_interval: tuple[float, float] | None = None
     groups: list[dict[str, Any]] | None = None
     n_strangers: int = 0
     guarantee: Guarantee = field(init=False)
@@ -331,6 +334,12 @@ class OperatingPoint:
             pairs=self.population["pairs"] if self.population else None,
             bound=self.fpr_upper_bound or 1.0,
         )
+        if self.fpr_interval is not None:
+            low, high = (100 * end for end in self.fpr_interval)
+            words += (
+                f" So few independent negative pairs hardly show it: {low:.2g} to {high:.2g} % "
+                f"({100 * (self.confidence or 0):.4g} % interval)."
+            )
         within = [str(entry["group"]) for entry in self.groups or () if entry["guarantee"] != "none"]
         if guarantee != "none" and within:
             words += f" So it is, at once, for pairs of people of one of the groups {', '.join(within)}."
@@ -343,7 +352,8 @@ class OperatingPoint:
     def as_dict(self) -> dict[str, Any]:
         """JSON-able: the attributes by name, without those that only a guarantee has where there is none."""
         values = asdict(self)
-        values["tpr_interval"] = None if self.tpr_interval is None else list(self.tpr_interval)
+        for name in ("tpr_interval", "fpr_interval"):
+            values[name] = None if values[name] is None else list(values[name])
         return values if self.guarantee != "none" else without_guarantee(values)
 
 

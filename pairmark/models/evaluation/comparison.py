@@ -126,6 +126,59 @@ def compare_pairs(
     }
 
 
+def compare_f1(
+    scores: Mapping[str, ArrayLike], same: ArrayLike, units: ArrayLike, *, reference: str
+) -> dict[str, ScorerComparison]:
+    """F1 of several scorers of the same pairs, each cut where its F1 is best on the other half of the units.
+
+    Parameters
+    ----------
+    scores, same, units, reference : as `compare_pairs` takes them.
+
+    Returns
+    -------
+    name -> how it did. Intervals are Student's, of the linearized ratio by units: a pair counts with both of its units.
+    """
+    is_same, ends = np.asarray(same).astype(np.bool_), np.unique(np.asarray(units), return_inverse=True)[1]
+    ends = ends.reshape(-1, 2)
+    half = ends[:, 0] % 2
+    owner = ends.T.ravel()
+    values, influences = {}, {}
+    for name, given in scores.items():
+        score, is_match = np.asarray(given), np.zeros(is_same.size, dtype=np.bool_)
+        for part in (0, 1):
+            is_match[half == part] = score[half == part] >= _best_cut(
+                score[half != part], is_same[half != part]
+            )
+        true, all_named = 2.0 * (is_match & is_same), 1.0 * is_match + is_same
+        values[name] = float(true.sum() / max(all_named.sum(), 1.0))
+        influences[name] = (true - values[name] * all_named) / max(all_named.sum(), 1.0)
+
+    def around(value: float, influence: Float64, low: float) -> tuple[float, float] | None:
+        reach = t_reach(np.concatenate([influence, influence]), owner, CONFIDENCE)
+        return None if reach is None else (max(low, value - reach), min(1.0, value + reach))
+
+    return {
+        name: ScorerComparison(
+            value=value,
+            interval=around(value, influences[name], 0.0),
+            difference=values[reference] - value,
+            difference_interval=around(
+                values[reference] - value, influences[reference] - influences[name], -1.0
+            ),
+        )
+        for name, value in values.items()
+    }
+
+
+def _best_cut(scores: NDArray[Any], same: NDArray[np.bool_]) -> float:
+    """The score from which matches have the best F1."""
+    order = np.argsort(-scores, kind="stable")
+    hits = np.cumsum(same[order])
+    f1 = 2 * hits / (np.arange(1, scores.size + 1) + max(int(same.sum()), 1))
+    return float(scores[order][int(np.argmax(f1))])
+
+
 def compare_rows(
     values: Mapping[str, ArrayLike], *, reference: str, units: ArrayLike | None = None
 ) -> dict[str, ScorerComparison]:

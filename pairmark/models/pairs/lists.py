@@ -311,8 +311,8 @@ def listed_units(
                 raise ValueError(
                     f"{contradictory.size} of {a.size} pairs contradict the others: marked different although their "
                     "points are one person's by label, unit or a chain of positive pairs, or links of such a chain; "
-                    f"the first is ({int(a[first])}, {int(b[first])}). Expected at most {100 * MOST_CONTRADICTORY:g} %: "
-                    "correct the labels, or use protocol 'closed-set'"
+                    f"the first is ({int(a[first])}, {int(b[first])}). Expected at most {100 * MOST_CONTRADICTORY:g} "
+                    "%: correct the labels, or use protocol 'closed-set'"
                 )
             kept = is_same & ~np.isin(np.arange(a.size), contradictory)
             people = _merge(points.size, i[kept], j[kept], bonds + in_group)

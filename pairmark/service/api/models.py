@@ -25,6 +25,8 @@ from pairmark.schemas.models import (
     AliasRequest,
     CalibrationOut,
     CalibrationRequest,
+    CompareQuery,
+    ComparisonOut,
     ErrorsOut,
     EvaluationOut,
     InputsOut,
@@ -237,6 +239,20 @@ async def delete_version(services: InServices, name: Name, version: Number) -> N
 def get_roc(services: InServices, name: Name, version: Number, query: Annotated[RocQuery, Query()]) -> RocOut:
     """The ROC on held-out pairs."""
     return services.store.reports.roc(name, version, query.points)
+
+
+@router.get("/models/{name:name}/compare", summary="Compare two versions")
+@needs("train")
+async def compare(
+    http: Request, services: InServices, name: Name, query: Annotated[CompareQuery, Query()]
+) -> ComparisonOut:
+    """Paired differences of two versions on people whom neither has seen, with intervals by people."""
+    if query.dataset is not None:
+        check_may(http, "train", name_of(query.dataset), unknown=UnknownDataset)
+    first, second = (int(number) for number in query.versions.split(","))
+    return await services.runtime.batch_place.run(
+        lambda: services.store.comparisons.compare(name, first, second, fpr=query.fpr, dataset=query.dataset)
+    )
 
 
 @router.get("/models/{name:name}/versions/{version}/leaderboard")

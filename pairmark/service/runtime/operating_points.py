@@ -201,6 +201,9 @@ class OperatingPoints:
             lower=None if point.fnr_threshold is None else np.float32(point.fnr_threshold),
             inputs=calibration.inputs,
             request=request,
+            warnings=()
+            if point.fpr_interval is None
+            else ({"code": "few-negatives", "detail": point.meaning},),
         )
         self._points.put(request, served_point)
         return served_point

@@ -52,6 +52,7 @@ from pairmark.service.pagination import page_of, start_of
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository
 from pairmark.service.store.calibrations import Calibrations
+from pairmark.service.store.comparisons import Comparisons
 from pairmark.service.store.reports import Reports
 from pairmark.service.store.repository import NewVersion
 from pairmark.service.store.subjects import SubjectCalibrations
@@ -85,6 +86,7 @@ class ModelStore:
         self.calibrations = Calibrations(self._versions)
         self.subjects = SubjectCalibrations(self._versions, self.calibrations)
         self.reports = Reports(self._versions, self.calibrations)
+        self.comparisons = Comparisons(self._versions, self.calibrations)
 
     # Versions
 
