@@ -267,9 +267,9 @@ async def _warm(app: FastAPI) -> None:
     try:
         await services.runtime.load_promoted()
         await asyncio.to_thread(warm_calibration)
-        # The first call takes a second, and would hold up everybody.
-        await asyncio.to_thread(app.openapi)
         services.runtime.warm = True
+        # The first call takes a second, and would hold up everybody; scores need not wait for it.
+        await asyncio.to_thread(app.openapi)
     except Exception:
         log.exception("promoted versions could not be loaded; the service stays not ready")
     finally:

@@ -57,6 +57,22 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         ),
         ("keys take admin", API, r'@needs\((\s*)"admin"([^@]*def create_key)\b', r'@needs(\1"any"\2'),
     ),
+    "tests/e2e/test_http_heads.py": (
+        (
+            "heads and trailers are bounded",
+            API,
+            r"MAX_HEAD_BYTES: Final = 64 \* 1024\b",
+            "MAX_HEAD_BYTES: Final = 1024**3",
+        ),
+    ),
+    "tests/e2e/test_team_keys.py": (
+        (
+            "a key that only decides sends so many pairs a minute",
+            API,
+            r'"decisions", limit, "pairs", count=n',
+            '"decisions", 0.0, "pairs", count=n',
+        ),
+    ),
     "tests/e2e/test_edge.py": (
         (
             "each query of a search is a probe",

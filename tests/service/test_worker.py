@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +16,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from pairmark.service.jobs.worker import Worker
-from pairmark.service.processes import child_environment
+from pairmark.service.processes import child_environment, return_memory
 from pairmark.service.settings import Settings
 from tests.serving import PAIRMARK
 
@@ -199,6 +202,23 @@ def test_a_job_that_reaches_its_time_limit_fails_at_once_and_names_it(quick):
     assert [one.outcome for one in job.attempts] == ["failed"]
     assert job.error.type == "/problems/job-timeout"
     assert "longer than 3 s" in job.error.detail
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and glibc keeps what threads free")
+def test_what_threads_have_freed_goes_back_to_the_system():
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    def fragments():
+        # Below what the C library maps on its own, and each part of its pool still holds some.
+        return [np.ones(12_000) for _ in range(2_000)][::100]
+
+    with ThreadPoolExecutor(2) as threads:
+        kept = [thread.result() for thread in [threads.submit(fragments) for _ in range(2)]]
+        before = resident()
+        return_memory()
+        assert before - resident() > 200e6
+    assert len(kept) == 2
 
 
 def test_children_get_the_workers_settings_and_no_key(tmp_path, monkeypatch):
