@@ -186,6 +186,18 @@ def test_a_late_worker_of_this_machine_keeps_its_job_while_it_runs(deployment):
     assert deployment.queue.leases.claim("other").attempt == 2
 
 
+def test_a_job_whose_worker_died_as_the_clock_was_set_back_does_not_wait_for_it(deployment):
+    job = deployment.queue.submit(deployment.request())
+    deployment.queue.leases.claim("gone")
+    expire(deployment, job.id, -3600.0)
+    claim = deployment.queue.leases.claim("other")
+    # A server's clock is not set back with the machine's.
+    assert (claim is None) == (not deployment.db.is_sqlite)
+    # Who still works on it keeps it.
+    deployment.queue.leases.renew(claim or deployment.queue.leases.claim_of(job.id, 1))
+    assert deployment.queue.leases.claim("third") is None
+
+
 def test_a_job_that_is_lost_too_often_fails_with_advice(deployment):
     queue = small(deployment, max_attempts=2)
     job = queue.submit(deployment.request())

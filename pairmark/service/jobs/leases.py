@@ -6,6 +6,7 @@ In the order of a job's life: `Leases.claim` gives it to a worker as an attempt,
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -97,7 +98,8 @@ class Leases:
         nothing to do."""
         # 1. A look that takes no lock: idle workers look several times a second.
         with self._db.read() as session:
-            if not repository.any_claimable(session, self._db.now(session), job_id):
+            now = self._db.now(session)
+            if not repository.any_claimable(session, now, self._furthest(now), job_id):
                 return None
         # 2. In one transaction: queue again what fell silent, take a job under a higher attempt number, and open the
         # attempt. From its commit on, every write of an earlier attempt is refused.
@@ -224,8 +226,13 @@ class Leases:
         failed with ``error``. Raises `Fenced` when superseded."""
         persist(self._db, lambda session: self._lost(session, claim, detail, error))
 
+    def _furthest(self, now: float) -> float:
+        """When the last lease ends that was given by the clock as it is now. Of a server nothing is known: its clock
+        may be set back under workers of other machines, who renew their leases in a moment."""
+        return now + 2 * self._settings.lease_s if self._db.is_sqlite else math.inf
+
     def _requeue_lost(self, session: Session, claimant: str, now: float) -> None:
-        for row in repository.expired(session, now):
+        for row in repository.expired(session, now, self._furthest(now)):
             claim = _claim(row, row.worker or "")
             silent = now - (row.lease_until or 0.0)
             is_late = claim.worker != claimant and _runs_here(claim.worker)
@@ -235,7 +242,8 @@ class Leases:
             if row.cancel_requested:
                 self._cancelled(session, claim, "its worker fell silent")
             else:
-                detail = f"no heartbeat from {row.worker} for {self._settings.lease_s + silent:.3g} s"
+                how_long = f" for {self._settings.lease_s + silent:.3g} s" if silent > 0 else ""
+                detail = f"no heartbeat from {row.worker}{how_long}"
                 self._lost(session, claim, detail, WorkerSilent)
 
     def _lost(

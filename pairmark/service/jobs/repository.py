@@ -70,26 +70,23 @@ def page(
     return list(session.scalars(statement.where(among(models, JobRow.model))))
 
 
-def _claimable(row: Any, now: float) -> ColumnElement[bool]:
-    return or_(row.state == "queued", and_(row.state == "running", row.lease_until < now))
+def _silent(now: float, furthest: float) -> ColumnElement[bool]:
+    """Whose lease is over, or ends later than any that is given now: the clock was set back."""
+    over = or_(JobRow.lease_until < now, JobRow.lease_until > furthest)
+    return and_(JobRow.state == "running", over)
 
 
-def any_claimable(session: Session, now: float, job_id: str | None) -> bool:
+def any_claimable(session: Session, now: float, furthest: float, job_id: str | None) -> bool:
     """Whether a claim could find something: a cheap look before taking the write lock."""
-    condition = _claimable(JobRow, now)
+    condition = or_(JobRow.state == "queued", _silent(now, furthest))
     if job_id is not None:
         condition = and_(condition, JobRow.id == job_id)
     return bool(session.scalar(select(exists().where(condition))))
 
 
-def expired(session: Session, now: float) -> list[JobRow]:
+def expired(session: Session, now: float, furthest: float) -> list[JobRow]:
     """Running jobs whose worker fell silent, locked against other claimants."""
-    statement = (
-        select(JobRow)
-        .where(JobRow.state == "running", JobRow.lease_until < now)
-        .with_for_update(skip_locked=True)
-        .limit(100)
-    )
+    statement = select(JobRow).where(_silent(now, furthest)).with_for_update(skip_locked=True).limit(100)
     return list(session.scalars(statement))
 
 
