@@ -462,7 +462,6 @@ def test_a_trained_model_gets_candidates_by_all_words_that_there_is_room_for() -
     def strangers(a: Any, b: Any) -> Any:
         return np.zeros(a.size)
 
-    assert linking(50).n_candidates == 0
     by_item, by_color = (linking(most, scorer=strangers, cut=0.5).n_candidates for most in (10, 50))
     assert by_item == 20 * 45
     assert 200 * 200 // 16 < by_color <= 50 * 200

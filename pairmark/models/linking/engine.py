@@ -22,6 +22,7 @@ from pairmark.models.linking.columns import bins_sql, count_values, lifts, tells
 from pairmark.models.linking.entities import MAX_RECORDS, Pairs, entities
 from pairmark.models.linking.mixture import BINS, BITS, Column, Mixture, chances, column_of
 from pairmark.models.linking.sides import Sides
+from pairmark.models.linking.texts import LEAST_SCORE, link_texts, read_texts, texts_or_columns
 from pairmark.models.records.compare import LinkField, register
 
 if TYPE_CHECKING:
@@ -115,14 +116,17 @@ class Linking:
         report(0.0, "reading cells")
         self._prepare()
         report(0.1, "finding candidates")
-        self._block()
-        report(0.4, "comparing")
-        self._compare()
-        report(0.7, "scoring")
-        if self._scorer is None:
-            self._score_by_patterns()
+        if self._as_texts is not None:
+            self._score_texts()
         else:
-            self._score_each(self._scorer)
+            self._block()
+            report(0.4, "comparing")
+            self._compare()
+            report(0.7, "scoring")
+            if self._scorer is None:
+                self._score_by_patterns()
+            else:
+                self._score_each(self._scorer)
         report(0.9, "joining entities")
         self._link(false_links, fpr)
 
@@ -139,6 +143,10 @@ class Linking:
     def _prepare(self) -> None:
         """Tables ``cells`` of all rows that have one, and ``hashes`` of those that no earlier row equals."""
         con = self._con
+        is_free = (
+            self._scorer is None and self._given is None and (self._previous is None or not self._previous[1])
+        )
+        self._as_texts = texts_or_columns(con, self.source_fields) if is_free else None
         earlier = {field.name: field for field in (self._previous or ((), None))[0]}
         self.source_fields = [earlier.get(field.name, field) for field in self.source_fields]
         cells = ", ".join(f"{f.normal(f'c{at}')} AS c{at}" for at, f in enumerate(self.source_fields))
@@ -166,9 +174,10 @@ class Linking:
             places = [at for at in places if at not in self._screened]
         self._use(places)
         self._hash()
-        if not earlier and self._scorer is None:
-            self._screen()
-        self._count()
+        if self._as_texts is None:
+            if not earlier and self._scorer is None:
+                self._screen()
+            self._count()
 
     def _use(self, places: Sequence[int]) -> None:
         self.places = list(places)
@@ -389,6 +398,36 @@ class Linking:
             )
             raise NeedsJudgements("more pairs look the same than there are rows")
 
+    def _score_texts(self) -> None:
+        """Table ``candidates`` of all pairs whose texts are near, as if no job had been before."""
+        con, n = self._con, self.n_rows
+        self.notes.append(str(self._as_texts))
+        con.execute("DROP TABLE IF EXISTS carried")
+        row, twin, first = (
+            of.astype(np.int64)
+            for of in (
+                *self._arrays("SELECT row FROM hashes ORDER BY row"),
+                *self._arrays("SELECT row, first FROM twins ORDER BY row"),
+            )
+        )
+        place = np.zeros(n, dtype=np.int64)
+        place[row] = np.arange(row.size)
+        place[twin] = place[first]
+        is_alone = ~np.isin(np.arange(len(self.sides.sizes)), list(self.sides.within))
+        words, numbers = read_texts(con, self.source_fields)
+        found = link_texts(words, numbers, self.sides.side_of(row), is_alone, one_to_one=self._one_to_one)
+        self._scorer, self.cut = lambda a, b: found.terms.scores(place[a], place[b]), LEAST_SCORE
+        self.rules, self.left_out, self.n_candidates = [], [], found.a.size
+        own = ~is_alone[self.sides.side_of(first)]
+        self._give(
+            "compared",
+            a=np.append(row[found.a], first[own]),
+            b=np.append(row[found.b], twin[own]),
+            score=np.append(found.score, np.ones(own.sum())),
+            is_link=np.append(found.is_link, np.ones(own.sum(), dtype=np.bool_)),
+        )
+        con.execute("CREATE TEMP VIEW candidates AS SELECT *, NULL::UBIGINT AS columns FROM compared")
+
     def _score_each(self, scorer: Scorer) -> None:
         found = self._con.execute("SELECT a, b, columns FROM compared ORDER BY a, b").fetchnumpy()
         a, b = (np.asarray(found[side], dtype=np.int64) for side in ("a", "b"))
@@ -399,7 +438,8 @@ class Linking:
         for table, more in (("carried", ", score DOUBLE"), ("together", ""), ("apart", "")):
             con.execute(f"CREATE TABLE IF NOT EXISTS {table} (a INTEGER, b INTEGER{more})")
         con.execute(
-            "CREATE TABLE scored AS SELECT a, b, score, nullif(columns, 0) AS columns FROM candidates WHERE score > ?",
+            "CREATE TABLE scored AS SELECT a, b, score, nullif(columns, 0) AS columns FROM candidates "
+            f"WHERE score > ?{' AND is_link' if self._as_texts else ''}",
             [self.cut],
         )
         con.execute("INSERT INTO scored SELECT a, b, score, NULL FROM carried")
@@ -447,7 +487,7 @@ class Linking:
         )
         self.false_links = None if self._scorer is not None else float(uncertain) / 1e6 / max(self.n_links, 1)
         # What was found once and what was found twice say what was not found (Chao 1987).
-        if self.n_links and self._previous is None:
+        if self.n_links and self._previous is None and self._as_texts is None:
             self.recall = self.n_links / (self.n_links + once * (once - 1) / (2 * (twice + 1)))
 
     def _exclusive(self, rows: Int64) -> Int64:

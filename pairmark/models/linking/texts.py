@@ -35,8 +35,8 @@ _GRAM_CHARS, _MOST_GRAMS = 400, 20_000_000
 _FEW, _LEAST_CODE, _LEAST_NUMBER = 20, 4, 5
 """Records that may have a code; the fewest characters of one, and digits of one that is a number."""
 _NEARLY = 0.9
-_ALONE, _LEAST_ALONE = 0.1, 0.2
-"""By how much the best must be ahead of the next on both sides to be linked below the cut, from which score on."""
+_AHEAD, LEAST_SCORE = 0.1, 0.2
+"""By how much the best must be ahead of the next on both sides to be linked below the cut; no link scores less."""
 _HYPHENS = re.compile(r"(?<=[a-z0-9])[-/](?=[a-z]*\d)|(?<=\d)[-/](?=[a-z0-9])")
 _SURE = frozenset({"given", "surname", "email", "phone", "street", "postcode", "company"})
 _SELECTIVE: Final = {"name": 3.0, "id": 3.0, "web": 3.0, "date": 6.0}
@@ -45,8 +45,10 @@ _LEAST_WORDS: Final = {"text": 2.5, "category": 2.5, "name": 3.0, "company": 3.0
 
 
 class TextLinks(NamedTuple):
-    """Candidates, rows ``a`` before ``b``, ascending, with their scores, and which of them are linked."""
+    """Candidates, rows ``a`` before ``b``, ascending, with their scores, and which of them are linked; ``terms`` score
+    any pairs."""
 
+    terms: Terms
     a: Int64
     b: Int64
     score: Float64
@@ -81,7 +83,7 @@ def texts_or_columns(connection: duckdb.DuckDBPyConnection, fields: Sequence[Lin
 def read_texts(
     connection: duckdb.DuckDBPyConnection, fields: Sequence[LinkField]
 ) -> tuple[list[str], list[str]]:
-    """Of each row of ``source(row, c0, ...)`` its words, and its numbers and dates."""
+    """Of each row of ``hashes``, from ``source(row, c0, ...)``, its words, and its numbers and dates."""
     plain = [at for at, field in enumerate(fields) if field.kind not in ("number", "date", "boolean")]
 
     def joined(columns: Sequence[int]) -> str:
@@ -91,7 +93,9 @@ def read_texts(
         )
 
     others = [at for at in range(len(fields)) if at not in plain]
-    rows = connection.execute(f"SELECT {joined(plain)}, {joined(others)} FROM source ORDER BY row").fetchall()
+    rows = connection.execute(
+        f"SELECT {joined(plain)}, {joined(others)} FROM source SEMI JOIN hashes USING (row) ORDER BY row"
+    ).fetchall()
     return [row[0] for row in rows], [row[1] for row in rows]
 
 
@@ -112,13 +116,13 @@ def link_texts(
     is_alone : of each table, whether none of its rows can be linked to another of it.
     cut : links score above it. one_to_one : links are each other's best.
     """
-    terms, n = _Terms.of(words, numbers), tables.size
+    terms, n = Terms.of(words, numbers), tables.size
     row = np.arange(n)
     near = terms.nearest(row, tables, is_alone, _N_NEAREST).ravel()
     row = np.repeat(row, _N_NEAREST)
     a, b = np.divmod(np.unique((np.minimum(near, row) * n + np.maximum(near, row))[near >= 0]), n)
     score = terms.scores(a, b)
-    return TextLinks(a, b, score, _links(a, b, score, n, cut, one_to_one))
+    return TextLinks(terms, a, b, score, _links(a, b, score, n, cut, one_to_one))
 
 
 def nearest_rows(
@@ -128,10 +132,10 @@ def nearest_rows(
 
     Parameters are those of `link_texts`. No rule of candidates has a say in it.
     """
-    return _Terms.of(words, numbers).nearest(rows, tables, is_alone, n)
+    return Terms.of(words, numbers).nearest(rows, tables, is_alone, n)
 
 
-class _Terms(NamedTuple):
+class Terms(NamedTuple):
     """Terms of rows: those of row r are ``terms[starts[r]:starts[r + 1]]``, by how often they occur, the rarest first;
     ``counts`` of the rows that have them, and whether each is a trigram, or a code that few have."""
 
@@ -142,7 +146,7 @@ class _Terms(NamedTuple):
     is_code: Bool
 
     @classmethod
-    def of(cls, words: Sequence[str], numbers: Sequence[str]) -> _Terms:
+    def of(cls, words: Sequence[str], numbers: Sequence[str]) -> Terms:
         n = len(words)
         texts = _HYPHENS.sub("", "\n".join(words)).split("\n") if n else []
         texts += numbers
@@ -226,7 +230,7 @@ def _links(a: Int64, b: Int64, score: Float64, n: int, cut: float, one_to_one: b
     second[has_next] = score[pair[starts[:-1][has_next] + 1]]
     is_mutual = (first[a] == pairs) & (first[b] == pairs)
     ahead = score - np.maximum(second[a], second[b])
-    linked = is_mutual & ((score > cut) | ((ahead > _ALONE) & (score > min(_LEAST_ALONE, cut))))
+    linked = is_mutual & ((score > cut) | ((ahead > _AHEAD) & (score > min(LEAST_SCORE, cut))))
     if not one_to_one:
         least, most = (side(score[first[a]], score[first[b]]) for side in (np.minimum, np.maximum))
         linked |= (score > cut) & (score >= least) & (score >= _NEARLY * most)

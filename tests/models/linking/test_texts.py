@@ -28,6 +28,7 @@ def source(columns):
     connection.register("given", {"row": np.arange(n, dtype=np.int32), **cells})
     connection.execute("SET pandas_analyze_sample = 0")
     connection.execute("CREATE TABLE source AS SELECT * FROM given")
+    connection.execute("CREATE TABLE hashes AS SELECT row FROM given")
     return connection
 
 
