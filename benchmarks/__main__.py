@@ -19,7 +19,6 @@ from pairmark.version import commit
 SHARED = {
     "default_search": "gallery_search",
     "record_peers": "records",
-    "link_models": "links",
 }
 """Benchmarks that are functions of their names in another's file; all others are ``run`` of their own."""
 
