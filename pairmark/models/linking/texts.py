@@ -178,12 +178,12 @@ class Terms(NamedTuple):
         # A row has a term once, however often it says it.
         codes = np.unique(rows[:size].astype(np.int64) * distinct.size + rank[terms])
         starts = np.searchsorted(codes, np.arange(n + 1) * distinct.size)
-        terms = (codes % max(distinct.size, 1)).astype(np.int32)
-        counts, hashes_of_codes = np.bincount(terms, minlength=distinct.size), hashes[is_code] & ~np.int64(1)
+        by_row = np.asarray(codes % max(distinct.size, 1), dtype=np.int32)
+        counts, hashes_of_codes = np.bincount(by_row, minlength=distinct.size), hashes[is_code] & ~np.int64(1)
         is_rare = counts <= min(_FEW, max(n // 100, _LEAST_CODE))
         return cls(
             starts,
-            terms,
+            by_row,
             counts,
             (distinct[order] & 1) > 0,
             is_rare & np.isin(distinct[order], hashes_of_codes),
