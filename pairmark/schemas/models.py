@@ -487,6 +487,13 @@ class GroupOut(Answer):
     )
 
 
+class TprOfPeople(Answer):
+    """The true positive rate to expect with so many people."""
+
+    people: int = Field(description="people who calibrate", examples=[698])
+    tpr: float = Field(description="the true positive rate to expect", examples=[0.71])
+
+
 class PromisedRate(RateAnswered):
     """What a version guarantees at one false positive rate, or why it does not."""
 
@@ -514,6 +521,11 @@ class PromisedRate(RateAnswered):
         None, description="where the calibration named groups of people: what is known within each"
     )
     smallest_fpr: float | None = Field(None, description="if refused: the smallest rate that is guaranteed")
+    by_people: list[TprOfPeople] = Field(
+        [],
+        description="what more people would bring on this model's scores, an estimate; first for those there are or, "
+        "if refused, for the minimum",
+    )
 
 
 class DifferenceOut(Answer):

@@ -463,3 +463,19 @@ def test_an_estimate_from_few_negative_pairs_has_an_interval_and_a_stricter_thre
     many = np.concatenate([rng.normal(size=3_000), 4 + rng.normal(size=40)])
     few = operating_point(many, np.arange(3_040) >= 3_000, 0.01, method="estimate", independent=True)
     assert few.fpr_interval is None
+
+
+def test_what_more_people_bring_is_told_from_these_scores() -> None:
+    world = People(m=130, n_pairs=20_000)
+    calibration = fitted(world.draw(np.random.default_rng(0)))
+    table = calibration.tpr_by_people(0.05)
+    assert [row["people"] for row in table] == [130, 230, 330, 530]
+    tpr = [row["tpr"] for row in table]
+    assert tpr[0] == calibration.operating_point(0.05).tpr
+    assert tpr[1] > tpr[0] + 0.05, "near the minimum the next hundred bring most"
+    # What so many people do bring, on average of ten draws.
+    many = People(m=330, n_pairs=60_000)
+    there = [fitted(many.draw(np.random.default_rng(seed))).operating_point(0.05).tpr for seed in range(10)]
+    assert abs(np.mean([rate or 0 for rate in there]) - tpr[2]) < 0.1
+    # Too few for the rate: from the minimum on.
+    assert calibration.tpr_by_people(0.01)[0]["people"] == 598

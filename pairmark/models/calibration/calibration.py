@@ -59,7 +59,13 @@ from pairmark.models.calibration.groups import (
     guaranteed_groups,
     read_groups,
 )
-from pairmark.models.calibration.guarantees import askable, candidate_share, checked_rate, units_needed
+from pairmark.models.calibration.guarantees import (
+    askable,
+    candidate_share,
+    checked_rate,
+    units_needed,
+    used_share,
+)
 from pairmark.models.calibration.inputs import CalibrationRecords, RowRanges
 from pairmark.models.calibration.operating_point import (
     ANSWERING,
@@ -70,6 +76,7 @@ from pairmark.models.calibration.operating_point import (
     OperatingPoint,
     Origin,
     assumptions,
+    nothing_guaranteed,
 )
 from pairmark.models.calibration.state import check_calibration, reading_state
 from pairmark.models.core.arrays import Float32, Int64
@@ -79,6 +86,8 @@ from pairmark.models.pairs.samples import PairSample
 STATE_VERSION = 2
 
 
+MORE_PEOPLE = (0, 100, 200, 400)
+"""How many people more `tpr_by_people` tells of."""
 _PUBLIC_FACTS = (
     "protocol",
     "n_units",
@@ -443,6 +452,32 @@ class Calibration:
         if confidence not in self._bands:
             self._bands[confidence] = finite_sample_band(self._finite, self._thresholds, confidence)
         return self._bands[confidence]
+
+    def tpr_by_people(self, fpr: float, confidence: float = 0.95) -> list[dict[str, float]]:
+        """What more people would bring on these scores: TPR at a rate by the number of people who calibrate, JSON-able.
+
+        The first entry is for those there are or, where they are too few, for the minimum. The threshold to expect is
+        estimated from these scores, by the share of the rate that so many people typically let it use. Empty where
+        people would change nothing: pairs that are counted, that guarantee nothing, or none that are positive.
+        """
+        if self._facts.counted or nothing_guaranteed(self.origin) or not self._facts.n_same_pairs:
+            return []
+        needed = (
+            units_needed(fpr, confidence, different_share=self._finite.different_share)["finite-sample"] or 1
+        )
+        first, rates = max(self._facts.n_units, needed), self._arrays["above"] / self._finite.different_share
+        found, tpr = [], 0.0
+        if self.answers(fpr, confidence):
+            tpr = self.operating_point(fpr, confidence).tpr or 0.0
+        for more in MORE_PEOPLE:
+            if more or not tpr:
+                rate = fpr * used_share((first + more) / needed)
+                threshold = suggested_threshold(
+                    self._thresholds, np.minimum(rates, 1.0), rate, self._facts.n_independent
+                )
+                tpr = max(tpr, self.share_of_positives(threshold) or 0.0)
+            found.append({"people": first + more, "tpr": tpr})
+        return found
 
     def summary(self) -> dict[str, Any]:
         """JSON-able facts: sizes, protocol, and the smallest rate by confidence and method."""

@@ -111,9 +111,14 @@ def expected_tpr(fpr: float, multiple: float) -> float:
     ----------
     multiple : of the fewest units that the rate takes; at least 1.
     """
-    at, used = (np.log(column) for column in zip(*_USED.items(), strict=True))
-    share = math.exp(np.interp(math.log(multiple), at, used))
+    share = used_share(multiple)
     return float(ndtr(ndtri(BEST_TPR) + ndtri(fpr * share) - ndtri(fpr)))
+
+
+def used_share(multiple: float) -> float:
+    """FPR at the threshold over the rate asked for, typically; ``multiple`` as `expected_tpr` has it."""
+    multiples, used = (np.log(column) for column in zip(*_USED.items(), strict=True))
+    return math.exp(np.interp(math.log(multiple), multiples, used))
 
 
 def _surely_different(n: int, share: float) -> int:

@@ -332,8 +332,10 @@ def train(
                 client.cancel(submitted["id"])
                 raise
         version = client.version(job_done["model"], job_done["version"])
+        rates = client.report(job_done["model"], job_done["version"]).json["promises"]
     output.show(
-        {"job": job_done, "version": version}, lambda to: _show_trained(to, job_done.json, version.json)
+        {"job": job_done, "version": version},
+        lambda to: _show_trained(to, job_done.json, version.json, rates),
     )
     target, promise = job_done["evaluation"].get("target_fpr"), version["promise"]
     if target is not None and promise and not (promise["smallest_fpr"] or 1.0) <= target:
@@ -486,11 +488,22 @@ def _worker_for(job_id: str, url: str | None) -> Iterator[None]:
         thread.join()
 
 
-def _show_trained(to: Console, job: dict[str, Any], version: dict[str, Any]) -> None:
+def _show_trained(
+    to: Console, job: dict[str, Any], version: dict[str, Any], rates: list[dict[str, Any]]
+) -> None:
     to.print(f"{version['model']}:{version['version']}  {version['kind']}", style="bold")
     _show_measured(to, version)
     to.print("\n" + str(job.get("message") or ""))
     show_promise(to, version)
+    rows = [
+        {"fpr": rate["fpr"], **{f"{more['people']:,}": more["tpr"] for more in rate["by_people"]}}
+        for rate in rates
+        if rate["by_people"]
+    ]
+    if rows:
+        to.print("\nTPR to expect on these scores, by the number of people who calibrate:")
+        for row in rows:
+            output.table(tuple(row), [row])(to)
 
 
 def show_promise(to: Console, of: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ from pairmark.schemas.models import (
     ReportOut,
     RocOut,
     SeenOperatingPoint,
+    TprOfPeople,
     VersionOut,
 )
 from pairmark.service.caches import BoundedCache
@@ -188,16 +189,27 @@ class Reports:
             return rates
         calibration, _ = self._calibrations.load(calibration_id)
         rates = []
+
+        def by_people(fpr: float) -> list[TprOfPeople]:
+            return [TprOfPeople.model_validate(one) for one in calibration.tpr_by_people(fpr, CONFIDENCE)]
+
         for fpr in sorted(FPR_TARGETS, reverse=True):
             try:
                 point = calibration.operating_point(fpr, CONFIDENCE)
             except InsufficientCalibrationData as refusal:
                 smallest = refusal.smallest_fpr.get("finite-sample")
                 rates.append(
-                    PromisedRate(fpr=fpr, confidence=CONFIDENCE, refused=str(refusal), smallest_fpr=smallest)
+                    PromisedRate(
+                        fpr=fpr,
+                        confidence=CONFIDENCE,
+                        refused=str(refusal),
+                        smallest_fpr=smallest,
+                        by_people=by_people(fpr),
+                    )
                 )
             else:
-                rates.append(PromisedRate.model_validate(point, from_attributes=True))
+                promised = PromisedRate.model_validate(point, from_attributes=True)
+                rates.append(promised.model_copy(update={"by_people": by_people(fpr)}))
         self._promises.put(calibration_id, rates)
         return rates
 
