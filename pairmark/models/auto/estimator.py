@@ -16,6 +16,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from pairmark.models.auto.average import AVERAGE, average
+from pairmark.models.auto.board import leaderboard, winner
 from pairmark.models.auto.race import (
     CANDIDATES,
     DENSE_CELLS,
@@ -31,9 +33,7 @@ from pairmark.models.auto.race import (
     Race,
     RaceTask,
     fitted,
-    leaderboard,
     raced_rows,
-    winner,
 )
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError, OutdatedModel
@@ -55,6 +55,7 @@ from pairmark.models.evaluation.validation import (
 )
 from pairmark.models.pairs.lists import some_pairs
 
+_KINDS = {**RACING, AVERAGE.kind: AVERAGE}
 _WINNER = "winner-"
 """Begins the names of the winner's arrays."""
 
@@ -79,7 +80,7 @@ class SimilarityAutoState(Stateful):
     def to_state(self) -> State:
         """Fitted state as named arrays and JSON-able facts."""
         arrays, facts = super().to_state()
-        spec = next(spec for spec in RACING.values() if type(self.model_) is spec.estimator)
+        spec = next(spec for spec in _KINDS.values() if type(self.model_) is spec.estimator)
         own_arrays, meta = self.model_.to_state()
         arrays.update({f"{_WINNER}{name}": array for name, array in own_arrays.items()})
         model = {"kind": spec.kind, "params": jsonable_params(spec, self.model_), "meta": meta}
@@ -94,9 +95,9 @@ class SimilarityAutoState(Stateful):
                 f"winner is {self.winner_!r}; expected a candidate of leaderboard: restore the artefact or train again"
             )
         stored = checked_model(_Winner, meta["model"], "model.")
-        if stored.kind not in RACING:
-            raise OutdatedModel(f"model.kind is {stored.kind[:80]!r}; expected one of {', '.join(RACING)}")
-        spec = RACING[stored.kind]
+        if stored.kind not in _KINDS:
+            raise OutdatedModel(f"model.kind is {stored.kind[:80]!r}; expected one of {', '.join(_KINDS)}")
+        spec = _KINDS[stored.kind]
         model: Any = spec.estimator(**current_params(spec, stored.params, "model.params."))
         own_arrays = {name.removeprefix(_WINNER): arrays[name] for name in arrays if name.startswith(_WINNER)}
         own_meta = {**stored.meta, "n_features_in": self.n_features_in_, "feature_names_in": None}
@@ -127,9 +128,11 @@ class SimilarityAuto(SimilarityAutoState, GroupedRows, BaseEstimator):
     classes are shared: halves of few rows, whose quarters would not show low rates. What counts is the mean true
     positive rate at low false positive rates, at thresholds from the negative pairs of all folds together. The simplest
     candidate within one standard error of the best, paired fold by fold, and at most .01 behind it, wins and learns
-    from all rows; of shared classes, whatever is not a forest must be ahead of it by half over the root of the number
-    of rows. What takes a second or more leaves halfway when a simpler one is level, or another far ahead. Of identities
-    a forest races where trees over PLDA's ratio help. What has trees races with 50; a
+    from all rows. Of fewer than 40 people, and of up to 2,000 rows of shared classes, the mean of up to three that are
+    level is the winner instead, by their ranks among the folds' negative pairs. Of shared classes, whatever is not a
+    forest must be ahead of it by half over the root of the number of rows. What takes a second or more leaves halfway
+    when a simpler one is level, or another far ahead. Of identities a forest races where trees over PLDA's ratio help.
+    What has trees races with 50; a
     winner has 100 over the ratio, or a forest of 200 of little data.
 
     ``protocol="auto"`` cannot ask what ``y`` is. From 15 identities on it takes them for people or things that new ones
@@ -293,13 +296,16 @@ class SimilarityAuto(SimilarityAutoState, GroupedRows, BaseEstimator):
                 )
                 entries = race.run(racing)
                 best = winner(entries) if any(entry.rates.size for entry in entries) else entries[0]
+                mean = average(entries, task.data, task.folds, at, shared)
+                if mean is not None:
+                    entries, best = [*entries, mean], mean
             else:
                 # Too little to hold any of it out: the simplest.
                 entries = [Entry(candidate=racing[0], params={}, rates=np.empty((0, len(at))))]
                 best = entries[0]
                 best.status = "not raced: too few rows to hold any out"
             params = {**best.params, **best.candidate.grown(task.data)}
-            model = best.candidate.build(task.data, params, shared)
+            model = best.model or best.candidate.build(task.data, params, shared)
             with as_part(RACE_SHARE, 1.0, f"learning {best.candidate.name}"):
                 self.model_ = fit(model)
         self.winner_ = best.candidate.name
@@ -342,11 +348,11 @@ class SimilarityAuto(SimilarityAutoState, GroupedRows, BaseEstimator):
     @property
     def unavailable_(self) -> frozenset[str]:
         """Capabilities that the winner lacks."""
-        return frozenset({"embed"}) - RACING[self._kind].capabilities
+        return frozenset({"embed"}) - _KINDS[self._kind].capabilities
 
     @property
     def _kind(self) -> str:
-        return next(kind for kind, spec in RACING.items() if type(self.model_) is spec.estimator)
+        return next(kind for kind, spec in _KINDS.items() if type(self.model_) is spec.estimator)
 
     @_winner_has("transform")  # type: ignore[untyped-decorator]
     def transform(self, X: ArrayLike) -> Float32:
@@ -397,7 +403,7 @@ class SimilarityAuto(SimilarityAutoState, GroupedRows, BaseEstimator):
 
     def _as_taken(self, rows: Any) -> Matrix:
         """Rows as the winner takes them, which dense ones it always does."""
-        matrix: Matrix = rows if RACING[self._kind].accepts_sparse else _dense(rows)
+        matrix: Matrix = rows if _KINDS[self._kind].accepts_sparse else _dense(rows)
         return matrix
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:

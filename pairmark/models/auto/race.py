@@ -29,9 +29,7 @@ from pairmark.models.evaluation.validation import (
     PairFold,
     PairScores,
     fold_means,
-    other_folds,
     pooled_rates,
-    shown_rates,
 )
 from pairmark.models.logistic.estimator import LOGISTIC
 from pairmark.models.metric.estimator import METRIC
@@ -104,7 +102,7 @@ class Candidate:
     takes : whether it takes the data.
     """
 
-    name: CandidateName
+    name: str
     kind: str
     params: Callable[[Data], dict[str, Any]] = field(repr=False, default=lambda data: {})
     grown: Callable[[Data], dict[str, Any]] = field(repr=False, default=lambda data: {})
@@ -241,7 +239,7 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
 NEGLIGIBLE = 0.01
 """Mean TPR that a simpler candidate may be behind: of few folds, a standard error is many times as much."""
 _COSTED_FOLDS = 8
-_NOTHING = 0.002
+NOTHING = 0.002
 _WORK_SHARE, _LEAST_WORK = 0.75, 3.0
 """Of the budget, and in reference seconds at least, what candidates may take together; the rest is the winner's fit."""
 _SIMPLEST_SHARE, _FEWEST_ROWS = 0.25, 1_000
@@ -255,6 +253,8 @@ RACE_SHARE = 0.75
 _LEAST_COST = 0.3
 """Seconds that any candidate takes, when progress is told."""
 _SKIPPED = "skipped (budget)"
+_FEW_IDENTITIES, _FEW_ROWS = 40, 2_000
+"""People, and rows of shared classes, of which the mean of several candidates may be the winner."""
 
 
 def raced_rows(n: int, width: float, budget_seconds: float) -> int:
@@ -353,7 +353,8 @@ class Entry:
     ----------
     scores : of each fold judged. rates : (n_folds judged, n_rates), see `pooled_rates`. work : reference seconds of all
         its folds, counted beforehand. margin : mean TPR by which another must be ahead. status : ``raced``, or why it
-        did not race to the end.
+        did not race to the end. nested_rates, model : of a mean of candidates, its rates where each fold has no say in
+        who is averaged, and the estimator, unfitted.
     """
 
     candidate: Candidate
@@ -363,6 +364,8 @@ class Entry:
     work: float = 0.0
     margin: float = 0.0
     status: str = "raced"
+    nested_rates: Float64 | None = field(repr=False, default=None)
+    model: Any = field(repr=False, default=None)
 
     @property
     def means(self) -> Float64:
@@ -394,6 +397,8 @@ class Race:
         verbose: int = 0,
     ) -> None:
         self._task, self._at, self._shared = task, at, shared
+        within = reach(task.data)
+        self._level = -NOTHING if within is None else within
         self._budget, self._verbose = budget_seconds, verbose
 
     def run(self, candidates: Sequence[Candidate]) -> list[Entry]:
@@ -435,7 +440,7 @@ class Race:
         judged = {entry.candidate.name: entry for entry in self._racing if entry.rates.size}
         trees, ratio = judged.get("residual forest"), judged.get("plda")
         return not self._task.data.closed and bool(
-            trees and ratio and self._deficit(trees, ratio) >= -_NOTHING
+            trees and ratio and self._deficit(trees, ratio) >= -NOTHING
         )
 
     def _deficit(self, entry: Entry, rival: Entry) -> float:
@@ -466,7 +471,7 @@ class Race:
             self._judge(setting, first)
         best = max(settings, key=lambda setting: float(setting.means.mean()))
         lead = best.means - settings[0].means
-        chosen = best if lead.mean() > _standard_error(lead) else settings[0]
+        chosen = best if lead.mean() > standard_error(lead) else settings[0]
         entry.params, entry.scores = chosen.params, chosen.scores
 
     @contextmanager
@@ -492,9 +497,11 @@ class Race:
         """Whether a candidate goes no further: not ahead of a simpler one halfway, or far behind another."""
         n_judged, n_folds = len(entry.scores), len(self._task.folds)
         place = self._order.index(entry.candidate)
+        # What may be averaged stays while it is level; a forest costs more than it adds there.
+        level = -NOTHING if entry.candidate.name == "similarity forest" else self._level
         for rival in self._racing:
             if rival.is_complete and len(rival.scores) > n_judged:
-                margin = -_NOTHING if self._order.index(rival.candidate) < place else _FAR_AHEAD
+                margin = level if self._order.index(rival.candidate) < place else _FAR_AHEAD
                 if self._deficit(entry, rival) > margin:
                     entry.status = f"left after {n_judged} of {n_folds} folds"
         return not entry.is_complete
@@ -524,6 +531,15 @@ class Race:
         return entry.candidate.build(self._task.data, entry.params, self._shared)
 
 
+def reach(data: Data) -> float | None:
+    """Mean TPR within which candidates count as level beside two standard errors; None where the best one is taken."""
+    if data.sparse or data.pairs:
+        return None
+    if data.closed:
+        return data.raced**-0.5 if data.n <= _FEW_ROWS else None
+    return 0.0 if data.n_classes < _FEW_IDENTITIES else None
+
+
 def _margin(candidate: Candidate, data: Data) -> float:
     """Of a forest of shared classes: folds share rows, and a share of n rows deviates by up to half over their root.
 
@@ -532,90 +548,6 @@ def _margin(candidate: Candidate, data: Data) -> float:
     return 0.5 / data.raced**0.5 if data.closed and candidate.name == "similarity forest" else 0.0
 
 
-def winner(entries: Sequence[Entry]) -> Entry:
-    """The simplest candidate within one standard error of the best, fold by fold, and within `NEGLIGIBLE` of it.
-
-    Or within its margin.
-    """
-    eligible = _eligible(entries)
-    return eligible[_simplest(eligible, np.stack([entry.means for entry in eligible]))]
-
-
-def _eligible(entries: Sequence[Entry]) -> list[Entry]:
-    """Who raced to the end."""
-    return [entry for entry in entries if entry.is_complete]
-
-
-def _simplest(entries: Sequence[Entry], means: Float64) -> int:
-    """Which candidate, simplest first, is as good as the best by ``means``, (n_candidates, n_folds)."""
-    deficits = means[means.mean(axis=1).argmax()] - means
-    return next(
-        number
-        for number, deficit in enumerate(deficits)
-        if deficit.mean() <= max(min(_standard_error(deficit), NEGLIGIBLE), _NOTHING, entries[number].margin)
-    )
-
-
-def _validated(
-    entries: Sequence[Entry], folds: Sequence[Any], at: tuple[float, ...]
-) -> dict[str, float | None]:
-    """TPR of racing: each fold's rates of the candidate that wins on the other folds of its repeat."""
-    eligible = _eligible(entries)
-    rates = np.stack([entry.rates for entry in eligible])
-    winners = [_simplest(eligible, fold_means(rates)[:, is_other]) for is_other in other_folds(folds)]
-    nested = rates[winners, np.arange(len(folds))]
-    return _by_rate(nested, folds, at)
-
-
-def _by_rate(rates: Float64, folds: Sequence[Any], at: tuple[float, ...]) -> dict[str, float | None]:
-    means = shown_rates(rates, folds, at)
-    return {f"{rate:g}": means.get(rate) for rate in at}
-
-
-def leaderboard(
-    entries: Sequence[Entry], best: Entry, at: tuple[float, ...], folds: Sequence[Any]
-) -> list[dict[str, Any]]:
-    """The race for people, best first, JSON-able.
-
-    Returns
-    -------
-    For each candidate ``name``, ``kind``, ``params``, ``status``, ``chosen``, ``folds``, ``mean_tpr`` (over folds and
-    the rates that each resolves), ``tpr_at_fpr`` (None at rates that folds of so few identities cannot show),
-    ``difference`` to the chosen one with its 95 % ``interval`` by Student's t over folds (which share training rows, so
-    it is a guide and no test), and ``reference_seconds``, its work as it was counted beforehand. The chosen one has
-    ``validated_tpr`` too, by false positive rate: what to expect of it, less the optimism of having been chosen. Each
-    fold counts there with the candidate that wins on the other folds.
-    """
-    from scipy.stats import t as student
-
-    lines = []
-    for entry in entries:
-        n_judged = entry.rates.shape[0]
-        line: dict[str, Any] = {
-            "name": entry.candidate.name,
-            "kind": entry.candidate.kind,
-            "params": entry.params,
-            "status": entry.status,
-            "chosen": entry is best,
-            "folds": n_judged,
-            "mean_tpr": float(entry.means.mean()) if n_judged else None,
-            "tpr_at_fpr": _by_rate(entry.rates, folds[:n_judged], at) if n_judged else {},
-            "difference": None,
-            "reference_seconds": round(entry.work, 3),
-        }
-        if entry is best and n_judged:
-            line["validated_tpr"] = _validated(entries, folds, at)
-        if min(n_judged, best.rates.shape[0]) > 1:
-            common = min(n_judged, best.rates.shape[0])
-            deficit = entry.means[:common] - best.means[:common]
-            reach = float(student.ppf(0.975, common - 1)) * _standard_error(deficit)
-            mean = float(deficit.mean())
-            line["difference"] = {"value": mean, "interval": [mean - reach, mean + reach]}
-        lines.append(line)
-    return sorted(
-        lines, key=lambda line: -1.0 if line["mean_tpr"] is None else line["mean_tpr"], reverse=True
-    )
-
-
-def _standard_error(values: Float64) -> float:
+def standard_error(values: Float64) -> float:
+    """Of the mean of some values, 0 of a single one."""
     return float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else 0.0

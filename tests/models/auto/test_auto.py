@@ -17,7 +17,8 @@ from sklearn.datasets import load_digits
 
 import pairmark
 from pairmark import MetricSimilarity, Plda, SimilarityAuto
-from pairmark.models.auto.race import CANDIDATES, Candidate, Data, Entry, Race, leaderboard, winner
+from pairmark.models.auto.board import leaderboard, winner
+from pairmark.models.auto.race import CANDIDATES, Candidate, Data, Entry, Race
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.progress import listening
 from pairmark.models.evaluation.validation import Fold

@@ -1,0 +1,229 @@
+"""The mean of similarities that folds cannot tell apart, each by its ranks among the folds' negative pairs.
+
+Picking one of several that are level is a lottery of rows and seeds; their mean is as good as the best of them, and the
+same whatever the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+from sklearn.base import BaseEstimator
+
+from pairmark.models.auto.race import RACING, Candidate, Data, Entry, fitted, reach, standard_error
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
+from pairmark.models.core.artefact import ArtefactError, OutdatedModel
+from pairmark.models.core.scores import PairsOfRows
+from pairmark.models.core.search import GalleryIndex, Rows
+from pairmark.models.core.spec import LearnerSpec, document_parameters, jsonable_params
+from pairmark.models.core.state import Fact, State, checked_model, current_params
+from pairmark.models.evaluation.validation import GroupedRows, other_folds, pooled_rates
+
+_MOST, _KNOTS, _FAR = 3, 96, 1e6
+"""Members; knots of a scale, and how many widths of it the outermost are away."""
+AVERAGE_NAME = "average"
+
+
+class Member(BaseModel):
+    """One of them; ``knots``, ascending scores, and what each stands for."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    kind: str
+    params: dict[str, Any]
+    knots: list[float] = Field(min_length=2, max_length=_KNOTS + 2)
+    values: list[float] = Field(min_length=2, max_length=_KNOTS + 2)
+
+    def on_scale(self, scores: NDArray[np.floating]) -> Float64:
+        """Minus the log of the share of negative pairs above each score."""
+        return np.asarray(np.interp(scores, self.knots, self.values))
+
+
+def scale_of(negative: NDArray[np.floating]) -> dict[str, list[float]]:
+    """Knots and values from scores of negative pairs; beyond them it rises as from the median to the highest."""
+    scores = np.sort(negative.astype(np.float64))
+    n = scores.size
+    below = np.unique(
+        np.r_[np.linspace(0, n - 1, _KNOTS // 3), n - np.geomspace(1, n, _KNOTS - _KNOTS // 3)].astype(int)
+    )
+    knots, inverse = np.unique(scores[below], return_inverse=True)
+    values = np.full(knots.size, -np.inf)
+    np.maximum.at(values, inverse, -np.log((n - below) / (n + 1.0)))
+    width = max(float(np.ptp(knots)), 1e-9)
+    # Straight on from the median to the highest.
+    middle = int(np.searchsorted(values, min(np.log(2.0), values[-1])))
+    slope = max(float(values[-1] - values[middle]), 0.01) / max(
+        float(knots[-1] - knots[middle]), 1e-3 * width
+    )
+    return {
+        "knots": [knots[0] - _FAR * width, *knots.tolist(), knots[-1] + _FAR * width],
+        "values": [values[0] - 0.01 * _FAR, *values.tolist(), values[-1] + slope * _FAR * width],
+    }
+
+
+def finalists(means: Float64, within: float) -> list[int]:
+    """The best of candidates, (n_candidates, n_folds), and up to two that are level with it, best first."""
+    order = np.argsort(-means.mean(axis=1), kind="stable")
+    deficits = means[order[0]] - means[order]
+    level = [max(2 * standard_error(deficit), within) >= deficit.mean() for deficit in deficits]
+    return [int(number) for number in order[level][:_MOST]]
+
+
+def average(
+    entries: Sequence[Entry], data: Data, folds: Sequence[Any], at: tuple[float, ...], shared: dict[str, Any]
+) -> Entry | None:
+    """The mean of those that are level, as an entry; None where one is ahead of all."""
+    within, eligible = reach(data), [entry for entry in entries if entry.is_complete]
+    if within is None or len(eligible) < 2:
+        return None
+    means = np.stack([entry.means for entry in eligible])
+    chosen = finalists(means, within)
+    if len(chosen) < 2:
+        return None
+    members = []
+    for entry in eligible:
+        model = entry.candidate.build(data, {**entry.params, **entry.candidate.grown(data)}, shared)
+        params = jsonable_params(RACING[entry.candidate.kind], model)
+        scale = scale_of(np.concatenate([negative for _, negative in entry.scores]))
+        members.append(Member(kind=entry.candidate.kind, params=params, **scale))
+
+    def scores_of(fold: int, numbers: Sequence[int]) -> Any:
+        return tuple(
+            np.mean(
+                [members[number].on_scale(eligible[number].scores[fold][side]) for number in numbers], axis=0
+            )
+            for side in (0, 1)
+        )
+
+    scores = [scores_of(fold, chosen) for fold in range(len(folds))]
+    nested = [
+        scores_of(fold, finalists(means[:, is_other], within))
+        for fold, is_other in enumerate(other_folds(folds))
+    ]
+    return Entry(
+        candidate=Candidate(name=AVERAGE_NAME, kind=AVERAGE.kind),
+        params={"members": [eligible[number].candidate.name for number in chosen]},
+        rates=pooled_rates(scores, at),
+        scores=scores,
+        nested_rates=pooled_rates(nested, at),
+        model=AverageSimilarity(members=[members[number].model_dump() for number in chosen]),
+    )
+
+
+@document_parameters
+class AverageSimilarity(GroupedRows, BaseEstimator):
+    """The mean of similarities on one scale. `SimilarityAuto` makes it."""
+
+    states_: Annotated[list[dict[str, Any]], Fact()]
+    models_: list[Any]
+    _missing = "median"
+
+    def __init__(
+        self,
+        *,
+        members: Annotated[
+            list[dict[str, Any]],
+            Field(min_length=2, max_length=_MOST, description="kind, parameters and scale of each"),
+        ],
+    ) -> None:
+        self.members = members
+
+    def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
+        self._begin()
+        self.models_ = [fitted(model, rows, codes, self._groups) for model in self.models_]
+
+    def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
+        self._begin()
+        self.models_ = [model.fit_pairs(left, right, same, sample_weight=weight) for model in self.models_]
+
+    def _begin(self) -> None:
+        """Members without anything learned; an `OutdatedModel` names a kind that there is none of."""
+        self._scales = [checked_model(Member, member, "params.members.") for member in self.members]
+        self.models_ = []
+        for scale in self._scales:
+            if scale.kind not in RACING:
+                raise OutdatedModel(f"members has {scale.kind[:80]!r}; expected some of {', '.join(RACING)}")
+            spec = RACING[scale.kind]
+            self.models_.append(spec.estimator(**current_params(spec, scale.params, "params.members.")))
+
+    def _mean(self, scores: Sequence[NDArray[np.floating]]) -> Float32:
+        parts = [scale.on_scale(part) for scale, part in zip(self._scales, scores, strict=True)]
+        return np.asarray(np.mean(parts, axis=0), dtype=np.float32)
+
+    def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
+        return self._mean([model._pair_score(left, right) for model in self.models_])
+
+    def _pairs_of(self, rows: Matrix) -> PairsOfRows:
+        scorers = [model._pairs_of(rows) for model in self.models_]
+        return lambda left, right: self._mean([score(left, right) for score in scorers])
+
+    def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
+        return {
+            f"{number}-{name}": array
+            for number, model in enumerate(self.models_)
+            for name, array in model._index_arrays(vectors).items()
+        }
+
+    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
+        return self._mean(
+            [
+                model._score_rows(
+                    queries,
+                    GalleryIndex(vectors=index.vectors, arrays=_of_member(index.arrays, number)),
+                    rows,
+                )
+                for number, model in enumerate(self.models_)
+            ]
+        )
+
+    def to_state(self) -> State:
+        """Fitted state as named arrays and JSON-able facts."""
+        arrays: dict[str, Any] = {}
+        self.states_ = []
+        for number, model in enumerate(self.models_):
+            its_arrays, meta = model.to_state()
+            arrays |= {f"{number}-{name}": array for name, array in its_arrays.items()}
+            self.states_.append(meta)
+        own_arrays, facts = super().to_state()
+        return arrays | own_arrays, facts
+
+    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
+        """This estimator, fitted with what `to_state` gave; see `Stateful.from_state`."""
+        self._begin()
+        prefixes = tuple(f"{number}-" for number in range(len(self.models_)))
+        super().from_state(
+            {name: array for name, array in arrays.items() if not name.startswith(prefixes)}, meta
+        )
+        if len(self.states_) != len(self.models_):
+            raise ArtefactError(f"states has {len(self.states_)} entries for {len(self.models_)} members")
+        for number, model in enumerate(self.models_):
+            own_meta = {
+                **self.states_[number],
+                "n_features_in": self.n_features_in_,
+                "feature_names_in": None,
+            }
+            try:
+                model.from_state(_of_member(arrays, number), own_meta)
+            except ArtefactError as error:
+                raise type(error)(str(error).replace("array '", f"array '{number}-")) from error
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "models_")
+
+
+def _of_member(arrays: Mapping[str, Any], number: int) -> dict[str, Any]:
+    before = f"{number}-"
+    return {name.removeprefix(before): array for name, array in arrays.items() if name.startswith(before)}
+
+
+AVERAGE = LearnerSpec(
+    kind="average",
+    title="The mean of similarities that are level",
+    estimator=AverageSimilarity,
+    capabilities=frozenset({"similarity", "match", "search"}),
+)

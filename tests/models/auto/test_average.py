@@ -1,0 +1,66 @@
+"""The mean of candidates that folds cannot tell apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+
+from pairmark import SimilarityAuto, load
+from pairmark.models.auto.average import finalists, scale_of
+from pairmark.models.core.artefact import ArtefactError
+
+X, y = load_iris(return_X_y=True)
+
+
+@pytest.fixture(scope="module")
+def averaged() -> SimilarityAuto:
+    names = ["class logistic", "class support vectors", "plda"]
+    return SimilarityAuto(candidates=names, protocol="closed-set").fit(X[::2], y[::2])
+
+
+def test_level_candidates_are_averaged_and_serve_as_one(averaged: SimilarityAuto, tmp_path: Path) -> None:
+    assert averaged.winner_ == "average"
+    line = next(line for line in averaged.leaderboard_ if line["chosen"])
+    assert set(line["params"]["members"]) <= {"class logistic", "class support vectors", "plda"}
+    for rate, interval in line["validated_interval"].items():
+        assert interval is None or interval[0] <= line["validated_tpr"][rate] <= interval[1]
+    averaged.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    grid = averaged.score_against(X[1::2], X[::2])
+    assert again.score_against(X[1::2], again.index(X[::2])).tobytes() == grid.tobytes()
+    assert averaged.pair_score(X[1:2], X[::2]).tobytes() == grid[0].tobytes()
+    rows, scores = again.top_k(X[1:2], X[::2], 5)
+    assert scores[0].tolist() == grid[0, rows[0]].tolist() == sorted(grid[0], reverse=True)[:5]
+    assert averaged.score(X[1::2], y[1::2]) > 0.96
+    assert averaged.settled().fit(X, y).winner_ == "average"
+
+
+def test_a_damaged_member_is_named(averaged: SimilarityAuto) -> None:
+    arrays, meta = averaged.to_state()
+    name = next(name for name in arrays if name.startswith("winner-0-"))
+    damaged = {**arrays, name: np.full_like(arrays[name], np.nan)}
+    with pytest.raises(ArtefactError, match=name):
+        SimilarityAuto().from_state(damaged, {**meta, "n_features_in": 4, "feature_names_in": None})
+
+
+def test_finalists_are_level_with_the_best_and_few() -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0, 0.01, 8)
+    means = np.stack([0.5 + noise, 0.9 + noise, 0.899 + noise[::-1], 0.85 + noise, 0.84 + noise])
+    assert finalists(means, 0.0) == [1, 2]
+    assert finalists(means, 0.1) == [1, 2, 3]
+
+
+def test_a_scale_rises_with_the_rank_among_negative_pairs() -> None:
+    negative = np.random.default_rng(0).normal(size=5_000)
+    scale = scale_of(negative)
+    scores = np.array([-1e3, -2.0, 0.0, 1.0, 2.33, 10.0, 1e3])
+    values = np.interp(scores, scale["knots"], scale["values"])
+    assert (np.diff(values) > 0).all()
+    assert values[4] == pytest.approx(np.log(100), abs=0.2)
+    constant = scale_of(np.zeros(9))
+    assert np.isfinite(constant["values"]).all()
+    assert (np.diff(constant["knots"]) > 0).all()
