@@ -398,7 +398,7 @@ class Race:
     ) -> None:
         self._task, self._at, self._shared = task, at, shared
         within = reach(task.data)
-        self._level = -NOTHING if within is None else within
+        self._level = within or -NOTHING
         self._budget, self._verbose = budget_seconds, verbose
 
     def run(self, candidates: Sequence[Candidate]) -> list[Entry]:

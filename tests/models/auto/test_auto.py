@@ -109,7 +109,8 @@ def test_cosine_wins_where_directions_are_all_there_is() -> None:
 def test_shared_classes_that_no_line_parts_are_left_to_a_forest() -> None:
     digits, y = load_digits(return_X_y=True)
     model = SimilarityAuto(candidates=["cosine", "plda", "similarity forest"]).fit(digits[::3], y[::3])
-    assert model.winner_ == "similarity forest"
+    (best,) = (line for line in model.leaderboard_ if line["chosen"])
+    assert best["params"].get("members", [best["name"]])[0] == "similarity forest"
     assert not hasattr(model, "transform")
     assert model.unavailable_ == {"embed"}
     ids, _ = model.top_k(digits[1:20:3], model.index(digits[::3]), 1)

@@ -40,7 +40,7 @@ def test_level_candidates_are_averaged_and_serve_as_one(averaged: SimilarityAuto
 
 def test_a_damaged_member_is_named(averaged: SimilarityAuto) -> None:
     arrays, meta = averaged.to_state()
-    name = next(name for name in arrays if name.startswith("winner-0-"))
+    name = next(name for name in arrays if name.startswith("winner-0-") and arrays[name].dtype.kind == "f")
     damaged = {**arrays, name: np.full_like(arrays[name], np.nan)}
     with pytest.raises(ArtefactError, match=name):
         SimilarityAuto().from_state(damaged, {**meta, "n_features_in": 4, "feature_names_in": None})

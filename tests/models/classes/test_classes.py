@@ -66,7 +66,7 @@ def test_wrong_labels_and_groups_make_probabilities_softer() -> None:
 
 def test_the_default_takes_a_classifier_where_it_is_ahead() -> None:
     rows, labels = load_wine(return_X_y=True)
-    model = SimilarityAuto(candidates=["cosine", "plda", "class logistic"]).fit(
+    model = SimilarityAuto(candidates=["cosine", "class logistic"]).fit(
         rows[::2], labels[::2], groups=np.arange(89) // 2
     )
     assert model.winner_ == "class logistic"
