@@ -169,6 +169,8 @@ class Linking:
             for at in places:
                 if counts[at] < 2:
                     self._screened[at] = "it has one value in all rows" if counts[at] else "it has no value"
+                elif self.source_fields[at].note:
+                    self._screened[at] = self.source_fields[at].note
                 elif at not in kept:
                     self._screened[at] = f"{MAX_FIELDS} columns are compared, those with the most values"
             places = [at for at in places if at not in self._screened]

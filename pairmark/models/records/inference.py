@@ -456,12 +456,6 @@ def _date_format(cells: Iterable[str]) -> tuple[DateFormat, list[str]]:
     return best
 
 
-def mostly_dates(cells: Sequence[str]) -> DateFormat | None:
-    """The format of dates that nearly all of some distinct cells have; None where they have none."""
-    best, misfits = _date_format(cells)
-    return best if cells and len(misfits) <= (1 - _MOSTLY) * len(cells) else None
-
-
 def _plausible_date(cell: str, form: DateFormat) -> bool:
     day = date_of(cell, form)
     # Eight digits are a date only if they are one of these centuries.

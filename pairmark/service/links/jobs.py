@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.progress import listening
 from pairmark.models.linking.evaluation import Identities
-from pairmark.models.records.schema import STRINGS, RecordColumn, json_cell
+from pairmark.models.records.schema import INFERRED, STRINGS, RecordColumn, json_cell
 from pairmark.models.records.tables import declaration
 from pairmark.schemas.links import LinksRequest
 from pairmark.schemas.reviews import Question, ReviewRequest, ReviewSource
@@ -86,7 +86,8 @@ class Linker:
                         self._settings,
                         request,
                         id_column=row_id,
-                        columns=types,
+                        # What was inferred at upload is inferred from the same cells as the command does it.
+                        columns={name: kind for name, kind in types.items() if kind not in INFERRED},
                         learned=learned,
                         previous=previous,
                     )

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pairmark.models.records.schema import key_of
 from pairmark.service.datasets.confined import FileLimits, format_of
 from pairmark.service.datasets.tabular import TableFile
 from pairmark.service.errors import InvalidInput
 from pairmark.service.links import result_files
-from pairmark.service.links.tables import key_of
 
 RULES = {
     "longest": "(length({cell}), -row)",

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from filecmp import cmp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pairmark.models.core.inputs import is_placeholder
-from pairmark.models.records.compare import LinkField
-from pairmark.models.records.inference import Inference, infer, mostly_dates
-from pairmark.models.records.schema import COMPARED, RecordColumn, RecordError
+from pairmark.models.records.compare import LinkField, register
+from pairmark.models.records.compare.normal import spreadsheet_date
+from pairmark.models.records.inference import Inference, infer
+from pairmark.models.records.recognition import are_dates, link_kind, month_first
+from pairmark.models.records.schema import COMPARED, RecordColumn, RecordError, key_of
 from pairmark.service.datasets.confined import FileLimits, format_of
 from pairmark.service.datasets.tabular import TableFile
 from pairmark.service.errors import InvalidInput
+from pairmark.service.links.derived import default_of, derived
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,26 +27,19 @@ ROW = "row"
 """As the id column: rows are called by their numbers, from 1."""
 _SAMPLE = 5_000
 """Rows that say what columns hold."""
-_WORDY = 3.0
+_LONGEST = 2_048
+"""Characters of a cell that are kept."""
+_PLAIN = frozenset({"text", "category", "name", "given", "surname", "number", "city", "id"})
+"""Kinds that a column may be taken for where its other table shows that it is of another."""
+_MOSTLY = 0.8
+_YEAR = re.compile("(?:18|19|20)[0-9]{2}")
+_CENTURY_TURNS = 69
+"""Where no year has four digits, as POSIX has it."""
 _ID_NAME = re.compile(r"(?:.*[_ ])?(?:id|uid|uuid|key)", re.IGNORECASE)
 _NOTHING = (
     "no column is left to compare: every one is an id, empty, or has one value in all rows, so nothing tells records "
     "apart"
 )
-_NAMED = {
-    "given": "first|given|forename|vorname|prenom",
-    "surname": "last|surname|family|nachname",
-    "company": "company|firm|organi[sz]ation",
-    "phone": "phone|mobile|telefon",
-    "email": "e-?mail",
-    "web": "web|url|site|domain",
-    "street": "street|address|strasse",
-    "city": "city|town|suburb",
-    "postcode": "post_?code|zip|plz",
-    "id": "vat|ssn|soc_sec|tax",
-    "name": "name",
-}
-_DATE_PARTS = {"YYYY": "%Y", "YY": "%y", "MM": "%m", "DD": "%d", "Mon": "%b"}
 _MEASURED = "^[^0-9]*([0-9,]+([.][0-9]+)?)[^0-9]*$"
 
 
@@ -65,11 +62,15 @@ class LinkTables:
 
 @dataclass
 class _Side:
+    """A table. ``cells`` : those of its first rows, by column; ``kinds`` : by which links compare them."""
+
     name: str
     table: str
     columns: list[str]
     n: int
     inference: Inference
+    cells: dict[str, tuple[str | None, ...]]
+    kinds: dict[str, str]
     id_column: str | None = None
 
     @property
@@ -90,7 +91,7 @@ def read_tables(
     id_column: str | None = None,
     columns: dict[str, str] | None = None,
 ) -> LinkTables:
-    """Read one table or two.
+    """Read one table or two; one given twice is one.
 
     Parameters
     ----------
@@ -102,11 +103,16 @@ def read_tables(
     InvalidInput
         Saying what is wrong with a file, or which columns may be the id.
     """
+    register(connection)
+    told = []
+    if len(files) == 2 and cmp(files[0], files[1], shallow=False):
+        told, files = [f"{files[0].name} and {files[1].name} are the same table: links within it"], files[:1]
+    declared = (columns or {}) | ({} if id_column in (None, ROW) else {id_column: "id"})
     sides = []
     for at, path in enumerate(files):
         (scratch / str(at)).mkdir()
         sides.append(
-            _read(connection, path, scratch / str(at), limits, f"side{at}", columns or {}, 3 - len(files))
+            _read(connection, path, scratch / str(at), limits, f"side{at}", declared, 3 - len(files))
         )
     readable = {ROW, *(name for side in sides for name in side.columns)}
     for what, given in (("id", [id_column or ROW]), ("columns", columns or {})):
@@ -127,21 +133,39 @@ def read_tables(
             else f"{sides[0].name} and {sides[1].name} have no column in common; expected columns of the same names"
         )
     start = 0
+    turns = [
+        _turn(sides, own) if field_.kind == "date" else 0
+        for field_, *own in zip(fields, *chosen, strict=True)
+    ]
     for at, (side, names) in enumerate(zip(sides, chosen, strict=True)):
-        cells = ", ".join(
-            f"{_cell(side.compared[name], f'c{side.columns.index(name)}')} AS c{place}"
-            for place, name in enumerate(names)
-        )
+        cells = [
+            _cell(side, name, field_.kind, turn, notes)
+            for field_, name, turn in zip(fields, names, turns, strict=True)
+        ]
         row_id = (
             "CAST(row + 1 AS VARCHAR)" if side.id_column is None else f"c{side.columns.index(side.id_column)}"
         )
-        for table, what in (("source", cells), ("ids", f"{row_id} AS id")):
+        listed = ", ".join(f"{cell} AS c{place}" for place, cell in enumerate(cells))
+        for table, what in (("source", listed), ("ids", f"{row_id} AS id")):
             verb = f"CREATE TABLE {table} AS" if at == 0 else f"INSERT INTO {table}"
             connection.execute(f"{verb} SELECT row + {start} AS row, {what} FROM {side.table}")
         connection.execute(f"DROP TABLE {side.table}")
         start += side.n
     n_left = sides[0].n if len(sides) > 1 else None
-    return LinkTables(fields, start, n_left, [side.id_column for side in sides], notes)
+    if n_left is not None:
+        notes += _unlike(connection, fields, sides)
+    rows = [
+        row
+        for side, names in zip(sides, chosen, strict=True)
+        for row in zip(*(side.cells[name] for name in names), strict=True)
+    ]
+    follow = derived([field_.name for field_ in fields], list(zip(*rows, strict=True)))
+    notes += [f"column {name!r} follows from {parts}: it adds nothing" for name, parts in follow.items()]
+    fields = [
+        replace(field_, note=f"follows from {follow[field_.name]}" if field_.name in follow else "")
+        for field_ in fields
+    ]
+    return LinkTables(fields, start, n_left, [side.id_column for side in sides], told + notes)
 
 
 def _read(
@@ -150,7 +174,7 @@ def _read(
     scratch: Path,
     limits: FileLimits,
     table: str,
-    types: dict[str, str],
+    declared: dict[str, str],
     fewest: int,
 ) -> _Side:
     kind = format_of(None, path.name)
@@ -170,20 +194,24 @@ def _read(
         raise InvalidInput(f"{path.name} has {'one row' if n else 'no rows'}; expected {fewest} or more")
     sample = connection.execute(f"SELECT * EXCLUDE row FROM {table} ORDER BY row LIMIT {_SAMPLE}").fetchall()
     cells_of = dict(zip(names, zip(*sample, strict=True), strict=True))
+    distinct = {name: list(dict.fromkeys(filter(None, of))) for name, of in cells_of.items()}
+    declared = {name: kind for name, kind in declared.items() if name in names}
     # A few mistyped dates make no column of text: they are compared as they stand.
-    dates = {
-        name: mostly_dates([*{cell for cell in of if cell and not is_placeholder(cell)}])
-        for name, of in cells_of.items()
-    }
-    types = {name: f"date:{form}" for name, form in dates.items() if form} | {
-        name: kind for name, kind in types.items() if name in names
-    }
+    dates = {name for name, of in distinct.items() if are_dates(of)}
+    types = dict.fromkeys(dates, "date:YYYY-MM-DD")
+    types |= {name: "date:YYYY-MM-DD" if kind == "date" else kind for name, kind in declared.items()}
     try:
         inference = infer(cells_of, types)
     except RecordError as error:
         nothing = "no column is left" in str(error)
         raise InvalidInput(f"{path.name}: {_NOTHING if nothing else error}") from error
-    return _Side(path.name, table, names, n, inference)
+    kinds = {
+        column.name: column.type
+        if column.name in declared
+        else link_kind(column.name, column.type, distinct[column.name], n - note.missing)
+        for column, note in zip(inference.schema.columns, inference.notes, strict=True)
+    }
+    return _Side(path.name, table, names, n, inference, cells_of, kinds)
 
 
 def _one(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
@@ -272,45 +300,98 @@ def _matched(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[str]], 
         ]
     fields = []
     for pair in pairs:
-        columns = [side.compared[name] for side, name in zip(sides, pair, strict=True)]
-        examples = [
-            example
-            for side, column in zip(sides, columns, strict=True)
-            for note in side.inference.notes
-            if note.column == column
-            for example in note.examples
-        ]
-        kinds = {column.type for column in columns}
-        kind = columns[0].type if len(kinds) == 1 else "text"
-        words = sum(len(example.split()) for example in examples) / max(len(examples), 1)
-        fields.append(LinkField(pair[0], _kind_of(pair[0], kind, words)))
+        kinds = [side.kinds[name] for side, name in zip(sides, pair, strict=True)]
+        kind = _common(kinds, [side.cells[name] for side, name in zip(sides, pair, strict=True)])
+        if kind is None:
+            said = " and ".join(
+                f"{each} in {side.name} ({_example(side.cells[name])})"
+                for each, side, name in zip(kinds, sides, pair, strict=True)
+            )
+            notes.append(
+                f"column {pair[0]!r} is {said}: it is compared as text; give its kind (--column {pair[0]}:KIND)"
+            )
+        fields.append(LinkField(pair[0], kind or "text"))
     return fields, [[pair[at] for pair in pairs] for at in range(len(sides))], notes
 
 
-def _kind_of(name: str, type_: str, words: float) -> str:
-    """The kind of a column by its name and its type."""
-    if type_ in ("number", "date", "boolean"):
-        return type_
-    for kind, pattern in _NAMED.items():
-        if re.search(pattern, name, re.IGNORECASE):
-            return kind
-    return "text" if type_ == "text" and words > _WORDY else "category"
+def _common(kinds: Sequence[str], cells: Sequence[Sequence[str | None]]) -> str | None:
+    """The kind of a column of two tables; None where they do not agree."""
+    if len(set(kinds)) == 1:
+        return kinds[0]
+    if "date" in kinds:
+        others = [
+            cell for kind, of in zip(kinds, cells, strict=True) if kind != "date" for cell in of if cell
+        ]
+        days = sum(spreadsheet_date(cell) is not None for cell in others)
+        return "date" if days > _MOSTLY * len(others) else None
+    if {"list"} < set(kinds):
+        return "list"
+    special = [kind for kind in kinds if kind not in _PLAIN]
+    if len(special) == 1 and special[0] not in ("boolean", "place"):
+        return special[0]
+    names = [kind for kind in kinds if kind in ("name", "given", "surname")]
+    if names:
+        return names[0]
+    return "text" if "number" not in kinds and not special else None
 
 
-def key_of(name: str) -> str:
-    """A name as columns of two tables are matched by: without case, spaces and marks."""
-    return "".join(char for char in name.casefold() if char.isalnum())
+def _example(cells: Sequence[str | None]) -> str:
+    return repr(next((cell for cell in cells if cell), ""))[:60]
 
 
-def _cell(column: RecordColumn, cell: str) -> str:
-    """SQL of a cell as text; a date is written as YYYY-MM-DD, whichever way its table writes it, and a number
-    without its unit."""
-    if column.unit is not None:
-        number = f"regexp_extract({cell}, '{_MEASURED}', 1)"
-        return f"coalesce(nullif(replace({number}, ',', ''), ''), {cell})"
-    if column.type != "date" or column.format is None:
+def _turn(sides: Sequence[_Side], names: Sequence[str]) -> int:
+    """From which year on two digits are of the 1900s: none is later than the latest that is written in full."""
+    cells = (cell or "" for side, name in zip(sides, names, strict=True) for cell in side.cells[name])
+    latest = max((int(found[0]) for cell in cells if (found := _YEAR.search(cell))), default=0)
+    return latest % 100 + 1 if latest >= 2000 else _CENTURY_TURNS
+
+
+def _unlike(
+    connection: duckdb.DuckDBPyConnection, fields: Sequence[LinkField], sides: Sequence[_Side]
+) -> list[str]:
+    """Notes of columns of which two tables have no value in common, with an example of each."""
+    notes, n = [], sides[0].n
+    for at, field_ in enumerate(fields):
+        left, right = (
+            f"SELECT c{at} AS cell FROM source WHERE row {sign} {n} AND c{at} IS NOT NULL"
+            for sign in ("<", ">=")
+        )
+        if _one(connection, f"SELECT count(*) FROM (({left}) INTERSECT ({right}))"):
+            continue
+        forms = [f"SELECT {field_.normal('cell')} AS cell FROM ({side})" for side in (left, right)]
+        common, *examples = _one(
+            connection,
+            f"SELECT (SELECT count(*) FROM (({forms[0]}) INTERSECT ({forms[1]}))), "
+            f"(SELECT min(cell) FROM ({left})), (SELECT min(cell) FROM ({right}))",
+        )
+        if not common and None not in examples:
+            said = " and ".join(
+                f"{example[:60]!r} in {side.name}" for example, side in zip(examples, sides, strict=True)
+            )
+            notes.append(f"column {field_.name!r} has no value in both tables, such as {said}")
+    return notes
+
+
+def _cell(side: _Side, name: str, kind: str, turn: int, notes: list[str]) -> str:
+    """SQL of a cell as text, cut where it is too long to compare all of it: a date as YYYY-MM-DD, whichever way its
+    table writes it, a number without its unit, nothing where a value stands for none."""
+    cell = f"left(c{side.columns.index(name)}, {_LONGEST})"
+    default = default_of(side.cells[name], kind)
+    if default is not None:
+        share = Counter(side.cells[name])[default] / len(side.cells[name])
+        notes.append(
+            f"column {name!r} of {side.name}: {default[:60]!r} in {share:.0%} of the rows is taken as missing"
+        )
+        cell = f"nullif({cell}, {_quoted(default)})"
+    if kind == "date":
+        first = (side.compared[name].format or "").startswith("MM") or month_first(side.cells[name])
+        form = "number" if side.kinds[name] != "date" else "month" if first else "day"
+        return f"iso_date({cell}, '{form}', {turn})"
+    if side.compared[name].unit is None:
         return cell
-    form: str = column.format
-    for part, code in _DATE_PARTS.items():
-        form = form.replace(part, code)
-    return f"coalesce(strftime(TRY_STRPTIME(trim({cell}), '{form}'), '%Y-%m-%d'), {cell})"
+    number = f"regexp_extract({cell}, '{_MEASURED}', 1)"
+    return f"coalesce(nullif(replace({number}, ',', ''), ''), {cell})"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

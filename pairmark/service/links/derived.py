@@ -1,0 +1,92 @@
+"""Columns that say nothing of their own: made of others, or filled with a value that stands for none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import permutations
+
+_FOLLOWS, _FEWEST = 0.95, 20
+"""Share of rows in which a column follows from others, and the fewest rows that say so."""
+_LIKELY = 0.7
+_DEFAULT, _OUTSTANDING = 0.05, 10
+"""Share of cells, and times the next most frequent value, from which on a value looks like one for none."""
+_SINGULAR = frozenset({"date", "phone", "email", "web", "id", "street"})
+"""Kinds of which many rows seldom share a cell."""
+_Columns = Sequence[Sequence[str | None]]
+
+
+def derived(names: Sequence[str], columns: _Columns) -> dict[str, str]:
+    """Columns that follow from others in nearly all rows, and from which: a name in full, initials, a copy, an address
+    made of names, the year of a date. Rows in which a part is empty say nothing."""
+    plain = [
+        [None if cell is None else "".join(filter(str.isalnum, cell.casefold())) or None for cell in of]
+        for of in columns
+    ]
+    found: dict[int, tuple[int, ...]] = {}
+    for parts_of in (_composed, _initials, _cut_out):
+        # The later one of two copies goes.
+        for at in reversed(range(len(names))):
+            others = [other for other in range(len(names)) if other != at and other not in found]
+            if at not in found and (parts := parts_of(plain, at, others)):
+                found[at] = parts
+    return {names[at]: ", ".join(names[part] for part in parts) for at, parts in found.items()}
+
+
+def _composed(columns: _Columns, at: int, others: Sequence[int]) -> tuple[int, ...]:
+    """The columns whose cells, with words that are always the same, make up those of a column."""
+    own = columns[at]
+    parts = []
+    for other in others:
+        both = [(cell, part) for cell, part in zip(own, columns[other], strict=True) if cell and part]
+        if both and sum(len(part) > 1 and part in cell for cell, part in both) >= _LIKELY * len(both):
+            parts.append(other)
+    if not parts:
+        return ()
+    rests: Counter[str] = Counter()
+    for rest, *cells in zip(own, *(columns[part] for part in parts), strict=True):
+        if rest and all(cells):
+            for cell in sorted(filter(None, cells), key=len, reverse=True):
+                rest = rest.replace(cell, "", 1)
+            rests[rest] += 1
+    n = max(rests.values(), default=0)
+    return tuple(parts) if rests.total() >= _FEWEST and n >= _FOLLOWS * rests.total() else ()
+
+
+def _initials(columns: _Columns, at: int, others: Sequence[int]) -> tuple[int, ...]:
+    """The two columns whose first letters a column holds."""
+    own = columns[at]
+    if max((len(cell) for cell in own if cell), default=0) != 2:
+        return ()
+    for pair in permutations(others, 2):
+        rows = zip(own, columns[pair[0]], columns[pair[1]], strict=True)
+        if _nearly([cell == one[0] + other[0] for cell, one, other in rows if cell and one and other]):
+            return pair
+    return ()
+
+
+def _cut_out(columns: _Columns, at: int, others: Sequence[int]) -> tuple[int, ...]:
+    """The column of whose cells a column holds so many first or last characters."""
+    own = columns[at]
+    lengths = {len(cell) for cell in own if cell}
+    if len(lengths) != 1 or lengths == {1}:
+        return ()
+    for other in others:
+        rows = zip(own, columns[other], strict=True)
+        if _nearly(
+            [whole.startswith(cell) or whole.endswith(cell) for cell, whole in rows if cell and whole]
+        ):
+            return (other,)
+    return ()
+
+
+def _nearly(hits: Sequence[bool]) -> bool:
+    return len(hits) >= _FEWEST and sum(hits) >= _FOLLOWS * len(hits)
+
+
+def default_of(cells: Sequence[str | None], kind: str) -> str | None:
+    """A value that stands for none: far more frequent than any other of a column whose cells are seldom shared."""
+    ranked = Counter(cell for cell in cells if cell and cell.strip()).most_common(2)
+    if kind not in _SINGULAR or not ranked or ranked[0][1] < max(_FEWEST, _DEFAULT * len(cells)):
+        return None
+    return ranked[0][0] if len(ranked) > 1 and ranked[0][1] >= _OUTSTANDING * ranked[1][1] else None

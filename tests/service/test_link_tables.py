@@ -1,0 +1,181 @@
+"""What tables of links are read as: kinds of columns, one writing of cells, and what is said of columns."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import random
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pairmark.service.datasets.confined import FileLimits
+from pairmark.service.errors import InvalidInput
+from pairmark.service.links.tables import LinkTables, read_tables
+from pairmark.service.settings import Settings
+
+NAMES = ("first", "last", "street", "town", "postcode", "born", "phone", "email")
+SYLLABLES = ("ka", "lo", "mi", "ren", "sta", "vo", "bel", "tur", "nes", "ga")
+FIRSTS = (
+    "anna",
+    "peter",
+    "robert",
+    "susan",
+    "thomas",
+    "julia",
+    "laura",
+    "michael",
+    "david",
+    "sarah",
+    "petra",
+    "martin",
+)
+
+
+def people(n: int = 300) -> list[dict[str, str]]:
+    draw = random.Random(5)
+
+    def word() -> str:
+        return "".join(draw.choices(SYLLABLES, k=draw.randint(2, 3)))
+
+    lasts, towns = [word() for _ in range(90)], [word() for _ in range(30)]
+    rows = []
+    for _ in range(n):
+        first, last, town = draw.choice(FIRSTS), draw.choice(lasts), draw.randrange(30)
+        rows.append({
+            "first": first, "last": last, "street": f"{draw.randint(1, 300)} {word()} street", "town": towns[town],
+            "postcode": str(20_000 + 997 * town), "phone": f"0{draw.randrange(10**8, 10**9)}",
+            "born": f"{draw.randint(1940, 2004)}-{draw.randint(1, 12):02d}-{draw.randint(13, 28)}",
+            "email": f"{first}.{last}{draw.randint(1, 99)}@mail.com",
+        })  # fmt: skip
+    return rows
+
+
+def read(
+    folder: Path, *tables: Sequence[Sequence[str]], **options: Any
+) -> tuple[LinkTables, dict[str, list[str | None]]]:
+    """Tables, header first, as they are read, and their normal forms by column."""
+    paths = []
+    for at, rows in enumerate(tables):
+        paths.append(folder / f"{'lr'[at]}.csv")
+        with paths[-1].open("w", newline="") as file:
+            csv.writer(file).writerows(rows)
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    with closing(duckdb.connect()) as connection:
+        found = read_tables(connection, paths, scratch, FileLimits.of(Settings(), 1 << 20), **options)
+        forms = ", ".join(field.normal(f"c{at}") for at, field in enumerate(found.fields))
+        columns = zip(*connection.execute(f"SELECT {forms} FROM source ORDER BY row").fetchall(), strict=True)
+        return found, {field.name: list(cells) for field, cells in zip(found.fields, columns, strict=True)}
+
+
+def table(
+    rows: list[dict[str, str]], names: Sequence[str] = NAMES, header: Sequence[str] = ()
+) -> list[list[str]]:
+    return [
+        ["id", *(header or names)],
+        *([f"r{at}", *(row[name] for name in names)] for at, row in enumerate(rows)),
+    ]
+
+
+@pytest.mark.parametrize("header", [(), [f"c{at}" for at in range(8)]], ids=["named", "nameless"])
+def test_kinds_are_known_by_names_or_by_cells_alone(tmp_path: Path, header: Sequence[str]) -> None:
+    found, _ = read(tmp_path, table(people(), header=header))
+    kinds = [field.kind for field in found.fields]
+    assert kinds == [
+        "given",
+        "surname",
+        "street",
+        "category" if header else "city",
+        "postcode",
+        "date",
+        "phone",
+        "email",
+    ]
+    assert found.notes == []
+
+
+def _in(form: str) -> Callable[[str], str]:
+    return lambda day: datetime.date.fromisoformat(day).strftime(form)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        _in("%Y-%m-%d 00:00:00"), _in("%Y-%m-%dT00:00:00Z"), _in("%d.%m.%y"), _in("%d-%b-%y"), _in("%B %d, %Y"),
+        _in("%d. %m. %Y"),
+        _in("%m/%d/%Y"), _in("'%Y-%m-%d"), _in("\u200b%d/%m/%Y"), _in("%Y%m%d"), _in("%a, %d %b %Y"),
+        lambda day: str((datetime.date.fromisoformat(day) - datetime.date(1899, 12, 30)).days),
+    ],
+)  # fmt: skip
+def test_a_day_is_the_same_however_it_is_written(tmp_path: Path, write: Callable[[str], str]) -> None:
+    rows = people(60)
+    other = [row | {"born": write(row["born"])} for row in rows]
+    # A mistyped cell makes no text of the column.
+    other[0]["born"] = "19x4-02-03"
+    found, cells = read(tmp_path, table(rows), table(other))
+    assert [field.kind for field in found.fields if field.name == "born"] == ["date"]
+    assert cells["born"][61:] == cells["born"][1:60] == [row["born"] for row in rows[1:]]
+
+
+def test_columns_that_say_nothing_of_their_own_are_named(tmp_path: Path) -> None:
+    rows = people()
+    for at, row in enumerate(rows):
+        row["full"], row["initials"] = f"{row['last']}, {row['first']}", row["first"][0] + row["last"][0]
+        row["birthday"], row["made"] = row["born"], f"{row['first']}.{row['last']}@mail.example"
+        if at % 3 == 0:
+            row["born"] = "1901-01-01"
+    found, cells = read(tmp_path, table(rows, (*NAMES, "full", "initials", "made")))
+    assert {field.name: field.note for field in found.fields if field.note} == {
+        "full": "follows from first, last",
+        "initials": "follows from first, last",
+        "made": "follows from first, last",
+    }
+    assert cells["born"].count(None) == 100
+    assert any("'1901-01-01' in 33% of the rows" in note for note in found.notes)
+
+
+def test_what_two_tables_do_not_share_is_told_with_an_example(tmp_path: Path) -> None:
+    rows = people(60)
+    other = [
+        row | {"town": "-".join(row["town"]), "born": "sometime in spring"[: 9 + at % 9]}
+        for at, row in enumerate(rows)
+    ]
+    found, _ = read(tmp_path, table(rows), table(other))
+    [of_types] = [note for note in found.notes if "compared as text" in note]
+    assert "born" in of_types
+    assert "sometime" in of_types
+    assert rows[0]["born"] in of_types
+    assert any("'town' has no value in both tables, such as" in note for note in found.notes)
+
+
+def test_a_table_given_twice_is_one(tmp_path: Path) -> None:
+    rows = table(people(30))
+    found, _ = read(tmp_path, rows, rows)
+    assert (found.n_left, found.n_rows) == (None, 30)
+    assert "the same table" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        (["name", "Name"], "'Name'.*spelled like 'name'"),
+        (["first name", "first-name"], "spelled like"),
+        (["name", "__id__"], "'__id__'.*reserved"),
+    ],
+)
+def test_names_that_stand_for_each_other_are_refused(tmp_path: Path, header: list[str], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        read(tmp_path, [["id", *header], *([str(at), f"a{at % 7}", f"b{at % 5}"] for at in range(30))])
+
+
+def test_a_column_called_id_names_rows_before_any_other_number(tmp_path: Path) -> None:
+    rows = [
+        ["social security id", "ID", "name"],
+        *([str(900_000 + 7 * at), f"x{at}q", f"n{at % 7}"] for at in range(30)),
+    ]
+    assert read(tmp_path, rows)[0].ids == ["ID"]
