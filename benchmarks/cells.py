@@ -134,6 +134,42 @@ def placeholders(place: World, made: Calibration, n: int) -> float:
     return float(np.mean(matched))
 
 
+def rounded(place: World, made: Calibration, n: int) -> dict[str, float]:
+    """Pairs that lack up to half of their columns, decided by the best prepared choice: how many have one, how many
+    columns more it leaves out, the rate of strangers, and the TPR by it and by their own choice."""
+    assert made.records is not None
+    records, g = made.records.with_patterns(place.model), np.random.default_rng(11)
+    prepared = calibrated(place.model, *place.calibration, 60_000).with_records(records)
+    more, matched, found, own = [], [], [], []
+    for _ in range(n):
+        lacked = np.zeros(len(place.columns), dtype=np.bool_)
+        lacked[g.permutation(lacked.size)[: g.integers(1, lacked.size // 2 + 1)]] = True
+        (sides,) = place.model.patterns(lacked[None], lacked[None])
+        cover = next(
+            (one for one, _ in records.cover(sides) if supports_columns(prepared, one, RATE, 0.95)), None
+        )
+        if cover is None:
+            continue
+        without = cover.any(axis=0)
+        threshold = max(
+            point.threshold for point in without_columns(prepared, cover, place.model).points(RATE)
+        )
+        scores = scores_without(place, without)
+        more.append(int(without.sum() - lacked.sum()))
+        matched.append((scores[False] > np.float32(threshold)).mean())
+        found.append((scores[True] > np.float32(threshold)).mean())
+        own.append(
+            (scores_without(place, lacked)[True] > own_threshold(made, place.model, lacked, RATE)).mean()
+        )
+    return {
+        "choices with one prepared": len(more) / n,
+        "columns more": float(np.mean(more)),
+        "FPR at 1 %": float(np.mean(matched)),
+        "TPR at 1 %": float(np.mean(found)),
+        "TPR by their own": float(np.mean(own)),
+    }
+
+
 def of_common_names(place: World) -> float:
     """The true rate at 1 % of pairs that lack the date of birth, where common surnames lack it in .6, others in .02."""
     name, born = place.columns.index("last"), place.columns.index("born")
@@ -181,6 +217,8 @@ def run(preset: Preset) -> Result:
             )
         found = rows[-6:]
         matched = placeholders(place, made, 40 if full else 12)
+        covered = rounded(place, made, 30 if full else 12)
+        rows.append({"table": f"{place.name}, rounded up", **covered})
         worst = max(float(row["violations"]) for row in found)
         limit = 0.05 + 3 * float(np.sqrt(0.05 * 0.95 / n))
         claims += [
@@ -188,6 +226,8 @@ def run(preset: Preset) -> Result:
                   measured=worst, holds=worst <= limit),
             Claim(what=f"{place.name}: strangers matched at 1 %, half of the cells missing", goal="at most .012",
                   measured=matched, holds=matched <= 0.012),
+            Claim(what=f"{place.name}: strangers matched at 1 %, choices rounded up", goal="at most .012",
+                  measured=covered["FPR at 1 %"], holds=covered["FPR at 1 %"] <= 0.012),
         ]  # fmt: skip
         if place.name == "febrl3":
             for cells, goal in ((3, 0.95), (2, 0.85)):

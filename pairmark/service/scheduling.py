@@ -154,7 +154,7 @@ class Places:
         max_threads: int | None = None,
     ) -> None:
         self.threads = ThreadPoolExecutor(
-            max_threads or 4 * threads, thread_name_prefix=name, initializer=_lower_priority
+            max_threads or 4 * threads, thread_name_prefix=name, initializer=lower_priority
         )
         self._threads = threads
         self._turns: dict[str, asyncio.Semaphore] = {}
@@ -223,7 +223,8 @@ class BatchPlace:
         return await asyncio.wrap_future(future)
 
 
-def _lower_priority() -> None:
+def lower_priority() -> None:
+    """Let this thread come behind those that answer short requests."""
     if hasattr(os, "setpriority"):
         with suppress(OSError, AttributeError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations
 from typing import Any, Self
 
 import numpy as np
@@ -309,6 +310,8 @@ def _enough_pairs(pairs: HeldOutPairs) -> tuple[Int64, dict[str, Any]]:
 _ENDS = ("left", "right", "same", "units")
 N_FREQUENT = 8
 """Choices of columns that calibration pairs lack most often, which are scored without these beforehand."""
+DEAR = 3
+"""Columns that cost most, which are left out beforehand together with all others, all but one of them."""
 
 
 def pattern_codes(lacked: Bool) -> list[bytes]:
@@ -450,18 +453,62 @@ class CalibrationRecords:
         return {"records_cells": cells, **{f"records_{name}": part for name, part in parts.items()}}
 
     def with_patterns(self, scorer: Any, n_frequent: int = N_FREQUENT) -> Self:
-        """These, with scores without each column, and without the choices that the pairs lack most often."""
-        each = np.eye(self.lacked.shape[2], dtype=np.bool_)
+        """These, with scores without each column, without the choices that the pairs lack most often, without two
+        columns that pairs lack together, and without more and more of those that cost the least: whoever lacks other
+        columns can be decided by one of these choices that contains them."""
+        d = self.lacked.shape[2]
+        each = np.eye(d, dtype=np.bool_)
         natural = scorer.patterns(self.lacked[:, 0], self.lacked[:, 1])
         codes = pattern_codes(natural)
         frequent = [codes.index(code) for code, _ in Counter(codes).most_common(n_frequent)]
-        chosen = np.concatenate([scorer.patterns(each, np.zeros_like(each)), natural[frequent]])
+        either: Int64 = np.any(self.lacked, axis=1).astype(np.int64)
+        together = np.triu(either.T @ either, 1)
+        twos = [divmod(int(at), d) for at in np.argsort(-together, axis=None, kind="stable")[:n_frequent]]
+        pairs = np.array(
+            [each[[a, b]].any(axis=0) for a, b in twos if together[a, b]], dtype=np.bool_
+        ).reshape(-1, d)
+        singles = scorer.patterns(each, np.zeros_like(each))
+        known = self._scored(
+            np.concatenate([singles, natural[frequent], scorer.patterns(pairs, pairs)]), scorer
+        )
+        cheapest = np.argsort([-known.tpr(columns) for columns in singles], kind="stable")
+        order = cheapest.tolist()
+        cheap, dear = order[: max(0, d - DEAR)], order[max(0, d - DEAR) :]
+        # Whatever else a pair lacks, and whichever of the dearest columns: one of these contains it.
+        wide = [[*cheap, *some] for n in range(min(DEAR, d)) for some in combinations(dear, n)]
+        chosen = [order[: d // 4], order[: d // 2], *wide]
+        chain = np.stack([each[columns].any(axis=0) for columns in chosen])
+        return known._scored(np.concatenate([known.patterns, scorer.patterns(chain, chain)]), scorer)
+
+    def _scored(self, chosen: Bool, scorer: Any) -> Self:
         distinct = {
             code: lacked for code, lacked in zip(pattern_codes(chosen), chosen, strict=True) if lacked.any()
         }
         patterns = np.stack(list(distinct.values()))
         scores = np.stack([self.scored_without(lacked, scorer) for lacked in patterns])
         return replace(self, patterns=patterns, scores=scores)
+
+    def tpr(self, columns: Bool) -> float:
+        """About the share of same pairs above the threshold of 1 % of the others, without columns that were left out
+        beforehand."""
+        scores = self.scored_without(columns, None)
+        if self.same.all() or not self.same.any():
+            return 0.0
+        return float((scores[self.same] > np.quantile(scores[~self.same], 0.99)).mean())
+
+    @cached_property
+    def tprs(self) -> Float64:
+        """(p,) `tpr` of each of `patterns`."""
+        return np.array([self.tpr(columns) for columns in self.patterns])
+
+    def cover(self, columns: Bool) -> list[tuple[Bool, bool]]:
+        """Choices that were left out beforehand and contain ``columns``, the best first, and whether their sides are
+        the other way round."""
+        ways = [self.patterns, self.patterns[:, ::-1]]
+        contains = np.stack([(way | ~columns).all(axis=(1, 2)) for way in ways])
+        numbers = np.flatnonzero(contains.any(axis=0))
+        order = numbers[np.argsort(-self.tprs[numbers], kind="stable")]
+        return [(self.patterns[number], not contains[0, number]) for number in order.tolist()]
 
     def are_scored(self, columns: Bool) -> bool:
         """Whether these pairs were scored without ``columns`` beforehand."""

@@ -24,12 +24,10 @@ class PartialCalibration(NamedTuple):
     ----------
     whole : of all calibration pairs, scored without these columns.
     natural : of those that lack just these of themselves; None where there are too few to say anything.
-    share : theirs among all pairs.
     """
 
     whole: Calibration
     natural: Calibration | None
-    share: float
 
     def points(
         self, fpr: float, confidence: float = 0.95, method: str = "auto", **options: Any
@@ -83,7 +81,7 @@ def without_columns(calibration: Calibration, columns: Bool, scorer: Any) -> Par
     facts = {**facts, "listing": "drawn"} if calibration.origin == "all" else facts
     with suppress(ValueError):
         natural = calibration.fit(scores[own], records.same[own], records.units[own], **facts)
-    return PartialCalibration(whole, natural, float(own.mean()))
+    return PartialCalibration(whole, natural)
 
 
 def costs_of_columns(
@@ -104,9 +102,13 @@ def costs_of_columns(
     tpr = calibration.operating_point(fpr, confidence).tpr
     costs: list[dict[str, Any]] = [{"lacked": [], "share": float(complete.mean()), "tpr": tpr}]
     for columns in records.patterns:
-        partial, tpr = without_columns(calibration, columns, scorer), None
-        with suppress(ValueError):
-            tpr = max(partial.points(fpr, confidence), key=attrgetter("threshold")).tpr
         lacked = np.flatnonzero(columns.any(axis=0)).tolist()
-        costs.append({"lacked": lacked, "share": partial.share, "tpr": tpr})
+        share, tpr = float(records.lack(columns, scorer).mean()), None
+        if len(lacked) > 1 and not share:
+            # Prepared for those who lack some of these: nobody lacks just these.
+            continue
+        with suppress(ValueError):
+            partial = without_columns(calibration, columns, scorer)
+            tpr = max(partial.points(fpr, confidence), key=attrgetter("threshold")).tpr
+        costs.append({"lacked": lacked, "share": share, "tpr": tpr})
     return costs

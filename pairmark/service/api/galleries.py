@@ -300,7 +300,7 @@ async def search(call: Call, gallery: Name) -> Response:
                 shows_scores=shown,
                 ranges=ranges,
                 moved=services.runtime.moved(version.calibration_id),
-                patterns=partial(services.runtime.patterns.found, version.estimator, call.asker),
+                patterns=partial(services.runtime.find_compared, version),
             )
         )
     _FOUND.inc(found.n)
@@ -351,7 +351,7 @@ async def verify(call: Call, gallery: Name, subject: Subject) -> Response:
                 items,
                 point,
                 how,
-                patterns=partial(services.runtime.patterns.found, version.estimator, call.asker),
+                patterns=partial(services.runtime.find_compared, version),
                 shows_scores=shown,
             )
         )

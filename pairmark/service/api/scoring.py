@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeVar
 
 from fastapi import APIRouter, Response
@@ -63,7 +64,7 @@ from pairmark.service.scoring.requests import (
     parse_scores,
 )
 from pairmark.service.scoring.resolve import resolve
-from pairmark.service.scoring.score import Scored, score
+from pairmark.service.scoring.score import Scored, score, score_without
 from pairmark.service.scoring.score import embed as embed_points
 from pairmark.service.scoring.score import explain as explain_pair
 from pairmark.service.tables import DecisionCode
@@ -152,7 +153,11 @@ async def match(call: Call) -> Response:
         call.services.rates.draw_minute(call.scope, "decisions", limit, "pairs", count=n)
     point = await runtime.operating_point(version, rate, subjects)
     if version is not None and scored.lacked is not None:
-        compared = await runtime.compared(version, point, scored.lacked, call.asker)
+        resolved, rescore = scored.resolved, None
+        if resolved is not None and resolved.counts is None:
+            # Of subjects all samples would have to be scored anew.
+            rescore = partial(score_without, resolved)
+        compared = await runtime.compared(version, point, scored.lacked, rescore)
 
     def work() -> tuple[Decided, Answer]:
         decided = decide(scored, point, shows_scores=shown, compared=compared)

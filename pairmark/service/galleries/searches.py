@@ -44,12 +44,12 @@ from pairmark.service.scoring.decide import UNLIKE, decide
 from pairmark.service.scoring.json import read_rows, read_side, split_vectors
 from pairmark.service.scoring.resolve import Resolved, model_rows
 from pairmark.service.scoring.rows import SideRows
-from pairmark.service.scoring.score import Scored, score
+from pairmark.service.scoring.score import Scored, score, score_without
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DecisionCode, GalleryRow
 
-FindThresholds = Callable[[ServedPoint, NDArray[np.bool_]], ComparedPairs]
-"""The point of complete records, and what pairs are compared without -> their thresholds."""
+FindThresholds = Callable[..., ComparedPairs]
+"""The point of complete records, what pairs are compared without, perhaps what scores them anew -> what decides."""
 INCOMPLETE = "the query or items lack columns, and the rate is that of complete records"
 CHECKED_ROWS = 65_536
 """Enrolled rows that are looked at together."""
@@ -299,12 +299,14 @@ class Searches:
         aggregation : the aggregation that ``point`` is calibrated for; None: the best of single comparisons decides.
         patterns : finds the thresholds of pairs of records that lack columns.
         """
-        each = score(Resolved(version, probe[:1], items.vectors))
+        singles = Resolved(version, probe[:1], items.vectors)
+        each = score(singles)
         best = int(np.argmax(each.scores))
         if aggregation is None and patterns is not None and each.lacked is not None:
             # Each item by the threshold of its own columns.
+            each_compared = patterns(point, each.lacked, partial(score_without, singles))
             codes = decide(
-                replace(each, resolved=None), point, shows_scores=True, compared=patterns(point, each.lacked)
+                replace(each, resolved=None), point, shows_scores=True, compared=each_compared
             ).codes
             best = int(np.lexsort((-np.arange(len(items)), each.scores, codes == DecisionCode.MATCH))[-1])
         counts = tuple(np.array([len(side)], dtype=np.int64) for side in (probe, items.vectors))
@@ -314,7 +316,10 @@ class Searches:
         else:
             lacked = None if each.lacked is None else each.lacked[best : best + 1]
             scored = Scored(each.scores[best : best + 1], version.json, whole, lacked)
-        compared = None if patterns is None or scored.lacked is None else patterns(point, scored.lacked)
+        compared = None
+        if patterns is not None and scored.lacked is not None:
+            one = Resolved(version, probe[:1], items.vectors[best : best + 1])
+            compared = patterns(point, scored.lacked, None if aggregation else partial(score_without, one))
         decided = decide(scored, point, shows_scores=shows_scores, compared=compared)
         (match,) = decided.matches()
         if decided.unlike is not None:

@@ -1,17 +1,18 @@
 """Pairs of records that lack columns: which threshold decides each of them.
 
-What the two sides of a pair are compared without is its pattern, and its threshold is that of calibration pairs that
-are scored without the same. Patterns that calibration pairs have are worked out whenever
-they are first asked for; of others each client gets `NEW_A_MINUTE`, and a calibration `MOST_PATTERNS` in all. Pairs of
-patterns beyond do not match and say why; the other pairs of a request are decided as ever.
+What the two sides of a pair are compared without is its choice of columns, and its threshold is that of calibration
+pairs that are scored without the same. Some choices were prepared in training. A pair of any other is *rounded up* at
+once: it is scored and decided without a few columns more, by the prepared choice that contains its own and costs least,
+while its own is worked out in the background and answers from then on. Both are valid: a choice is fixed before the
+pair is seen, and what is decided is what was calibrated.
 """
 
 from __future__ import annotations
 
-import math
-import time
-from collections import deque
-from collections.abc import Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,23 +21,25 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.inputs import pattern_codes
 from pairmark.models.core.arrays import Bool, Float32
-from pairmark.service.caches import BoundedCache
-from pairmark.service.errors import RateLimited
 from pairmark.service.runtime.operating_points import UNSUPPORTED, OperatingPoints, ServedPoint, Thresholds
+from pairmark.service.scheduling import lower_priority
 from pairmark.service.tables import RAW_TOO_LITTLE
 
-MOST_PATTERNS, NEW_A_MINUTE, MOST_CLIENTS = 256, 8, 4_096
-MINUTE_S = 60.0
+MOST_CHOICES, SHARES = 256, 4
+"""Choices of columns of a calibration that are kept, and how many owners may have as many as they are allowed."""
+MOST_WAITING = 64
+"""Choices that wait to be worked out; those beyond are asked for again with their next pair."""
+NOW = 8
+"""Choices of a request that are worked out at once where none was prepared that could stand for them."""
+Rescore = Callable[[NDArray[np.intp], Bool], Float32]
+"""Numbers of pairs, and the (n, 2, d) columns without which to compare them -> their scores."""
 MORE_COLUMNS = "these columns would help."
 COMPLETE_ONLY = "the model's policy (missing) refuses records that lack a column."
 NOT_KEPT = (
     "the calibration has no records to compare without them, as those of earlier versions have none; calibrate the "
     "version again, or send complete records."
 )
-ALL_TAKEN = (
-    f"{MOST_PATTERNS} choices of columns were worked out for this calibration, as many as are kept: send complete "
-    "records, or calibrate the version again."
-)
+NOT_READY = "what is left is being worked out: send these pairs again shortly."
 TOO_LITTLE: Final = "too-little-to-compare"
 """The reason where nothing can be said of the columns that both sides have."""
 
@@ -49,12 +52,15 @@ class ComparedPairs:
     ----------
     lacked : (n_pairs, 2, d) columns without which the sides are compared.
     thresholds : each pair's own. codes : (n_pairs,) 0, or the code of a pair with too little to compare.
+    scores : (n_pairs,) those of pairs that are compared without more columns than they lack, NaN for the others; None:
+        there is no such pair.
     why : what to do about these, in words.
     """
 
     lacked: Bool
     thresholds: tuple[Float32, Float32]
     why: str
+    scores: Float32 | None = None
     codes: NDArray[np.uint8] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,7 +69,8 @@ class ComparedPairs:
     def of(self, pair: int) -> ComparedPairs:
         """One of the pairs."""
         part, (upper, lower) = slice(pair, pair + 1), self.thresholds
-        return ComparedPairs(self.lacked[part], (upper[part], lower[part]), self.why)
+        scores = None if self.scores is None else self.scores[part]
+        return ComparedPairs(self.lacked[part], (upper[part], lower[part]), self.why, scores)
 
     @property
     def places(self) -> list[int]:
@@ -96,82 +103,137 @@ class ComparedPairs:
 
 
 class Patterns:
-    """Finds thresholds by pattern, within bounds."""
+    """Finds what decides pairs that lack columns, at once."""
 
     def __init__(self, points: OperatingPoints) -> None:
         self._points = points
-        self._known: BoundedCache[str, dict[bytes, None]] = BoundedCache(MOST_PATTERNS)
-        self._asked: BoundedCache[str, deque[float]] = BoundedCache(MOST_CLIENTS)
+        self._lock = threading.Lock()
+        self._held: dict[str, OrderedDict[bytes, str]] = {}
+        """Of each calibration, the choices that were worked out and who asked first, the least lately used first."""
+        self._waiting: set[tuple[Any, bytes]] = set()
+        self._background = ThreadPoolExecutor(1, "choices", initializer=lower_priority)
 
-    def found(self, estimator: Any, client: str, point: ServedPoint, lacked: Bool) -> ComparedPairs:
-        """The thresholds of pairs (blocking)."""
-        compared = self.find(estimator, client, point, lacked)
-        assert compared is not None
-        return compared
+    def close(self) -> None:
+        """Work nothing out any more."""
+        self._background.shutdown(wait=False, cancel_futures=True)
 
     def find(
-        self, estimator: Any, client: str, point: ServedPoint, lacked: Bool, *, may_work: bool = True
+        self,
+        estimator: Any,
+        owner: str,
+        point: ServedPoint,
+        lacked: Bool,
+        rescore: Rescore | None = None,
+        *,
+        may_work: bool = True,
     ) -> ComparedPairs | None:
-        """The same; None where some are not worked out yet and no work ``may`` be done.
-
-        `RateLimited` where no pair could be decided before the client may have more of them worked out.
+        """What decides pairs (blocking); None where some of it is not known yet and no work ``may`` be done.
 
         Parameters
         ----------
-        point : of complete records. lacked : (n_pairs, 2, d), as of `RecordScorer.patterns`.
+        owner : who asks. point : of complete records. lacked : (n_pairs, 2, d), as of `RecordScorer.patterns`.
+        rescore : scores pairs without more columns; None: that cannot be done here.
         """
         request = point.request
         assert request is not None
-        found: dict[bytes, Thresholds] = {}
-        why, limit = COMPLETE_ONLY if request.complete_only else MORE_COLUMNS, None
-        patterns = pattern_codes(lacked)
-        for at, pattern in enumerate(patterns):
-            if pattern in found:
+        found: dict[bytes, tuple[Thresholds, Bool | None]] = {}
+        why, at_once = COMPLETE_ONLY if request.complete_only else MORE_COLUMNS, NOW
+        codes = pattern_codes(lacked)
+        for pair, code in enumerate(codes):
+            if code in found:
                 continue
-            columns = lacked[at]
+            columns = lacked[pair]
             if not columns.any():
-                found[pattern] = point.threshold, point.lower or np.float32(0)
+                found[code] = (point.threshold, point.lower or np.float32(0)), None
                 continue
-            thresholds = (
-                UNSUPPORTED if request.complete_only else self._points.cached_thresholds(request, pattern)
-            )
-            if thresholds is None and not may_work:
+            if request.complete_only:
+                found[code] = UNSUPPORTED, None
+                continue
+            thresholds = self._points.cached_thresholds(request, code)
+            if thresholds is not None:
+                self._touch(request.calibration_id, code)
+                found[code] = thresholds, None
+                continue
+            if not may_work:
                 return None
-            if thresholds is None:
-                try:
-                    refusal = self._refused(request.calibration_id, pattern, columns, estimator, client)
-                except RateLimited as error:
-                    limit, refusal = error, error.detail
-                why = refusal or why
-                work = request, pattern, columns, estimator
-                thresholds = UNSUPPORTED if refusal else self._points.thresholds(*work)
-            found[pattern] = thresholds
-        if limit is not None and np.isnan([upper for upper, _ in found.values()]).all():
-            raise limit
+            records = self._points.fetch(request.calibration_id).calibration.records
+            if records is None:
+                found[code], why = (UNSUPPORTED, None), NOT_KEPT
+            elif records.are_scored(columns):
+                found[code] = self._points.thresholds(request, code, columns, estimator), None
+            elif rescore is not None and (cover := self._cover(request, columns, estimator)) is not None:
+                found[code] = cover
+                self._work_out(request, code, columns, estimator, owner)
+            elif at_once:
+                at_once -= 1
+                found[code] = self._points.thresholds(request, code, columns, estimator), None
+                self._hold(request.calibration_id, code, owner)
+            else:
+                found[code], why = (UNSUPPORTED, None), NOT_READY
+                self._work_out(request, code, columns, estimator, owner)
         upper, lower = (
-            np.array([found[pattern][side] for pattern in patterns], dtype=np.float32) for side in (0, 1)
+            np.array([found[code][0][side] for code in codes], dtype=np.float32) for side in (0, 1)
         )
-        return ComparedPairs(lacked, (upper, lower), why)
+        rounded = np.array([found[code][1] is not None for code in codes])
+        if not rounded.any() or rescore is None:
+            return ComparedPairs(lacked, (upper, lower), why)
+        # A cover is of a choice, in the order of its first pair's sides; a pair may be the other way round.
+        compared, scores = lacked.copy(), np.full(len(codes), np.nan, dtype=np.float32)
+        for pair in np.flatnonzero(rounded).tolist():
+            sides = found[codes[pair]][1]
+            assert sides is not None
+            compared[pair] = sides if (sides | ~lacked[pair]).all() else sides[::-1]
+        numbers = np.flatnonzero(rounded)
+        scores[numbers] = rescore(numbers, compared[numbers])
+        return ComparedPairs(compared, (upper, lower), why, scores)
 
-    def _refused(
-        self, calibration: str, pattern: bytes, columns: Bool, estimator: Any, client: str
-    ) -> str | None:
-        """Why a pattern is not worked out; None: it may be. `RateLimited` where the client has to wait."""
-        known = self._known.get_or_make(calibration, dict)
-        records = self._points.fetch(calibration).calibration.records
-        if records is None:
-            return NOT_KEPT
-        if pattern not in known and not records.lack(columns, estimator).any():
-            asked, now = self._asked.get_or_make(client, lambda: deque(maxlen=NEW_A_MINUTE)), time.monotonic()
-            if len(known) >= MOST_PATTERNS:
-                return ALL_TAKEN
-            if len(asked) == NEW_A_MINUTE and now - asked[0] < MINUTE_S:
-                wait_s = math.ceil(asked[0] + MINUTE_S - now)
-                raise RateLimited(
-                    "pairs lack columns in choices that nobody asked for before, of which a client gets "
-                    f"{NEW_A_MINUTE} a minute; those are kept: send these pairs again in {wait_s} s",
-                    retry_after=wait_s,
-                )
-            asked.append(now)
-        known[pattern] = None
+    def _cover(self, request: Any, columns: Bool, estimator: Any) -> tuple[Thresholds, Bool] | None:
+        """The best prepared choice that contains these columns and supports the rate, and its thresholds."""
+        records = self._points.fetch(request.calibration_id).calibration.records
+        assert records is not None
+        for prepared, is_turned in records.cover(columns):
+            (code,) = pattern_codes(prepared[None])
+            thresholds = self._points.cached_thresholds(request, code)
+            if thresholds is None:
+                thresholds = self._points.thresholds(request, code, prepared, estimator)
+            if not np.isnan(thresholds[0]):
+                return thresholds, prepared[::-1] if is_turned else prepared
         return None
+
+    def _work_out(self, request: Any, code: bytes, columns: Bool, estimator: Any, owner: str) -> None:
+        """Have a choice worked out in the background."""
+        key = request, code
+        with self._lock:
+            if key in self._waiting or len(self._waiting) >= MOST_WAITING:
+                return
+            self._waiting.add(key)
+
+        def work() -> None:
+            try:
+                self._points.thresholds(request, code, columns, estimator)
+                self._hold(request.calibration_id, code, owner)
+            finally:
+                with self._lock:
+                    self._waiting.discard(key)
+
+        self._background.submit(work)
+
+    def _touch(self, calibration: str, code: bytes) -> None:
+        held = self._held.get(calibration)
+        with self._lock:
+            if held is not None and code in held:
+                held.move_to_end(code)
+
+    def _hold(self, calibration: str, code: bytes, owner: str) -> None:
+        """Note who asked for a choice, and let go of one: the owner's own, where that has its share."""
+        with self._lock:
+            held = self._held.setdefault(calibration, OrderedDict())
+            held.setdefault(code, owner)
+            held.move_to_end(code)
+            own = [one for one, whose in held.items() if whose == owner]
+            surplus = (
+                own if len(own) > MOST_CHOICES // SHARES else list(held) if len(held) > MOST_CHOICES else []
+            )
+            for gone in surplus[:1]:
+                del held[gone]
+                self._points.forget(calibration, gone)

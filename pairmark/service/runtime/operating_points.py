@@ -27,7 +27,7 @@ from pairmark.service.datasets.guarantees import population_of, ways_from
 from pairmark.service.errors import InvalidInput, UnsupportedRate
 from pairmark.service.store.subjects import SubjectClass
 
-MOST_POINTS, MOST_CALIBRATIONS, MOST_PARTIAL = 4_096, 32, 4
+MOST_POINTS, MOST_CALIBRATIONS, MOST_PARTIAL = 4_096, 32, 16
 """Points that are kept; calibrations; and calibrations without some columns, for further rates."""
 Thresholds = tuple[Any, Any]
 """The threshold, and with `fnr` the lower one: of a pattern, numbers; of pairs, (n,) float32. NaN: nothing matches."""
@@ -211,6 +211,17 @@ class OperatingPoints:
     def cached_thresholds(self, request: PointRequest, pattern: bytes) -> Thresholds | None:
         """Those of pairs that lack a pattern of columns, when they were worked out before."""
         return self._thresholds.get((request, pattern))
+
+    def forget(self, calibration_id: str, pattern: bytes) -> None:
+        """Let go of what decides pairs that lack a pattern of columns."""
+        self._thresholds.drop(
+            [
+                key
+                for key, _ in self._thresholds.entries()
+                if (key[0].calibration_id, key[1]) == (calibration_id, pattern)
+            ]
+        )
+        self._patterns.drop([(calibration_id, pattern)])
 
     def thresholds(self, request: PointRequest, pattern: bytes, columns: Bool, estimator: Any) -> Thresholds:
         """Those of pairs that lack ``columns`` (blocking: scores the calibration's records without these); the stricter

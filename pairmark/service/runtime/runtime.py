@@ -31,7 +31,7 @@ from pairmark.service.errors import (
 from pairmark.service.names import EVERY_NAME, PRODUCTION, VisibleNames, split_ref
 from pairmark.service.runtime.catalogue import Catalogue, CatalogueView, VersionEntry
 from pairmark.service.runtime.inputs import InputChecks
-from pairmark.service.runtime.missing_columns import ComparedPairs, Patterns
+from pairmark.service.runtime.missing_columns import ComparedPairs, Patterns, Rescore
 from pairmark.service.runtime.operating_points import (
     LoadedCalibration,
     OperatingPoints,
@@ -40,7 +40,7 @@ from pairmark.service.runtime.operating_points import (
     ServedPoint,
 )
 from pairmark.service.runtime.versions import LoadedVersion, LoadedVersions
-from pairmark.service.scheduling import Places
+from pairmark.service.scheduling import Places, current_owner
 from pairmark.service.settings import Settings
 from pairmark.service.store.calibrations import unknown_calibration
 from pairmark.service.store.store import ModelStore
@@ -127,14 +127,22 @@ class Runtime:
         return point if warning is None else point.moved(warning)
 
     async def compared(
-        self, version: LoadedVersion, point: ServedPoint, lacked: Bool, client: str
+        self, version: LoadedVersion, point: ServedPoint, lacked: Bool, rescore: Rescore | None
     ) -> ComparedPairs:
-        """The thresholds of pairs of records that lack columns."""
-        asked = version.estimator, client, point, lacked
+        """What decides pairs of records that lack columns."""
+        asked = version.estimator, current_owner(), point, lacked, rescore
         known = self.patterns.find(*asked, may_work=False)
         if known is not None:
             return known
-        return await self.batch_place.run(lambda: self.patterns.found(*asked))
+        return await self.batch_place.run(lambda: self.find_compared(version, point, lacked, rescore))
+
+    def find_compared(
+        self, version: LoadedVersion, point: ServedPoint, lacked: Bool, rescore: Rescore | None = None
+    ) -> ComparedPairs:
+        """The same (blocking)."""
+        compared = self.patterns.find(version.estimator, current_owner(), point, lacked, rescore)
+        assert compared is not None, "work may be done"
+        return compared
 
     def moved(self, calibration: str | None) -> dict[str, str] | None:
         """The warning that inputs are no longer like those of a calibration; None where they are."""
@@ -273,6 +281,7 @@ class Runtime:
     def close(self) -> None:
         """Let threads end."""
         self.batch_place.close()
+        self.patterns.close()
 
     def _load(self, entry: VersionEntry) -> LoadedVersion:
         ranks, classifies = "rank-labels" in entry.capabilities, "classify" in entry.capabilities

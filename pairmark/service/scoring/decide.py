@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 import numpy as np
@@ -178,6 +178,8 @@ def decide(
     refused = None if unlike is None else unlike.codes
     if compared is not None:
         refused = compared.codes if refused is None else np.where(refused, refused, compared.codes)
+    if compared is not None and compared.scores is not None:
+        scored = replace(scored, scores=np.where(np.isnan(compared.scores), scored.scores, compared.scores))
     codes = point.decide(scored.scores, None if compared is None else compared.thresholds)
     if refused is not None:
         codes[refused > 0] = DecisionCode.DIFFERENT if point.lower is None else DecisionCode.REVIEW

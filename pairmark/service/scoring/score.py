@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from pairmark.models.calibration.inputs import are_records, blanked_subjects, cells_missing, lacked_by_subject
@@ -64,6 +65,16 @@ def columns_lacked(resolved: Resolved) -> Bool | None:
     if left.any() or right.any():
         lacked = resolved.version.estimator.patterns(left, right)
     return lacked
+
+
+def score_without(resolved: Resolved, pairs: NDArray[np.intp], lacked: Bool) -> Float32:
+    """Scores of some pairs of records, by their numbers, without the columns (n, 2, d) of either side."""
+    sides = []
+    for rows, without in zip((resolved.left, resolved.right), lacked.swapaxes(0, 1), strict=True):
+        blanked = rows[pairs if len(rows) > 1 else np.zeros_like(pairs)].copy()
+        blanked[without] = None
+        sides.append(blanked)
+    return resolved.version.score(*sides)
 
 
 def explain(request: PairRequest, version: LoadedVersion, aggregation: str) -> tuple[Scored, dict[str, Any]]:

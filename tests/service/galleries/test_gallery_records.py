@@ -217,7 +217,7 @@ def test_results_are_decided_by_the_columns_that_both_records_have(
     lower = np.float32(-1e6)
     decision = ServedPoint(threshold=lower, public={"fpr": 0.1, "guarantee": "finite-sample"}, json=b"{}")
 
-    def patterns(point: ServedPoint, lacked: Any) -> ComparedPairs:
+    def patterns(point: ServedPoint, lacked: Any, rescore: Any = None) -> ComparedPairs:
         # Only pairs that have an address on both sides may match.
         upper = np.where(lacked[:, :, list(TYPES).index("address")].any(axis=1), np.nan, 0)
         return ComparedPairs(
