@@ -123,13 +123,35 @@ class LinkBlocking(Answer):
     )
 
 
+class LinkColumn(Answer):
+    """A column and what it says."""
+
+    name: str = Field(description="its name; of the left table where names differ", examples=["born"])
+    kind: str = Field(description="by which its cells are compared", examples=["date"])
+    weight: float = Field(
+        description="log of how many times likelier it is equal in a match than in strangers; 0: it tells nothing",
+        examples=[6.4],
+    )
+    note: str | None = Field(None, description="why it tells nothing, or what it contradicts")
+
+
 class FalseLinks(Answer):
-    """How many of the links are false."""
+    """How many of the links are false: exactly one of `bound`, `estimate` and `unknown`."""
 
     estimate: float | None = Field(
+        None, description="the share as the fitted model has it: an estimate, no bound", examples=[0.015]
+    )
+    check: Literal["agrees", "doubtful"] | None = Field(
         None,
-        description="the share as the fitted model has it: an estimate, no bound; null: a trained model estimates none",
-        examples=[0.0015],
+        description="with `estimate`: `agrees` where columns that were held out say the same of the links, `doubtful` "
+        "where they say more, or too few can tell",
+        examples=["agrees"],
+    )
+    unknown: Literal[True] | None = Field(
+        None, description="true where nothing can be said before links are judged"
+    )
+    judge: int | None = Field(
+        None, description="with `unknown`: about how many links to judge", examples=[150]
     )
     bound: float | None = Field(
         None,
@@ -148,6 +170,12 @@ class FalseLinks(Answer):
     expected_more: int | None = Field(
         None, description="about how many more judgements bring the bound down; null: not known"
     )
+
+    @model_validator(mode="after")
+    def _one_statement(self) -> Self:
+        if sum(each is not None for each in (self.bound, self.estimate, self.unknown)) != 1:
+            raise ValueError("expected exactly one of bound, estimate and unknown")
+        return self
 
 
 class MissedLinks(Answer):
@@ -230,7 +258,12 @@ class LinkSummary(Answer):
     entities: int = Field(description="entities of two records or more", examples=[1_870])
     empty: int = Field(description="records without any cell, which link to nothing", examples=[0])
     blocking: LinkBlocking = Field(description="how candidates were found")
-    false_links: FalseLinks = Field(description="how many of the links are false")
+    false_links: FalseLinks | None = Field(
+        description="how many of the links are false; null: there are none, and `notes` say of which columns"
+    )
+    columns: list[LinkColumn] = Field(
+        description="what was compared, and what each column says", examples=[[]]
+    )
     ids: list[str | None] = Field(
         description="the column that names the rows of each table; null: row numbers", examples=[["id"]]
     )
@@ -263,7 +296,10 @@ class LinksOut(Answer):
         None, description="records without any cell, which link to nothing", examples=[0]
     )
     blocking: LinkBlocking | None = Field(None, description="how candidates were found")
-    false_links: FalseLinks | None = Field(None, description="how many of the links are false")
+    false_links: FalseLinks | None = Field(
+        None, description="how many of the links are false; null where there are none"
+    )
+    columns: list[LinkColumn] | None = Field(None, description="what was compared, and what each column says")
     missed_links: MissedLinks | None = Field(None, description="with `missed_links`, how many are missed")
     review: str | None = Field(
         None,

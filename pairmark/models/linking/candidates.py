@@ -6,6 +6,11 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from pairmark.models.core.arrays import Int64
 from pairmark.models.linking.mixture import NAMES
 from pairmark.models.linking.sides import Sides
 from pairmark.models.records.compare import LinkField
@@ -114,3 +119,29 @@ class Blocks:
         )
         self._room -= made
         self.n_pairs += made
+
+
+def measured_recall(
+    connection: duckdb.DuckDBPyConnection, sides: Sides, identities: Int64
+) -> tuple[int, int]:
+    """Of entities of two records or more, as (n,) ``identities`` has them (-1: nobody knows), how many candidates
+    connect, and how many there are. Of two tables those count that have records in both."""
+    row = np.flatnonzero(identities >= 0)
+    who = identities[row]
+    candidates = connection.execute(
+        "SELECT a, b, false AS equal FROM compared UNION ALL SELECT first, row, true FROM twins"
+    ).fetchnumpy()
+    a, b = (np.asarray(candidates[side], dtype=np.int64) for side in ("a", "b"))
+    joins = candidates["equal"] | ((identities[a] == identities[b]) & (identities[a] >= 0))
+    graph = coo_array((np.ones(joins.sum()), (a[joins], b[joins])), shape=(sides.n_rows, sides.n_rows))
+    part = connected_components(graph, directed=False)[1][row]
+    n_who = int(who.max(initial=-1)) + 1
+    together = np.unique(np.stack([who, part]), axis=1)[0]
+    parts = np.bincount(together, minlength=n_who)
+    side = sides.side_of(row)
+    of = np.unique(np.stack([who, side]), axis=1)[0]
+    counts = np.bincount(of, minlength=n_who) > 1
+    inside = np.isin(side, list(sides.within))
+    twice, n = np.unique(np.stack([who[inside], side[inside]]), axis=1, return_counts=True)
+    counts[twice[0][n > 1]] = True
+    return int((counts & (parts == 1)).sum()), int(counts.sum())

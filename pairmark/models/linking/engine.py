@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.progress import report
@@ -21,6 +19,7 @@ from pairmark.models.linking.candidates import Blocks
 from pairmark.models.linking.columns import bins_sql, count_values, lifts, tells_nothing
 from pairmark.models.linking.entities import MAX_RECORDS, Pairs, entities
 from pairmark.models.linking.mixture import BINS, BITS, Column, Mixture, chances, column_of
+from pairmark.models.linking.share import FalseShare, share_of, unknown
 from pairmark.models.linking.sides import Sides
 from pairmark.models.linking.texts import LEAST_SCORE, link_texts, read_texts, texts_or_columns
 from pairmark.models.records.compare import LinkField, register
@@ -100,8 +99,20 @@ class Linking:
         self.model: Mixture | None = None
         self.recall: float | None = None
         self.notes: list[str] = []
+        self.rules: list[tuple[str, ...]] = []
+        self.left_out: list[tuple[str, ...]] = []
         self._screened: dict[int, str] = {}
         register(connection)
+
+    @property
+    def columns(self) -> list[tuple[str, str, float, str | None]]:
+        """Name, kind, weight and note of each column."""
+        weights = [0.0 if self.model is None else self.model.weight(at) for at in range(len(self.fields))]
+        of_place = dict(zip(self.places, weights, strict=True))
+        return [
+            (field.name, field.kind, of_place.get(at, 0.0), self._screened.get(at))
+            for at, field in enumerate(self.source_fields)
+        ]
 
     def run(self, false_links: float | None = None, fpr: float | None = None) -> None:
         """Make the tables ``links(a, b, score, kept)`` of rows, ``a`` before ``b``, and ``members(row, first)`` of
@@ -173,6 +184,11 @@ class Linking:
                     self._screened[at] = self.source_fields[at].note
                 elif at not in kept:
                     self._screened[at] = f"{MAX_FIELDS} columns are compared, those with the most values"
+                elif note := getattr(self.source_fields[at], "note", ""):
+                    self._screened[at] = note
+            if all(at in self._screened for at in places):
+                # Rows that are all equal are duplicates all the same.
+                self._screened = {at: why for at, why in self._screened.items() if not counts[at]}
             places = [at for at in places if at not in self._screened]
         self._use(places)
         self._hash()
@@ -323,30 +339,6 @@ class Linking:
         twins = f"SELECT first AS a, row AS b, NULL AS columns FROM twins WHERE {own}"
         con.execute(f"INSERT INTO compared {self._coded(twins, 'columns, ')}")
 
-    def measured_recall(self, identities: Int64) -> tuple[int, int]:
-        """Of entities of two records or more, as (n,) ``identities`` has them (-1: nobody knows), how many candidates
-        connect, and how many there are. Of two tables those count that have records in both."""
-        row = np.flatnonzero(identities >= 0)
-        who = identities[row]
-        candidates = self._con.execute(
-            "SELECT a, b, false AS equal FROM compared UNION ALL SELECT first, row, true FROM twins"
-        ).fetchnumpy()
-        a, b = (np.asarray(candidates[side], dtype=np.int64) for side in ("a", "b"))
-        joins = candidates["equal"] | ((identities[a] == identities[b]) & (identities[a] >= 0))
-        graph = coo_array((np.ones(joins.sum()), (a[joins], b[joins])), shape=(self.n_rows, self.n_rows))
-        part = connected_components(graph, directed=False)[1][row]
-        n_who = int(who.max(initial=-1)) + 1
-        together = np.unique(np.stack([who, part]), axis=1)[0]
-        parts = np.bincount(together, minlength=n_who)
-        side = self.sides.side_of(row)
-        counts = np.zeros(n_who, dtype=np.bool_)
-        sides = np.unique(np.stack([who, side]), axis=1)[0]
-        counts = np.bincount(sides, minlength=n_who) > 1
-        inside = np.isin(side, list(self.sides.within))
-        twice, n = np.unique(np.stack([who[inside], side[inside]]), axis=1, return_counts=True)
-        counts[twice[0][n > 1]] = True
-        return int((counts & (parts == 1)).sum()), int(counts.sum())
-
     def _patterns(self, source: str) -> tuple[dict[str, NDArray[Any]], Float64]:
         """Words of the patterns of some pairs, and how many have each."""
         words = ", ".join(self._words)
@@ -374,19 +366,18 @@ class Linking:
 
     def _score_by_patterns(self) -> None:
         """View ``candidates`` of all pairs, with the chance of a match by what their columns agree in."""
-        words, self._n_of = self._patterns("FROM compared")
+        words, counts = self._patterns("FROM compared")
         symbols = self._symbols(words)
         if self._previous is not None:
             self.model = self._previous[1]
         else:
             columns = self._columns()
             step = 1 + self.n_candidates // _LEARNED_FROM
-            some, counts = self._patterns(f"FROM compared WHERE hash(a, b) % {step} = 0")
-            self.model = mixture.fit(
-                columns, self._symbols(some), counts * step, self.sides.n_pairs, self.n_rows
-            )
+            some, n = self._patterns(f"FROM compared WHERE hash(a, b) % {step} = 0")
+            self.model = mixture.fit(columns, self._symbols(some), n * step, self.sides.n_pairs, self.n_rows)
         assert self.model is not None
         log_odds = self.model.log_odds(symbols)
+        self._compared = symbols, counts
         given = {name: of for name, of in words.items() if name != "n"}
         self._give("code_scores", **given, score=chances(log_odds))
         self._con.execute(
@@ -487,10 +478,28 @@ class Linking:
             "SELECT count(*), coalesce(sum(CAST(round(1e6 * (1 - score)) AS BIGINT)), 0), "
             "count(*) FILTER (bit_count(columns) = 1), count(*) FILTER (bit_count(columns) = 2) FROM links WHERE kept"
         )
-        self.false_links = None if self._scorer is not None else float(uncertain) / 1e6 / max(self.n_links, 1)
+        self.share = self._share(float(uncertain) / 1e6 / max(self.n_links, 1))
+        self._note()
         # What was found once and what was found twice say what was not found (Chao 1987).
         if self.n_links and self._previous is None and self._as_texts is None:
             self.recall = self.n_links / (self.n_links + once * (once - 1) / (2 * (twice + 1)))
+
+    def _share(self, estimate: float) -> FalseShare | None:
+        """What is known of the share of false links; None: there are none."""
+        if not self.n_links:
+            return None
+        if self.model is None:
+            return unknown(self.n_links)
+        return share_of(self.model, *self._compared, self.cut, self.n_links, estimate)
+
+    def _note(self) -> None:
+        """Say which columns tell nothing, and of which there is too little agreement for a link."""
+        for at, why in self._screened.items():
+            name = self.source_fields[at].name
+            self.notes.append(f"column {name!r} tells nothing: {why}. Leave it out by --column {name}:ignore")
+        if not self.n_links:
+            names = ", ".join(repr(field.name) for field in self.fields)
+            self.notes.append(f"no links: no two records agree in enough of {names or 'any column'}")
 
     def _exclusive(self, rows: Int64) -> Int64:
         side = self.sides.side_of(rows)

@@ -46,6 +46,8 @@ _PSEUDO = 2.0
 _MAX_ROUNDS = 60
 _TOLERANCE = 1e-5
 _LEAST_U = 1e-9
+_FEW_ROWS = 20
+"""Of fewer rows a value that two share says as much as of so many."""
 _MOST_APART = 0.2
 _MOST_MATCHES = 5.0
 """Matches for each row, at most."""
@@ -85,7 +87,7 @@ def column_of(
     typical : the same of all values. rows : that have a cell.
     """
     bins = np.where(frequencies > 0, frequencies, 2.0 ** np.arange(1, BINS + 1))
-    equal = np.clip((bins - 1) / max(rows - 1, 1), _LEAST_U, 0.999)
+    equal = np.clip((bins - 1) / max(rows - 1, _FEW_ROWS), _LEAST_U, 0.999)
     close = u[2] * np.exp(np.clip(0.5 * np.log(bins / typical), -3, 3))
     of_symbol = np.concatenate([[1.0], u[:2], np.clip(close, _LEAST_U, 0.999), equal])
     # A value that two rows share says what it says, however seldom strangers agree on the whole.
@@ -193,6 +195,11 @@ class Mixture:
         """(classes, d * SYMBOLS) log likelihood ratio of a symbol against strangers."""
         return _tables(self.columns, self.m, self.shared, self.weak, self.kinds)
 
+    @property
+    def n_matching(self) -> int:
+        """Classes of matches: the first ones."""
+        return _n_matching(self.kinds)
+
     def by_class(self, symbols: NDArray[Any]) -> Float64:
         """(n, d) symbols -> (classes + 1, n) log of the joint share, strangers last."""
         return _joint(self.tables, self.shares, symbols)
@@ -202,7 +209,7 @@ class Mixture:
         if not symbols.size:
             return np.zeros(symbols.shape[0])
         joint = self.by_class(symbols)
-        n = _n_matching(self.kinds)
+        n = self.n_matching
         return np.asarray(np.logaddexp.reduce(joint[:n]) - np.logaddexp.reduce(joint[n:]))
 
     def contributions(self, symbols: NDArray[Any]) -> list[float]:
@@ -223,7 +230,7 @@ class Mixture:
 
     def is_full(self, n_pairs: float, n_rows: int) -> bool:
         """Whether there are as many matches as may be, so that strangers are taken for some."""
-        return bool(self.shares[: _n_matching(self.kinds)].max() * n_pairs >= 0.99 * _MOST_MATCHES * n_rows)
+        return bool(self.shares[: self.n_matching].max() * n_pairs >= 0.99 * _MOST_MATCHES * n_rows)
 
     def weight(self, at: int) -> float:
         """What a column says of a match at most: the log of m / u where it is equal, on average."""

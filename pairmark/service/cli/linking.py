@@ -291,12 +291,18 @@ def _show(
     share = summary.false_links
     left_out = "; ".join(" and ".join(rule) for rule in summary.blocking.left_out)
     ids = ", ".join("row numbers" if name is None else name for name in summary.ids)
-    false_links = None
-    if share.bound is not None:
+    if share is None:
+        false_links = None
+    elif share.bound is not None:
         sure = f"{100 * share.confidence:g} % confidence, by {share.judged} judgements"
         false_links = f"at most {100 * share.bound:.3g} %, {sure}"
     elif share.estimate is not None:
-        false_links = f"{100 * share.estimate:.2g} % as the model has it: an estimate, no bound"
+        checked = (
+            "held-out columns agree" if share.check == "agrees" else "doubtful: columns do not confirm it"
+        )
+        false_links = f"{100 * share.estimate:.2g} % as the model has it: an estimate, no bound; {checked}"
+    else:
+        false_links = f"unknown: judge about {share.judge:,} links (--judge)"
     output.facts(
         {
             "records": f"{summary.records:,} (named by {ids})",

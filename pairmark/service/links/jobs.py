@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.progress import listening
+from pairmark.models.linking.candidates import measured_recall
 from pairmark.models.linking.evaluation import Identities
 from pairmark.models.records.schema import INFERRED, STRINGS, RecordColumn, json_cell
 from pairmark.models.records.tables import declaration
@@ -102,7 +103,7 @@ class Linker:
             if links.size and request.missed_links is not None:
                 missed = [links, _decisions(found, _BELOW, DecisionCode.DIFFERENT)]
             who = _identities_of(tables) if previous is None else None
-            connected = None if who is None else found.linking.measured_recall(who)
+            connected = None if who is None else measured_recall(found.connection, found.linking.sides, who)
             summary = summary_of(found, request, connected)
             if who is not None:
                 evaluation = evaluate(found.connection, Identities(who), request.confidence)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pairmark.models.linking.engine import Linking, NeedsJudgements
-from pairmark.schemas.links import FalseLinks, LinkBlocking, LinkCut, LinksRequest, LinkSummary
+from pairmark.models.linking.share import FalseShare
+from pairmark.schemas.links import FalseLinks, LinkBlocking, LinkColumn, LinkCut, LinksRequest, LinkSummary
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.errors import InvalidInput
 from pairmark.service.links import result_files
@@ -114,7 +115,6 @@ def check_rules(rules: Sequence[Sequence[str]] | None, columns: Sequence[str]) -
 def summary_of(of: Linked, request: LinksRequest, connected: tuple[int, int] | None = None) -> LinkSummary:
     """What was linked; ``connected`` : how many entities candidates connect, and of how many, where labels say it."""
     linking, tables = of.linking, of.tables
-    estimate = linking.false_links
     recall, interval = linking.recall, None
     if connected is not None and connected[1]:
         from pairmark.models.calibration.finite_sample import order_upper
@@ -128,7 +128,7 @@ def summary_of(of: Linked, request: LinksRequest, connected: tuple[int, int] | N
     cuts = of.connection.execute(
         "SELECT cut, count(*), avg(1 - score) FROM links JOIN (SELECT unnest(?) AS cut) ON score > cut WHERE kept "
         "GROUP BY cut ORDER BY cut",
-        [_CUTS if estimate is not None else []],
+        [_CUTS if linking.share is not None and linking.share.estimate is not None else []],
     ).fetchall()
     return LinkSummary(
         records=tables.n_rows,
@@ -146,9 +146,11 @@ def summary_of(of: Linked, request: LinksRequest, connected: tuple[int, int] | N
             recall_interval=interval,
             recall_from=None if recall is None else "overlap" if interval is None else "labels",
         ),
-        false_links=FalseLinks(
-            estimate=None if estimate is None else round(estimate, 6), confidence=request.confidence
-        ),
+        false_links=None if linking.share is None else _stated(linking.share, request.confidence),
+        columns=[
+            LinkColumn(name=name, kind=kind, weight=round(weight, 4), note=note)
+            for name, kind, weight, note in linking.columns
+        ],
         ids=tables.ids,
         cuts=[LinkCut(cut=cut, links=n, estimate=round(share, 6)) for cut, n, share in cuts],
         notes=[
@@ -157,6 +159,12 @@ def summary_of(of: Linked, request: LinksRequest, connected: tuple[int, int] | N
             *(f"rule {rule}: no two records have that in common, or more than 100 do" for rule in silent),
         ],
     )
+
+
+def _stated(share: FalseShare, confidence: float) -> FalseLinks:
+    if share.estimate is None:
+        return FalseLinks(unknown=True, judge=share.judge, confidence=confidence)
+    return FalseLinks(estimate=round(share.estimate, 6), check=share.check, confidence=confidence)
 
 
 def link_files(
@@ -218,5 +226,8 @@ def link_files(
         )
     if asking is not None and folder is not None and summary.links:
         share = bound(folder, asking, request.false_links or AT_MOST, request.confidence, say)
+        assert summary.false_links is not None
+        if share.get("bound") is not None:
+            share |= dict.fromkeys(("estimate", "check", "unknown", "judge"))
         summary = summary.model_copy(update={"false_links": summary.false_links.model_copy(update=share)})
     return summary

@@ -380,7 +380,7 @@ def _out(session: Session, found: tuple[LinkRow, str]) -> LinksOut:
         name: asked.get(name) for name in ("left", "right", "model", "one_to_one", "previous")
     }
     review = repository.review_of(session, row)
-    if review is not None and "false_links" in summary:
+    if review is not None and summary.get("false_links") is not None:
         progress = review.progress
         known = {name: progress[name] for name in ("judged", "enough", "expected_more")}
         known |= {"bound": None, "bound_of": sum(sizes_of(review)), "by_hand": summary.get("by_hand", 0)}
@@ -388,6 +388,7 @@ def _out(session: Session, found: tuple[LinkRow, str]) -> LinksOut:
             n_false = round(progress["bound"] * known["bound_of"]) + known["by_hand"]
             known["bound"] = min(1.0, n_false / max(summary["links"], 1))
             known["enough"] = known["bound"] <= review.at_most
+            known |= dict.fromkeys(("estimate", "check", "unknown", "judge"))
         summary = summary | {"false_links": summary["false_links"] | known}
     missed = repository.review_of(session, row, "missed_review")
     if missed is not None:
