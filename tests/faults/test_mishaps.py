@@ -16,7 +16,7 @@ from benchmarks.faults import happened
 @pytest.mark.skipif(
     sys.platform != "linux", reason="clocks that step and killed groups of processes need Linux"
 )
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("name", "kind", "times"),
     [
