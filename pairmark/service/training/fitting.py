@@ -17,6 +17,7 @@ from pairmark.models.core.arrays import Int64
 from pairmark.models.core.inputs import checked_pairs
 from pairmark.models.core.progress import as_part, listening
 from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.evaluation.validation import GroupedRows
 from pairmark.models.pairs.held_out import HeldOutPairs
 from pairmark.models.records.estimator import RecordSimilarity
 from pairmark.models.records.tables import declaration
@@ -106,6 +107,8 @@ def learn(estimator: Any, job: SplitJob, *, among_rivals: bool = False, **option
     if job.spec.needs == "rankings":
         estimator.fit(job.X[rows], np.asarray(job.data.rankings)[rows])
     elif numbers is None or pairs is None:
+        if job.data.groups is not None and isinstance(estimator, GroupedRows):
+            options["groups"] = np.asarray(job.data.groups)[rows]
         estimator.fit(job.X[rows], np.asarray(job.data.y)[rows], **options)
     else:
         weight = None if pairs.weight is None else np.asarray(pairs.weight)[numbers]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from sklearn.datasets import load_iris
 from pairmark import SimilarityAuto, load
 from pairmark.models.auto.average import finalists, scale_of
 from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.evaluation.validation import validation_folds
 
 X, y = load_iris(return_X_y=True)
 
@@ -64,3 +66,15 @@ def test_a_scale_rises_with_the_rank_among_negative_pairs() -> None:
     constant = scale_of(np.zeros(9))
     assert np.isfinite(constant["values"]).all()
     assert (np.diff(constant["knots"]) > 0).all()
+
+
+@pytest.mark.parametrize(("protocol", "n_independent"), [("closed-set", 6), ("open-set", 6 * 5 // 2)])
+def test_no_fold_splits_a_group(protocol: Literal["closed-set", "open-set"], n_independent: int) -> None:
+    groups, rng = np.repeat(np.arange(24), 8), np.random.default_rng(0)
+    # Everybody does both of two things, or is two of 48 that come along together.
+    codes = np.tile(np.repeat([0, 1], 4), 24) if protocol == "closed-set" else np.arange(192) // 4
+    folds = validation_folds(codes, protocol, rng, groups=groups)
+    assert len(folds) == 8
+    for fold in folds:
+        assert not set(groups[fold.train]) & set(groups[fold.test])
+        assert fold.n_independent == n_independent
