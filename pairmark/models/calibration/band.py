@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +16,12 @@ from pairmark.models.calibration.finite_sample import (
     order_rank,
     order_upper,
 )
-from pairmark.models.calibration.guarantees import askable
-from pairmark.models.calibration.operating_point import InsufficientCalibrationData
+from pairmark.models.calibration.guarantees import askable, candidate_share
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData, OperatingPoint
 from pairmark.models.core.arrays import Float32, Float64
+
+if TYPE_CHECKING:
+    from pairmark.models.calibration.calibration import Calibration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,3 +119,66 @@ def lower_threshold(
     rank = min(rank, same.size - 1)
     # A rate of scores strictly below the rank's score is what the order statistic bounds.
     return float(np.nextafter(same[rank], np.float32(-np.inf))), order_upper(rank, same.size, sure)
+
+
+def simultaneous_point(
+    calibration: Calibration, fpr: float, confidence: float, method: str, candidate: int | None
+) -> OperatingPoint:
+    """The point that `FprBand` gives; see `Calibration.operating_point`."""
+    if method not in ("auto", "finite-sample"):
+        raise ValueError(f"simultaneous goes with method 'finite-sample' (or 'auto'), not {method!r}")
+    share = 1.0 if candidate is None else candidate_share(candidate)
+    band = calibration.fpr_band(1 - share * (1 - confidence))
+    step = -1 if band is None else int(np.searchsorted(band.fpr, fpr, side="right")) - 1
+    if band is None or step < 0:
+        floor = None if band is None else float(band.fpr[0])
+        versions = "" if candidate is None else f" and for {candidate} versions calibrated on the same data"
+        raise InsufficientCalibrationData(
+            f"no rate of {fpr:g} at confidence {confidence:g} holds together with all others{versions}: "
+            f"finite-sample reaches {'none' if floor is None else f'{askable(floor):g}'}. Ask for a higher rate, "
+            "or without simultaneous",
+            smallest_fpr={"finite-sample": floor},
+            required_units={},
+        )
+    threshold = np.float32(band.thresholds[step])
+    point = calibration.point_at(threshold, float(band.fpr[step]), fpr, confidence, "finite-sample")
+    return replace(point, simultaneous=True, candidate=candidate)
+
+
+def two_sided_point(
+    calibration: Calibration,
+    fpr: float,
+    fnr: float,
+    confidence: float,
+    method: str,
+    simultaneous: bool,
+    candidate: int | None,
+) -> OperatingPoint:
+    """Two guarantees that hold together, by Bonferroni's inequality."""
+    if method not in ("auto", "finite-sample"):
+        raise ValueError(f"fnr goes with method 'finite-sample' (or 'auto'), not {method!r}")
+    level = 1 - (1 - confidence) / 2
+    upper = calibration.operating_point(
+        fpr, level, "finite-sample", simultaneous=simultaneous, candidate=candidate
+    )
+    # The other guarantee is to hold for as many candidates.
+    level = 1 - (1 - level) * (candidate_share(candidate) if simultaneous and candidate else 1.0)
+    same = calibration.independent_positives
+    if not same.size:
+        raise ValueError("fnr takes positive pairs, which this calibration does not keep: calibrate again")
+    score, bound = lower_threshold(
+        same, fnr, level, confidence, simultaneous=simultaneous, smallest_fpr=calibration.smallest_fpr
+    )
+    lower = min(score, upper.threshold)
+    lower_score = np.float32(lower)
+    return replace(
+        upper,
+        confidence=confidence,
+        fnr=fnr,
+        fnr_threshold=lower,
+        fnr_upper_bound=min(fnr, bound),
+        review_same=None
+        if upper.tpr is None
+        else max((calibration.share_of_positives(lower_score) or 0.0) - upper.tpr, 0.0),
+        review_different=max(calibration.observed_rate(lower_score) - upper.observed_fpr, 0.0),
+    )

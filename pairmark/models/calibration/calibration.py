@@ -30,7 +30,7 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.calibration.band import FprBand, finite_sample_band, lower_threshold
+from pairmark.models.calibration.band import FprBand, finite_sample_band, simultaneous_point, two_sided_point
 from pairmark.models.calibration.bootstrap import (
     CONFIDENCES,
     N_REPLICATES,
@@ -60,8 +60,6 @@ from pairmark.models.calibration.groups import (
     read_groups,
 )
 from pairmark.models.calibration.guarantees import (
-    askable,
-    candidate_share,
     checked_rate,
     units_needed,
     used_share,
@@ -421,9 +419,11 @@ class Calibration:
                 f"confidence is {confidence:g}; the bootstrap is kept for 0.90, 0.95 and 0.99 only"
             )
         if fnr is not None:
-            return self._two_sided(fpr, checked_rate(fnr, "fnr"), confidence, method, simultaneous, candidate)
+            return two_sided_point(
+                self, fpr, checked_rate(fnr, "fnr"), confidence, method, simultaneous, candidate
+            )
         if simultaneous:
-            return self._simultaneous(fpr, confidence, method, candidate)
+            return simultaneous_point(self, fpr, confidence, method, candidate)
         methods = [method]
         if method == "auto":
             methods = ["finite-sample", "bootstrap"] if allow_asymptotic else ["finite-sample"]
@@ -486,70 +486,6 @@ class Calibration:
         facts["smallest_fpr"] = {f"{c:.2f}": self.smallest_fpr(c) for c in CONFIDENCES}
         return facts
 
-    def _simultaneous(
-        self, fpr: float, confidence: float, method: str, candidate: int | None
-    ) -> OperatingPoint:
-        if method not in ("auto", "finite-sample"):
-            raise ValueError(f"simultaneous goes with method 'finite-sample' (or 'auto'), not {method!r}")
-        share = 1.0 if candidate is None else candidate_share(candidate)
-        band = self.fpr_band(1 - share * (1 - confidence))
-        step = -1 if band is None else int(np.searchsorted(band.fpr, fpr, side="right")) - 1
-        if band is None or step < 0:
-            floor = None if band is None else float(band.fpr[0])
-            versions = (
-                "" if candidate is None else f" and for {candidate} versions calibrated on the same data"
-            )
-            raise InsufficientCalibrationData(
-                f"no rate of {fpr:g} at confidence {confidence:g} holds together with all others{versions}: "
-                f"finite-sample reaches {'none' if floor is None else f'{askable(floor):g}'}. Ask for a higher rate, "
-                "or without simultaneous",
-                smallest_fpr={"finite-sample": floor},
-                required_units={},
-            )
-        threshold = np.float32(band.thresholds[step])
-        point = self._point(threshold, float(band.fpr[step]), fpr, confidence, "finite-sample")
-        return replace(point, simultaneous=True, candidate=candidate)
-
-    def _two_sided(
-        self,
-        fpr: float,
-        fnr: float,
-        confidence: float,
-        method: str,
-        simultaneous: bool,
-        candidate: int | None,
-    ) -> OperatingPoint:
-        """Two guarantees that hold together, by Bonferroni's inequality."""
-        if method not in ("auto", "finite-sample"):
-            raise ValueError(f"fnr goes with method 'finite-sample' (or 'auto'), not {method!r}")
-        level = 1 - (1 - confidence) / 2
-        upper = self.operating_point(
-            fpr, level, "finite-sample", simultaneous=simultaneous, candidate=candidate
-        )
-        # The other guarantee is to hold for as many candidates.
-        level = 1 - (1 - level) * (candidate_share(candidate) if simultaneous and candidate else 1.0)
-        same = self._arrays.get("matched_same")
-        if same is None or not same.size:
-            raise ValueError(
-                "fnr takes positive pairs, which this calibration does not keep: calibrate again"
-            )
-        score, bound = lower_threshold(
-            same, fnr, level, confidence, simultaneous=simultaneous, smallest_fpr=self.smallest_fpr
-        )
-        lower = min(score, upper.threshold)
-        lower_score = np.float32(lower)
-        return replace(
-            upper,
-            confidence=confidence,
-            fnr=fnr,
-            fnr_threshold=lower,
-            fnr_upper_bound=min(fnr, bound),
-            review_same=None
-            if upper.tpr is None
-            else max((self.share_of_positives(lower_score) or 0.0) - upper.tpr, 0.0),
-            review_different=max(self.observed_rate(lower_score) - upper.observed_fpr, 0.0),
-        )
-
     def _answer(self, method: str, fpr: float, confidence: float) -> OperatingPoint | None:
         """A method's threshold and the bound of its rate; None where the data support none."""
         answer: tuple[np.float32, float] | None
@@ -563,7 +499,7 @@ class Calibration:
             answer = threshold, 1.0 if band is None else band.bound(threshold)
         else:
             return self._finite_point(fpr, confidence)
-        return None if answer is None else self._point(*answer, fpr, confidence, cast(Method, method))
+        return None if answer is None else self.point_at(*answer, fpr, confidence, cast(Method, method))
 
     def _finite_point(self, fpr: float, confidence: float) -> OperatingPoint | None:
         """The greatest of the thresholds for all pairs and for those within each guaranteed group."""
@@ -578,14 +514,14 @@ class Calibration:
                 # By its size it is answered.
                 assert within is not None
                 threshold = max(threshold, within[0])
-        return self._point(threshold, bound, fpr, confidence, "finite-sample", guaranteed)
+        return self.point_at(threshold, bound, fpr, confidence, "finite-sample", guaranteed)
 
     def finite_threshold(self, fpr: float, level: float) -> tuple[np.float32, float] | None:
         """The lowest threshold for a rate, groups apart, and the bound of its rate; None where it is not supported."""
         choice = self._finite.choose(fpr, level)
         return None if choice is None else (np.float32(self._thresholds[choice[0]]), choice[1])
 
-    def _point(
+    def point_at(
         self,
         threshold: np.float32,
         bound: float,
@@ -637,6 +573,11 @@ class Calibration:
                 "judged": self._facts.n_negative_pairs + self._facts.n_same_pairs,
             },
         )
+
+    @property
+    def independent_positives(self) -> Float32:
+        """Scores of positive pairs that share no unit, lowest first; none where they were not kept."""
+        return self._arrays.get("matched_same", np.empty(0, dtype=np.float32))
 
     def share_of_positives(self, threshold: np.float32) -> float | None:
         """The share of positive pairs above a threshold; None where there are none."""
