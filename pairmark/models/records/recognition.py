@@ -49,6 +49,7 @@ _LETTERED_POSTCODE = re.compile(
     r"[a-z]{1,2}\d[a-z\d]? ?\d[a-z]{2}|[a-z]\d[a-z] ?\d[a-z]\d|\d{4} ?[a-z]{2}|[a-z]{1,2}-\d{4,5}"
 )
 _FIRM = re.compile(rf"[^\W\d]{{2,}}\b.*\W(?:{'|'.join(sorted(LEGAL_FORMS))})\b.{{0,12}}")
+_LETTERED = re.compile(r".*[^\W\d_]{2}.*")
 _DAY_MONTH = re.compile(r"\D{0,3}(\d{1,2})\D{1,3}(\d{1,2})\D{1,3}\d{2}")
 _GIVEN_NAMES = frozenset(NICKNAMES) | frozenset(NICKNAMES.values())
 
@@ -107,7 +108,9 @@ def recognized(name: str, cells: Iterable[str], n: int) -> tuple[str, str] | Non
         return "postcode", "its name, and short codes"
     if named is None and of.share(_LETTERED_POSTCODE) >= _MOSTLY:
         return "postcode", "codes as of post offices"
-    if named == "company" or (named in (None, "name") and of.share(_FIRM) >= _OFTEN):
+    if (named == "company" and of.share(_LETTERED) >= _MOSTLY) or (
+        named in (None, "name") and of.share(_FIRM) >= _OFTEN
+    ):
         return "company", "its name" if named == "company" else "legal forms of companies"
     with_number = of.share(_STREET)
     if (named == "street" and (with_number >= _SOME or of.share_with(STREET_WORDS) >= _SOME)) or (
