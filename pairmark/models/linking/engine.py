@@ -22,6 +22,7 @@ from pairmark.models.linking.mixture import BINS, BITS, Column, Mixture, chances
 from pairmark.models.linking.share import FalseShare, share_of, unknown
 from pairmark.models.linking.sides import Sides
 from pairmark.models.linking.texts import LEAST_SCORE, link_texts, read_texts, texts_or_columns
+from pairmark.models.linking.unique import register_links
 from pairmark.models.records.compare import LinkField, register
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Linking:
         holds ``known(row)``, rows that it compared with each other, and ``carried(a, b, score)``, their links.
         It may hold ``together(a, b)`` and ``apart(a, b)``, what a person said of rows.
     scorer, cut : scores pairs of rows in the place of a model that is fitted here; pairs that score more are linked.
+    expected : the mean share of false links to the one table of ``unique``, whose own pairs say what chance brings.
     spread : compares candidates on other machines; None: here.
 
     Attributes
@@ -87,6 +89,7 @@ class Linking:
         previous: tuple[Sequence[LinkField], Mixture | None] | None = None,
         scorer: Scorer | None = None,
         cut: float = _LEAST_CHANCE,
+        expected: float | None = None,
         spread: Spread | None = None,
     ) -> None:
         self._con, self._given, self._one_to_one = connection, rules, one_to_one
@@ -94,7 +97,9 @@ class Linking:
         self._budget = budget
         self._previous, self._scorer, self.cut = previous, scorer, cut
         alone = range(len(sizes) == 1)
-        self.sides = Sides(sizes, {*(alone if within is None else within)} - {*unique})
+        compared = {*(alone if within is None else within)} - {*unique}
+        self._expected = expected
+        self.sides = Sides(sizes, compared if expected is None else compared | {*unique})
         self.source_fields = list(fields)
         self.model: Mixture | None = None
         self.recall: float | None = None
@@ -154,10 +159,9 @@ class Linking:
     def _prepare(self) -> None:
         """Tables ``cells`` of all rows that have one, and ``hashes`` of those that no earlier row equals."""
         con = self._con
-        is_free = (
-            self._scorer is None and self._given is None and (self._previous is None or not self._previous[1])
-        )
-        self._as_texts = texts_or_columns(con, self.source_fields) if is_free else None
+        is_fitted = self._previous is not None and self._previous[1] is not None
+        is_told = is_fitted or self._scorer is not None or self._given is not None
+        self._as_texts = None if is_told else texts_or_columns(con, self.source_fields)
         earlier = {field.name: field for field in (self._previous or ((), None))[0]}
         self.source_fields = [earlier.get(field.name, field) for field in self.source_fields]
         cells = ", ".join(f"{f.normal(f'c{at}')} AS c{at}" for at, f in enumerate(self.source_fields))
@@ -393,17 +397,12 @@ class Linking:
 
     def _score_texts(self) -> None:
         """Table ``candidates`` of all pairs whose texts are near, as if no job had been before."""
-        con, n = self._con, self.n_rows
+        con = self._con
         self.notes.append(str(self._as_texts))
         con.execute("DROP TABLE IF EXISTS carried")
-        row, twin, first = (
-            of.astype(np.int64)
-            for of in (
-                *self._arrays("SELECT row FROM hashes ORDER BY row"),
-                *self._arrays("SELECT row, first FROM twins ORDER BY row"),
-            )
-        )
-        place = np.zeros(n, dtype=np.int64)
+        row = self._arrays("SELECT row FROM hashes ORDER BY row")[0].astype(np.int64)
+        twin, first = self._pairs_of("(SELECT first AS b, row AS a FROM twins)")
+        place = np.zeros(self.n_rows, dtype=np.int64)
         place[row] = np.arange(row.size)
         place[twin] = place[first]
         is_alone = ~np.isin(np.arange(len(self.sides.sizes)), list(self.sides.within))
@@ -412,13 +411,9 @@ class Linking:
         self._scorer, self.cut = lambda a, b: found.terms.scores(place[a], place[b]), LEAST_SCORE
         self.rules, self.left_out, self.n_candidates = [], [], found.a.size
         own = ~is_alone[self.sides.side_of(first)]
-        self._give(
-            "compared",
-            a=np.append(row[found.a], first[own]),
-            b=np.append(row[found.b], twin[own]),
-            score=np.append(found.score, np.ones(own.sum())),
-            is_link=np.append(found.is_link, np.ones(own.sum(), dtype=np.bool_)),
-        )
+        a, b = np.append(row[found.a], first[own]), np.append(row[found.b], twin[own])
+        score, is_link = (np.append(of, np.ones(own.sum(), of.dtype)) for of in (found.score, found.is_link))
+        self._give("compared", a=a, b=b, score=score, is_link=is_link)
         con.execute("CREATE TEMP VIEW candidates AS SELECT *, NULL::UBIGINT AS columns FROM compared")
 
     def _score_each(self, scorer: Scorer) -> None:
@@ -435,6 +430,8 @@ class Linking:
             f"WHERE score > ?{' AND is_link' if self._as_texts else ''}",
             [self.cut],
         )
+        if self._expected is not None:
+            self._keep_expected(self._expected)
         con.execute("INSERT INTO scored SELECT a, b, score, NULL FROM carried")
         limit = false_links if fpr is None else fpr
         if limit is not None and self._scorer is None:
@@ -500,6 +497,15 @@ class Linking:
         if not self.n_links:
             names = ", ".join(repr(field.name) for field in self.fields)
             self.notes.append(f"no links: no two records agree in enough of {names or 'any column'}")
+
+    def _keep_expected(self, expected: float) -> None:
+        """Of ``scored``, links to the register at a mean share of false ones."""
+        a, b, score = self._arrays("SELECT a, b, score FROM candidates ORDER BY a, b")
+        is_register = np.isin(self.sides.side_of(np.arange(self.n_rows)), list(self._unique))
+        found = register_links(a.astype(np.int64), b.astype(np.int64), score, is_register, expected, self.cut)
+        self._give("expected", a=a[found.is_link], b=b[found.is_link])
+        self._con.execute("DELETE FROM scored WHERE (a, b) NOT IN (SELECT (a, b) FROM expected)")
+        self.notes.append(found.meaning(expected))
 
     def _exclusive(self, rows: Int64) -> Int64:
         side = self.sides.side_of(rows)

@@ -32,6 +32,29 @@ class ExpectedLinks:
     cut: float
     doubles: float
 
+    def meaning(self, expected: float) -> str:
+        """What is said of these links, in a sentence."""
+        return (
+            f"on average at most {expected:.1%} of the links are expected to be false, if every row of the register is "
+            "another thing, and records without a partner there are no nearer to it than its own rows are to each "
+            f"other; {self.doubles:.1%} of its rows look like another of them"
+        )
+
+
+def register_links(
+    a: Int64, b: Int64, score: Float64, is_register: Bool, expected: float, likely: float
+) -> ExpectedLinks:
+    """`expected_links` of pairs of rows, of which (n,) ``is_register`` says which are the register's: its own pairs are
+    the nulls."""
+    left, right = is_register[a], is_register[b]
+    nulls = np.full(is_register.size, -np.inf)
+    for side in (a, b):
+        np.maximum.at(nulls, side[left & right], score[left & right])
+    one = np.flatnonzero(left ^ right)
+    query = np.where(left, b, a)[one]
+    found = expected_links(query, score[one], int((~is_register).sum()), nulls[is_register], expected, likely)
+    return ExpectedLinks(np.isin(np.arange(a.size), one[found.is_link]), found.cut, found.doubles)
+
 
 def expected_links(
     query: Int64, score: Float64, n_queries: int, nulls: Float64, expected: float, likely: float

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import duckdb
 import numpy as np
 import pytest
 
+from benchmarks._linked_people import people
+from pairmark.models.linking.engine import Linking
 from pairmark.models.linking.unique import expected_links
+from pairmark.models.records.compare import LinkField
 
 
 def linked(seed, doubles=0.0, n=400):
@@ -40,3 +44,34 @@ def test_few_candidates_are_answered(n_candidates):
     found = expected_links(np.arange(n_candidates), np.ones(n_candidates), 3, np.full(20, -np.inf), 0.5, 0.5)
     assert found.is_link.sum() == n_candidates
     assert found.cut == (1.0 if n_candidates else np.inf)
+
+
+def test_people_are_linked_to_a_register_at_the_share_that_was_asked_for():
+    people_of, columns = people(3_000, "dependent", seed=1)
+    who = np.array(people_of)
+    once = np.unique(who, return_index=True)[1]
+    again = np.setdiff1d(np.arange(who.size), once)
+    # Half of the people who are asked about are in the register.
+    register, rows = once[::2], np.concatenate([once[::2], again])
+    connection = duckdb.connect()
+    cells = {f"c{at}": np.array(of, dtype=object)[rows] for at, of in enumerate(columns.values())}
+    connection.register("given", {"row": np.arange(rows.size, dtype=np.int32), **cells})
+    connection.execute("CREATE TABLE source AS SELECT * FROM given")
+    kinds = dict(
+        zip(
+            columns,
+            ("given", "surname", "street", "city", "postcode", "place", "date", "phone"),
+            strict=False,
+        )
+    )
+    fields = [LinkField(name, kinds[name]) for name in columns]
+    sizes = [register.size, again.size]
+    linking = Linking(connection, fields, sizes, unique=[0], expected=0.05, budget=50)
+    linking.run()
+    a, b = connection.execute("SELECT a, b FROM links WHERE kept").fetchnumpy().values()
+    of = who[rows]
+    assert (a < register.size).all()
+    assert (b >= register.size).all()
+    assert (of[a] != of[b]).mean() < 0.05
+    assert a.size > 0.9 * np.isin(who[again], who[register]).sum()
+    assert any("expected to be false" in note for note in linking.notes)
