@@ -303,6 +303,41 @@ def test_next_week_entities_keep_their_ids_and_tables_come_back(tmp_path: Path) 
     assert [each.name for each in (tmp_path / "links.csv.pairmark").iterdir()] == ["2"]
 
 
+def test_several_tables_are_linked_across_and_within_but_for_a_unique_one(tmp_path: Path) -> None:
+    identity, columns = table(600, "dependent")
+    home = {"env": os.environ | {"PAIRMARK_HOME": str(tmp_path / "home")}}
+    parts = [slice(0, 250), slice(250, 450), slice(450, 600)]
+    # The ids of each table begin anew.
+    tables = [{c: v[part] for c, v in columns.items()} for part in parts]
+    files = [
+        write(tmp_path / f"{at}.csv", each | {"id": [f"n{row}" for row in range(len(each["id"]))]})
+        for at, each in enumerate(tables)
+    ]
+    who = {
+        (at + 1, f"n{row}"): identity[name]
+        for at, each in enumerate(tables)
+        for row, name in enumerate(each["id"])
+    }
+    links, people = tmp_path / "links.csv", tmp_path / "people.csv"
+    for unique in ([], ["--unique", files[0]]):
+        said = run(*files, "-o", links, "--entities", people, "--explain", "n1", "n2", *unique, **home)
+        assert not said.returncode, said.stderr
+        rows = [row for row in read(links) if row["decision"] == "match"]
+        ends = [[(int(row[f"{side}_table"]), row[side]) for side in ("left", "right")] for row in rows]
+        assert sum(who[a] == who[b] for a, b in ends) > 0.98 * len(ends) > 100
+        within = {a[0] for a, b in ends if a[0] == b[0]}
+        assert within == ({2, 3} if unique else {1, 2, 3})
+        whole = read(people)
+        entity = {}
+        for at, row in enumerate(whole):
+            entity.setdefault(row["entity"], set()).add(list(who.values())[at])
+        # Entities of different tables are never called the same.
+        assert sum(len(each) > 1 for each in entity.values()) < 5
+    before = [row["entity"] for row in whole]
+    assert not run(*files, "-o", links, "--entities", people, "--previous", links, **home).returncode
+    assert sum(a == b for a, b in zip(before, [row["entity"] for row in read(people)], strict=True)) > 550
+
+
 def test_what_is_judged_labels_trains_and_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixture.Mixture, "is_full", lambda *of: True)
     identity, columns = table(400, "dependent")

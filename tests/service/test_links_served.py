@@ -17,9 +17,8 @@ import pytest
 from pairmark.client import Client, Conflict, JobFailed, NotFound
 from pairmark.client import InvalidInput as RefusedInput
 from pairmark.models.linking import mixture
-from pairmark.schemas.base import Page
 from pairmark.schemas.datasets import DatasetRequest
-from pairmark.schemas.links import LinkOut, LinksRequest
+from pairmark.schemas.links import LinksRequest
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.errors import UnknownLinks
 from pairmark.service.links.links import Links
@@ -534,7 +533,10 @@ def test_a_worker_killed_at_any_stage_leaves_one_result(deployment: Any, tmp_pat
     one, other = (links.get(job_id, EVERY_NAME) for job_id in (whole, killed))
     assert other.state == "succeeded"
     assert one.links == other.links > 200
-    pages = [links.listed(Page[LinkOut], job_id, 500, None, EVERY_NAME).items for job_id in (whole, killed)]
+    pages = [
+        links.found(job_id, EVERY_NAME, limit=500, cursor=None, sort="row", search=None, cells=False).items
+        for job_id in (whole, killed)
+    ]
     assert pages[0] == pages[1]
     reviews = Reviews(deployment.db).page(10, None, EVERY_NAME).items
     assert {review.id for review in reviews} == {one.review, other.review}

@@ -125,6 +125,13 @@ def link(
             help="Write candidates that score more than this, too, as different.",
         ),
     ] = None,
+    unique: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TABLE",
+            help="A table without duplicates: an entity has one of its records at most (repeatable).",
+        ),
+    ] = None,
     truth: Annotated[
         str | None,
         typer.Option(
@@ -168,6 +175,8 @@ def link(
     ):
         if path is not None:
             _check_writable(Path(path), name)
+    if strange := {*(unique or ())} - {*tables}:
+        raise typer.BadParameter(f"{min(strange)} is none of the tables", param_hint="--unique")
     before = None if previous is None else outputs.state_of(previous)
     if previous is not None and before is None:
         raise typer.BadParameter(
@@ -206,6 +215,7 @@ def link(
                 columns=types,
                 learned=learned,
                 previous=before,
+                unique=[tables.index(each) for each in unique or ()],
             )
         first = [row[: len(COLUMNS)] for row in result_files.read_rows(path, "FROM kept LIMIT ?", _SHOWN)]
         facts: dict[str, Any] = {}
@@ -223,9 +233,7 @@ def link(
             upload(path, out)
         pair = None
         if explain is not None:
-            left, right = result_files.texts_of(
-                kept, [(0, explain[0]), (result_files.right_side(kept), explain[1])]
-            )
+            left, right = result_files.texts_of(kept, result_files.keys_of(kept, *explain))
             pair = result_files.explained(kept, left, right)
     answer = summary.model_dump(mode="json") | ({} if pair is None else {"pair": pair})
     output.show(answer, lambda to: _show(to, summary, first, out, facts, pair, explain))

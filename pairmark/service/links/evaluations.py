@@ -52,11 +52,9 @@ def truth_of(connection: Any, truth: str, names: Sequence[str]) -> Identities | 
         ).fetchnumpy()
         return Identities(np.where(codes["unknown"], UNKNOWN, codes["code"]).astype(np.int64))
     lines = result_files.read_rows(Path(truth))
-    side = connection.execute("SELECT max(side) FROM sides").fetchone()[0]
-    row_of = [
-        dict(connection.execute("SELECT id, row FROM sides WHERE side = ?", [at]).fetchall())
-        for at in (0, side)
-    ]
+    found = connection.execute("SELECT id, row FROM sides ORDER BY side").fetchall()
+    # An id that several tables have is of the first one on the left, and of the last one on the right.
+    row_of = [dict(reversed(found)), dict(found)]
     rows = []
     for at, (left, right, *same) in enumerate(lines, 1):
         if left not in row_of[0] or right not in row_of[1]:

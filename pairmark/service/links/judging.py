@@ -82,13 +82,14 @@ def learn(answers: Answers, columns: dict[str, str], say: Say) -> Learned:
 def bound(folder: Path, asking: Asking, at_most: float, confidence: float, say: Say) -> dict[str, Any]:
     """Ask about links of a folder drawn at random, until the share of false ones is at most ``at_most`` or the person
     stops; members of `FalseLinks`."""
+    last = result_files.right_side(folder)
+    tables = "left_table - 1, right_table - 1" if last > 1 else f"0, {last}"
     links = result_files.read_rows(
         folder / result_files.LINKS,
-        'SELECT "left", "right" FROM kept WHERE decision = \'match\' ORDER BY place',
+        f'SELECT "left", "right", {tables} FROM kept WHERE decision = \'match\' ORDER BY place',
     )
     drawn = SystemRandom().sample(links, min(len(links), _MOST_ASKED))
-    right = result_files.right_side(folder)
-    sides = ((ids, result_files.texts_of(folder, [(0, ids[0]), (right, ids[1])])) for ids in drawn)
+    sides = ((ids, result_files.texts_of(folder, [(ids[2], ids[0]), (ids[3], ids[1])])) for ids in drawn)
     wrong: list[bool] = []
     known: dict[str, Any] = {}
     for _, same in asking(Pair((ids[0], ids[1]), *cells) for ids, cells in sides):

@@ -84,7 +84,9 @@ class Learned:
             if getattr(self._estimator, "context_", None) is None:
                 scores = self._estimator.score_pairs(cells, a, b)
             else:
-                scores = self._estimator.score_among(cells, a, b, n_left=tables.n_left)
+                scores = self._estimator.score_among(
+                    cells, a, b, n_left=tables.n_left if len(tables.sizes) == 2 else None
+                )
             scores = scores.astype(np.float64)
             scores[np.isin(a, empty) | np.isin(b, empty)] = -np.inf
             return np.asarray(scores)

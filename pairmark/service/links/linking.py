@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,13 +56,14 @@ def linked(
     columns: dict[str, str] | None = None,
     learned: Learned | None = None,
     previous: Path | None = None,
+    unique: Collection[int] = (),
 ) -> Iterator[Linked]:
-    """Link one table, or two.
+    """Link one table, or several.
 
     Parameters
     ----------
     request : says what makes candidates and links, whatever it calls the tables. previous : the folder of an earlier
-        job.
+        job. unique : numbers of the tables of whose records an entity has one at most.
 
     Raises
     ------
@@ -85,7 +86,9 @@ def linked(
         linking = Linking(
             connection,
             tables.fields,
-            [tables.n_rows] if tables.n_left is None else [tables.n_left, tables.n_rows - tables.n_left],
+            tables.sizes,
+            within=range(len(files)) if len(files) > 2 else None,
+            unique=unique,
             rules=request.rules,
             one_to_one=request.one_to_one,
             budget=request.candidates_per_record,
@@ -198,7 +201,7 @@ def link_files(
         if found.doubts is None:
             if folder is not None:
                 result_files.keep(found.connection, folder, found.linking, options.get("previous"))
-            names = []
+            names: list[str] = []
             if outputs.whole or in_column:
                 names = read_whole(found.connection, files, scratch, limits)
             summary = summary_of(found, request)

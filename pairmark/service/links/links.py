@@ -188,7 +188,7 @@ class Links:
         """Why two records are linked or not, field by field; `UnknownLinks` where one is not there."""
         folder = self.folder(link_id, names)
         left, right = result_files.split_ids(folder, f"{left}/{right}")
-        one, other = result_files.texts_of(folder, [(0, left), (result_files.right_side(folder), right)])
+        one, other = result_files.texts_of(folder, result_files.keys_of(folder, left, right))
         fields = result_files.explained(folder, one, other)
         with self._db.read() as session:
             model = self._found(session, link_id, names)[0].request["model"]

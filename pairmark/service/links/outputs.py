@@ -106,8 +106,8 @@ def write_outputs(connection: Any, outputs: Outputs, names: Sequence[str], ids: 
     """
     if outputs.above is not None:
         connection.execute(
-            "INSERT INTO found SELECT x.id, y.id, y.side, c.score, (SELECT count(*) FROM links) + row_number() OVER "
-            "(ORDER BY c.a, c.b), c.a, c.b FROM candidates c ANTI JOIN links USING (a, b) JOIN sides x ON x.row = c.a "
+            "INSERT INTO found SELECT x.id, y.id, x.side, y.side, c.score, (SELECT count(*) FROM links) + row_number() "
+            "OVER (ORDER BY c.a, c.b), c.a, c.b FROM candidates c ANTI JOIN links USING (a, b) JOIN sides x ON x.row = c.a "
             "JOIN sides y ON y.row = c.b WHERE c.score > ?",
             [outputs.above],
         )
@@ -118,6 +118,7 @@ def write_outputs(connection: Any, outputs: Outputs, names: Sequence[str], ids: 
         )
     if outputs.whole:
         connection.execute(_WHO_SQL)
+    n_tables = connection.execute("SELECT max(side) + 1 FROM sides").fetchone()[0]
     cells, joins = "", ""
     if outputs.cells:
         sides = [(at, name, side) for at, name in enumerate(names) for side in ("left", "right")]
@@ -126,7 +127,7 @@ def write_outputs(connection: Any, outputs: Outputs, names: Sequence[str], ids: 
         )
         joins = "JOIN whole l ON l.row = f.a JOIN whole r ON r.row = f.b"
     with taking_place(outputs.links) as part:
-        result_files.copy_to(connection, result_files.links_sql(cells, joins), part)
+        result_files.copy_to(connection, result_files.links_sql(n_tables, cells, joins), part)
     columns = ", ".join(f"c{at} AS {result_files.named(name)}" for at, name in enumerate(names))
     for path, query in (
         (outputs.entities, f"SELECT entity, {columns} FROM whole JOIN who USING (row) ORDER BY whole.row"),

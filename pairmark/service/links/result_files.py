@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from itertools import chain, count
+from itertools import accumulate, chain, count
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ LINKS, ENTITIES, RECORDS, CHANGES = (
     f"{name}.parquet" for name in ("links", "entities", "records", "changes")
 )
 _FITTED, _HAND = "fitted.json", "hand.json"
-_FORM = 2
+_FORM = 3
 """Of what was fitted; earlier ones are read no more."""
 _LEVELS = ("missing", "different", "weak", "close", "equal")
 _ENTITIES_SQL = "SELECT entity, side, record FROM named ORDER BY min(place) OVER (PARTITION BY entity), place"
@@ -142,14 +142,15 @@ def bring(connection: Any, previous: Path, tables: LinkTables) -> tuple[list[Lin
     """
     fitted = _fitted(previous)
     names = [field.name for field in tables.fields]
-    if {*names} != {*fitted["columns"]} or (tables.n_left is not None) != fitted["two"]:
+    if {*names} != {*fitted["columns"]} or len(tables.sizes) != fitted["tables"]:
         raise InvalidInput(
             f"previous compared the columns {', '.join(fitted['columns'])}, and now there are {', '.join(names)}; "
             "expected the same, in any order: link without previous",
             field="previous",
         )
     _add_sides(connection, tables)
-    right = int(fitted["two"])
+    n = fitted["tables"]
+    one, other = ("l.left_table - 1", "l.right_table - 1") if n > 2 else ("0", str(n - 1))
     same = " AND ".join(
         f"s.c{at} IS NOT DISTINCT FROM e.c{fitted['columns'].index(name)}" for at, name in enumerate(names)
     )
@@ -160,8 +161,8 @@ def bring(connection: Any, previous: Path, tables: LinkTables) -> tuple[list[Lin
     )
     connection.execute(
         "CREATE TABLE carried AS SELECT least(x.row, y.row) AS a, greatest(x.row, y.row) AS b, score "
-        "FROM read_parquet(?) l JOIN sides x ON x.side = 0 AND x.id = l.left "
-        f"JOIN sides y ON y.side = {right} AND y.id = l.right "
+        f"FROM read_parquet(?) l JOIN sides x ON x.side = {one} AND x.id = l.left "
+        f"JOIN sides y ON y.side = {other} AND y.id = l.right "
         "WHERE x.row IN (FROM known) AND y.row IN (FROM known)",
         [str(previous / LINKS)],
     )
@@ -190,7 +191,11 @@ def _fitted(folder: Path) -> dict[str, Any]:
 def name_entities(connection: Any, tables: LinkTables, *, again: bool) -> None:
     """Tables ``found`` of links and ``named`` of entities' records, by ids. Entities are called by the ids of their
     first records; ``again``: as they were called before."""
-    if again:
+    if not again:
+        _add_sides(connection, tables)
+    if again or len(tables.sizes) > 2:
+        # Several tables may have the same ids.
+        connection.execute("CREATE TABLE IF NOT EXISTS before (entity VARCHAR, side INTEGER, record VARCHAR)")
         connection.execute("CREATE TABLE names (first INTEGER, entity VARCHAR)")
         if names := _names_again(connection):
             firsts, given = zip(*names.items(), strict=True)
@@ -198,7 +203,6 @@ def name_entities(connection: Any, tables: LinkTables, *, again: bool) -> None:
             connection.execute("INSERT INTO names SELECT first, entity FROM given")
             connection.unregister("given")
     else:
-        _add_sides(connection, tables)
         connection.execute(
             "CREATE TABLE names AS SELECT DISTINCT first, id AS entity FROM members JOIN ids ON ids.row = first"
         )
@@ -207,7 +211,7 @@ def name_entities(connection: Any, tables: LinkTables, *, again: bool) -> None:
         "JOIN sides USING (row)"
     )
     connection.execute(
-        "CREATE TABLE found AS SELECT x.id AS left, y.id AS right, y.side AS side, score, "
+        "CREATE TABLE found AS SELECT x.id AS left, y.id AS right, x.side AS left_side, y.side AS side, score, "
         "row_number() OVER (ORDER BY a, b) AS place, a, b FROM links JOIN sides x ON x.row = a "
         "JOIN sides y ON y.row = b"
     )
@@ -226,18 +230,18 @@ def keep(connection: Any, folder: Path, linking: Linking, previous: Path | None)
         "form": _FORM,
         "columns": [field.name for field in linking.source_fields],
         "fields": [vars(field) for field in linking.fields],
-        "two": len(linking.sides.sizes) > 1,
+        "tables": len(linking.sides.sizes),
         "model": None if linking.model is None else linking.model.to_json(),
     }
     (folder / _FITTED).write_text(json.dumps(fitted))
     hand: dict[str, Any] = {"together": [], "apart": []}
     if previous is None:
-        connection.execute("CREATE TABLE before (entity VARCHAR, side INTEGER, record VARCHAR)")
+        connection.execute("CREATE TABLE IF NOT EXISTS before (entity VARCHAR, side INTEGER, record VARCHAR)")
     else:
         hand = read_hand(previous)
     connection.execute(_MOVED)
     copy_to(connection, _CHANGES_SQL if previous is not None else f"{_CHANGES_SQL} LIMIT 0", folder / CHANGES)
-    _write(connection, folder, hand)
+    _write(connection, folder, hand, len(linking.sides.sizes))
 
 
 def counts(folder: Path) -> dict[str, int]:
@@ -250,24 +254,26 @@ def counts(folder: Path) -> dict[str, int]:
     return {"links": links, "cut": cut, "entities": entities}
 
 
-def _write(connection: Any, folder: Path, hand: Mapping[str, Any]) -> None:
-    copy_to(connection, links_sql(), folder / LINKS)
+def _write(connection: Any, folder: Path, hand: Mapping[str, Any], n_tables: int) -> None:
+    copy_to(connection, links_sql(n_tables), folder / LINKS)
     copy_to(connection, _ENTITIES_SQL, folder / ENTITIES)
     (folder / _HAND).write_text(json.dumps(hand))
 
 
-def links_sql(cells: str = "", joins: str = "") -> str:
-    """SQL of links in their order, with further cells from joined tables."""
+def links_sql(n_tables: int, cells: str = "", joins: str = "") -> str:
+    """SQL of links in their order, of several tables with their numbers, with further cells from joined tables."""
+    tables = ", f.left_side + 1 AS left_table, f.side + 1 AS right_table" if n_tables > 2 else ""
     return (
         "SELECT f.left, f.right, round(score, 6) AS score, CASE WHEN x.entity = y.entity THEN 'match' ELSE 'different' "
-        f"END AS decision, CASE WHEN x.entity = y.entity THEN x.entity END AS entity{cells} FROM found f "
-        "LEFT JOIN named x ON x.side = 0 AND x.record = f.left "
+        f"END AS decision, CASE WHEN x.entity = y.entity THEN x.entity END AS entity{tables}{cells} FROM found f "
+        "LEFT JOIN named x ON x.side = f.left_side AND x.record = f.left "
         f"LEFT JOIN named y ON y.side = f.side AND y.record = f.right {joins} ORDER BY f.place"
     )
 
 
 def _add_sides(connection: Any, tables: LinkTables) -> None:
-    side = "0" if tables.n_left is None else f"CAST(row >= {tables.n_left} AS INTEGER)"
+    starts = accumulate(tables.sizes[:-1])
+    side = " + ".join(f"CAST(row >= {start} AS INTEGER)" for start in starts) or "0"
     connection.execute(f"CREATE TABLE sides AS SELECT row, id, {side} AS side FROM ids")
 
 
@@ -337,8 +343,7 @@ def texts_of(folder: Path, keys: Sequence[Key]) -> list[dict[str, Any]]:
     by_key = {(row[0], row[1]): dict(zip(names, row[2:], strict=True)) for row in rows}
     for key in keys:
         if key not in by_key:
-            table = ("left", "right")[key[0]]
-            raise UnknownLinks(f"there is no record {key[1][:100]!r} in the {table} table of these links")
+            raise UnknownLinks(f"there is no record {key[1][:100]!r} in table {key[0] + 1} of these links")
     return [by_key[key] for key in keys]
 
 
@@ -361,9 +366,20 @@ def found(folder: Path, search: str | None, by_doubt: bool, limit: int, start: i
     )
 
 
+def keys_of(folder: Path, left: str, right: str) -> list[Key]:
+    """Where two records are: the left one in the first table that has its id, the right one in the last."""
+    last = right_side(folder)
+    sides = (
+        read_rows(folder / RECORDS, f"SELECT {pick}(side) FROM kept WHERE id = ?", name)[0][0]
+        for pick, name in (("min", left), ("max", right))
+    )
+    first, other = sides
+    return [(0 if first is None else first, left), (last if other is None else other, right)]
+
+
 def right_side(folder: Path) -> int:
-    """1 where there are two tables, else 0."""
-    return int(json.loads((folder / _FITTED).read_text())["two"])
+    """The number of the last table, from 0."""
+    return int(_fitted(folder)["tables"]) - 1
 
 
 def link_of(folder: Path, left: str, right: str) -> tuple[Any, ...] | None:
@@ -431,7 +447,7 @@ def _changing(folder: Path, out: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
         (out / name).write_bytes((folder / name).read_bytes())
     with connected() as connection:
         connection.execute(
-            f'CREATE TABLE found AS SELECT "left", "right", {right_side(folder)} AS side, score, '
+            f'CREATE TABLE found AS SELECT "left", "right", 0 AS left_side, {right_side(folder)} AS side, score, '
             "file_row_number AS place FROM read_parquet(?, file_row_number=true)",
             [str(folder / LINKS)],
         )
@@ -444,7 +460,7 @@ def _changing(folder: Path, out: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
         connection.execute(
             "DELETE FROM named WHERE entity IN (SELECT entity FROM named GROUP BY entity HAVING count(*) < 2)"
         )
-        _write(connection, out, hand)
+        _write(connection, out, hand, 1 + right_side(folder))
 
 
 def merge(folder: Path, out: Path, ids: Sequence[str]) -> None:

@@ -49,7 +49,8 @@ class LinkTables:
 
     Attributes
     ----------
-    n_left : rows of the left table; None where there is one. ids : the id column of each table; None: row numbers.
+    n_left : rows of the first table; None where there is one. sizes : of all.
+    ids : the id column of each table; None: row numbers.
     notes : what people should know.
     """
 
@@ -58,6 +59,7 @@ class LinkTables:
     n_left: int | None
     ids: list[str | None]
     notes: list[str] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -165,7 +167,8 @@ def read_tables(
         replace(field_, note=f"follows from {follow[field_.name]}" if field_.name in follow else "")
         for field_ in fields
     ]
-    return LinkTables(fields, start, n_left, [side.id_column for side in sides], told + notes)
+    sizes = [side.n for side in sides]
+    return LinkTables(fields, start, n_left, [side.id_column for side in sides], told + notes, sizes)
 
 
 def _read(
@@ -290,7 +293,7 @@ def _matched(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[str]], 
     keys = [key for key in by_key[0] if all(key in names for names in by_key)]
     pairs = [[names[key] for names in by_key] for key in keys]
     notes += [f"columns {pair[0]!r} and {pair[1]!r} are compared" for pair in pairs if len(set(pair)) > 1]
-    for side, other, names in zip(sides, reversed(sides), by_key, strict=True):
+    for side, other, names in zip(sides, [*sides[1:], sides[0]], by_key, strict=True):
         here = {key_of(name) for name in other.columns}
         notes += [
             f"column {name!r} of {side.name} is not compared: "
