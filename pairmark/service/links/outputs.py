@@ -107,8 +107,8 @@ def write_outputs(connection: Any, outputs: Outputs, names: Sequence[str], ids: 
     if outputs.above is not None:
         connection.execute(
             "INSERT INTO found SELECT x.id, y.id, x.side, y.side, c.score, (SELECT count(*) FROM links) + row_number() "
-            "OVER (ORDER BY c.a, c.b), c.a, c.b FROM candidates c ANTI JOIN links USING (a, b) JOIN sides x ON x.row = c.a "
-            "JOIN sides y ON y.row = c.b WHERE c.score > ?",
+            "OVER (ORDER BY c.a, c.b), c.a, c.b FROM candidates c ANTI JOIN links USING (a, b) JOIN sides x "
+            "ON x.row = c.a JOIN sides y ON y.row = c.b WHERE c.score > ?",
             [outputs.above],
         )
     unknown = [name for name in outputs.keep if name not in names]

@@ -159,8 +159,10 @@ def bring(connection: Any, previous: Path, tables: LinkTables) -> tuple[list[Lin
         f"ON e.side = sides.side AND e.id = sides.id WHERE e.compared AND {same}",
         [str(previous / RECORDS)],
     )
+    # Scores are kept rounded: of equal ones, those that joined records do so again.
     connection.execute(
-        "CREATE TABLE carried AS SELECT least(x.row, y.row) AS a, greatest(x.row, y.row) AS b, score "
+        "CREATE TABLE carried AS SELECT least(x.row, y.row) AS a, greatest(x.row, y.row) AS b, "
+        "score - CASE WHEN decision = 'match' THEN 0 ELSE 1e-9 END AS score "
         f"FROM read_parquet(?) l JOIN sides x ON x.side = {one} AND x.id = l.left "
         f"JOIN sides y ON y.side = {other} AND y.id = l.right "
         "WHERE x.row IN (FROM known) AND y.row IN (FROM known)",
