@@ -154,7 +154,7 @@ def read_tables(
         connection.execute(f"DROP TABLE {side.table}")
         start += side.n
     n_left = sides[0].n if len(sides) > 1 else None
-    if n_left is not None:
+    if len(sides) == 2:
         notes += _unlike(connection, fields, sides)
     rows = [
         row
