@@ -74,11 +74,11 @@ LEGAL_FORMS = _words("""
 inc incorporated corp corporation co company companies cos llc llp lp ltd limited plc pllc pc gmbh mbh ggmbh ag kg
 kgaa ohg ug se gbr ek ev eg sa sas sarl sasu eurl snc spa srl sl slu sau sca scs nv bv vof cv oy oyj ab as asa aps kk
 yk pty pte pvt private pt tbk doo dd zrt kft rt nyrt sp zoo sro spol ltda eireli cia ooo oao zao pao ao lda bhd sdn
-holding holdings group gruppe groupe gesellschaft aktiengesellschaft
+gesellschaft aktiengesellschaft societe anonyme rl
 """)
 FILLERS = _words("and und et y e the der die das la le les el los of for fur pour de")
 COMPANY_WORDS = _abbreviations("""
-international: intl int; brothers: bros gebr gebruder; manufacturing: mfg; technology: tech technologies;
+international: intl int; group: grp gruppe groupe; holding: hldg holdings; brothers: bros gebr gebruder; manufacturing: mfg; technology: tech technologies;
 service: svc svcs services serv; system: systems sys; association: assn assoc; department: dept; university: univ;
 national: natl; management: mgmt mgt; engineering: eng engg; industry: industries ind; solution: solutions;
 product: products prod; laboratory: lab labs laboratories; center: centre ctr zentrum; enterprise: enterprises ent;

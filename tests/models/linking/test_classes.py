@@ -1,0 +1,120 @@
+"""Links of made-up homes: relatives are no matches, and columns that tell nothing are named."""
+
+from __future__ import annotations
+
+import random
+
+import duckdb
+import numpy as np
+import pytest
+
+from pairmark.models.linking.engine import Linking
+from pairmark.models.linking.mixture import Mixture
+from pairmark.models.records.compare import LinkField
+
+SYLLABLES = [
+    "ka",
+    "lo",
+    "mi",
+    "ren",
+    "sta",
+    "vo",
+    "bel",
+    "tur",
+    "nes",
+    "ga",
+    "dri",
+    "pol",
+    "sen",
+    "hau",
+    "fir",
+    "mon",
+]
+KINDS = {
+    "first": "given", "last": "surname", "street": "street", "postcode": "postcode", "phone": "phone", "born": "date",
+}  # fmt: skip
+
+
+def homes(kind: str, share: float) -> tuple[list[int], list[list[str]]]:
+    """Who each row is of, and rows: people, three in ten twice with one mistake, and relatives in a share of homes."""
+    drawn = random.Random(4)
+    firsts, lasts = (["".join(drawn.choices(SYLLABLES, k=3)) for _ in range(n)] for n in (150, 600))
+    who: list[int] = []
+    rows: list[list[str]] = []
+
+    def add(person: int, row: list[str]) -> None:
+        who.append(person)
+        rows.append(row)
+
+    for _ in range(500):
+        street = f"{drawn.randint(1, 200)} {''.join(drawn.choices(SYLLABLES, k=2))} street"
+        home = [
+            drawn.choice(lasts),
+            street,
+            f"{drawn.randint(10_000, 99_999)}",
+            f"0{drawn.randrange(10**8, 10**9)}",
+        ]
+        people = [(drawn.choice(firsts), drawn.randint(40, 60))]
+        if drawn.random() < share:
+            people.append(
+                (drawn.choice(firsts), drawn.randint(40, 60)) if kind == "couple" else (people[0][0], 85)
+            )
+        for first, year in people:
+            row = [first, *home, f"19{year}-{drawn.randint(1, 12):02d}-{drawn.randint(10, 28)}"]
+            person = len(who)
+            add(person, row)
+            if drawn.random() < 0.3:
+                at = drawn.randrange(5)
+                place = drawn.randrange(len(row[at]))
+                add(person, [*row[:at], f"{row[at][:place]}x{row[at][place + 1 :]}", *row[at + 1 :]])
+    return who, rows
+
+
+def linked(rows: list[list[str]], fields: list[LinkField]) -> tuple[Linking, set[tuple[int, int]]]:
+    connection = duckdb.connect()
+    columns = {f"c{at}": np.array(cells, dtype=object) for at, cells in enumerate(zip(*rows, strict=True))}
+    connection.register("given", {"row": np.arange(len(rows)), **columns})
+    connection.execute("CREATE TABLE source AS FROM given")
+    linking = Linking(connection, fields, [len(rows)], budget=50)
+    linking.run()
+    return linking, {*connection.execute("SELECT a, b FROM links WHERE kept").fetchall()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "share"), [("couple", 0.02), ("couple", 0.3), ("father and son", 0.03), ("father and son", 0.3)]
+)
+def test_relatives_at_one_address_are_not_linked(kind: str, share: float) -> None:
+    who, rows = homes(kind, share)
+    linking, links = linked(rows, [LinkField(name, of) for name, of in KINDS.items()])
+    assert all(who[a] == who[b] for a, b in links)
+    assert len(links) >= 0.97 * (len(who) - len({*who}))
+    assert linking.share is not None
+    assert linking.share.estimate is None or linking.share.estimate < 0.01
+    assert linking.model is not None
+    again = Mixture.from_json(linking.model.to_json())
+    symbols = np.random.default_rng(0).integers(0, 31, (200, len(KINDS)))
+    assert np.array_equal(again.log_odds(symbols), linking.model.log_odds(symbols))
+
+
+def test_columns_that_tell_nothing_weigh_nothing_and_are_named_however_many_there_are() -> None:
+    who, rows = homes("couple", 0.1)
+    drawn = random.Random(1)
+    noise = [[f"{drawn.choice(SYLLABLES)}{drawn.choice(SYLLABLES)}" for _ in range(14)] for _ in rows]
+    fields = [
+        *(LinkField(name, of) for name, of in KINDS.items()),
+        *(LinkField(f"noise{at}", "category") for at in range(14)),
+    ]
+    linking, links = linked([[*row, *more] for row, more in zip(rows, noise, strict=True)], fields)
+    assert all(who[a] == who[b] for a, b in links)
+    assert len(links) >= 0.97 * (len(who) - len({*who}))
+    weights = {name: weight for name, _, weight, _ in linking.columns}
+    assert all((weight == 0) == name.startswith("noise") for name, weight in weights.items())
+    assert sum("tells nothing" in note for note in linking.notes) == 14
+
+
+def test_tables_without_matches_have_no_links_and_no_share() -> None:
+    who, rows = homes("couple", 0.3)
+    alone = [row for at, row in enumerate(rows) if who[at] == at]
+    linking, links = linked(alone, [LinkField(name, of) for name, of in KINDS.items()])
+    assert len(links) <= 2
+    assert links or (linking.share is None and any("no links" in note for note in linking.notes))
