@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import msgspec
@@ -38,6 +40,10 @@ MAX_OBJECT_BYTES: Final = 2 * 1024 * 1024
 """Of one record or sparse vector, which is read in one piece."""
 MAX_OBJECTS: Final = 200_000
 """Records, sparse vectors and subjects in one JSON body, at most."""
+MAX_FIELDS: Final = 16_384
+"""Colons of one record or sparse vector, at most: of each member there is one, and hardly any in texts."""
+MOST_MARKED: Final = 1_000
+"""NaN and infinities in a body of which one is named by its place; a body with more is refused as a whole."""
 MAX_OTHER_BYTES: Final = 1024 * 1024
 """Of a body without its vectors, at most: names of pairs, a filter and the like."""
 MAX_MEMBERS: Final = 8
@@ -61,6 +67,8 @@ _members, _elements = msgspec.json.Decoder(dict[str, Raw]), msgspec.json.Decoder
 _LEAD = re.compile(rb"\s*(\{|\[\s*[\[{]?)?")
 _ROW_END, _NUMBER_END = re.compile(rb"\]\s*,"), re.compile(rb",")
 _QUOTE, _TEXT_END = re.compile(rb'\\.|"', re.DOTALL), re.compile(rb'(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_SUBJECT = re.compile(rb'\s*\{\s*"samples"\s*:')
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`", re.DOTALL)
 _NO_NUMBER = b"1e987654321"
 """Stands for NaN and infinities, which JSON has no words for, so that the field which holds one is named."""
 
@@ -109,11 +117,7 @@ def split_request(
     ------
     InvalidInput : names the field and what was expected.
     """
-    members = _split(within.rstrip(".") or "body", body)
-    for name in members:
-        if name not in lists and name not in form.model_fields:
-            field = f"{within}{name[:100]}"
-            raise InvalidInput(f"{field}: is not a field of this request", field=field)
+    members = _split(within.rstrip(".") or "body", body, (*lists, *form.model_fields), within)
     texts = {}
     for name, expected in lists.items():
         if name in members:
@@ -260,7 +264,7 @@ def read_side(text: bytes | Float32, name: str) -> tuple[SideRows, Counts | None
         return text, None
     if _lead(text) in (b"{", b"[{"):
         objects = _objects(text, name)
-        if "samples" in _split(*objects[0]):
+        if _SUBJECT.match(objects[0][1]):
             return _subjects(objects)
         return _object_rows(objects, single=_lead(text) == b"{"), None
     return read_rows(text, name), None
@@ -381,8 +385,19 @@ def _objects(text: bytes, name: str) -> Texts:
     return [(f"{name}[{at}]", bytes(raw)) for at, raw in enumerate(_elements.decode(text))]
 
 
+def check_object(text: bytes, name: str) -> None:
+    """Refuse an object with more bytes or members than any record has, before it is read."""
+    if len(text) > MAX_OBJECT_BYTES:
+        raise TooLarge(f"{name} has {len(text)} bytes; at most {MAX_OBJECT_BYTES} are taken")
+    if text.count(b":") > MAX_FIELDS:
+        raise TooLarge(
+            f"{name} has more than {MAX_FIELDS} members; send records of fewer columns", limit=MAX_FIELDS
+        )
+
+
 def _object_rows(objects: Texts, *, single: bool) -> SideRows:
     """Sparse vectors or, where nothing looks like one, records."""
+    check_object(objects[0][1], objects[0][0])
     names = _split(*objects[0])
     if "samples" in names:
         raise InvalidInput(
@@ -393,16 +408,14 @@ def _object_rows(objects: Texts, *, single: bool) -> SideRows:
     are_records = RESERVED.isdisjoint(names)
     rows: list[Any] = []
     for name, text in objects:
-        if len(text) > MAX_OBJECT_BYTES:
-            raise TooLarge(f"{name} has {len(text)} bytes; at most {MAX_OBJECT_BYTES} are taken")
+        check_object(text, name)
         if not are_records and text.count(b":") > 2:
             raise InvalidInput(
                 f"{name} holds more than the indices and values of a sparse vector; expected these two",
                 field=name,
             )
         if not are_records:
-            vector = _validated(_sparse, text, name)
-            rows.append((vector.indices, vector.values))
+            rows.append(_sparse_vector(text, name))
             continue
         record = _validated(_record, text, name)
         for column, cell in record.items():
@@ -411,6 +424,24 @@ def _object_rows(objects: Texts, *, single: bool) -> SideRows:
                     raise_beyond(f"{name}.{column[:100]}")
         rows.append(record)
     return RecordRows(rows, single) if are_records else SparseRows(rows, single)
+
+
+class _Entries(msgspec.Struct, forbid_unknown_fields=True):
+    indices: list[int]
+    values: list[float]
+
+
+_entries: Final = msgspec.json.Decoder(_Entries)
+
+
+def _sparse_vector(text: bytes, name: str) -> tuple[list[int], list[float]]:
+    """Indices and values of a sparse vector; what is wrong with one is named by pydantic."""
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        vector = _entries.decode(text)
+        if all(-FLOAT32_MAX <= value <= FLOAT32_MAX for value in vector.values):
+            return vector.indices, vector.values
+    checked = _validated(_sparse, text, name)
+    return checked.indices, checked.values
 
 
 def _lead(text: bytes) -> bytes:
@@ -423,16 +454,42 @@ def _lead(text: bytes) -> bytes:
 # ---------------------------------------------------------------- what is wrong
 
 
-def _split(name: str, text: bytes) -> dict[str, bytes]:
-    """The members of a JSON object, each as it stands there; NaN and infinities as `_NO_NUMBER`."""
+@lru_cache(256)
+def _decoder(names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
+    """Reads an object with members of these names only: at the first other one it stops, however many follow."""
+    fields = [(f"member{at}", Raw | msgspec.UnsetType, msgspec.UNSET) for at in range(len(names))]
+    rename = {f"member{at}": name for at, name in enumerate(names)}
+    return msgspec.json.Decoder(
+        msgspec.defstruct("Members", fields, rename=rename, forbid_unknown_fields=True)
+    )
+
+
+def _split(
+    name: str, text: bytes, names: tuple[str, ...] | None = None, within: str = ""
+) -> dict[str, bytes]:
+    """The members of a JSON object, each as it stands there; NaN and infinities as `_NO_NUMBER`.
+
+    ``names`` : of the only members that there may be.
+    """
     try:
-        return {key: bytes(raw) for key, raw in _members.decode(text).items()}
-    except msgspec.ValidationError:
+        if names is None:
+            return {key: bytes(raw) for key, raw in _members.decode(text).items()}
+        read = msgspec.structs.astuple(_decoder(names).decode(text))
+        return {key: bytes(raw) for key, raw in zip(names, read, strict=True) if raw is not msgspec.UNSET}
+    except msgspec.ValidationError as error:
+        unknown = _UNKNOWN.match(str(error))
+        if unknown is not None:
+            field = f"{within}{unknown[1][:100]}"
+            raise InvalidInput(f"{field}: is not a field of this request", field=field) from None
         raise InvalidInput(f"{name} is no JSON object; expected one", field=name) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if text.count(b"NaN") + text.count(b"Infinity") > MOST_MARKED:
+            raise InvalidInput(
+                "the body holds NaN or Infinity; expected finite numbers", field="body"
+            ) from None
         marked = text.replace(b"NaN", _NO_NUMBER).replace(b"Infinity", _NO_NUMBER)
         if marked != text:
-            return _split(name, marked)
+            return _split(name, marked, names, within)
         raise InvalidInput(f"the body is not JSON: {error}", field="body") from None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pairmark import RecordSimilarity
-from pairmark.service.errors import InvalidInput
+from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.scoring.requests import parse_pairs
 from pairmark.service.scoring.rows import RecordRows, to_rows
 
@@ -71,3 +71,14 @@ def test_a_record_without_a_cell_is_refused() -> None:
             with pytest.raises(InvalidInput, match="has no cell") as refused:
                 to_rows(side, "left", 2, accepts_sparse=False, estimator=model)
             assert refused.value.facts["field"] == field
+
+
+def test_more_members_than_a_record_has_are_refused_before_they_are_read() -> None:
+    many = "{" + ",".join(f'"c{number}":1' for number in range(100_000)) + "}"
+    with pytest.raises(TooLarge, match="more than 16384 members"):
+        parse_pairs(b'{"left": %b, "right": {"a": 1}}' % many.encode())
+    with pytest.raises(InvalidInput, match="c0: is not a field"):
+        parse_pairs(many.encode())
+    marks = b'{"left": [%b], "right": [1]}' % b",".join([b"Infinity"] * 2_000)
+    with pytest.raises(InvalidInput, match="NaN or Infinity"):
+        parse_pairs(marks)
