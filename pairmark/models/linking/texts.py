@@ -38,8 +38,8 @@ _NEARLY = 0.9
 _AHEAD, LEAST_SCORE = 0.1, 0.2
 """By how much the best must be ahead of the next on both sides to be linked below the cut; no link scores less."""
 _HYPHENS = re.compile(r"(?<=[a-z0-9])[-/](?=[a-z]*\d)|(?<=\d)[-/](?=[a-z0-9])")
-_SURE = frozenset({"given", "surname", "email", "phone", "street", "postcode", "company"})
-_SELECTIVE: Final = {"name": 3.0, "id": 3.0, "web": 3.0, "date": 6.0}
+_SURE = frozenset({"email", "phone", "street", "postcode"})
+_SELECTIVE: Final = {"company": 3.0, "name": 3.0, "id": 3.0, "web": 3.0, "date": 6.0}
 """Kinds that tell things apart, always, and where a value has at most so many rows."""
 _LEAST_WORDS: Final = {"text": 2.5, "category": 2.5, "name": 3.0, "company": 3.0}
 
