@@ -493,6 +493,9 @@ class Linking:
         """Say which columns tell nothing, and of which there is too little agreement for a link."""
         for at, why in self._screened.items():
             name = self.source_fields[at].name
+            if why == getattr(self.source_fields[at], "note", ""):
+                # Whoever found it has told it.
+                continue
             self.notes.append(f"column {name!r} tells nothing: {why}. Leave it out by --column {name}:ignore")
         if not self.n_links:
             names = ", ".join(repr(field.name) for field in self.fields)
