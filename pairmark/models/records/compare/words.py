@@ -78,7 +78,8 @@ gesellschaft aktiengesellschaft societe anonyme rl
 """)
 FILLERS = _words("and und et y e the der die das la le les el los of for fur pour de")
 COMPANY_WORDS = _abbreviations("""
-international: intl int; group: grp gruppe groupe; holding: hldg holdings; brothers: bros gebr gebruder; manufacturing: mfg; technology: tech technologies;
+international: intl int; group: grp gruppe groupe; holding: hldg holdings; brothers: bros gebr gebruder;
+manufacturing: mfg; technology: tech technologies;
 service: svc svcs services serv; system: systems sys; association: assn assoc; department: dept; university: univ;
 national: natl; management: mgmt mgt; engineering: eng engg; industry: industries ind; solution: solutions;
 product: products prod; laboratory: lab labs laboratories; center: centre ctr zentrum; enterprise: enterprises ent;
