@@ -301,3 +301,35 @@ def test_setup_makes_password_tables_and_first_key_once(
     assert (tmp_path / "cluster.pem").read_bytes() == certificate
     assert again.json == {"key": None}
     assert (tmp_path / "password").read_text() == password
+
+
+def test_a_learning_curve_is_measured_drawn_and_followed_to_twice_the_people(
+    pairmark: Pairmark, deployment: Path, flowers: Path
+) -> None:
+    random = np.random.default_rng(0)
+    people = np.repeat(random.normal(size=(40, 4)), 4, axis=0)
+    rows = people + random.normal(scale=0.3, size=people.shape)
+    lines = [
+        ",".join([*(f"{value:.6g}" for value in row), f"p{at // 4}"]) for at, row in enumerate(rows.tolist())
+    ]
+    (deployment / "people.csv").write_text("a,b,c,d,person\n" + "\n".join(lines) + "\n")
+    assert pairmark("datasets", "add", "few", deployment / "people.csv", "--identity", "person").code == 0
+    command = ["learning-curve", "few", "--fpr", "5%", "--learner", "similarity-forest"]
+    command += ["--param", "n_estimators=3", "--param", "n_pairs=2000", "-o", str(deployment / "curve.svg")]
+    curve = pairmark(*command, "--json").json
+    measured = [point for point in curve["points"] if point["measured"]]
+    assert [point["people"] for point in measured] == [8, 15, 22, 30]
+    assert [point["people"] for point in curve["points"] if not point["measured"]] == [40, 60, 80]
+    assert all(0 < point["tpr"] <= 1 for point in curve["points"])
+    assert measured[0]["tpr"] < measured[-1]["tpr"]
+    assert pairmark(*command, "--json").json == curve
+    assert b"trend" in (deployment / "curve.svg").read_bytes()
+    shown = pairmark(*command).out
+    assert "a trend, no guarantee" in shown
+    assert "80" in shown
+    unresolved = pairmark(*command, "--fpr", "0.0001")
+    assert unresolved.code == 1
+    assert "do not show the TPR at a rate below" in unresolved.err
+    pairmark("datasets", "add", "iris", flowers, "--classes", "species")
+    assert "expected twelve or more" in pairmark("learning-curve", "iris").err
+    assert pairmark("learning-curve", "few", "-o", "curve.gif").code == 2

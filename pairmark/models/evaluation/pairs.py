@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -433,11 +434,32 @@ Format = Literal["svg", "png"]
 
 MEDIA_TYPES: Final = {"svg": "image/svg+xml", "png": "image/png"}
 
-_LINE, _GRID, _TEXT, _PAPER = "#2563eb", "#d4d4d8", "#27272a", "#ffffff"
+LINE, _GRID, _TEXT, _PAPER = "#2563eb", "#d4d4d8", "#27272a", "#ffffff"
 _SMALLEST = 1e-7
 
 # matplotlib shares font caches and mathtext parsers between figures, so one is drawn at a time.
 _drawing = threading.Lock()
+
+
+@contextmanager
+def picture(stream: io.BytesIO, format: Format, title: str, x: str) -> Iterator[Any]:
+    """Axes for true positive rates over ``x``, whose picture is in ``stream`` after the block; the same lines give the
+    same bytes."""
+    # Imported here: it costs half a second, which a worker that only scores need not pay.
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with _drawing, matplotlib.rc_context({"svg.hashsalt": "pairmark", "svg.fonttype": "none"}):
+        figure = Figure(figsize=(5.6, 4.2), layout="constrained", facecolor=_PAPER)
+        axes = figure.add_subplot()
+        yield axes
+        axes.set_ylim(0.0, 1.02)
+        axes.set_xlabel(x, color=_TEXT)
+        axes.set_ylabel("true positive rate", color=_TEXT)
+        # Names are written as they are: a dollar sign begins no formula.
+        axes.set_title(title, fontsize=11, color=_TEXT, parse_math=False)
+        axes.grid(visible=True, color=_GRID, linewidth=0.5)
+        figure.savefig(stream, format=format, dpi=144, metadata={"Date": None} if format == "svg" else None)
 
 
 def draw_roc(curve: Mapping[str, Any], format: Format, title: str = "") -> bytes:
@@ -451,10 +473,6 @@ def draw_roc(curve: Mapping[str, Any], format: Format, title: str = "") -> bytes
     -------
     The file's bytes; the same curve gives the same bytes.
     """
-    # Imported here: it costs half a second, which a worker that only scores need not pay.
-    import matplotlib
-    from matplotlib.figure import Figure
-
     fpr = np.asarray(curve["fpr"], dtype=np.float64)
     smallest = max(float(fpr[fpr > 0].min(initial=1e-3)), _SMALLEST)
     # A logarithmic axis has no place for 0: the curve enters from the left edge.
@@ -462,22 +480,13 @@ def draw_roc(curve: Mapping[str, Any], format: Format, title: str = "") -> bytes
     # What guessing does: TPR = FPR, which a logarithmic axis bends.
     chance = np.geomspace(smallest, 1.0, 201)
     stream = io.BytesIO()
-    with _drawing, matplotlib.rc_context({"svg.hashsalt": "pairmark", "svg.fonttype": "none"}):
-        figure = Figure(figsize=(5.6, 4.2), layout="constrained", facecolor=_PAPER)
-        axes = figure.add_subplot()
+    with picture(stream, format, title, "false positive rate") as axes:
         if bands is not None:
             axes.fill_between(
-                x, bands["tpr_low"], bands["tpr_high"], step="post", color=_LINE, alpha=0.22, linewidth=0
+                x, bands["tpr_low"], bands["tpr_high"], step="post", color=LINE, alpha=0.22, linewidth=0
             )
-        axes.step(x, curve["tpr"], where="post", color=_LINE, linewidth=1.6)
+        axes.step(x, curve["tpr"], where="post", color=LINE, linewidth=1.6)
         axes.plot(chance, chance, color=_GRID, linewidth=1, linestyle="--")
         axes.set_xscale("log")
         axes.set_xlim(smallest, 1.0)
-        axes.set_ylim(0.0, 1.02)
-        axes.set_xlabel("false positive rate", color=_TEXT)
-        axes.set_ylabel("true positive rate", color=_TEXT)
-        # Names are written as they are: a dollar sign begins no formula.
-        axes.set_title(title, fontsize=11, color=_TEXT, parse_math=False)
-        axes.grid(visible=True, color=_GRID, linewidth=0.5)
-        figure.savefig(stream, format=format, dpi=144, metadata={"Date": None} if format == "svg" else None)
     return stream.getvalue()

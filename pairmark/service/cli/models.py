@@ -402,7 +402,7 @@ def _job_request(
             "that names them"
         )
     if params:
-        job["params"] = {**job.get("params", {}), **dict(_param(entry) for entry in params)}
+        job["params"] = {**job.get("params", {}), **params_of(params)}
     if evaluation:
         job["evaluation"] = {**job.get("evaluation", {}), **evaluation}
     return job
@@ -456,6 +456,11 @@ def _read_spec(path: Path) -> dict[str, Any]:
     if not isinstance(job, dict):
         raise typer.BadParameter(f"{path}: expected an object with learner, dataset and model")
     return job
+
+
+def params_of(entries: list[str]) -> dict[str, Any]:
+    """Parameters of a learner as commands take them."""
+    return dict(_param(entry) for entry in entries)
 
 
 def _param(entry: str) -> tuple[str, Any]:

@@ -178,7 +178,7 @@ def backup(
         raise typer.Exit(2)
     # Ended by a signal it removes what it has written so far.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with _open_stores() as (config, database, blobs):
+    with open_stores() as (config, database, blobs):
         summary = back_up(database, blobs, config, file)
 
     output.show(summary, output.details(summary))
@@ -201,7 +201,7 @@ def restore(
     load."""
     from pairmark.service.operations.backup import restore as restored
 
-    with _open_stores() as (config, database, blobs):
+    with open_stores() as (config, database, blobs):
         summary = restored(database, blobs, config, file, keys=keys)
 
     def human(to: Console) -> None:
@@ -225,7 +225,7 @@ def doctor() -> None:
     """Check the database, foreign keys, stored files and the versions in use. Exit code 1: a check failed."""
     from pairmark.service.operations.doctor import as_json, examine
 
-    with _open_stores() as (config, database, blobs):
+    with open_stores() as (config, database, blobs):
         findings = examine(database, blobs, config)
     described = as_json(findings)
     rows = [[finding.status, finding.check, finding.detail, finding.advice] for finding in findings]
@@ -237,7 +237,7 @@ def doctor() -> None:
 
 
 @contextmanager
-def _open_stores() -> Iterator[tuple[Settings, Database, Blobs]]:
+def open_stores() -> Iterator[tuple[Settings, Database, Blobs]]:
     """Database and storage of the settings, as they are: nothing is migrated."""
     from pairmark.service.blobs import open_blobs
     from pairmark.service.db import open_database

@@ -190,12 +190,8 @@ def connected(url: str | None, *, creates: bool = False) -> Iterator[Client]:
             yield client
         return
     config = settings()
-    if not creates and not config.database_url and not (config.home / "pairmark.db").exists():
-        output.complain(
-            f"there is no service to ask and no database in {config.home}/: start one with `pairmark serve`, then "
-            "`export PAIRMARK_URL=http://127.0.0.1:8000`, or name one with --url"
-        )
-        raise typer.Exit(1)
+    if not creates:
+        require_database(config)
     from pairmark.client import Client
     from pairmark.service.app import create_app, embedded
 
@@ -205,6 +201,16 @@ def connected(url: str | None, *, creates: bool = False) -> Iterator[Client]:
         Client("http://pairmark.embedded", api_key="", timeout=A_DAY_S, transport=transport) as client,
     ):
         yield client
+
+
+def require_database(config: Settings) -> None:
+    """Say how to get a database where there is none, and exit."""
+    if not config.database_url and not (config.home / "pairmark.db").exists():
+        output.complain(
+            f"there is no service to ask and no database in {config.home}/: start one with `pairmark serve`, then "
+            "`export PAIRMARK_URL=http://127.0.0.1:8000`, or name one with --url"
+        )
+        raise typer.Exit(1)
 
 
 def prepare_database(config: Settings, wait: float = 0.0) -> None:
