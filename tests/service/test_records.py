@@ -357,6 +357,17 @@ class TestServing:
             answer = served.http.post("/similarity", json={"model": model, "left": full, "right": part})
             assert answer.status_code == 200, answer.text
 
+    def test_a_number_in_quotes_is_a_number_as_in_a_file(self, served: RunningServer) -> None:
+        plain, other = record(OTHERS, 0), record(OTHERS, 1)
+        quoted = plain | {"weight": str(plain["weight"])}
+        for path in ("/similarity", "/match?fpr=0.2"):
+            answers = [
+                served.http.post(path, json={"model": "customers", "left": left, "right": other}).json()
+                for left in (plain, quoted)
+            ]
+            assert answers[0] == answers[1]
+            assert "model" in answers[0]
+
     @pytest.mark.parametrize(
         ("change", "field", "said"),
         [

@@ -144,7 +144,7 @@ def canonical(
     Parameters
     ----------
     value : a string, or a typed value. form : of a date its format, of a number its unit.
-    strict : whether the value is JSON: a number is then no string.
+    strict : whether the value is JSON: a number is then no string, though a number in quotes is a number, as in files.
     verbatim : whether a placeholder, such as ``N/A``, is a value where the type takes it.
 
     Raises
@@ -189,7 +189,7 @@ def _number(value: Any, form: Any, strict: bool) -> float | None:
         measured = measured_of(value) if form else None
         if measured is not None and measured[1] in (form, THOUSANDS):
             return measured[0]
-        return None if strict else number_of(value)
+        return number_of(value)
     if isinstance(value, bool):
         return None
     # Numbers of NumPy and Decimal come from typed files.
