@@ -47,6 +47,19 @@ class RocOut(Answer):
     bands: RocBands | None = Field(None, description="confidence bands; null: none were computed")
 
 
+class PrOut(Answer):
+    """Precision and recall on held-out pairs, of `score > threshold`, each pair counted once."""
+
+    recall: list[float] = Field(
+        description="share of same pairs that match, ascending", examples=[[0.01, 0.95, 1.0]]
+    )
+    precision: list[float] = Field(
+        description="share of matches that are same pairs, in the same order", examples=[[1.0, 0.97, 0.1]]
+    )
+    thresholds: list[float] = Field(description="float32 values, descending", examples=[[8.1, 3.2, -7.5]])
+    best_f1: float = Field(description="the threshold with the best F1 on these pairs", examples=[3.4])
+
+
 MAX_VERSION = 2**31 - 1
 Guarantee = Literal["finite-sample", "finite-population", "asymptotic", "none"]
 Unit = int | str

@@ -330,6 +330,29 @@ class TestServing:
         page = served.http.get(path, headers={"Accept": "text/html"}).text
         assert "Records that lack columns" in page
 
+    def test_precision_recall_and_f1_are_measured_with_a_curve(self, served: RunningServer) -> None:
+        for model in ("customers", "encoded"):
+            path = f"/models/{model}/versions/1"
+            measured = served.http.get(path).json()["metrics"]
+            for name in ("f1", "precision", "recall", "average_precision"):
+                low, high = measured[name]["interval"]
+                assert 0 <= low <= measured[name]["value"] <= high <= 1
+            curve = served.http.get(f"{path}/pr").json()
+            recall, precision = np.array(curve["recall"]), np.array(curve["precision"])
+            assert recall[-1] == 1
+            assert (np.diff(recall) >= 0).all()
+            assert (np.diff(curve["thresholds"]) < 0).all()
+            f1 = 2 * recall * precision / np.maximum(recall + precision, 1e-9)
+            best = int(f1.argmax())
+            assert f1[best] >= measured["f1"]["value"] - 0.02
+            above = np.inf if best == 0 else curve["thresholds"][best - 1]
+            assert curve["thresholds"][best] <= curve["best_f1"] < above
+            # What the ROC says at a threshold, with each pair counted once.
+            assert len(served.http.get(f"{path}/pr?points=9").json()["recall"]) == 9
+        seen = served.http.post(f"{path}/evaluations", json={"dataset": "customers"}).json()
+        assert seen["metrics"]["f1"]["value"] > 0.5
+        assert 'data-curve="pr"' in served.http.get("/console/models/customers/1").text
+
     def test_too_little_to_compare_names_the_columns_that_would_help(self, served: RunningServer) -> None:
         left, bare = record(OTHERS, 0), {"member": record(OTHERS, 1)["member"]}
         url, body = "/match?fpr=0.2&fnr=0.2", {"model": "customers", "left": left, "right": bare}

@@ -19,6 +19,7 @@ from scipy.special import ndtri
 from pairmark.models.calibration.finite_sample import t_reach, wilson_interval
 from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.evaluation.pairs import RESOLVED, SortedPairs, designs_of
+from pairmark.models.evaluation.precision import cross_matches
 from pairmark.models.evaluation.rankings import consensus
 from pairmark.models.evaluation.validation import judged_rates
 from pairmark.models.pairs.samples import pair_sample
@@ -141,15 +142,10 @@ def compare_f1(
     """
     is_same, ends = np.asarray(same).astype(np.bool_), np.unique(np.asarray(units), return_inverse=True)[1]
     ends = ends.reshape(-1, 2)
-    half = ends[:, 0] % 2
     owner = ends.T.ravel()
     values, influences = {}, {}
     for name, given in scores.items():
-        score, is_match = np.asarray(given), np.zeros(is_same.size, dtype=np.bool_)
-        for part in (0, 1):
-            is_match[half == part] = score[half == part] >= _best_cut(
-                score[half != part], is_same[half != part]
-            )
+        is_match = cross_matches(np.asarray(given, dtype=np.float32), is_same, ends)
         true, all_named = 2.0 * (is_match & is_same), 1.0 * is_match + is_same
         values[name] = float(true.sum() / max(all_named.sum(), 1.0))
         influences[name] = (true - values[name] * all_named) / max(all_named.sum(), 1.0)
@@ -169,14 +165,6 @@ def compare_f1(
         )
         for name, value in values.items()
     }
-
-
-def _best_cut(scores: NDArray[Any], same: NDArray[np.bool_]) -> float:
-    """The score from which matches have the best F1."""
-    order = np.argsort(-scores, kind="stable")
-    hits = np.cumsum(same[order])
-    f1 = 2 * hits / (np.arange(1, scores.size + 1) + max(int(same.sum()), 1))
-    return float(scores[order][int(np.argmax(f1))])
 
 
 def compare_rows(

@@ -193,13 +193,13 @@ def pair_report(
         )
         # Figures, (n_replicates, n_figures), and curves, (n_replicates, 2, n), of draws of the units or blocks.
         figures, draws = (np.concatenate(parts) for parts in zip(*results, strict=True))
-        intervals.append(_intervals(point, figures, sample, confidence))
+        intervals.append(intervals_of(point, figures, sample, confidence))
         curves.append(np.quantile(draws, _levels(confidence), axis=0))
     # FPR first, then TPR: a low and a high curve of each.
     widest = np.stack([np.min(curves, axis=0)[0], np.max(curves, axis=0)[1]])
     bands = dict(zip(BAND_NAMES, widest.swapaxes(0, 1).reshape(4, -1), strict=True))
     return EvaluationReport(
-        metrics=_metrics(point, _wider(intervals), targets, sample, confidence)
+        metrics=_metrics(point, widest_of(intervals), targets, sample, confidence)
         | {"intervals": _draws_in_words(designs, sample, clusters, confidence, n_replicates)},
         fpr=fpr[points],
         tpr=tpr[points],
@@ -218,7 +218,7 @@ def designs_of(sample: PairSample, clusters: Int64 | None) -> list[SortedPairs]:
     return designs
 
 
-def _wider(intervals: list[Float64]) -> Float64:
+def widest_of(intervals: list[Float64]) -> Float64:
     """(n, 2) from the least low to the greatest high end."""
     return np.stack(
         [np.min(intervals, axis=0)[:, 0], np.max(intervals, axis=0)[:, 1]],
@@ -226,14 +226,14 @@ def _wider(intervals: list[Float64]) -> Float64:
     )
 
 
-def _intervals(point: Float64, figures: Float64, sample: PairSample, confidence: float) -> Float64:
+def intervals_of(point: Float64, figures: Float64, sample: PairSample, confidence: float) -> Float64:
     """(n_figures, 2) the interval of each figure, from its draws."""
     drawn = np.quantile(figures, _levels(confidence), axis=0).T
     widened = [
         _widen(float(value), column, sample, confidence)
         for value, column in zip(point, figures.T, strict=True)
     ]
-    return _wider([drawn, np.array(widened)])
+    return widest_of([drawn, np.array(widened)])
 
 
 def _levels(confidence: float) -> list[float]:
@@ -355,6 +355,19 @@ class SortedPairs:
         """How many times each unit is drawn, with replacement."""
         return rng.multinomial(self.n_units, np.full(self.n_units, 1 / self.n_units)).astype(np.float64)
 
+    def resample(self, rng: np.random.Generator, *, independent: bool) -> Float64:
+        """Row weights of a draw of the units, or of the rows where these are independent, that has both kinds."""
+        while True:
+            times = (
+                rng.poisson(1.0, self.weight.size).astype(np.float64)
+                if independent
+                else self.times(self.draw(rng))
+            )
+            weight = self.weights_at(times)
+            # Only a handful of units is ever drawn without one of the kinds: draw again.
+            if weight is not None:
+                return weight
+
     def times(self, count: Float64) -> Float64:
         """How many times each row comes when units are drawn ``count`` times, a unit's own pairs as often as it."""
         left, right = self.units[:, 0], self.units[:, 1]
@@ -370,17 +383,9 @@ def _replicates(
     seed: np.random.SeedSequence,
 ) -> tuple[Float64, Float64]:
     rng = np.random.default_rng(seed)
-    replicates: list[tuple[Float64, Float64]] = []
-    while len(replicates) < width:
-        times = (
-            rng.poisson(1.0, pairs.weight.size).astype(np.float64)
-            if independent
-            else pairs.times(pairs.draw(rng))
-        )
-        weight = pairs.weights_at(times)
-        # Only a handful of units is ever drawn without one of the kinds: draw again.
-        if weight is not None:
-            replicates.append(pairs.measure(weight, targets, record))
+    replicates = [
+        pairs.measure(pairs.resample(rng, independent=independent), targets, record) for _ in range(width)
+    ]
     summaries, curves = zip(*replicates, strict=True)
     return np.stack(summaries), np.stack(curves)
 

@@ -35,6 +35,7 @@ from pairmark.schemas.models import (
     MeasureRequest,
     ModelOut,
     Policy,
+    PrOut,
     ReportOut,
     RocOut,
     ScoresOptions,
@@ -113,7 +114,7 @@ class RocQuery(QueryModel):
         None,
         ge=2,
         le=100_000,
-        description="largest number of points, most of them at low rates; default: all that are kept",
+        description="largest number of points, those of a ROC mostly at low rates; default: all that are kept",
     )
 
 
@@ -239,6 +240,13 @@ async def delete_version(services: InServices, name: Name, version: Number) -> N
 def get_roc(services: InServices, name: Name, version: Number, query: Annotated[RocQuery, Query()]) -> RocOut:
     """The ROC on held-out pairs."""
     return services.store.reports.roc(name, version, query.points)
+
+
+@router.get("/models/{name:name}/versions/{version}/pr", summary="Get precision and recall")
+@needs("scores")
+def get_pr(services: InServices, name: Name, version: Number, query: Annotated[RocQuery, Query()]) -> PrOut:
+    """Precision and recall on held-out pairs, of a version trained on records."""
+    return services.store.reports.pr(name, version, query.points)
 
 
 @router.get("/models/{name:name}/compare", summary="Compare two versions")

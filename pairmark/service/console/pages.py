@@ -275,6 +275,7 @@ def _metrics(metrics: dict[str, Any]) -> list[dict[str, Any]]:
     words = {
         "auc": "AUC",
         "eer": "Equal error rate",
+        "f1": "F1",
         "kendall_tau": "Kendall tau",
         "constant_kendall_tau": "Kendall tau of one ranking for all",
     }

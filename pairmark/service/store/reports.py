@@ -14,6 +14,7 @@ from pairmark.models.evaluation.pairs import (
     pair_report,
     rates_at,
 )
+from pairmark.models.evaluation.precision import precision_report
 from pairmark.models.pairs.held_out import HeldOutPairs
 from pairmark.schemas.jobs import Protocol
 from pairmark.schemas.models import (
@@ -23,6 +24,7 @@ from pairmark.schemas.models import (
     LeaderboardOut,
     OverlapOut,
     PromisedRate,
+    PrOut,
     ReportOut,
     RocOut,
     SeenOperatingPoint,
@@ -43,6 +45,7 @@ from pairmark.service.store.versions import (
     overlap_with,
     read_arrays,
     read_columns,
+    read_pr,
     read_roc,
     read_trained_on,
 )
@@ -122,6 +125,18 @@ class Reports:
         none."""
         row = self._versions.row(name, version)
         return read_roc(self._versions.blobs.folder(self._report_of(row, name)), points)
+
+    def pr(self, name: str, version: int, points: int | None = None) -> PrOut:
+        """Precision and recall on the version's held-out pairs, with ``points`` at most so many;
+        `ModelNotCapable` where they were not measured."""
+        row = self._versions.row(name, version)
+        found = None if row.report is None else read_pr(self._versions.blobs.folder(row.report), points)
+        if found is None:
+            raise ModelNotCapable(
+                f"{name}:{version} ({row.kind}) has no precision and recall: they are measured of versions trained on "
+                "records; train it again if it was"
+            )
+        return found
 
     def leaderboard(self, name: str, version: int) -> LeaderboardOut:
         """The version among baselines on the same held-out data; `ModelNotCapable` when it was trained before they were
@@ -257,6 +272,9 @@ class Reports:
         same, units, resolved = pairs.same, pairs.units, pairs.protocol
         with refusals(f"dataset {data.name}:{data.version}", field="dataset"):
             report = pair_report(scores, same, units, protocol=resolved, random_state=0)
+            metrics = dict(report.metrics)
+            if data.schema is not None:
+                metrics |= precision_report(scores, same, units, protocol=resolved, random_state=0).metrics
         calibration = None if row.calibration_id is None else self._calibrations.load(row.calibration_id)[0]
         flags, inputs, unlike_words = None, None, []
         if calibration is not None and calibration.inputs is not None:
@@ -277,7 +295,7 @@ class Reports:
             dataset=f"{data.name}:{data.version}",
             dataset_sha256=data.sha256,
             protocol=resolved,
-            metrics=report.metrics,
+            metrics=metrics,
             roc=RocOut.model_validate(report.roc()),
             operating_points=self._operating_points(row, scores, pairs, flags),
             overlap=overlap,

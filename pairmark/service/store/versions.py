@@ -28,6 +28,7 @@ from pairmark.models.evaluation.pairs import (
     EvaluationReport,
     roc_lists,
 )
+from pairmark.models.evaluation.precision import pr_lists
 from pairmark.models.registry import KINDS, spec_of
 from pairmark.models.registry import load as load_artefact
 from pairmark.schemas.datasets import Promise
@@ -37,6 +38,7 @@ from pairmark.schemas.models import (
     Imported,
     Lineage,
     OverlapOut,
+    PrOut,
     RocOut,
     VersionOut,
     VersionSummary,
@@ -307,7 +309,7 @@ def write_report(
 
     Parameters
     ----------
-    errors : those of `pairmark.service.store.reports.error_arrays`.
+    errors : those of `pairmark.service.store.reports.error_arrays`, and of `PrecisionReport.arrays` for records.
     calibration_rows : rows of the dataset that were held out to calibrate on.
     columns : what leaving columns of records out costs; JSON-able.
     """
@@ -334,6 +336,12 @@ def read_roc(folder: Path, points: int | None = None) -> RocOut:
     """The ROC of a report folder; with ``points`` at most so many of it, dense at low rates."""
     artefact = _read(folder)
     return RocOut.model_validate(roc_lists(artefact.arrays, artefact.meta["confidence"], points))
+
+
+def read_pr(folder: Path, points: int | None = None) -> PrOut | None:
+    """Precision and recall of a report folder, with ``points`` at most so many; None where they were not measured."""
+    found = pr_lists(_read(folder).arrays, points)
+    return None if found is None else PrOut.model_validate(found)
 
 
 def read_columns(folder: Path) -> list[dict[str, Any]]:

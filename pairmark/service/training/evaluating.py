@@ -11,6 +11,7 @@ from pairmark.models.calibration.guarantees import askable
 from pairmark.models.calibration.partial import costs_of_columns
 from pairmark.models.evaluation.comparison import CONFIDENCE, classification_metrics
 from pairmark.models.evaluation.pairs import FPR_TARGETS, pair_report
+from pairmark.models.evaluation.precision import precision_report
 from pairmark.models.evaluation.rankings import ranking_metrics
 from pairmark.service.errors import refusals
 from pairmark.service.jobs.progress import Progress
@@ -26,7 +27,7 @@ def evaluate(
     """The job with what the test part says: metrics, the model among baselines, and whether it takes production's
     place."""
     parts, pairs, rows = job.parts, job.parts.test, job.row_predictions
-    curve, columns = None, list[dict[str, Any]]()
+    curve, precision, columns = None, None, list[dict[str, Any]]()
     metrics: dict[str, Any] = {}
     with refusals("the held-out part cannot be used"):
         if pairs is not None and job.test_scores is not None:
@@ -39,6 +40,16 @@ def evaluate(
                 random_state=job.seed,
             )
             metrics |= curve.metrics
+            if job.data.schema is not None:
+                precision = precision_report(
+                    job.test_scores,
+                    pairs.same,
+                    pairs.units,
+                    protocol=pairs.protocol,
+                    clusters=pairs.clusters,
+                    random_state=job.seed,
+                )
+                metrics |= precision.metrics
             columns = _costs_of_columns(job)
             if rows is not None:
                 metrics["classification"] = _classification(job, rows)
@@ -55,6 +66,7 @@ def evaluate(
         **vars(job),
         metrics=metrics,
         curve=curve,
+        precision=precision,
         leaderboard=board,
         promotion=promotion(job, versions, settings),
         columns=columns,

@@ -12,6 +12,7 @@ from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.core.arrays import Int64
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.pairs import EvaluationReport
+from pairmark.models.evaluation.precision import PrecisionReport
 from pairmark.models.pairs.held_out import HeldOutPairs
 from pairmark.models.records.encoder import RecordEncoder
 from pairmark.service.datasets.data import LabelledData
@@ -162,6 +163,7 @@ class EvaluatedJob(CalibratedJob):
     Attributes
     ----------
     metrics : JSON-able. curve : the ROC, for a learner that scores pairs.
+    precision : what matches are worth, for one that scores records.
     columns : what leaving columns of records out costs.
     leaderboard : the model among baselines.
     promotion : which alias moves to the version, and why.
@@ -169,6 +171,7 @@ class EvaluatedJob(CalibratedJob):
 
     metrics: dict[str, Any]
     curve: EvaluationReport | None
+    precision: PrecisionReport | None
     leaderboard: dict[str, Any]
     promotion: Promotion
     columns: list[dict[str, Any]]

@@ -56,6 +56,8 @@ def _new_version(job: EvaluatedJob, blobs: Blobs, keys: list[str]) -> NewVersion
             assert parts.test is not None
             assert job.test_scores is not None
             errors = error_arrays(parts.test, job.test_scores)
+            if job.precision is not None:
+                errors |= job.precision.arrays()
             if parts.folds:
                 errors |= fold_arrays(parts.test, job.test_scores, job.data)
             write_report(folder / "report", job.curve, digests, errors, parts.calibration_rows, job.columns)

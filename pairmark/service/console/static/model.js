@@ -52,7 +52,28 @@ function axes(roc) {
   return { x, y: { scale: "log", min: floor, max: 1, label: "false non-match rate" } };
 }
 
+// Precision by recall, on which no rate is chosen: nothing is guaranteed of it.
+async function buildPrecision() {
+  chart = null;
+  try {
+    state.pr ??= await api("GET", `${base}/pr?points=${CURVE_POINTS}`);
+  } catch (error) {
+    $("#curve").replaceChildren(el("p", { class: "note bad" }, clean(error)));
+    return;
+  }
+  if (state.curve !== "pr") return;
+  const axis = (label) => ({ scale: "linear", min: 0, max: 1, label });
+  const words = `Precision and recall of ${card.dataset.model} version ${card.dataset.version} on held-out pairs`;
+  const drawn = new Chart($("#curve"), { x: axis("recall"), y: axis("precision"), words });
+  drawn.set([{ kind: "line", points: state.pr.recall.map((share, at) => [share, state.pr.precision[at]]) }]);
+}
+
 function build(roc) {
+  $("#curve-legend").hidden = state.curve === "pr";
+  if (state.curve === "pr") {
+    buildPrecision();
+    return;
+  }
   const words = `${state.curve.toUpperCase()} of ${card.dataset.model} version ${card.dataset.version} on held-out pairs`;
   chart = new Chart($("#curve"), { ...axes(roc), words });
   if (calibration) {
