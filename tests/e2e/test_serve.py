@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -71,6 +72,31 @@ def gone(pids: list[int]) -> bool:
             return True
         time.sleep(0.1)
     return False
+
+
+def test_detached_it_returns_once_ready_and_goes_on(environment: dict[str, str], tmp_path: Path) -> None:
+    words = command("serve", "--detach", "--json", "--port")
+    started = subprocess.run(
+        [*words, "0"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert started.returncode == 0, started.stderr
+    facts = json.loads(started.stdout)
+    try:
+        assert httpx.get(f"{facts['url']}/readyz", timeout=PATIENCE_S).status_code == 200
+        assert facts["url"] in Path(facts["log"]).read_text()
+        assert Path(facts["log"]).parent == tmp_path
+        again = subprocess.run(
+            [*words, facts["url"].rpartition(":")[2]],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert again.returncode == 1
+        assert "is taken: stop what listens there" in again.stderr
+    finally:
+        os.kill(facts["pid"], signal.SIGTERM)
+    assert gone([facts["pid"]])
 
 
 def test_it_refuses_to_listen_beyond_loopback_without_a_key(environment: dict[str, str]) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -65,6 +65,10 @@ def serve(
     with_worker: Annotated[
         bool, typer.Option("--with-worker", help="Also run one training worker. It stops with the service.")
     ] = False,
+    detach: Annotated[
+        bool,
+        typer.Option("--detach", help="Leave it running in the background, and return once it is ready."),
+    ] = False,
     wait: WaitOption = 0.0,
     until_stdin_closes: UntilStdinCloses = False,
 ) -> None:
@@ -81,6 +85,8 @@ def serve(
         _when_stdin_closes(lambda: os.kill(os.getpid(), signal.SIGTERM))
     listener = listen(host, port)
     url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+    if detach:
+        _go_on_in_the_background(listener, url, (config.home / "serve.log").absolute())
     threading.Thread(target=announce, args=(listener, url), daemon=True).start()
     with worker_beside(with_worker):
         answer(listener, workers)
@@ -115,6 +121,38 @@ def warmup() -> None:
     warm()
     seconds = time.perf_counter() - start
     output.show({"seconds": seconds}, f"kernels are warm ({seconds:.1f} s)")
+
+
+def _go_on_in_the_background(listener: socket.socket, url: str, log: Path) -> None:
+    """Return in a process of a session of its own, which writes to ``log``; this one says where that is once it is
+    ready, or how it failed, and exits."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        with log.open("ab") as file, open(os.devnull, "rb") as nothing:
+            for number, of in enumerate((nothing, file, file)):
+                os.dup2(of.fileno(), number)
+        return
+    address = listener.getsockname()
+    # The child alone listens: when it ends, who waits for an answer hears of it.
+    listener.close()
+    while not _is_ready(address):
+        if os.waitpid(child, os.WNOHANG)[0]:
+            output.complain(f"the service ended as it started: see {log}")
+            raise typer.Exit(1)
+        time.sleep(POLL_S)
+    output.show(
+        {"url": url, "pid": child, "log": str(log)},
+        f"Pairmark answers on {url}  (console at /, endpoints at /docs)\nprocess {child}: stop it with `kill {child}`\n"
+        f"log {log}",
+    )
+    raise typer.Exit
+
+
+def _is_ready(address: tuple[Any, ...]) -> bool:
+    with suppress(OSError):
+        return _status_of("/readyz", address) == 200
+    return False
 
 
 def _require_a_key(config: Settings, host: str, wait: float) -> None:
@@ -167,20 +205,30 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def announce(listener: socket.socket, url: str) -> None:
-    """Say where the service is, once it answers there."""
-    host, port = listener.getsockname()[:2]
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+def _status_of(path: str, address: tuple[Any, ...]) -> int:
+    """What the service at a socket's address answers; an `OSError` where it does not."""
     import http.client
 
+    host, port = address[:2]
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     connection = http.client.HTTPConnection(reachable, port, timeout=300)
     try:
-        connection.request("GET", "/healthz")
-        connection.getresponse().read()
-    except (OSError, http.client.HTTPException):
-        return
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+    except http.client.HTTPException as error:
+        raise OSError(str(error)) from error
     finally:
         connection.close()
+
+
+def announce(listener: socket.socket, url: str) -> None:
+    """Say where the service is, once it answers there."""
+    try:
+        _status_of("/healthz", listener.getsockname())
+    except OSError:
+        return
     # Said in plain text: drawing libraries would be imported while models are being loaded.
     facts = {"url": url, "pid": os.getpid()}
     sentence = f"Pairmark answers on {url}  (console at /, endpoints at /docs)"
