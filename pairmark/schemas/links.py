@@ -403,6 +403,61 @@ class EntitiesEdit(Request):
         return self
 
 
+Cell = str | bool | int | float | list[str] | None
+
+
+class ResolveRequest(Request):
+    """A record whose entity is asked for."""
+
+    record: dict[str, Cell] = Field(
+        min_length=1,
+        max_length=1_000,
+        description="its cells by column; dates as YYYY-MM-DD",
+        examples=[{"first": "Ann", "last": "Miler", "born": "1980-02-01"}],
+    )
+    add: bool = Field(
+        False,
+        description="keep it: in the entity of the first match, or alone; jobs that go on from this one (`previous`) "
+        "keep it, too",
+    )
+    id: str | None = Field(
+        None,
+        min_length=1,
+        max_length=512,
+        description="with `add`, the id that it has from then on; without it, one is made",
+        examples=["c5001"],
+    )
+
+    @model_validator(mode="after")
+    def _id_of_added(self) -> Self:
+        if self.id is not None and not self.add:
+            raise ValueError("expected id with add: a record that is not kept has none")
+        return self
+
+
+class ResolvedEntity(Answer):
+    """An entity that a record may belong to."""
+
+    entity: str = Field(description="its id; that of a record that is in none", examples=["c1"])
+    score: float = Field(
+        description="the chance that the record is the same as the likeliest of the entity's",
+        examples=[0.9998],
+    )
+    decision: Literal["match", "different"] = Field(
+        description="`match` where the score is above the cut, and all records of the entity together speak for it"
+    )
+    records: list[str] = Field(description="ids of its records", examples=[["c1", "c17"]])
+
+
+class LinksResolved(Answer):
+    """Which entities a record may belong to."""
+
+    entities: list[ResolvedEntity] = Field(
+        description="matches first, then by score: ten at most, of a chance of 1 % or more"
+    )
+    added: str | None = Field(None, description="with `add`, the id that it has", examples=["c5001"])
+
+
 class LinkErasure(Request):
     """A record whose links are erased."""
 

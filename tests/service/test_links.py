@@ -254,9 +254,10 @@ def test_the_command_writes_links_and_says_what_it_found(
 
 
 def run(*words: Any, **options: Any) -> subprocess.CompletedProcess[str]:
-    """The command, as its own process."""
+    """The command ``link``, or another that is named first, as its own process."""
+    command = [] if words[:1] == ("resolve",) else ["link"]
     return subprocess.run(
-        [sys.executable, "-m", "pairmark.service.cli", "link", *map(str, words)],
+        [sys.executable, "-m", "pairmark.service.cli", *command, *map(str, words)],
         capture_output=True,
         text=True,
         check=False,
@@ -301,6 +302,11 @@ def test_next_week_entities_keep_their_ids_and_tables_come_back(tmp_path: Path) 
     by_id = {row["id"]: row for row in own}
     assert all(by_id[row["record"]][row["column"]] == row["value"] for row in sources)
     assert [each.name for each in (tmp_path / "links.csv.pairmark").iterdir()] == ["2"]
+    new = {c: [v[columns["id"].index(one["entity"])], v[0]] for c, v in columns.items() if c != "born"}
+    resolved = run("resolve", write(tmp_path / "new.csv", new), "--links", links, **home)
+    assert not resolved.returncode, resolved.stderr
+    assert resolved.stdout.splitlines()[2].split()[:2] == ["1", one["entity"]]
+    assert run("resolve", tmp_path / "new.csv", "--links", files[0], **home).returncode == 2
 
 
 def test_several_tables_are_linked_across_and_within_but_for_a_unique_one(tmp_path: Path) -> None:

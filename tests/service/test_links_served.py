@@ -18,7 +18,7 @@ from pairmark.client import Client, Conflict, JobFailed, NotFound
 from pairmark.client import InvalidInput as RefusedInput
 from pairmark.models.linking import mixture
 from pairmark.schemas.datasets import DatasetRequest
-from pairmark.schemas.links import LinksRequest
+from pairmark.schemas.links import LinksRequest, ResolveRequest
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.errors import UnknownLinks
 from pairmark.service.links.links import Links
@@ -411,6 +411,63 @@ def test_entities_are_merged_and_split_by_hand_and_stay_so(client: Client, colum
             asked(client, "POST", path, json=wrong)
 
 
+def test_a_new_record_is_resolved_to_its_entity_and_kept_where_asked(
+    client: Client, found: dict[str, Any], columns: Rows
+) -> None:
+    upload(client, "resolved", columns)
+    made = client.link("resolved")
+    entities = entities_of(client, made)
+    name, records = next((name, each) for name, each in entities.items() if len(each) > 2)
+    at = columns["id"].index(records[1])
+    record = {column: cells[at] or None for column, cells in columns.items() if column != "id"}
+    record["street"] = f"{record['street']}x"
+    path = f"/links/{made['id']}"
+    answer = asked(client, "POST", f"{path}/resolve", json={"record": record})
+    first = answer["entities"][0]
+    assert (first["entity"], first["decision"], first["records"]) == (name, "match", records)
+    assert first["score"] > 0.9
+    assert answer["added"] is None
+    assert entities_of(client, made) == entities
+    stranger = {"first": "zzyzx", "last": "quuxbar", "born": "1901-01-01"}
+    assert asked(client, "POST", f"{path}/resolve", json={"record": stranger})["entities"] == []
+    # Kept: it is in the entity, a change says so, and the next job keeps it, although no table has it.
+    kept = asked(client, "POST", f"{path}/resolve", json={"record": record, "add": True, "id": "c9"})
+    assert kept["added"] == "c9"
+    alone = asked(client, "POST", f"{path}/resolve", json={"record": stranger, "add": True})
+    assert (
+        asked(client, "POST", f"{path}/resolve", json={"record": stranger})["entities"][0]["entity"]
+        == alone["added"]
+    )
+    now = asked(client, "GET", path)
+    assert (now["records"], now["entities"]) == (N + 2, made["entities"])
+    assert entities_of(client, made)[name] == [*records, "c9"]
+    assert any(row["right"] == "c9" for row in rows_of(client, made))
+    change = {"entity": name, "change": "joined", "records": ["c9"], "entities": []}
+    assert list(client.pages(f"{path}/changes")) == [change]
+    link = asked(client, "GET", f"{path}/links/{records[1]}/c9")
+    assert link["decision"] == "match"
+    again = client.link("resolved", previous=made["id"])
+    assert any("not in the tables are kept: 2" in note for note in again["notes"])
+    assert entities_of(client, again)[name] == [*records, "c9"]
+    assert {frozenset(each) for each in entities_of(client, again).values()} == {
+        frozenset(each) for each in entities_of(client, made).values()
+    }
+    assert list(client.pages(f"/links/{again['id']}/changes")) == []
+    asked(client, "POST", f"{path}/erase", json={"record": records[0]})
+    left = asked(client, "POST", f"{path}/resolve", json={"record": record})["entities"][0]
+    assert (left["decision"], left["records"]) == ("match", [*records[1:], "c9"])
+    for wrong, said in (
+        ({"record": {"age": 3}}, "no column 'age' was linked; expected some of first"),
+        ({"record": {"first": None, "last": " "}}, "no cell in the columns"),
+        ({"record": {"last": "miller", "born": "03/04/1980"}}, "write dates as YYYY-MM-DD"),
+        ({"record": record, "id": "c10"}, "expected id with add"),
+    ):
+        with pytest.raises(RefusedInput, match=said):
+            asked(client, "POST", f"{path}/resolve", json=wrong)
+    with pytest.raises(Conflict, match="there is a record or an entity 'c9'"):
+        asked(client, "POST", f"{path}/resolve", json={"record": record, "add": True, "id": "c9"})
+
+
 def test_a_record_is_erased_from_links_entities_and_review(client: Client, columns: Rows) -> None:
     upload(client, "erased", columns | {"id": [f"s/{each}" for each in columns["id"]]})
     made = client.link("erased")
@@ -473,6 +530,7 @@ def test_a_tenant_sees_its_own_links_alone(deployment: Any, tmp_path: Path) -> N
         lambda: links.found(job.id, other, limit=10, cursor=None, sort="row", search=None, cells=False),
         lambda: links.explain(job.id, "a", "b", other),
         lambda: links.erase(job.id, "a", other),
+        lambda: links.resolve(job.id, ResolveRequest(record={"last": "a"}, add=True), other),
         lambda: links.delete(job.id, other),
         lambda: links.submit(LinksRequest(left="acme/people", previous=job.id), other),
     ):

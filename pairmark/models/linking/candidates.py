@@ -23,6 +23,8 @@ _CAP, _CONJOINED_CAP, _GIVEN_CAP = 6, 12, 100
 """Rows that may share a value, values of two columns, or those of a rule that was given, before they make no candidates
 any more."""
 
+_STORED_WORDS = 20
+
 
 class Blocks:
     """Makes the table ``blocks(columns, key, row)`` of rows that share a key, with the columns of its rule.
@@ -119,6 +121,15 @@ class Blocks:
         )
         self._room -= made
         self.n_pairs += made
+
+
+def stored_keys(at: int, field: LinkField, cell: str) -> str:
+    """SQL of a list of integers that alike cells of a column share, the same ones in every version: the normal form's
+    own, its keys' and, of texts, their first words'."""
+    values = f"[{', '.join([cell, *field.keys(cell)])}]"
+    if field.kind == "text":
+        values = f"list_concat({values}, string_split({cell}, ' ')[:{_STORED_WORDS}])"
+    return f"list_transform({values}, lambda x: md5_number_lower('{at}:' || x))"
 
 
 def measured_recall(

@@ -93,6 +93,7 @@ class Linking:
         spread: Spread | None = None,
     ) -> None:
         self._con, self._given, self._one_to_one = connection, rules, one_to_one
+        self.most = 2 if one_to_one else MAX_RECORDS
         self._spread, self._unique = spread, unique
         self._budget = budget
         self._previous, self._scorer, self.cut = previous, scorer, cut
@@ -452,7 +453,7 @@ class Linking:
             b.astype(np.int64),
             score,
             self._log_odds,
-            most=2 if self._one_to_one else MAX_RECORDS,
+            most=self.most,
             together=together,
             apart=apart,
             exclusive=self._exclusive if self._unique else None,

@@ -22,6 +22,8 @@ from pairmark.schemas.links import (
     LinksErased,
     LinksOut,
     LinksRequest,
+    LinksResolved,
+    ResolveRequest,
 )
 from pairmark.service.api.routing import GuardedRoute, PageQuery, Paging, needs
 from pairmark.service.api.services import InServices, Workspace, check_may, names_of
@@ -161,6 +163,16 @@ def list_entities(
 def edit_entities(http: Request, services: InServices, link_id: LinksId, request: EntitiesEdit) -> LinksOut:
     """Merge entities, or take records out of one. Jobs that go on from this one (`previous`) keep it."""
     return services.links.edit(link_id, request, names_of(http).resources("train"))
+
+
+@router.post("/links/{link_id}/resolve", summary="Resolve a record")
+@needs("train")
+def resolve_record(
+    http: Request, services: InServices, link_id: LinksId, request: ResolveRequest
+) -> LinksResolved:
+    """The entities that a new record may belong to, by the job's rules and the model that it fitted; with `add`, the
+    record is kept."""
+    return services.links.resolve(link_id, request, names_of(http).resources("train"))
 
 
 @router.get("/links/{link_id}/evaluation", summary="Evaluate links")

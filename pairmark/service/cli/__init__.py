@@ -41,6 +41,7 @@ for command in (
     matching.similarity,
     matching.match,
     linking.link,
+    linking.resolve,
     serving.warmup,
     serving.setup,
     operating.audit,

@@ -15,6 +15,7 @@ import typer
 from pairmark.service.cli import output
 from pairmark.service.cli.matching import ask_pair
 from pairmark.service.cli.options import ColumnTypes, column_types, rate
+from pairmark.service.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -237,6 +238,60 @@ def link(
             pair = result_files.explained(kept, left, right)
     answer = summary.model_dump(mode="json") | ({} if pair is None else {"pair": pair})
     output.show(answer, lambda to: _show(to, summary, first, out, facts, pair, explain))
+
+
+def resolve(
+    records: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="CSV or Parquet of new records.", exists=True, dir_okay=False),
+    ],
+    links: Annotated[Path, typer.Option(help="Links of an earlier run (its -o).")],
+) -> None:
+    """Say which entities new records belong to, of tables that were linked.
+
+    Columns that were not linked play no part. `pairmark link --previous` takes records in.
+    """
+    from pairmark.service.cli.options import settings
+    from pairmark.service.links import outputs, result_files
+    from pairmark.service.links.resolving import Resolver
+
+    folder = outputs.state_of(links)
+    if folder is None:
+        raise typer.BadParameter(
+            f"there is no {links}.pairmark: only runs with -o {links} leave one", param_hint="--links"
+        )
+    names, rows = result_files.read_table(records)
+    found: list[dict[str, Any]] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="pairmark-resolve-") as scratch,
+        result_files.connected(**result_files.bounds(settings(), Path(scratch), 1)) as connection,
+    ):
+        resolver = Resolver(connection, folder)
+        compared = [name for name in names if name in resolver.columns]
+        if not compared:
+            raise typer.BadParameter(
+                f"no column was linked; expected some of {', '.join(resolver.columns)}", param_hint="FILE"
+            )
+        for number, row in enumerate(rows, 1):
+            of = dict(zip(names, row, strict=True))
+            try:
+                entities = resolver.resolve({name: of[name] for name in compared})
+            except InvalidInput as error:
+                raise InvalidInput(f"{records.name}, row {number}: {error.detail}", **error.facts) from error
+            found.append({"row": number, "entities": [each.model_dump(mode="json") for each in entities]})
+    shown = [
+        (each["row"], of["entity"], of["score"], of["decision"], ", ".join(of["records"][:_SHOWN]))
+        for each in found
+        for of in each["entities"]
+    ]
+    output.show(
+        found,
+        output.table(
+            ("row", "entity", "score", "decision", "records"),
+            shown,
+            empty="no record is like one of the links",
+        ),
+    )
 
 
 def _check_writable(path: Path, option: str) -> None:

@@ -22,6 +22,9 @@ from pairmark.schemas.links import (
     LinksErased,
     LinksOut,
     LinksRequest,
+    LinksResolved,
+    ResolvedEntity,
+    ResolveRequest,
 )
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
@@ -29,7 +32,7 @@ from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, ModelNotCapable, UnknownLinks
 from pairmark.service.jobs.queue import JobQueue, NewJob
-from pairmark.service.links import repository, result_files
+from pairmark.service.links import by_hand, repository, resolving, result_files
 from pairmark.service.links.learned import Learned
 from pairmark.service.links.linking import check_rules
 from pairmark.service.names import VisibleNames, parse_ref, tenant_of
@@ -206,14 +209,33 @@ class Links:
 
         def change(folder: Path, out: Path) -> None:
             if edit.merge is not None:
-                result_files.merge(folder, out, edit.merge)
+                by_hand.merge(folder, out, edit.merge)
             else:
                 assert edit.split is not None
                 assert edit.records is not None
-                result_files.split(folder, out, edit.split, edit.records)
+                by_hand.split(folder, out, edit.split, edit.records)
 
         self._change(link_id, names, change, "links.edit", edit.model_dump(exclude_none=True))
         return self.get(link_id, names)
+
+    def resolve(self, link_id: str, request: ResolveRequest, names: VisibleNames) -> LinksResolved:
+        """Which entities a record may belong to; kept in the surest one where that is asked for."""
+        folder = self.folder(link_id, names)
+        if not request.add:
+            with (
+                self._blobs.workspace() as work,
+                result_files.connected(**result_files.bounds(self._settings, work, 1)) as connection,
+            ):
+                return LinksResolved(entities=resolving.Resolver(connection, folder).resolve(request.record))
+        entities: list[ResolvedEntity] = []
+        name = request.id
+
+        def change(folder: Path, out: Path) -> None:
+            nonlocal entities, name
+            entities, name = resolving.add(folder, out, request.record, request.id)
+
+        self._change(link_id, names, change, "links.add", {})
+        return LinksResolved(entities=entities, added=name)
 
     def erase(self, link_id: str, name: str, names: VisibleNames) -> LinksErased:
         """Erase a record from links, entities, changes and the review."""
@@ -221,7 +243,7 @@ class Links:
 
         def change(folder: Path, out: Path) -> None:
             nonlocal n_links
-            n_links = result_files.erase(folder, out, name)
+            n_links = by_hand.erase(folder, out, name)
 
         n_items = self._change(link_id, names, change, "links.erase", {}, erased=name)
         self._db.truncate_log()

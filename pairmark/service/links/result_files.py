@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from pairmark.models.linking.candidates import stored_keys
 from pairmark.models.linking.engine import Linking
 from pairmark.models.linking.mixture import Mixture
 from pairmark.models.records.compare import LinkField, register
@@ -21,11 +22,11 @@ from pairmark.service.errors import Conflict, InvalidInput, StorageFailed, Unkno
 from pairmark.service.links.tables import LinkTables
 from pairmark.service.settings import Settings
 
-LINKS, ENTITIES, RECORDS, CHANGES = (
-    f"{name}.parquet" for name in ("links", "entities", "records", "changes")
+LINKS, ENTITIES, RECORDS, CHANGES, KEYS = (
+    f"{name}.parquet" for name in ("links", "entities", "records", "changes", "keys")
 )
-_FITTED, _HAND = "fitted.json", "hand.json"
-_FORM = 3
+FITTED, HAND = "fitted.json", "hand.json"
+_FORM = 4
 """Of what was fitted; earlier ones are read no more."""
 _LEVELS = ("missing", "different", "weak", "close", "equal")
 _ENTITIES_SQL = "SELECT entity, side, record FROM named ORDER BY min(place) OVER (PARTITION BY entity), place"
@@ -113,6 +114,21 @@ def read_rows(path: Path, sql: str = "FROM kept", *params: Any) -> list[tuple[An
         return rows
 
 
+def read_table(path: Path) -> tuple[list[str], list[tuple[str | None, ...]]]:
+    """Columns and rows of a CSV or Parquet file, as text."""
+    import duckdb
+
+    source = f"read_parquet({quoted(path)})"
+    if path.suffix != ".parquet":
+        source = f"read_csv({quoted(path)}, all_varchar=true, header=true)"
+    with connected(threads="1") as connection:
+        try:
+            found = connection.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM {source}")
+            return [column[0] for column in found.description], found.fetchall()
+        except duckdb.Error as error:
+            raise InvalidInput(f"{path.name} is no table: {str(error).splitlines()[0][:300]}") from error
+
+
 def write_csv(path: Path, out: Path) -> Path:
     """A Parquet file as CSV, in which no text is a formula of a spreadsheet."""
     with connected(threads="1") as connection:
@@ -140,7 +156,7 @@ def bring(connection: Any, previous: Path, tables: LinkTables) -> tuple[list[Lin
     InvalidInput
         Where its tables had other columns.
     """
-    fitted = _fitted(previous)
+    fitted = read_fitted(previous)
     names = [field.name for field in tables.fields]
     if {*names} != {*fitted["columns"]} or len(tables.sizes) != fitted["tables"]:
         raise InvalidInput(
@@ -148,6 +164,8 @@ def bring(connection: Any, previous: Path, tables: LinkTables) -> tuple[list[Lin
             "expected the same, in any order: link without previous",
             field="previous",
         )
+    hand = read_hand(previous)
+    _append_added(connection, previous, tables, fitted["columns"], hand["added"])
     _add_sides(connection, tables)
     n = fitted["tables"]
     one, other = ("l.left_table - 1", "l.right_table - 1") if n > 2 else ("0", str(n - 1))
@@ -169,7 +187,6 @@ def bring(connection: Any, previous: Path, tables: LinkTables) -> tuple[list[Lin
         [str(previous / LINKS)],
     )
     connection.execute("CREATE TABLE before AS FROM read_parquet(?)", [str(previous / ENTITIES)])
-    hand = read_hand(previous)
     rows_of = [[_rows(connection, keys) for keys in each] for each in hand["apart"]]
     apart = [(one[0], other[0]) for one, other in rows_of if one and other]
     joined = [_rows(connection, keys) for keys in hand["together"]]
@@ -182,9 +199,34 @@ def bring(connection: Any, previous: Path, tables: LinkTables) -> tuple[list[Lin
     return fields, None if fitted["model"] is None else Mixture.from_json(fitted["model"])
 
 
-def _fitted(folder: Path) -> dict[str, Any]:
+def _append_added(
+    connection: Any, previous: Path, tables: LinkTables, columns: Sequence[str], added: Sequence[Key]
+) -> None:
+    """Put the records that people added to an earlier job's, and the tables lack, into the last table; the table
+    ``added(side, id)`` has them."""
+    connection.execute("CREATE TABLE added (side INTEGER, id VARCHAR)")
+    if added:
+        connection.executemany("INSERT INTO added VALUES (?, ?)", added)
+    first = tables.n_rows - tables.sizes[-1]
+    connection.execute("DELETE FROM added WHERE id IN (SELECT id FROM ids WHERE row >= ?)", [first])
+    cells = ", ".join(f"c{columns.index(field.name)}" for field in tables.fields)
+    connection.execute(
+        f"CREATE TEMP TABLE appended AS SELECT {tables.n_rows - 1} + row_number() OVER (ORDER BY file_row_number) "
+        f"AS row, id, {cells} FROM read_parquet(?, file_row_number=true) SEMI JOIN added USING (side, id)",
+        [str(previous / RECORDS)],
+    )
+    connection.execute("INSERT INTO source SELECT * EXCLUDE id FROM appended")
+    connection.execute("INSERT INTO ids SELECT row, id FROM appended")
+    n = connection.execute("SELECT count(*) FROM appended").fetchone()[0]
+    tables.n_rows += n
+    tables.sizes[-1] += n
+    if n:
+        tables.notes.append(f"records that were added to previous and are not in the tables are kept: {n}")
+
+
+def read_fitted(folder: Path) -> dict[str, Any]:
     """What was fitted; `Conflict` where it is of an earlier version."""
-    fitted: dict[str, Any] = json.loads((folder / _FITTED).read_text())
+    fitted: dict[str, Any] = json.loads((folder / FITTED).read_text())
     if fitted.get("form") != _FORM:
         raise Conflict("these links are of an earlier version: delete them and link again (POST /links)")
     return fitted
@@ -233,17 +275,31 @@ def keep(connection: Any, folder: Path, linking: Linking, previous: Path | None)
         "columns": [field.name for field in linking.source_fields],
         "fields": [vars(field) for field in linking.fields],
         "tables": len(linking.sides.sizes),
+        "rules": linking.rules,
+        "cut": linking.cut,
+        "most": linking.most,
         "model": None if linking.model is None else linking.model.to_json(),
     }
-    (folder / _FITTED).write_text(json.dumps(fitted))
-    hand: dict[str, Any] = {"together": [], "apart": []}
+    (folder / FITTED).write_text(json.dumps(fitted))
+    if linking.model is not None:
+        keys = ", ".join(
+            stored_keys(at, field, f"c{place}")
+            for at, (field, place) in enumerate(zip(linking.fields, linking.places, strict=True))
+        )
+        copy_to(
+            connection,
+            f"SELECT DISTINCT key, row FROM (SELECT unnest(flatten([{keys}])) AS key, row FROM cells) "
+            "WHERE key IS NOT NULL ORDER BY key, row",
+            folder / KEYS,
+        )
+    hand: dict[str, Any] = {"together": [], "apart": [], "added": []}
     if previous is None:
         connection.execute("CREATE TABLE IF NOT EXISTS before (entity VARCHAR, side INTEGER, record VARCHAR)")
     else:
-        hand = read_hand(previous)
+        hand = read_hand(previous) | {"added": connection.execute("FROM added ORDER BY id").fetchall()}
     connection.execute(_MOVED)
     copy_to(connection, _CHANGES_SQL if previous is not None else f"{_CHANGES_SQL} LIMIT 0", folder / CHANGES)
-    _write(connection, folder, hand, len(linking.sides.sizes))
+    write_found(connection, folder, hand, len(linking.sides.sizes))
 
 
 def counts(folder: Path) -> dict[str, int]:
@@ -253,13 +309,14 @@ def counts(folder: Path) -> dict[str, int]:
         "SELECT count(*) FILTER (decision = 'match'), count(*) FILTER (decision <> 'match') FROM kept",
     )[0]
     entities = read_rows(folder / ENTITIES, "SELECT count(DISTINCT entity) FROM kept")[0][0]
-    return {"links": links, "cut": cut, "entities": entities}
+    records = read_rows(folder / RECORDS, "SELECT count(*) FROM kept")[0][0]
+    return {"records": records, "links": links, "cut": cut, "entities": entities}
 
 
-def _write(connection: Any, folder: Path, hand: Mapping[str, Any], n_tables: int) -> None:
+def write_found(connection: Any, folder: Path, hand: Mapping[str, Any], n_tables: int) -> None:
     copy_to(connection, links_sql(n_tables), folder / LINKS)
     copy_to(connection, _ENTITIES_SQL, folder / ENTITIES)
-    (folder / _HAND).write_text(json.dumps(hand))
+    (folder / HAND).write_text(json.dumps(hand))
 
 
 def links_sql(n_tables: int, cells: str = "", joins: str = "") -> str:
@@ -313,6 +370,13 @@ def _names_again(connection: Any) -> dict[int, str]:
     return names
 
 
+def read_hand(folder: Path) -> dict[str, Any]:
+    """What people said: ``together`` lists records of one entity, ``apart`` two lists of different ones each, ``added``
+    records that no table had."""
+    hand: dict[str, Any] = json.loads((folder / HAND).read_text())
+    return hand
+
+
 def free_name(records: Sequence[str], taken: set[str]) -> str:
     """The id of the first record that names no other entity."""
     numbered = (f"{records[0]}~{number}" for number in count(2))
@@ -335,7 +399,7 @@ def split_ids(folder: Path, text: str) -> tuple[str, str]:
 
 def texts_of(folder: Path, keys: Sequence[Key]) -> list[dict[str, Any]]:
     """Cells of records by column, in the order of their keys; `UnknownLinks` where there is none."""
-    names = json.loads((folder / _FITTED).read_text())["columns"]
+    names = json.loads((folder / FITTED).read_text())["columns"]
     rows = read_rows(
         folder / RECORDS,
         "SELECT * EXCLUDE (compared, place) FROM kept WHERE (side, id) IN (SELECT unnest(?), unnest(?))",
@@ -381,7 +445,7 @@ def keys_of(folder: Path, left: str, right: str) -> list[Key]:
 
 def right_side(folder: Path) -> int:
     """The number of the last table, from 0."""
-    return int(_fitted(folder)["tables"]) - 1
+    return int(read_fitted(folder)["tables"]) - 1
 
 
 def link_of(folder: Path, left: str, right: str) -> tuple[Any, ...] | None:
@@ -399,7 +463,7 @@ def link_of(folder: Path, left: str, right: str) -> tuple[Any, ...] | None:
 
 def explained(folder: Path, left: Mapping[str, Any], right: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Field by field, what both cells are, how far they agree, and what that adds to the log odds of a match."""
-    fitted = _fitted(folder)
+    fitted = read_fitted(folder)
     fields = [LinkField(**field) for field in fitted["fields"]]
     with connected(threads="1") as connection:
         register(connection)
@@ -430,166 +494,3 @@ def explained(folder: Path, left: Mapping[str, Any], right: Mapping[str, Any]) -
         }
         for field, level, weight in zip(fields, found[::3], weights, strict=True)
     ]
-
-
-# ---------------------------------------------------------------- by hand
-
-
-def read_hand(folder: Path) -> dict[str, Any]:
-    """What people said: ``together`` lists records of one entity, ``apart`` two lists of different ones each."""
-    hand: dict[str, Any] = json.loads((folder / _HAND).read_text())
-    return hand
-
-
-@contextmanager
-def _changing(folder: Path, out: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Tables ``found`` and ``named``, and what was said by hand: written to a new folder when the block ends."""
-    hand = read_hand(folder)
-    for name in (RECORDS, CHANGES, _FITTED):
-        (out / name).write_bytes((folder / name).read_bytes())
-    with connected() as connection:
-        connection.execute(
-            f'CREATE TABLE found AS SELECT "left", "right", 0 AS left_side, {right_side(folder)} AS side, score, '
-            "file_row_number AS place FROM read_parquet(?, file_row_number=true)",
-            [str(folder / LINKS)],
-        )
-        connection.execute(
-            "CREATE TABLE named AS SELECT * EXCLUDE file_row_number, file_row_number AS place "
-            "FROM read_parquet(?, file_row_number=true)",
-            [str(folder / ENTITIES)],
-        )
-        yield connection, hand
-        connection.execute(
-            "DELETE FROM named WHERE entity IN (SELECT entity FROM named GROUP BY entity HAVING count(*) < 2)"
-        )
-        _write(connection, out, hand, 1 + right_side(folder))
-
-
-def merge(folder: Path, out: Path, ids: Sequence[str]) -> None:
-    """Make one entity of several, called by the first; a record alone is called by its own id."""
-    with _changing(folder, out) as (connection, hand):
-        members: list[Key] = []
-        for name in ids:
-            own = _members(connection, name) or [
-                (side, name)
-                for side in range(right_side(folder) + 1)
-                if _is_alone(connection, folder, side, name)
-            ]
-            if not own:
-                raise InvalidInput(
-                    f"merge: {name[:100]!r} is neither an entity nor a record that is in none; "
-                    "GET .../entities lists them",
-                    field="merge",
-                )
-            members += own
-        if len({*members}) < 2 or len({*ids}) < 2:
-            raise InvalidInput("merge: expected two different entities or more", field="merge")
-        named = next((name for name in ids if _members(connection, name)), ids[0])
-        connection.executemany("DELETE FROM named WHERE side = ? AND record = ?", members)
-        _insert(connection, named, members)
-        inside = {*members}
-        hand["apart"] = [
-            sides for sides in hand["apart"] if not all(inside & {(s, r) for s, r in side} for side in sides)
-        ]
-        hand["together"].append(members)
-
-
-def split(folder: Path, out: Path, name: str, records: Sequence[str]) -> None:
-    """Take records out of an entity, which become one of their own; the others keep its id."""
-    with _changing(folder, out) as (connection, hand):
-        members = _members(connection, name)
-        if not members:
-            raise InvalidInput(
-                f"split: there is no entity {name[:100]!r}; GET .../entities lists them", field="split"
-            )
-        parted = [key for key in members if key[1] in records]
-        rest = [key for key in members if key[1] not in records]
-        strange = {*records} - {key[1] for key in members}
-        if strange or not parted or not rest:
-            raise InvalidInput(
-                f"records: {sorted(strange)[0][:100]!r} is not in entity {name[:100]!r}"
-                if strange
-                else "records: expected some of the entity's records, not all",
-                field="records",
-            )
-        taken = {row[0] for row in connection.execute("SELECT DISTINCT entity FROM named").fetchall()}
-        connection.executemany("DELETE FROM named WHERE side = ? AND record = ?", parted)
-        _insert(connection, free_name([key[1] for key in parted], taken), parted)
-        both = ({*parted}, {*rest})
-        hand["together"] = [
-            keys for keys in hand["together"] if not all(side & {(s, r) for s, r in keys} for side in both)
-        ]
-        hand["together"] += [side for side in (parted, rest) if len(side) > 1]
-        hand["apart"].append([parted, rest])
-
-
-def erase(folder: Path, out: Path, record: str) -> int:
-    """Leave a record out of everything; returns how many of its links went. An entity that is called by it is called by
-    another of its records. `UnknownLinks` where there is none."""
-    sides = [
-        side
-        for side in range(right_side(folder) + 1)
-        if read_rows(folder / RECORDS, "FROM kept WHERE side = ? AND id = ? LIMIT 1", side, record)
-    ]
-    if not sides:
-        raise UnknownLinks(f"there is no record {record[:100]!r} in the tables of these links")
-    with _changing(folder, out) as (connection, hand):
-        params = [record, record]
-        n = int(
-            connection.execute(
-                'SELECT count(*) FROM found WHERE "left" = ? OR "right" = ?', params
-            ).fetchone()[0]
-        )
-        connection.execute('DELETE FROM found WHERE "left" = ? OR "right" = ?', params)
-        connection.execute("DELETE FROM named WHERE record = ?", [record])
-        called = [
-            row[0]
-            for row in connection.execute(
-                "SELECT record FROM named WHERE entity = ? ORDER BY place", [record]
-            ).fetchall()
-        ]
-        taken = {row[0] for row in connection.execute("SELECT DISTINCT entity FROM named").fetchall()}
-        name = free_name(called, taken) if called else ""
-        connection.execute("UPDATE named SET entity = ? WHERE entity = ?", [name, record])
-        hand["together"] = [_without(record, keys) for keys in hand["together"]]
-        hand["apart"] = [[_without(record, keys) for keys in pair] for pair in hand["apart"]]
-        hand["apart"] = [pair for pair in hand["apart"] if all(pair)]
-        for file, sql in (
-            (RECORDS, "FROM kept WHERE id <> ?"),
-            (
-                CHANGES,
-                "SELECT CASE WHEN entity = $1 THEN $2 ELSE entity END AS entity, change, "
-                "list_filter(records, lambda r: r <> $1) AS records, "
-                "list_transform(entities, lambda e: CASE WHEN e = $1 THEN $2 ELSE e END) AS entities FROM kept",
-            ),
-        ):
-            connection.execute("CREATE OR REPLACE TABLE kept AS FROM read_parquet(?)", [str(folder / file)])
-            connection.execute(
-                f"CREATE OR REPLACE TABLE cleared AS {sql}", [record] if file == RECORDS else [record, name]
-            )
-            copy_to(connection, "FROM cleared", out / file)
-    return n
-
-
-def _members(connection: Any, entity: str) -> list[Key]:
-    found = connection.execute(
-        "SELECT side, record FROM named WHERE entity = ? ORDER BY place", [entity]
-    ).fetchall()
-    return [(side, record) for side, record in found]
-
-
-def _is_alone(connection: Any, folder: Path, side: int, record: str) -> bool:
-    used = connection.execute("FROM named WHERE side = ? AND record = ?", [side, record]).fetchone()
-    return used is None and bool(
-        read_rows(folder / RECORDS, "SELECT 1 FROM kept WHERE side = ? AND id = ?", side, record)
-    )
-
-
-def _insert(connection: Any, entity: str, members: Sequence[Key]) -> None:
-    start = connection.execute("SELECT coalesce(max(place), 0) + 1 FROM named").fetchone()[0]
-    rows = [(entity, *key, start + at) for at, key in enumerate(members)]
-    connection.executemany("INSERT INTO named VALUES (?, ?, ?, ?)", rows)
-
-
-def _without(record: str, keys: Sequence[Key]) -> list[Key]:
-    return [key for key in keys if key[1] != record]
