@@ -155,6 +155,8 @@ def test_training_shows_stages_and_promotes(pairmark: Pairmark, flowers: Path) -
     assert "training: 100 % done" in said.err
     assert "now staged@production: the first version" in said.out
     assert "auc" in said.out
+    assert "samples held out of training: estimates, none guaranteed" in said.out
+    assert not {"estimand", "resolved:", "reference_seconds"} & set(said.out.split())
     assert "whitened cosine" in said.out
     assert "whitened cosine" in pairmark("models", "show", "staged").out
 
@@ -214,7 +216,9 @@ def test_plan_says_how_many_people(pairmark: Pairmark) -> None:
     assert needs["finite-sample"]["calibration_samples"] == 2 * 5990
     assert needs["finite-sample"]["calibration_pairs"] == 5990 * 5989 // 2
     assert said.json["ample"] == 4 * 5990
-    assert "5990" in pairmark("plan", "--fpr", "0.001").out
+    shown = pairmark("plan", "--fpr", "0.001").out
+    assert "5990" in shown
+    assert "comfortable" in shown
     more = pairmark("plan", "--fpr", "0.001", "--samples", "5", "--json").json["needs"][0]
     assert more["dataset_samples"] == 5 * 2 * 5990
     closed = pairmark("plan", "--fpr", "0.001", "--classes", "10", "--json").json

@@ -506,7 +506,10 @@ def _show_trained(
         if rate["by_people"]
     ]
     if rows:
-        to.print("\nTPR to expect on these scores, by the number of people who calibrate:")
+        to.print(
+            "\nTPR to expect of the people who calibrated, by how many do (estimates, too: only the false positive "
+            "rate is guaranteed):"
+        )
         for row in rows:
             output.table(tuple(row), [row])(to)
 
@@ -523,7 +526,13 @@ def show_promise(to: Console, of: dict[str, Any]) -> None:
 def _show_measured(to: Console, version: dict[str, Any]) -> None:
     """Metrics with their intervals, what the learner chose from, and the model among the baselines on the same data."""
     facts = version.get("facts") or {}
-    output.details(version.get("metrics") or {})(to)
+    metrics = version.get("metrics") or {}
+    if "n_units" in metrics:
+        units = "people" if metrics.get("protocol") == "open-set" else "samples"
+        to.print(
+            f"measured on {metrics['n_units']:,} {units} held out of training: estimates, none guaranteed"
+        )
+    output.details(metrics)(to)
     race = facts.get("race") or {}
     if race.get("candidates"):
         to.print(f"\nchosen by cross-validation: {race['winner']}, the simplest of the best")

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 TABLE_ROWS = 40
 CELL_ENTRIES = 12
 SENTENCE = 60
+WORDS = {
+    "ample": "comfortable",
+    "estimand": "how rates count",
+    "mean_tpr": "mean TPR",
+    "n_units": "people or samples counted",
+    "promises": "guarantees",
+    "reference_seconds": "counted seconds",
+}
+"""What members of answers are called where people read them."""
 
 
 class _Format:
@@ -113,7 +122,7 @@ def table(
             return
         grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for column in columns:
-            grid.add_column(column)
+            grid.add_column(WORDS.get(column, column))
         for row in rows[:most]:
             values = row if isinstance(row, Sequence) else [row.get(column) for column in columns]
             grid.add_row(*(Text(cell(value)) for value in values))
@@ -134,7 +143,7 @@ def facts(entries: Mapping[str, Any]) -> Callable[[Console], None]:
         grid = Table.grid(padding=(0, 2))
         for name, value in entries.items():
             if value is not None:
-                grid.add_row(Text(name, style="bold"), Text(cell(value), overflow="fold"))
+                grid.add_row(Text(WORDS.get(name, name), style="bold"), Text(cell(value), overflow="fold"))
         to.print(grid)
 
     return render
@@ -159,13 +168,16 @@ def _told_apart(entries: Mapping[str, Any], above: str = "") -> tuple[dict[str, 
     plain: dict[str, Any] = {}
     tables: dict[str, Any] = {}
     for key, value in entries.items():
-        name = f"{above}{key}".replace("_", " ")
+        name = f"{above}{WORDS.get(key, key)}".replace("_", " ")
         if isinstance(value, Mapping) and any(isinstance(entry, Mapping) for entry in value.values()):
             more_plain, more_tables = _told_apart(value, f"{name} ")
             plain |= more_plain
             tables |= more_tables
         elif isinstance(value, list) and value and isinstance(value[0], Mapping):
             tables[name] = value
+        elif isinstance(value, Mapping) and "resolved" in value:
+            known = {member: value[member] for member in value if member != "resolved"}
+            plain[name] = known if value["resolved"] else "too few different pairs to say"
         elif value not in ([], {}):
             plain[name] = value
     return plain, tables
