@@ -266,6 +266,24 @@ def test_what_is_not_understood_ends_with_2(pairmark: Pairmark, tmp_path: Path) 
         assert "Traceback" not in said.err
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a,b,c,d\n1,2,3,4\n\n5,6,7,8\n1,2,x,4\n", "line 5, column 'c': 'x' is not a number"),
+        ("a,b,c,d\n1,2,3,4\n\n5,6,7\n", "line 4 has 3 fields; expected 4"),
+        ("a,b,c,d\n", "expected a line of names"),
+        ("", "expected a line of names"),
+    ],
+)
+def test_a_line_that_does_not_fit_is_named_as_editors_count(
+    pairmark: Pairmark, trained: str, tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "points.csv").write_text(text)
+    refused = pairmark("similarity", tmp_path / "points.csv", "1,2,3,4", "--model", trained)
+    assert refused.code == 2
+    assert said in " ".join(refused.err.replace("│", " ").split())
+
+
 def test_what_fails_ends_with_1_and_says_why(pairmark: Pairmark, trained: str, flowers: Path) -> None:
     said = pairmark("train", "--learner", "nobody", "--dataset", "iris", "--model", "m")
     assert said.code == 1

@@ -472,4 +472,6 @@ class TestServing:
         assert json.loads(again.stdout)["pairs"] == json.loads(found.stdout)["pairs"], again.stderr
         (tmp_path / "a.csv").write_text("given,weight\nana,heavy\n")
         refused = served.cli("match", *sides, "--fpr", "0.2", "--model", "customers")
-        assert "'heavy'; expected a number" in " ".join(refused.stderr.split())
+        assert "line 2, column 'weight': is 'heavy'; expected a number" in " ".join(
+            refused.stderr.replace("│", " ").split()
+        )

@@ -101,20 +101,25 @@ def _side(argument: str, client: Connection, model: str | None) -> list[Any]:
         return [[float(word) for word in argument.split(",")]]
     names, lines = read_table(argument)
     try:
-        return [point_of(names, line, f"{argument}: row {at}") for at, line in enumerate(lines, start=1)]
+        return [point_of(names, line, f"{argument}: line {number}") for number, line in lines.items()]
     except typer.BadParameter:
         # A key that may only decide reads no model's columns, and sends points.
         columns = _columns(client, model)
         if columns is None:
             raise
+    from pairmark.models.records.schema import RecordError
     from pairmark.models.records.tables import declared
 
     schema = declared(columns)
-    rows = [dict(zip(names, line, strict=True)) for line in lines]
+    rows = [dict(zip(names, line, strict=True)) for line in lines.values()]
     try:
         return list(schema.values(schema.records(rows, "a line", strict=False)))
-    except ValueError as error:
-        raise typer.BadParameter(f"{argument}: {error}") from None
+    except RecordError as error:
+        first = error.problems[0]
+        number = [*lines][first["row"] - 1]
+        raise typer.BadParameter(
+            f"{argument}: line {number}, column {first['column']!r}: {first['detail']}"
+        ) from None
 
 
 def _columns(client: Connection, model: str | None) -> dict[str, str] | None:

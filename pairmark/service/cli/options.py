@@ -52,27 +52,30 @@ def read_records(argument: str) -> list[dict[str, Any]]:
     return records
 
 
-def read_table(argument: str) -> tuple[list[str], list[list[str]]]:
-    """The names in the first line of a CSV file or (``-``) of standard input, all different, and the other lines, of as
-    many fields; else `typer.BadParameter`."""
+def read_table(argument: str) -> tuple[list[str], dict[int, list[str]]]:
+    """The names in the first line of a CSV file or (``-``) of standard input, all different, and the fields of the
+    other lines, as many, by the number of the line, from 1; else `typer.BadParameter`."""
     try:
         text = sys.stdin.read() if argument == "-" else Path(argument).read_text(encoding="utf-8-sig")
     except OSError as error:
         excerpt = argument if len(argument) <= 60 else f"{argument[:60]}..."
         raise typer.BadParameter(f"{excerpt!r} is neither a file nor a point such as 5.1,3.5,1.4") from error
-    lines = [line for line in csv.reader(text.splitlines()) if line]
-    if len(lines) < 2:
+    reader = csv.reader(text.splitlines())
+    first, *lines = [(reader.line_num, line) for line in reader if line] or [(0, [])]
+    if not lines:
         raise typer.BadParameter(f"{argument}: expected a line of names and a line for each point")
-    names = lines[0]
+    names = first[1]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise typer.BadParameter(
             f"{argument}: the first line has {', '.join(map(repr, twice[:5]))} more than once"
         )
-    for number, line in enumerate(lines[1:], start=1):
+    for number, line in lines:
         if len(line) != len(names):
-            raise typer.BadParameter(f"{argument}: row {number} has not as many fields as the first line")
-    return names, lines[1:]
+            raise typer.BadParameter(
+                f"{argument}: line {number} has {len(line)} fields; expected {len(names)}, as in the first line"
+            )
+    return names, dict(lines)
 
 
 def point_of(names: list[str], line: list[str], where: str) -> list[float]:
