@@ -121,7 +121,8 @@ class Service(Calls):
         left: Side = None,
         right: Side = None,
         *,
-        fpr: float,
+        fpr: float | None = None,
+        decision: str | None = None,
         confidence: float | None = None,
         method: str | None = None,
         calibration: str | None = None,
@@ -132,7 +133,8 @@ class Service(Calls):
         aggregation: str | None = None,
         refs: Sequence[Sequence[str]] | None = None,
     ) -> MatchResult:
-        """Same or different at a false positive rate; or decide on ``scores`` with a stored ``calibration``.
+        """Same or different at a false positive rate, or by another ``decision``, ``"best-f1"``; or decide on
+        ``scores`` with a stored ``calibration``.
 
         Subjects of several samples, ``{"samples": vectors}``, are decided as a whole, by a separate calibration.
 
@@ -146,6 +148,7 @@ class Service(Calls):
         """
         params = {
             "fpr": fpr,
+            "decision": decision,
             "fnr": fnr,
             "confidence": confidence,
             "method": method,

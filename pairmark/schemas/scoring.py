@@ -74,10 +74,12 @@ class PairsParameters(PointsParameters):
     )
 
 
-class PointParameters(QueryModel):
-    """An operating point."""
+Decision = Literal["best-f1"]
 
-    fpr: Rate = Field(description="the highest false positive rate that you accept", examples=[0.01])
+
+class PointOptions(QueryModel):
+    """How an operating point is computed."""
+
     confidence: Rate = Field(0.95, description="the confidence with which the bound holds")
     method: Literal["auto", "finite-sample", "bootstrap", "estimate"] = Field(
         "auto",
@@ -88,8 +90,14 @@ class PointParameters(QueryModel):
     calibration: str | None = Field(None, description="id of a calibration; default: the version's own")
 
 
-class ThreeWayParameters(PointParameters):
-    """An operating point, perhaps with a review zone."""
+class PointParameters(PointOptions):
+    """An operating point."""
+
+    fpr: Rate = Field(description="the highest false positive rate that you accept", examples=[0.01])
+
+
+class ThreeWayOptions(PointOptions):
+    """How an operating point is computed, perhaps with a review zone."""
 
     fnr: Rate | None = Field(
         None,
@@ -103,6 +111,10 @@ class ThreeWayParameters(PointParameters):
     )
 
 
+class ThreeWayParameters(ThreeWayOptions, PointParameters):
+    """An operating point, perhaps with a review zone."""
+
+
 class SimilarityParameters(PairsParameters):
     """Which model scores."""
 
@@ -112,8 +124,19 @@ class SimilarityParameters(PairsParameters):
     )
 
 
-class MatchParameters(PairsParameters, ThreeWayParameters):
+class MatchParameters(PairsParameters, ThreeWayOptions):
     """Which model scores, and how it decides."""
+
+    fpr: Rate | None = Field(
+        None,
+        description="the highest false positive rate that you accept; needed without `decision`",
+        examples=[0.01],
+    )
+    decision: Decision | None = Field(
+        None,
+        description="instead of a rate, `best-f1`: the threshold with the best F1 on the held-out pairs of a version "
+        "trained on records, by which nothing is guaranteed",
+    )
 
 
 class RankOptions(BaseModel):
@@ -373,12 +396,35 @@ class OperatingPointOut(Answer):
     )
 
 
+class BestF1Out(Answer):
+    """A threshold by which nothing is guaranteed, and what was measured of it."""
+
+    decision: Decision = Field(description="as asked", examples=["best-f1"])
+    threshold: float = Field(description="a float32 value", examples=[3.4])
+    guarantee: Literal["none"] = Field(description="always", examples=["none"])
+    meaning: str = Field(
+        description="what is known of it, in words",
+        examples=["Nothing is guaranteed: the threshold has the best F1 on held-out pairs."],
+    )
+    assumes: list[dict[str, str]] = Field(description="always empty", examples=[[]])
+    f1: dict[str, Any] = Field(
+        description="on held-out pairs, with its interval",
+        examples=[{"value": 0.93, "interval": [0.9, 0.95]}],
+    )
+    precision: dict[str, Any] = Field(
+        description="the same of precision", examples=[{"value": 0.94, "interval": [0.91, 0.96]}]
+    )
+    recall: dict[str, Any] = Field(
+        description="the same of recall", examples=[{"value": 0.92, "interval": [0.88, 0.95]}]
+    )
+
+
 class MatchesOut(Answer):
     """Decisions, one per pair, in order."""
 
     model: ModelUsed | None = Field(description="null for scores of another system")
     matches: list[MatchOut] = Field(description="whether each pair matches, in order")
-    operating_point: OperatingPointOut = Field(
+    operating_point: OperatingPointOut | BestF1Out = Field(
         description="the threshold that decided, and what is guaranteed at it"
     )
     warnings: list[AnswerWarning] | None = Field(

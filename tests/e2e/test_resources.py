@@ -136,6 +136,8 @@ def test_a_version_tells_where_it_came_from(digits_deployment: RunningServer) ->
     wrong = http.get(f"{at}/errors", params={"kind": "false-match", "fpr": 0.2, "limit": 3}).json()
     assert [one["score"] > wrong["threshold"] for one in wrong["items"]] == [True] * 3
     problem(http.get(f"{at}/pr"), 422, "model-not-capable")
+    pair = {"model": "digits", "left": [0.0] * 64, "right": [1.0] * 64}
+    problem(http.post("/match?decision=best-f1", json=pair), 422, "model-not-capable")
     problem(http.get(f"{at}/errors", params={"kind": "wrong"}), 422, "invalid-input")
     problem(http.get(f"{at}/errors", params={"fpr": 1e-7}), 422, "insufficient-calibration-data")
     report = http.get(f"{at}/report").json()

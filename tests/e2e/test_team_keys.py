@@ -215,6 +215,7 @@ def test_no_series_of_questions_brackets_a_score(deployment: RunningServer) -> N
     ):
         assert ask.status("POST", f"/match?fpr=0.2{more}", json=pair) == 403, more
         assert ask.status("POST", f"/match?fpr=0.2&model=people{more}", **raw) == 403, more
+    assert ask.status("POST", "/match?decision=best-f1", json=pair) == 403
     search = {"queries": X[0].tolist(), "k": 3}
     for rates in ({"fpr": 0.21}, {"fpir": 0.21}, {"fpr": 0.2, "confidence": 0.9}):
         assert ask.status("POST", "/galleries/people/search", json={**search, **rates}) == 403, rates
@@ -222,7 +223,7 @@ def test_no_series_of_questions_brackets_a_score(deployment: RunningServer) -> N
     for query in ("fpr=0.21", "fpr=0.2&method=estimate", "fpr=0.2&confidence=0.9"):
         assert ask.status("POST", f"/galleries/people/subjects/s0/verify?{query}", json=probe) == 403, query
     base = "/models/people/versions/1"
-    for path in ("roc", "operating-point?fpr=0.2", "report", "inputs", "roc.svg"):
+    for path in ("roc", "pr", "operating-point?fpr=0.2", "report", "inputs", "roc.svg"):
         assert ask.status("GET", f"{base}/{path}") == 403, path
     decided = ask("POST", "/match?fpr=0.2", **raw)
     answers = [

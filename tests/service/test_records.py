@@ -353,6 +353,41 @@ class TestServing:
         assert seen["metrics"]["f1"]["value"] > 0.5
         assert 'data-curve="pr"' in served.http.get("/console/models/customers/1").text
 
+    def test_records_are_decided_where_f1_is_best(self, served: RunningServer) -> None:
+        left, right = record(OTHERS, 0), [record(OTHERS, 1), record(OTHERS, 2), {"surname": "moreau"}]
+        url, body = "/match?decision=best-f1", {"model": "customers", "left": left, "right": right}
+        answer = served.http.post(url, json=body).json()
+        point = answer["operating_point"]
+        path = "/models/customers/versions/1"
+        assert point["threshold"] == served.http.get(f"{path}/pr").json()["best_f1"]
+        assert (point["guarantee"], "fpr_upper_bound" in point) == ("none", False)
+        assert point["f1"] == served.http.get(path).json()["metrics"]["f1"]
+        assert [entry["match"] for entry in answer["matches"][:2]] == [True, False]
+        assert all(
+            entry["match"] == (entry["score"] > point["threshold"])
+            for entry in answer["matches"]
+            if "reason" not in entry
+        )
+        assert "surname" in answer["matches"][2]["compared"]
+        served.http.put("/models/customers/policy", json={"missing": "refuse"}).raise_for_status()
+        try:
+            (*_, refused) = served.http.post(url, json=body).json()["matches"]
+        finally:
+            served.http.put("/models/customers/policy", json={"missing": "assume-random"})
+        assert (refused["match"], refused["reason"]) == (False, "too-little-to-compare")
+        with Client(str(served.http.base_url)) as client:
+            assert client.match(
+                [left], right[:1], decision="best-f1", model="customers"
+            ).matches.tolist() == [True]
+        for query, more, field in (
+            ("", {}, "fpr"),
+            ("?decision=best-f1&fpr=0.1", {}, "fpr"),
+            ("?decision=best-f1&fnr=0.1", {}, "fnr"),
+            ("?decision=best-f1", {"left": {"samples": [left, left]}, "right": left}, "decision"),
+        ):
+            problem = served.http.post(f"/match{query}", json={**body, **more})
+            assert (problem.status_code, problem.json().get("field")) == (422, field), problem.text
+
     def test_too_little_to_compare_names_the_columns_that_would_help(self, served: RunningServer) -> None:
         left, bare = record(OTHERS, 0), {"member": record(OTHERS, 1)["member"]}
         url, body = "/match?fpr=0.2&fnr=0.2", {"model": "customers", "left": left, "right": bare}

@@ -19,6 +19,7 @@ from pydantic_core import to_json
 from pairmark.schemas.base import QueryModel
 from pairmark.schemas.scoring import (
     ClassesOut,
+    Decision,
     ExplanationOut,
     FeaturesBody,
     MatchesOut,
@@ -32,6 +33,7 @@ from pairmark.schemas.scoring import (
     ScoresBody,
     ScoresOut,
     SimilarityParameters,
+    ThreeWayParameters,
     VectorsOut,
 )
 from pairmark.service.api.metrics import PAIRS, POINTS
@@ -126,7 +128,7 @@ async def similarity(call: Call) -> Response:
     bodies=BINARY_BODIES,
 )
 async def match(call: Call) -> Response:
-    """Decide for each pair whether it is the same, at a false positive rate.
+    """Decide for each pair whether it is the same, at a false positive rate or, of records, where F1 is best.
 
     If the calibration data cannot support the rate, the answer is 422 `insufficient-calibration-data` with
     `smallest_fpr` and `required_units` for each method. Its `alternatives` state what the other methods would answer.
@@ -137,9 +139,9 @@ async def match(call: Call) -> Response:
     """
     query, runtime = call.query, call.services.runtime
     raw = call.media(JSON, *BINARY_BODIES, raw=True)
-    rate = Rate(query.fpr, query.method, query.confidence, query.simultaneous, query.calibration, query.fnr)
-    if rate.calibration is not None:
-        await runtime.check_calibration(rate.calibration, call.grants.usable)
+    rate = _asked(query)
+    if query.calibration is not None:
+        await runtime.check_calibration(query.calibration, call.grants.usable)
     request = version = subjects = compared = None
     if call.kind == JSON and holds_scores(await call.read_body()):
         scored = await _given_scores(call)
@@ -151,7 +153,16 @@ async def match(call: Call) -> Response:
     if not shown:
         limit, n = call.services.settings.decide_limit, len(scored.scores)
         call.services.rates.draw_minute(call.scope, "decisions", limit, "pairs", count=n)
-    point = await runtime.operating_point(version, rate, subjects)
+    if isinstance(rate, Rate):
+        point = await runtime.operating_point(version, rate, subjects)
+    else:
+        assert version is not None, "given scores need a calibration, which a decision does not take"
+        if subjects is not None:
+            raise InvalidInput(
+                f"decision={rate} decides single records; expected one on each side of a pair, or fpr",
+                field="decision",
+            )
+        point = await runtime.best_f1(version)
     if version is not None and scored.lacked is not None:
         resolved, rescore = scored.resolved, None
         if resolved is not None and resolved.counts is None:
@@ -243,6 +254,23 @@ def _points_of(call: Call, body: bytes, version: LoadedVersion | None) -> Featur
         points = parse_npz_rows(body, max_bytes=settings.max_body_bytes)
     check_number(points, settings.max_batch_pairs)
     return points
+
+
+def _asked(query: MatchParameters) -> Rate | Decision:
+    """At which rate, or by which other cut, a request decides."""
+    if query.decision is None:
+        if query.fpr is None:
+            raise InvalidInput("fpr is missing; expected a rate, or decision=best-f1", field="fpr")
+        return Rate(
+            query.fpr, query.method, query.confidence, query.simultaneous, query.calibration, query.fnr
+        )
+    given = sorted(query.model_fields_set & ThreeWayParameters.model_fields.keys())
+    if given:
+        raise InvalidInput(
+            f"{given[0]} is given beside decision={query.decision}, which decides at no rate; expected one of them",
+            field=given[0],
+        )
+    return query.decision
 
 
 async def _score(call: Call, request: PairRequest, version: LoadedVersion) -> Scored:

@@ -58,12 +58,12 @@ def match(
     *,
     deciding: Annotated[
         MatchParameters,
-        Members("fpr fnr confidence method simultaneous aggregation model"),
+        Members("fpr decision fnr confidence method simultaneous aggregation model"),
     ],
 ) -> None:
-    """Decide which pairs match, at a false positive rate you choose."""
-    if deciding.fpr is None:
-        raise typer.BadParameter("expected --fpr")
+    """Decide which pairs match, at a false positive rate you choose or, of records, where F1 is best."""
+    if deciding.fpr is None and deciding.decision is None:
+        raise typer.BadParameter("expected --fpr, or --decision best-f1")
     sides = [_side(side, client, deciding.model) for side in (left, right)]
     answer = client.match(*sides, **given(deciding))
     decisions = answer.decisions or [

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +65,14 @@ class ComparedPairs:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "codes", np.uint8(RAW_TOO_LITTLE) * np.isnan(self.thresholds[0]))
+
+    @classmethod
+    def at_one(cls, threshold: np.float32, lacked: Bool, *, complete_only: bool) -> Self:
+        """Pairs that one threshold decides, whatever they lack; those that lack something are refused where only
+        ``complete_only`` ones are decided."""
+        is_refused = lacked.any(axis=(1, 2)) & complete_only
+        upper = np.where(is_refused, UNSUPPORTED[0], threshold)
+        return cls(lacked, (upper, upper), COMPLETE_ONLY)
 
     def of(self, pair: int) -> ComparedPairs:
         """One of the pairs."""

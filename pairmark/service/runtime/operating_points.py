@@ -48,7 +48,7 @@ class ServedPoint:
     inputs: RowRanges | None = None
     """What rows must be like for a match; None where that was not kept."""
     request: PointRequest | None = None
-    """What it was asked for by."""
+    """What it was asked for by; None where no calibration decides."""
     warnings: tuple[dict[str, str], ...] = ()
 
     def decide(self, scores: Float32, thresholds: Thresholds | None = None) -> NDArray[np.uint8]:
@@ -71,6 +71,19 @@ class ServedPoint:
         # That was checked, and is not so.
         public["assumes"] = [each for each in public["assumes"] if each["assumption"] != "people-alike"]
         return replace(self, public=public, json=to_json(public), warnings=(warning,))
+
+
+def point_of_best_f1(threshold: float, metrics: dict[str, Any], inputs: RowRanges | None) -> ServedPoint:
+    """The point that has the best F1 on a version's held-out pairs; ``metrics`` : the version's."""
+    public = {
+        "decision": "best-f1",
+        "threshold": threshold,
+        "guarantee": "none",
+        "meaning": "Nothing is guaranteed: the threshold has the best F1 on held-out pairs, mixed as these are.",
+        "assumes": [],
+        **{name: metrics[name] for name in ("f1", "precision", "recall")},
+    }
+    return ServedPoint(threshold=np.float32(threshold), public=public, json=to_json(public), inputs=inputs)
 
 
 class LoadedCalibration(NamedTuple):

@@ -38,6 +38,7 @@ from pairmark.service.runtime.operating_points import (
     PointRequest,
     Rate,
     ServedPoint,
+    point_of_best_f1,
 )
 from pairmark.service.runtime.versions import LoadedVersion, LoadedVersions
 from pairmark.service.scheduling import Places, current_owner
@@ -61,6 +62,7 @@ class Runtime:
         self.warm = False
         self._last_view: CatalogueView | None = None
         self._classes: BoundedCache[tuple[str, SubjectClass], str] = BoundedCache(4_096)
+        self._best_f1: BoundedCache[tuple[str, int, str | None], ServedPoint] = BoundedCache(256)
         self.batch_place = Places("batch", os.cpu_count() or 1, settings.max_concurrent_batches)
 
     async def version_for(
@@ -126,10 +128,28 @@ class Runtime:
         warning = view.moved.get(calibration) or view.moved.get(own or "")
         return point if warning is None else point.moved(warning)
 
+    async def best_f1(self, version: LoadedVersion) -> ServedPoint:
+        """The point with the best F1 on the version's held-out pairs; `ModelNotCapable` where that was not measured."""
+        name, number, calibration = version.entry.name, version.entry.version, version.calibration_id
+        key = version.entry.model_id, number, calibration
+        point = self._best_f1.get(key)
+        if point is None:
+            curve = await asyncio.to_thread(self.store.reports.pr, name, number, 2)
+            measured = await asyncio.to_thread(self.store.version, name, number)
+            inputs = await self.row_ranges(version, None)
+            point = point_of_best_f1(curve.best_f1, measured.metrics, inputs)
+            self._best_f1.put(key, point)
+        warning = self.catalogue.view.moved.get(calibration or "")
+        return point if warning is None else point.moved(warning)
+
     async def compared(
         self, version: LoadedVersion, point: ServedPoint, lacked: Bool, rescore: Rescore | None
     ) -> ComparedPairs:
         """What decides pairs of records that lack columns."""
+        if point.request is None:
+            model = self.catalogue.view.models.get(version.entry.name)
+            complete_only = model is not None and model.missing == "refuse"
+            return ComparedPairs.at_one(point.threshold, lacked, complete_only=complete_only)
         asked = version.estimator, current_owner(), point, lacked, rescore
         known = self.patterns.find(*asked, may_work=False)
         if known is not None:

@@ -14,6 +14,7 @@ from pairmark.models.calibration.inputs import RowRanges, is_dense
 from pairmark.models.calibration.monitor import LARGE, moved_at_once
 from pairmark.models.core.arrays import Bool
 from pairmark.schemas.models import DECIDED_RATES
+from pairmark.schemas.scoring import Decision
 from pairmark.service.errors import Forbidden
 from pairmark.service.keys import Grants
 from pairmark.service.runtime.missing_columns import ComparedPairs
@@ -29,7 +30,9 @@ UNLIKE: Final = "unlike-calibration"
 """The reason where a row is unlike those of the people who calibrated."""
 
 
-def shows_scores(runtime: Runtime, version: LoadedVersion | None, rate: Rate | None, grants: Grants) -> bool:
+def shows_scores(
+    runtime: Runtime, version: LoadedVersion | None, rate: Rate | Decision | None, grants: Grants
+) -> bool:
     """Whether who asks may see scores of a version; a key with `decide` alone gets decisions, at listed rates, only."""
     name = None if version is None else version.entry.name
     if not grants.allows("decide") or grants.allows("score", name):
@@ -40,9 +43,12 @@ def shows_scores(runtime: Runtime, version: LoadedVersion | None, rate: Rate | N
     return False
 
 
-def check_listed(rate: Rate, listed: Collection[float]) -> None:
+def check_listed(rate: Rate | Decision, listed: Collection[float]) -> None:
     """Refuse (`Forbidden`) what would tell a key that may only decide more than decisions at the listed rates: a
-    series of rates, confidences, methods or costs brackets a score as closely as one likes."""
+    series of rates, confidences, methods or costs brackets a score as closely as one likes, and so does one threshold
+    more of each version."""
+    if not isinstance(rate, Rate):
+        raise Forbidden(f"the key may only decide; decision={rate} takes a key with score", scope="score")
     for wanted in (rate.fpr, rate.fnr):
         if wanted is not None and not any(math.isclose(wanted, one) for one in listed):
             raise Forbidden(
