@@ -25,6 +25,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from pairmark.models.core.artefact import Artefact, ArtefactError, file_sha256, read_artefact
 from pairmark.models.core.spec import capabilities_of
+from pairmark.models.evaluation.precision import MEASURES
 from pairmark.models.registry import restored, spec_of
 from pairmark.service.blobs import delete_unused
 from pairmark.service.datasets.confined import damage_refused
@@ -38,6 +39,7 @@ from pairmark.service.store.repository import NewCalibration, NewVersion
 from pairmark.service.store.versions import (
     VersionStore,
     read_columns,
+    read_pr,
     read_roc,
     read_trained_on,
     version_out,
@@ -335,6 +337,9 @@ def _check_shown(new: NewVersion, report: Path) -> None:
     leaderboard_of(row)
     if any(report.iterdir()):
         read_roc(report)
+        if read_pr(report) is not None:
+            # What a decision by it tells.
+            _ = [new.metrics[name]["value"] for name in MEASURES]
         read_columns(report)
         read_trained_on(report)
 
