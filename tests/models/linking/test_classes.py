@@ -118,3 +118,14 @@ def test_tables_without_matches_have_no_links_and_no_share() -> None:
     linking, links = linked(alone, [LinkField(name, of) for name, of in KINDS.items()])
     assert len(links) <= 2
     assert links or (linking.share is None and any("no links" in note for note in linking.notes))
+
+
+def test_matches_that_differ_in_writing_alone_let_every_column_tell() -> None:
+    who, rows = homes("couple", 0)
+    alone = [row for at, row in enumerate(rows) if who[at] == at]
+    again = [[*row[:4], f"+49 {row[4][1:4]}-{row[4][4:]}", row[5]] for row in alone[:150]]
+    rows = [*alone, *again]
+    fields = [LinkField(name, kind) for name, kind in KINDS.items()]
+    linking, links = linked(rows, fields)
+    assert all(weight > 0 for _, _, weight, _ in linking.columns)
+    assert len(links) == len(again)
