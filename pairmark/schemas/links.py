@@ -37,6 +37,20 @@ class LinksRequest(Request):
         "data. `blocking.rules` reads them back",
         examples=[[["phone"], ["last", "born"]]],
     )
+    must: list[Annotated[list[str], Field(min_length=1, max_length=31)]] | None = Field(
+        None,
+        max_length=100,
+        description="columns; records that have the same values of all of one entry are linked, whatever else"
+        " they hold",
+        examples=[[["npi"]]],
+    )
+    never: list[str] | None = Field(
+        None,
+        max_length=100,
+        description="columns; records with different values of one are never linked nor of one entity, whatever"
+        " `must` says",
+        examples=[["born"]],
+    )
     candidates_per_record: int = Field(
         CANDIDATES_PER_RECORD,
         ge=1,

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.arrays import Float64, Int64
+from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.linking import mixture
 from pairmark.models.linking.candidates import Blocks
 from pairmark.models.linking.columns import bins_sql, count_values, lifts, tells_nothing
+from pairmark.models.linking.constraints import Constraints
 from pairmark.models.linking.entities import MAX_RECORDS, Pairs, entities
 from pairmark.models.linking.mixture import BINS, BITS, Column, Mixture, chances, column_of
 from pairmark.models.linking.share import FalseShare, share_of, unknown
@@ -68,6 +69,7 @@ class Linking:
         It may hold ``together(a, b)`` and ``apart(a, b)``, what a person said of rows.
     scorer, cut : scores pairs of rows in the place of a model that is fitted here; pairs that score more are linked.
     expected : the mean share of false links to the one table of ``unique``, whose own pairs say what chance brings.
+    must, never : names of columns, as `Constraints` has them.
     spread : compares candidates on other machines; None: here.
 
     Attributes
@@ -90,6 +92,8 @@ class Linking:
         scorer: Scorer | None = None,
         cut: float = _LEAST_CHANCE,
         expected: float | None = None,
+        must: Sequence[Sequence[str]] = (),
+        never: Sequence[str] = (),
         spread: Spread | None = None,
     ) -> None:
         self._con, self._given, self._one_to_one = connection, rules, one_to_one
@@ -100,6 +104,10 @@ class Linking:
         alone = range(len(sizes) == 1)
         compared = {*(alone if within is None else within)} - {*unique}
         self._expected = expected
+        places = {field.name: at for at, field in enumerate(fields)}
+        self.constraints = Constraints(
+            [[f"c{places[name]}" for name in rule] for rule in must], [f"c{places[name]}" for name in never]
+        )
         self.sides = Sides(sizes, compared if expected is None else compared | {*unique})
         self.source_fields = list(fields)
         self.model: Mixture | None = None
@@ -212,7 +220,7 @@ class Linking:
         hashed = ", ".join(
             f"CASE WHEN {name} IS NOT NULL THEN hash({name}) END AS {name}" for name in self._names
         )
-        every = ", ".join(self._names) or "NULL"
+        every = ", ".join([*self._names, *self.constraints.never]) or "NULL"
         there = f"coalesce({every}) IS NOT NULL"
         con.execute(
             f"CREATE OR REPLACE TABLE twins AS SELECT row, first FROM (SELECT row, min(row) OVER (PARTITION BY "
@@ -446,6 +454,7 @@ class Linking:
             if kept < n.size:
                 self.cut = float(found["score"][kept])
                 con.execute("DELETE FROM scored WHERE score <= ?", [self.cut])
+        self.constraints.apply(con, self.sides)
         a, b, score = self._arrays("SELECT a, b, score FROM scored ORDER BY a, b")
         together, apart = (self._pairs_of(table) for table in ("together", "apart"))
         rows, first = entities(
@@ -457,6 +466,7 @@ class Linking:
             together=together,
             apart=apart,
             exclusive=self._exclusive if self._unique else None,
+            contradicts=self._contradicts if self.constraints.never else None,
         )
         self._give("joined", row=rows, first=first)
         con.execute(
@@ -511,6 +521,9 @@ class Linking:
         self._con.execute("DELETE FROM scored WHERE (a, b) NOT IN (SELECT (a, b) FROM expected)")
         self.notes.append(found.meaning(expected))
 
+    def _contradicts(self, a: Int64, b: Int64) -> Bool:
+        return self.constraints.contradicts(self._con, a, b)
+
     def _exclusive(self, rows: Int64) -> Int64:
         side = self.sides.side_of(rows)
         return np.where(np.isin(side, list(self._unique)), side, -1)
@@ -545,8 +558,9 @@ class Linking:
                 f"LEFT JOIN members x ON x.row = a LEFT JOIN members y ON y.row = b "
                 f"WHERE {own} IN (SELECT first FROM twins) AND {other} NOT IN (SELECT row FROM twins) "
                 f"QUALIFY row_number() OVER (PARTITION BY {own} ORDER BY coalesce(x.first = y.first, false) DESC, "
-                f"score DESC, {other}) = 1) f ON t.first = f.{own}"
+                f"score DESC, {other}) = 1) f ON t.first = f.{own} WHERE t.row NOT IN (SELECT row FROM members)"
             )
         self._con.execute(
-            "INSERT INTO members SELECT t.row, m.first FROM twins t JOIN members m ON m.row = t.first"
+            "INSERT INTO members SELECT t.row, m.first FROM twins t JOIN members m ON m.row = t.first "
+            "WHERE t.row NOT IN (SELECT row FROM members)"
         )

@@ -15,6 +15,8 @@ MAX_RECORDS = 500
 """Different records of one entity; where more are joined, the weakest links are cut."""
 _CLIP = 20.0
 """Log odds beyond which a pair says no more."""
+_APART = -1e9
+"""Log odds of a pair that a person parted."""
 
 LogOdds = Callable[[Int64, Int64], Float64]
 Pairs = tuple[Int64, Int64]
@@ -30,6 +32,7 @@ def entities(
     together: Pairs,
     apart: Pairs,
     exclusive: Callable[[Int64], Int64] | None = None,
+    contradicts: Callable[[Int64, Int64], Bool] | None = None,
 ) -> Pairs:
     """Join records along links, the surest links first.
 
@@ -41,6 +44,7 @@ def entities(
     a, b : rows of each link. scores : ties are taken in the order of the rows. log_odds : of pairs of rows.
     together, apart : pairs of rows that a person joined or parted: before anything else.
     exclusive : of rows, the number of a table of which an entity has one record at most; -1 where it may have more.
+    contradicts : whether pairs of rows are never of one entity, whatever joins them.
 
     Returns
     -------
@@ -60,7 +64,7 @@ def entities(
     label = _bounded(label, ends)
     sizes = np.bincount(label, minlength=1)
     table = np.full(n, -1) if exclusive is None else exclusive(rows)
-    odds = _all_pairs(rows, label, sizes, log_odds)
+    odds = _all_pairs(rows, label, sizes, log_odds, contradicts)
     # Most are joined by links that nothing speaks against: the rest are joined one by one.
     is_plain = sizes <= min(most, MAX_RECORDS)
     is_plain[label[odds.first[odds.value <= 0]]] = False
@@ -83,7 +87,7 @@ def entities(
         between = odds.matrix(of, own.size)
         is_apart = (label[parted[0]] == of) & (label[parted[1]] == of)
         for x, y in np.stack([np.searchsorted(own, side[is_apart]) for side in parted], axis=1):
-            between[x, y] = between[y, x] = -np.inf
+            between[x, y] = between[y, x] = min(_APART, between[x, y])
         pairs = np.searchsorted(own, ends[steps])
         root[own] = own[_merged(between, pairs, is_said[steps], table[own], most)]
     return rows, np.asarray(rows[root])
@@ -102,6 +106,8 @@ def _merged(between: Float64, pairs: Int64, is_said: Bool, table: Int64, most: i
         joined = groups[one] + groups[other]
         tables = table[joined]
         tables = tables[tables >= 0]
+        if total[one, other] == -np.inf:
+            continue
         if not said and (
             total[one, other] <= 0 or len(joined) > most or np.unique(tables).size < tables.size
         ):
@@ -127,7 +133,13 @@ class _Odds:
         return out + out.T
 
 
-def _all_pairs(rows: Int64, label: Int64, sizes: NDArray[np.int64], log_odds: LogOdds) -> _Odds:
+def _all_pairs(
+    rows: Int64,
+    label: Int64,
+    sizes: NDArray[np.int64],
+    log_odds: LogOdds,
+    contradicts: Callable[[Int64, Int64], Bool] | None,
+) -> _Odds:
     order = np.argsort(label, kind="stable")
     starts = np.cumsum(sizes) - sizes
     firsts, seconds = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
@@ -143,6 +155,8 @@ def _all_pairs(rows: Int64, label: Int64, sizes: NDArray[np.int64], log_odds: Lo
         seconds.append(own[:, second].ravel())
     first, second = np.concatenate(firsts), np.concatenate(seconds)
     value = np.clip(log_odds(rows[first], rows[second]), -_CLIP, _CLIP) if first.size else np.empty(0)
+    if contradicts is not None and first.size:
+        value[contradicts(rows[first], rows[second])] = -np.inf
     return _Odds(first, value, start)
 
 

@@ -72,6 +72,20 @@ def link(
             "proposed from the data."
         ),
     ] = None,
+    same: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Link records that have the same value here, such as npi or vat,country (repeatable).",
+        ),
+    ] = None,
+    never: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Never join records whose values here differ, such as born (repeatable).",
+        ),
+    ] = None,
     candidates_per_record: Annotated[
         int | None,
         typer.Option(
@@ -187,7 +201,9 @@ def link(
     request = LinksRequest(
         left=Path(tables[0]).name[:200],
         false_links=false_links,
-        rules=[[name.strip() for name in each.split(",")] for each in rule] if rule else None,
+        rules=_columns_of(rule),
+        must=_columns_of(same),
+        never=never,
         candidates_per_record=candidates_per_record or CANDIDATES_PER_RECORD,
         one_to_one=one_to_one,
     )
@@ -238,6 +254,10 @@ def link(
             pair = result_files.explained(kept, left, right)
     answer = summary.model_dump(mode="json") | ({} if pair is None else {"pair": pair})
     output.show(answer, lambda to: _show(to, summary, first, out, facts, pair, explain))
+
+
+def _columns_of(given: list[str] | None) -> list[list[str]] | None:
+    return [[name.strip() for name in each.split(",")] for each in given] if given else None
 
 
 def resolve(

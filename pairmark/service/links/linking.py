@@ -74,7 +74,7 @@ def linked(
     bounds = result_files.bounds(settings, scratch, settings.job_threads)
     with result_files.connected(**bounds) as connection:
         tables = read_tables(connection, files, scratch, limits, id_column=id_column, columns=columns)
-        check_rules(request.rules, [field.name for field in tables.fields])
+        check_columns(request, [field.name for field in tables.fields])
         scoring: dict[str, Any] = {}
         if learned is not None:
             scoring = {"scorer": learned.scorer(connection, tables), "cut": learned.cut}
@@ -91,6 +91,8 @@ def linked(
             unique=unique,
             rules=request.rules,
             one_to_one=request.one_to_one,
+            must=request.must or (),
+            never=request.never or (),
             budget=request.candidates_per_record,
             previous=None if previous is None else result_files.bring(connection, previous, tables),
             **scoring,
@@ -104,15 +106,18 @@ def linked(
         yield Linked(connection=connection, tables=tables, linking=linking)
 
 
-def check_rules(rules: Sequence[Sequence[str]] | None, columns: Sequence[str]) -> None:
+def check_columns(request: LinksRequest, columns: Sequence[str]) -> None:
     """Refuse rules of columns that are not compared."""
-    for at, rule in enumerate(rules or ()):
-        for name in rule:
-            if name not in columns:
-                raise InvalidInput(
-                    f"rules[{at}]: column {name[:100]!r} is not compared; expected some of {', '.join(columns)}",
-                    field=f"rules[{at}]",
-                )
+    never = [[name] for name in request.never or ()]
+    for what, rules in (("rules", request.rules), ("must", request.must), ("never", never)):
+        for at, rule in enumerate(rules or ()):
+            for name in rule:
+                if name not in columns:
+                    raise InvalidInput(
+                        f"{what}[{at}]: column {name[:100]!r} is not compared; expected some of {', '.join(columns)}. "
+                        "A column of ids is compared where it is declared a category",
+                        field=f"{what}[{at}]",
+                    )
 
 
 def summary_of(of: Linked, request: LinksRequest, connected: tuple[int, int] | None = None) -> LinkSummary:

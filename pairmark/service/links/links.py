@@ -34,7 +34,7 @@ from pairmark.service.errors import Conflict, InvalidInput, ModelNotCapable, Unk
 from pairmark.service.jobs.queue import JobQueue, NewJob
 from pairmark.service.links import by_hand, repository, resolving, result_files
 from pairmark.service.links.learned import Learned
-from pairmark.service.links.linking import check_rules
+from pairmark.service.links.linking import check_columns
 from pairmark.service.names import VisibleNames, parse_ref, tenant_of
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.reviews import repository as reviews
@@ -79,7 +79,7 @@ class Links:
                 if ref is not None
             }
             asked.update({side: f"{row.name}:{row.version}" for side, row in sides.items()})
-            check_rules(request.rules, list(_columns(sides["left"])))
+            check_columns(request, list(_columns(sides["left"])))
             learner = _LEARNER
             if request.model is not None:
                 model, version = self._versions.resolved(session, parse_ref(request.model))

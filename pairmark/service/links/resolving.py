@@ -74,6 +74,7 @@ class Resolver:
         self._model = Mixture.from_json(fitted["model"])
         self.cut, self._most = float(fitted["cut"]), int(fitted["most"])
         names = [field.name for field in self._fields]
+        self._never = [names.index(name) for name in fitted["never"] if name in names]
         masks = [sum(1 << names.index(name) for name in rule) for rule in fitted["rules"]]
         self._by_rule = (
             " OR ".join(f"bit_or(1::UBIGINT << field) & {mask} = {mask}" for mask in masks) or "false"
@@ -171,7 +172,14 @@ class Resolver:
             return []
         symbols = np.stack([self._model.symbols(np.array(row[3]), own, row[4]) for row in rows])
         return [
-            _Compared((row[0], row[1]), row[2], float(log_odds), list(own) == row[4])
+            _Compared(
+                (row[0], row[1]),
+                row[2],
+                -np.inf
+                if any(None not in (own[at], row[4][at]) and own[at] != row[4][at] for at in self._never)
+                else float(log_odds),
+                list(own) == row[4],
+            )
             for row, log_odds in zip(rows, self._model.log_odds(symbols), strict=True)
         ]
 
@@ -189,7 +197,8 @@ class Resolver:
         judged = []
         for name, members in of.items():
             best = max(each.log_odds for each in members)
-            total = float(np.clip([each.log_odds for each in members], -_CLIP, _CLIP).sum())
+            odds = np.array([each.log_odds for each in members])
+            total = float(np.clip(odds, -_CLIP, _CLIP).sum()) if np.isfinite(odds).all() else -np.inf
             score = float(chances(np.array(best)))
             is_match = score > self.cut and total > 0 and len(members) < self._most
             records = [each.key[1] for each in members]

@@ -278,6 +278,11 @@ def keep(connection: Any, folder: Path, linking: Linking, previous: Path | None)
         "rules": linking.rules,
         "cut": linking.cut,
         "most": linking.most,
+        "never": [
+            field.name
+            for at, field in enumerate(linking.source_fields)
+            if f"c{at}" in linking.constraints.never
+        ],
         "model": None if linking.model is None else linking.model.to_json(),
     }
     (folder / FITTED).write_text(json.dumps(fitted))
