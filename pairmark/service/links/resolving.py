@@ -69,6 +69,8 @@ class Resolver:
                 "fitted on columns: put the record into the table, and link it again with previous"
             )
         register(connection)
+        # Of columns that are all missing, as those of a few records may be, it makes expressions that fail.
+        connection.execute("SET disabled_optimizers = 'statistics_propagation'")
         self.columns: list[str] = fitted["columns"]
         self._fields = [LinkField(**field) for field in fitted["fields"]]
         self._model = Mixture.from_json(fitted["model"])
@@ -163,7 +165,9 @@ class Resolver:
             f"SELECT file_row_number AS place, side, id, coalesce(entity, id) AS entity, {cells} FROM {records} r "
             "JOIN held USING (side, id)"
         )
-        levels = ", ".join(f"{field.level(f'a.c{at}', f'b.c{at}')}" for at, field in enumerate(fields))
+        levels = ", ".join(
+            "0" if own[at] is None else field.level(f"a.c{at}", f"b.c{at}") for at, field in enumerate(fields)
+        )
         others = ", ".join(f"b.c{at}" for at in range(len(fields)))
         rows = con.execute(
             f"SELECT b.side, b.id, b.entity, [{levels}], [{others}] FROM asked a, compared b ORDER BY place"
