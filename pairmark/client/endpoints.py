@@ -515,16 +515,16 @@ class Service(Calls):
     async def link(
         self,
         /,
-        left: str,
+        left: str | None = None,
         right: str | None = None,
         *,
         wait: bool = True,
         progress: Progress | None = None,
         **options: Any,
     ) -> LinksOut:
-        """Find the duplicates of a dataset of records, or link two, and say what was found; options: ``false_links``,
-        ``confidence``, ``model``, ``fpr``, ``rules``, ``candidates_per_record``, ``missed_links``,
-        ``one_to_one``, ``previous``.
+        """Find the duplicates of a dataset of records, or link several (``tables``), and say what was found; options:
+        ``unique``, ``false_links``, ``expected_false_links``, ``confidence``, ``model``, ``fpr``, ``rules``,
+        ``candidates_per_record``, ``missed_links``, ``one_to_one``, ``previous``.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Links within a table or between two."""
+"""Links within a table or between several."""
 
 from __future__ import annotations
 
@@ -10,18 +10,40 @@ from pairmark.schemas.base import Answer, Moment, Request
 from pairmark.schemas.jobs import JobState
 
 CANDIDATES_PER_RECORD = 50
+MAX_TABLES = 30
+
+_Ref = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class LinksRequest(Request):
     """What to link."""
 
-    left: str = Field(
-        max_length=200, description="a dataset of records, `name` or `name:version`", examples=["customers"]
+    left: str | None = Field(
+        None,
+        max_length=200,
+        description="a dataset of records, `name` or `name:version`",
+        examples=["customers"],
     )
     right: str | None = Field(
         None,
         max_length=200,
         description="a second one; without it, duplicates within the first are looked for",
+    )
+    tables: list[_Ref] | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_TABLES,
+        description="in the place of `left` and `right`, any number of datasets: with three and more, links across and "
+        "within them",
+        examples=[["customers", "orders", "newsletter"]],
+    )
+    unique: list[_Ref] | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_TABLES,
+        description="those of the datasets, as they are called here, that have no duplicates: an entity has one record "
+        "of each at most",
+        examples=[["customers"]],
     )
     model: str | None = Field(
         None,
@@ -73,6 +95,13 @@ class LinksRequest(Request):
         "its bound is below. Without `model`, links are also kept to this share by the fitted model's own estimate; "
         "by default a link is a pair that is likelier a match than not, and the review asks about 0.02",
     )
+    expected_false_links: float | None = Field(
+        None,
+        ge=1e-4,
+        le=0.5,
+        description="of two datasets, one of which is `unique`: the mean share of false links, kept by conformal "
+        "p-values that the unique one's own pairs make. Expected if what `notes` say holds; no bound",
+    )
     missed_links: float | None = Field(
         None,
         ge=1e-6,
@@ -93,6 +122,34 @@ class LinksRequest(Request):
         description="an earlier link job on the same tables: records that are new or changed are compared, entities "
         "keep their ids, and what people merged and split stays",
     )
+
+    @property
+    def datasets(self) -> list[str]:
+        """All that are linked, in order."""
+        return self.tables or [each for each in (self.left, self.right) if each is not None]
+
+    @model_validator(mode="after")
+    def _several_tables(self) -> Self:
+        if (self.left is None) == (self.tables is None) or (
+            self.tables is not None and self.right is not None
+        ):
+            raise ValueError("expected either left and, perhaps, right, or tables")
+        unique = self.unique or []
+        if unique and len(self.datasets) < 2:
+            raise ValueError(
+                "expected two tables or more with unique: within a unique one there are no links"
+            )
+        if strange := sorted({*unique} - {*self.datasets}):
+            raise ValueError(
+                f"unique names {strange[0]!r}; expected some of {', '.join(self.datasets)}, as they are called here"
+            )
+        if self.expected_false_links is not None:
+            if len(self.datasets) != 2 or len({*unique}) != 1:
+                raise ValueError("expected two tables, one of them unique, with expected_false_links")
+            others = ("fpr", "false_links", "must", "one_to_one", "previous")
+            if given := [name for name in others if getattr(self, name)]:
+                raise ValueError(f"expected expected_false_links or {given[0]}, not both")
+        return self
 
     @model_validator(mode="after")
     def _one_rate(self) -> Self:
@@ -154,6 +211,12 @@ class FalseLinks(Answer):
 
     estimate: float | None = Field(
         None, description="the share as the fitted model has it: an estimate, no bound", examples=[0.015]
+    )
+    expected: float | None = Field(
+        None,
+        description="beside it, with `expected_false_links`: the share is at most this on average over tables like "
+        "these, if what `notes` say holds; no bound",
+        examples=[0.02],
     )
     check: Literal["agrees", "doubtful"] | None = Field(
         None,
@@ -263,7 +326,7 @@ class LinkCut(Answer):
 class LinkSummary(Answer):
     """What was linked."""
 
-    records: int = Field(description="records of both tables", examples=[10_000])
+    records: int = Field(description="records of all tables", examples=[10_000])
     candidates: int = Field(description="pairs of records that were compared", examples=[27_657])
     links: int = Field(description="pairs that are linked", examples=[5_280])
     cut: int = Field(
@@ -296,10 +359,12 @@ class LinksOut(Answer):
     id: str = Field(description="of the job, too", examples=["6f1ed002ab5595859014ebf0951522d9"])
     left: str = Field(description="the dataset, `name:version`", examples=["customers:1"])
     right: str | None = Field(description="the second dataset; null: there is one", examples=[None])
+    tables: list[str] = Field(description="all datasets", examples=[["customers:1"]])
+    unique: list[str] = Field([], description="those without duplicates", examples=[[]])
     state: JobState = Field(description="the state of its job", examples=["succeeded"])
     created_at: Moment = Field(description="when it was submitted")
     # What was linked: null until the job has succeeded.
-    records: int | None = Field(None, description="records of both tables", examples=[10_000])
+    records: int | None = Field(None, description="records of all tables", examples=[10_000])
     candidates: int | None = Field(None, description="pairs of records that were compared", examples=[27_657])
     links: int | None = Field(None, description="pairs that are linked", examples=[5_280])
     cut: int | None = Field(
@@ -336,6 +401,10 @@ class LinkOut(Answer):
     score: float = Field(description="the chance of a match; with a model, its score", examples=[0.9999])
     decision: str = Field(description="`match`; `different` where the link was cut", examples=["match"])
     entity: str | None = Field(description="the entity's id; null where the link was cut", examples=["c1"])
+    left_table: int | None = Field(
+        None, description="of three tables and more, which the left record is of, from 1"
+    )
+    right_table: int | None = Field(None, description="likewise, which the right record is of")
     cells: tuple[dict[str, Any], dict[str, Any]] | None = Field(
         None, description="cells of both records, where they were asked for"
     )
@@ -349,6 +418,7 @@ class EntityOut(Answer):
         examples=["c1"],
     )
     records: list[str] = Field(description="ids of its records", examples=[["c1", "c17"]])
+    tables: list[int] = Field(description="which table each is of, from 1", examples=[[1, 1]])
 
 
 class LinkField(Answer):

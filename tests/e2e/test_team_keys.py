@@ -280,6 +280,8 @@ def test_training_one_model_and_importing(deployment: RunningServer) -> None:
     request = {"learner": "metric", "dataset": "people", "model": "people"}
     for change in ({"model": "cars"}, {"dataset": "cars"}, {"unlabelled": "cars"}):
         assert train.status("POST", "/jobs", json={**request, **change}) == 403, change
+    for tables in (["cars"], ["people", "people", "cars"]):
+        assert train.status("POST", "/links", json={"tables": tables}) == 403, tables
     assert {one["name"] for one in train("GET", "/datasets").json()["items"]} == {"people"}
     jobs = train("GET", "/jobs").json()["items"]
     assert {one["model"] for one in jobs} == {"people"}

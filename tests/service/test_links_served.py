@@ -20,6 +20,7 @@ from pairmark.models.linking import mixture
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.schemas.links import LinksRequest, ResolveRequest
 from pairmark.service.datasets.ingest import Datasets
+from pairmark.service.errors import Conflict as StoredConflict
 from pairmark.service.errors import UnknownLinks
 from pairmark.service.links.links import Links
 from pairmark.service.names import EVERY_NAME, VisibleNames
@@ -598,3 +599,139 @@ def test_a_worker_killed_at_any_stage_leaves_one_result(deployment: Any, tmp_pat
     assert pages[0] == pages[1]
     reviews = Reviews(deployment.db).page(10, None, EVERY_NAME).items
     assert {review.id for review in reviews} == {one.review, other.review}
+
+
+@pytest.fixture(scope="module")
+def parts(client: Client, columns: Rows) -> list[Rows]:
+    """Datasets ``part0`` to ``part2``, in each of which ids begin anew."""
+    parts = [
+        {c: v[rows] for c, v in columns.items()} for rows in (slice(300), slice(300, 600), slice(600, N))
+    ]
+    parts = [part | {"id": [f"n{row}" for row in range(300)]} for part in parts]
+    for at, part in enumerate(parts):
+        upload(client, f"part{at}", part)
+    return parts
+
+
+def test_any_number_of_tables_is_linked_as_the_command_does_it(
+    client: Client, parts: list[Rows], identity: dict[str, int], tmp_path: Path
+) -> None:
+    made = client.link(tables=["part0", "part1", "part2"], unique=["part0"])
+    assert (made["tables"], made["unique"]) == ([f"part{at}:1" for at in range(3)], ["part0:1"])
+    assert (made["left"], made["right"], made["records"]) == ("part0:1", "part1:1", N)
+    rows = rows_of(client, made)
+    who = list(identity.values())
+    ends = [
+        [(row[f"{side}_table"] - 1) * 300 + int(row[side][1:]) for side in ("left", "right")] for row in rows
+    ]
+    same = [who[a] == who[b] for a, b in ends]
+    assert sum(same) > 0.98 * len(same) > 100
+    assert {(a // 300, b // 300) for a, b in ends} >= {(0, 1), (0, 2), (1, 1), (1, 2), (2, 2)}
+    assert (1, 1) not in {(row["left_table"], row["right_table"]) for row in rows}
+    files = [str(write(tmp_path / f"part{at}.csv", part)) for at, part in enumerate(parts)]
+    out = tmp_path / "links.csv"
+    words = [
+        sys.executable,
+        "-m",
+        "pairmark.service.cli",
+        "link",
+        *files,
+        "--unique",
+        files[0],
+        "-o",
+        str(out),
+    ]
+    subprocess.run(words, env=os.environ | {"PAIRMARK_HOME": str(tmp_path)}, check=True, capture_output=True)
+    with out.open(newline="") as stream:
+        written = [{**row, "score": float(row["score"])} for row in csv.DictReader(stream)]
+    of = ("left", "right", "score", "left_table", "right_table")
+    assert [[str(row[name]) for name in of] for row in rows] == [[str(row[n]) for n in of] for row in written]
+
+    # What is shown of a link is of its own tables.
+    path = f"/links/{made['id']}"
+    row = next(row for row in rows if row["left_table"] == 2 and row["decision"] == "match")
+    shown = asked(client, "GET", f"{path}/links", params={"cells": "true", "limit": 500})["items"]
+    cells = next(each["cells"] for each in shown if {**each, "cells": None} == {**row, "cells": None})
+    for side, name in enumerate(("left", "right")):
+        assert cells[side]["last"] == parts[row[f"{name}_table"] - 1]["last"][int(row[name][1:])]
+    for each in rows[:20]:
+        pair = asked(client, "GET", f"{path}/pair", params={"left": each["left"], "right": each["right"]})
+        assert (pair["decision"], pair["entity"]) == (each["decision"], each["entity"])
+    searched = asked(client, "GET", f"{path}/links", params={"search": row["left"]})["items"]
+    assert row["left"] in {each[side] for each in searched for side in ("left", "right")}
+    item = client.pairs_to_judge(made["review"], n=1)[0]
+    assert item["refs"] in [[each["left"], each["right"]] for each in rows]
+    # What is said by hand leaves the tables of all links as they are, here and for the next job.
+    entities = [*client.pages(f"{path}/entities")]
+    assert all(len(each["tables"]) == len(each["records"]) for each in entities)
+    whole = next(each for each in entities if len(each["records"]) == len({*each["records"]}) == 2)
+    asked(client, "POST", f"{path}/entities", json={"split": whole["id"], "records": whole["records"][1:]})
+    changed = rows_of(client, made)
+    assert [[each[name] for name in of] for each in changed] == [[each[name] for name in of] for each in rows]
+    again = client.link(tables=["part0", "part1", "part2"], unique=["part0"], previous=made["id"])
+    assert [[each[name] for name in of] for each in rows_of(client, again)] == [
+        [each[name] for name in of] for each in rows
+    ]
+    for tables in (["part0", "part1"], ["part1", "part0", "part2"]):
+        with pytest.raises(RefusedInput, match="expected the same datasets"):
+            client.link(tables=tables, previous=made["id"])
+
+
+def test_links_to_a_unique_table_are_kept_to_an_expected_share(
+    client: Client, columns: Rows, identity: dict[str, int]
+) -> None:
+    once = {who: at for at, who in reversed([*enumerate(identity.values())])}
+    register = sorted(once.values())
+    others = sorted({*range(N)} - {*register})
+    for name, rows in (("register", register), ("others", others)):
+        upload(client, name, {column: [of[row] for row in rows] for column, of in columns.items()})
+    options = {"left": "others", "right": "register", "unique": ["register"]}
+    found = client.link(**options, expected_false_links=0.05)
+    rows = rows_of(client, found)
+    assert sum(identity[row["left"]] == identity[row["right"]] for row in rows) > 0.9 * len(rows)
+    assert len(rows) > 0.8 * len(others)
+    share = found["false_links"]
+    assert (share["expected"], share["bound"]) == (0.05, None)
+    assert any("expected to be false" in note for note in found["notes"])
+    assert client.link(**options)["false_links"]["expected"] is None
+
+
+@pytest.mark.parametrize(
+    ("asking", "said"),
+    [
+        ({}, "either left"),
+        ({"left": "part0", "tables": ["part1"]}, "either left"),
+        ({"tables": []}, "at least 1"),
+        ({"tables": ["part0"] * 31}, "at most 30"),
+        ({"tables": ["part0", "part1", "part0:1"]}, "there twice"),
+        ({"tables": ["part0"], "unique": ["part0"]}, "two tables or more"),
+        ({"left": "part0", "right": "part1", "unique": ["part2"]}, "unique names 'part2'"),
+        ({"left": "part0", "right": "part1", "expected_false_links": 0.02}, "one of them unique"),
+        (
+            {"tables": ["part0", "part1"], "unique": ["part0"], "expected_false_links": 0.1, "fpr": 0.1},
+            "expected_false_links or fpr",
+        ),
+    ],
+)
+def test_tables_that_do_not_go_together_are_refused(
+    client: Client, parts: list[Rows], asking: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(RefusedInput, match=said):
+        client.link(**asking)
+
+
+def test_each_of_several_tables_stays_and_is_of_the_version_that_was_there(
+    deployment: Any, tmp_path: Path
+) -> None:
+    part = table(60, "plain")[1]
+    for at in range(3):
+        add(deployment, f"acme/part{at}", part, tmp_path)
+    tables = [f"acme/part{at}" for at in range(3)]
+    job = links_of(deployment).submit(LinksRequest(tables=tables), VisibleNames(prefix="acme/"))
+    datasets = Datasets(deployment.db, deployment.blobs, deployment.settings)
+    for name in tables:
+        with pytest.raises(StoredConflict, match=job.id):
+            datasets.delete(name)
+    # A later version changes nothing of a job that waits.
+    add(deployment, "acme/part2", part, tmp_path)
+    assert links_of(deployment).get(job.id, EVERY_NAME).tables == [f"{name}:1" for name in tables]

@@ -167,6 +167,7 @@ def test_no_body_reaches_anothers_names(house: House) -> None:
         ("POST", "/jobs", {"json": {"dataset": OTHERS, "model": "acme/new", "learner": "metric"}}),
         ("POST", "/jobs", {"json": {"dataset": "acme/people", "model": OTHERS, "learner": "metric"}}),
         ("POST", "/jobs", {"json": {"dataset": "acme/people", "model": "plain", "learner": "metric"}}),
+        ("POST", "/links", {"json": {"tables": ["acme/people", "acme/people", OTHERS]}}),
         ("POST", "/datasets", {"data": {"name": OTHERS}, "files": {"file": ("a.csv", b"x,y\n1,2\n")}}),
         ("POST", "/datasets", {"data": {"name": "plain"}, "files": {"file": ("a.csv", b"x,y\n1,2\n")}}),
         ("PUT", "/galleries/acme/more", {"json": {"model": OTHERS}}),

@@ -78,14 +78,13 @@ _FILES: dict[int | str, dict[str, Any]] = {
     "train",
 )
 def submit_links(http: Request, services: InServices, response: Response, request: LinksRequest) -> JobOut:
-    """Queue a job that finds a table's duplicates, or links two tables, without labels or by a trained model.
+    """Queue a job that finds a table's duplicates, or links several tables, without labels or by a trained model.
 
     The finished job opens a review of its links, whose judgements bound the share of them that is false. Where matches
     cannot be told from strangers, the job fails and says which review to judge.
     """
-    for ref in (request.left, request.right):
-        if ref is not None:
-            check_may(http, "train", name_of(ref), unknown=UnknownDataset)
+    for ref in request.datasets:
+        check_may(http, "train", name_of(ref), unknown=UnknownDataset)
     if request.model is not None:
         check_may(http, "train", name_of(request.model))
     job = services.links.submit(request, names_of(http).resources("train"))

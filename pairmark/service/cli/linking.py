@@ -147,6 +147,15 @@ def link(
             help="A table without duplicates: an entity has one of its records at most (repeatable).",
         ),
     ] = None,
+    expected_false_links: Annotated[
+        float | None,
+        typer.Option(
+            parser=rate,
+            metavar="RATE",
+            help="Of two tables, one of them unique: the mean share of false links, which the unique one's own pairs "
+            "keep. Expected, no bound: the notes say what it assumes.",
+        ),
+    ] = None,
     truth: Annotated[
         str | None,
         typer.Option(
@@ -198,9 +207,12 @@ def link(
             f"there is no {previous}.pairmark: only runs with -o {previous} leave one",
             param_hint="--previous",
         )
+    numbered = [str(at) for at in range(1, len(tables) + 1)]
     request = LinksRequest(
-        left=Path(tables[0]).name[:200],
+        tables=numbered,
+        unique=[numbered[tables.index(each)] for each in unique] if unique else None,
         false_links=false_links,
+        expected_false_links=expected_false_links,
         rules=_columns_of(rule),
         must=_columns_of(same),
         never=never,
@@ -232,7 +244,6 @@ def link(
                 columns=types,
                 learned=learned,
                 previous=before,
-                unique=[tables.index(each) for each in unique or ()],
             )
         first = [row[: len(COLUMNS)] for row in result_files.read_rows(path, "FROM kept LIMIT ?", _SHOWN)]
         facts: dict[str, Any] = {}

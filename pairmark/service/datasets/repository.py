@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import delete, or_, select, tuple_
+from sqlalchemy import String, and_, cast, delete, or_, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -98,7 +98,14 @@ def jobs_using(session: Session, dataset_id: str) -> list[str]:
         session.scalars(
             select(JobRow.id)
             .where(JobRow.state.in_(("queued", "running")))
-            .where(or_(JobRow.dataset_id == dataset_id, JobRow.unlabelled_id == dataset_id))
+            .where(
+                or_(
+                    JobRow.dataset_id == dataset_id,
+                    JobRow.unlabelled_id == dataset_id,
+                    # The third table of links, and what follows it.
+                    and_(JobRow.task == "link", cast(JobRow.params, String).contains(dataset_id)),
+                )
+            )
             .order_by(JobRow.created_at)
             .limit(5)
         )

@@ -56,11 +56,11 @@ class Linker:
         progress = Progress(self._leases, claim, _STAGES)
         progress.stage("loading")
         params = dict(claim.params)
-        threshold = params.pop("threshold")
+        threshold, further = params.pop("threshold"), params.pop("further", [])
         request = LinksRequest.model_validate(params)
         with ExitStack() as stack:
             work = stack.enter_context(self._blobs.workspace())
-            ids = [each for each in (claim.dataset_id, claim.unlabelled_id) if each is not None]
+            ids = [each for each in (claim.dataset_id, claim.unlabelled_id, *further) if each is not None]
             tables = [self._datasets.load(each) for each in ids]
             names = {
                 column.name for data in tables if data.schema is not None for column in data.schema.fields

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,14 +56,13 @@ def linked(
     columns: dict[str, str] | None = None,
     learned: Learned | None = None,
     previous: Path | None = None,
-    unique: Collection[int] = (),
 ) -> Iterator[Linked]:
     """Link one table, or several.
 
     Parameters
     ----------
-    request : says what makes candidates and links, whatever it calls the tables. previous : the folder of an earlier
-        job. unique : numbers of the tables of whose records an entity has one at most.
+    request : says what makes candidates and links; its datasets are the files, whatever it calls them. previous : the
+        folder of an earlier job.
 
     Raises
     ------
@@ -75,6 +74,11 @@ def linked(
     with result_files.connected(**bounds) as connection:
         tables = read_tables(connection, files, scratch, limits, id_column=id_column, columns=columns)
         check_columns(request, [field.name for field in tables.fields])
+        unique = {request.datasets.index(each) for each in request.unique or ()}
+        if unique and len(tables.sizes) < 2:
+            raise InvalidInput(
+                "both tables are the same: with unique, there is nothing to link", field="unique"
+            )
         scoring: dict[str, Any] = {}
         if learned is not None:
             scoring = {"scorer": learned.scorer(connection, tables), "cut": learned.cut}
@@ -94,6 +98,7 @@ def linked(
             must=request.must or (),
             never=request.never or (),
             budget=request.candidates_per_record,
+            expected=request.expected_false_links,
             previous=None if previous is None else result_files.bring(connection, previous, tables),
             **scoring,
         )
@@ -154,7 +159,7 @@ def summary_of(of: Linked, request: LinksRequest, connected: tuple[int, int] | N
             recall_interval=interval,
             recall_from=None if recall is None else "overlap" if interval is None else "labels",
         ),
-        false_links=None if linking.share is None else _stated(linking.share, request.confidence),
+        false_links=None if linking.share is None else _stated(linking.share, request),
         columns=[
             LinkColumn(name=name, kind=kind, weight=round(weight, 4), note=note)
             for name, kind, weight, note in linking.columns
@@ -169,10 +174,11 @@ def summary_of(of: Linked, request: LinksRequest, connected: tuple[int, int] | N
     )
 
 
-def _stated(share: FalseShare, confidence: float) -> FalseLinks:
+def _stated(share: FalseShare, request: LinksRequest) -> FalseLinks:
+    facts: dict[str, Any] = {"confidence": request.confidence, "expected": request.expected_false_links}
     if share.estimate is None:
-        return FalseLinks(unknown=True, judge=share.judge, confidence=confidence)
-    return FalseLinks(estimate=round(share.estimate, 6), check=share.check, confidence=confidence)
+        return FalseLinks(unknown=True, judge=share.judge, **facts)
+    return FalseLinks(estimate=round(share.estimate, 6), check=share.check, **facts)
 
 
 def link_files(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,7 +47,10 @@ from pairmark.service.tables import DatasetRow, LinkRow, ModelVersion
 _LEARNER = "fellegi-sunter"
 _REVIEWS = ("review", "missed_review")
 _IN_ORDER = "SELECT * EXCLUDE place FROM kept ORDER BY place"
-_ENTITIES = "SELECT entity, list(record ORDER BY side, place) FROM kept GROUP BY entity ORDER BY min(place)"
+_ENTITIES = (
+    "SELECT entity, list(record ORDER BY side, place), list(side + 1 ORDER BY side, place) FROM kept "
+    "GROUP BY entity ORDER BY min(place)"
+)
 _LISTS: dict[type[Page[Any]], tuple[str, type[Answer], str]] = {
     Page[EntityOut]: (result_files.ENTITIES, EntityOut, _ENTITIES),
     Page[EntityChange]: (result_files.CHANGES, EntityChange, _IN_ORDER),
@@ -73,31 +76,42 @@ class Links:
             self.folder(request.previous, names)
 
         def prepare(session: Session) -> NewJob:
-            sides = {
-                side: _table(dataset_of(session, ref, hold=True), side)
-                for side, ref in (("left", request.left), ("right", request.right))
-                if ref is not None
-            }
-            asked.update({side: f"{row.name}:{row.version}" for side, row in sides.items()})
-            check_columns(request, list(_columns(sides["left"])))
+            rows = [
+                _table(dataset_of(session, ref, hold=True), _field(request, at))
+                for at, ref in enumerate(request.datasets)
+            ]
+            names_of = [f"{row.name}:{row.version}" for row in rows]
+            if request.tables is not None and len({*names_of}) < len(rows):
+                raise InvalidInput(
+                    f"tables: {max(names_of, key=names_of.count)} is there twice; expected each dataset once",
+                    field="tables",
+                )
+            called = dict(zip(request.datasets, names_of, strict=True))
+            asked.update(
+                left=None,
+                right=None,
+                tables=names_of,
+                unique=request.unique and [called[each] for each in request.unique],
+                further=[row.id for row in rows[2:]],
+            )
+            check_columns(request, list(_columns(rows[0])))
             learner = _LEARNER
             if request.model is not None:
                 model, version = self._versions.resolved(session, parse_ref(request.model))
                 learner, asked["model"] = version.kind, f"{model.name}:{version.version}"
-                _check_model(version, asked["model"], sides)
+                _check_model(version, asked["model"], rows)
                 if request.fpr is not None:
                     asked["threshold"] = self._threshold(version, request)
             if request.previous is not None:
                 _check_previous(self._found(session, request.previous, names)[0], asked)
-            right = sides.get("right")
             return NewJob(
                 task="link",
                 learner=learner,
-                dataset_id=sides["left"].id,
-                dataset=asked["left"],
-                unlabelled_id=None if right is None else right.id,
-                unlabelled=asked["right"],
-                model=sides["left"].name,
+                dataset_id=rows[0].id,
+                dataset=names_of[0],
+                unlabelled_id=rows[1].id if len(rows) > 1 else None,
+                unlabelled=names_of[1] if len(rows) > 1 else None,
+                model=rows[0].name,
                 params=asked,
             )
 
@@ -179,7 +193,12 @@ class Links:
         texts: list[dict[str, Any]] = []
         if cells:
             right = result_files.right_side(folder)
-            keys = [key for row in rows for key in ((0, row[0]), (right, row[1]))]
+            several = right > 1
+            keys = [
+                key
+                for row in rows
+                for key in zip((row[5] - 1, row[6] - 1) if several else (0, right), row[:2], strict=True)
+            ]
             texts = result_files.texts_of(folder, keys)
         shown = [
             dict(zip(LinkOut.model_fields, row, strict=False)) | {"cells": texts[2 * at : 2 * at + 2] or None}
@@ -191,7 +210,8 @@ class Links:
         """Why two records are linked or not, field by field; `UnknownLinks` where one is not there."""
         folder = self.folder(link_id, names)
         left, right = result_files.split_ids(folder, f"{left}/{right}")
-        one, other = result_files.texts_of(folder, result_files.keys_of(folder, left, right))
+        keys = result_files.keys_of(folder, left, right)
+        one, other = result_files.texts_of(folder, keys)
         fields = result_files.explained(folder, one, other)
         with self._db.read() as session:
             model = self._found(session, link_id, names)[0].request["model"]
@@ -199,7 +219,7 @@ class Links:
             learned = Learned.stored(self._db, self._blobs, self._settings, model)
             weights = learned.explained(one, other)
             fields = [field | {"weight": weights.get(field["field"], 0.0)} for field in fields]
-        score, decision, entity = result_files.link_of(folder, left, right) or (None, "different", None)
+        score, decision, entity = result_files.link_of(folder, *keys) or (None, "different", None)
         return LinkExplained(
             left=left, right=right, score=score, decision=decision, entity=entity, fields=fields
         )
@@ -249,7 +269,7 @@ class Links:
         self._db.truncate_log()
         with self._db.read() as session:
             request = self._found(session, link_id, names)[0].request
-        tables = " and ".join(filter(None, (request["left"], request["right"])))
+        tables = " and ".join(_tables_of(request))
         return LinksErased(
             record=name,
             links=n_links,
@@ -352,7 +372,17 @@ def _columns(row: DatasetRow) -> dict[str, str]:
     return {each["name"]: each["type"] for each in row.summary["columns"] if each["type"] in COMPARED}
 
 
-def _check_model(version: ModelVersion, ref: str, sides: dict[str, DatasetRow]) -> None:
+def _field(request: LinksRequest, at: int) -> str:
+    """What names a table in a request."""
+    return ("left", "right")[at] if request.tables is None else f"tables[{at}]"
+
+
+def _tables_of(asked: dict[str, Any]) -> list[str]:
+    """The datasets of stored links, whose request named up to two of them another way before."""
+    return asked.get("tables") or [asked[side] for side in ("left", "right") if asked[side] is not None]
+
+
+def _check_model(version: ModelVersion, ref: str, tables: Sequence[DatasetRow]) -> None:
     """Refuse a model that does not compare records of these columns."""
     expected: dict[str, str] | None = version.facts.get("columns")
     if expected is None or not spec_of(version.kind).takes_records:
@@ -361,11 +391,11 @@ def _check_model(version: ModelVersion, ref: str, sides: dict[str, DatasetRow]) 
             "fellegi-sunter",
             field="model",
         )
-    for side, row in sides.items():
-        there = {key_of(name) if side == "right" else name: kind for name, kind in _columns(row).items()}
+    for at, row in enumerate(tables):
+        there = {key_of(name) if at else name: kind for name, kind in _columns(row).items()}
         for name, kind in expected.items():
             base = kind.partition(":")[0]
-            own = there.get(key_of(name) if side == "right" else name)
+            own = there.get(key_of(name) if at else name)
             # A model reads texts by kinds of its own.
             if base in COMPARED and own != base and not {own, base} <= STRINGS:
                 raise InvalidInput(
@@ -379,12 +409,10 @@ def _check_model(version: ModelVersion, ref: str, sides: dict[str, DatasetRow]) 
 def _check_previous(row: LinkRow, asked: dict[str, Any]) -> None:
     """Refuse to go on from links of other tables, or by another model."""
     before = row.request
-    tables = [
-        [side and side.rpartition(":")[0] for side in (of["left"], of["right"])] for of in (before, asked)
-    ]
+    tables = [[each.rpartition(":")[0] for each in _tables_of(of)] for of in (before, asked)]
     if tables[0] != tables[1]:
         raise InvalidInput(
-            f"previous links {' and '.join(filter(None, tables[0]))}; expected the same datasets, of any version",
+            f"previous links {' and '.join(tables[0])}; expected the same datasets, of any version",
             field="previous",
         )
     if before["model"] != asked["model"]:
@@ -398,9 +426,10 @@ def _check_previous(row: LinkRow, asked: dict[str, Any]) -> None:
 def _out(session: Session, found: tuple[LinkRow, str]) -> LinksOut:
     row, state = found
     asked, summary = row.request, row.summary or {}
-    facts: dict[str, Any] = {
-        name: asked.get(name) for name in ("left", "right", "model", "one_to_one", "previous")
-    }
+    facts: dict[str, Any] = {name: asked.get(name) for name in ("model", "one_to_one", "previous")}
+    tables = _tables_of(asked)
+    facts |= {"left": tables[0], "right": tables[1] if len(tables) > 1 else None}
+    facts |= {"tables": tables, "unique": asked.get("unique") or []}
     review = repository.review_of(session, row)
     if review is not None and summary.get("false_links") is not None:
         progress = review.progress

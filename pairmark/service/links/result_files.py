@@ -48,7 +48,7 @@ _CHANGES_SQL = (
 _IDS_SQL = "SELECT id FROM kept WHERE side = ? AND id IN (SELECT unnest(?))"
 
 Key = tuple[int, str]
-"""Of a record: 0 for the left table, 1 for the right one, and its id."""
+"""Of a record: the number of its table, from 0, and its id."""
 
 
 @contextmanager
@@ -167,8 +167,7 @@ def bring(connection: Any, previous: Path, tables: LinkTables) -> tuple[list[Lin
     hand = read_hand(previous)
     _append_added(connection, previous, tables, fitted["columns"], hand["added"])
     _add_sides(connection, tables)
-    n = fitted["tables"]
-    one, other = ("l.left_table - 1", "l.right_table - 1") if n > 2 else ("0", str(n - 1))
+    one, other = _sides_sql(fitted["tables"] - 1, "l.")
     same = " AND ".join(
         f"s.c{at} IS NOT DISTINCT FROM e.c{fitted['columns'].index(name)}" for at, name in enumerate(names)
     )
@@ -222,6 +221,11 @@ def _append_added(
     tables.sizes[-1] += n
     if n:
         tables.notes.append(f"records that were added to previous and are not in the tables are kept: {n}")
+
+
+def _sides_sql(last: int, of: str = "") -> tuple[str, str]:
+    """SQL of the numbers of the tables that the records of a link are of."""
+    return (f"{of}left_table - 1", f"{of}right_table - 1") if last > 1 else ("0", str(last))
 
 
 def read_fitted(folder: Path) -> dict[str, Any]:
@@ -422,11 +426,12 @@ def found(folder: Path, search: str | None, by_doubt: bool, limit: int, start: i
     """Links in their order or the most doubtful first; of ``search``, those with the text in an id or a cell."""
     where, params = "", []
     if search is not None:
+        one, other = _sides_sql(right_side(folder), "kept.")
         where = (
-            "WHERE EXISTS (FROM read_parquet(?) r WHERE ((r.side = 0 AND r.id = kept.left) OR (r.side = ? AND "
-            "r.id = kept.right)) AND contains(lower(concat_ws(chr(10), r.id, CAST(r AS VARCHAR))), lower(?)))"
+            f"WHERE EXISTS (FROM read_parquet(?) r WHERE ((r.side = {one} AND r.id = kept.left) OR (r.side = {other} "
+            "AND r.id = kept.right)) AND contains(lower(concat_ws(chr(10), r.id, CAST(r AS VARCHAR))), lower(?)))"
         )
-        params = [str(folder / RECORDS), right_side(folder), search]
+        params = [str(folder / RECORDS), search]
     order = "decision <> 'different', score, place" if by_doubt else "place"
     return read_rows(
         folder / LINKS,
@@ -438,14 +443,27 @@ def found(folder: Path, search: str | None, by_doubt: bool, limit: int, start: i
 
 
 def keys_of(folder: Path, left: str, right: str) -> list[Key]:
-    """Where two records are: the left one in the first table that has its id, the right one in the last."""
+    """Where two records are: of several tables where they are linked; else the left one in the first table that has its
+    id, the right one in the last."""
     last = right_side(folder)
+    if last > 1:
+        one, other = _sides_sql(last)
+        linked = read_rows(
+            folder / LINKS,
+            f'SELECT {one}, "left", {other}, "right" FROM kept WHERE ("left" = $2 AND "right" = $3) OR ("left" = $3 '
+            'AND "right" = $2) ORDER BY "left" <> $2, place LIMIT 1',
+            left,
+            right,
+        )
+        if linked:
+            keys = [linked[0][:2], linked[0][2:]]
+            return keys if keys[0][1] == left else keys[::-1]
     sides = (
         read_rows(folder / RECORDS, f"SELECT {pick}(side) FROM kept WHERE id = ?", name)[0][0]
         for pick, name in (("min", left), ("max", right))
     )
-    first, other = sides
-    return [(0 if first is None else first, left), (last if other is None else other, right)]
+    first, second = sides
+    return [(0 if first is None else first, left), (last if second is None else second, right)]
 
 
 def right_side(folder: Path) -> int:
@@ -453,15 +471,17 @@ def right_side(folder: Path) -> int:
     return int(read_fitted(folder)["tables"]) - 1
 
 
-def link_of(folder: Path, left: str, right: str) -> tuple[Any, ...] | None:
-    """(score, decision, entity) of a link by the ids of both records; of one table in either order."""
-    other = (left, right) if right_side(folder) else (right, left)
+def link_of(folder: Path, one: Key, other: Key) -> tuple[Any, ...] | None:
+    """(score, decision, entity) of the link of two records, in either order."""
+    left, right = _sides_sql(right_side(folder))
+    either = f'({left} = ? AND "left" = ? AND {right} = ? AND "right" = ?)'
     found = read_rows(
         folder / LINKS,
-        'SELECT score, decision, entity FROM kept WHERE ("left" = ? AND "right" = ?) OR ("left" = ? AND "right" = ?)',
-        left,
-        right,
+        f"SELECT score, decision, entity FROM kept WHERE {either} OR {either}",
+        *one,
         *other,
+        *other,
+        *one,
     )
     return found[0] if found else None
 

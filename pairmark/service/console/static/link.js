@@ -31,7 +31,7 @@ if (slider) {
 
 const remedy = $("[data-remedy]");
 remedy?.addEventListener("click", async () => {
-  const { remedy: review, left, right } = remedy.dataset;
+  const { remedy: review, tables, unique } = remedy.dataset;
   const name = `labels-${review.slice(0, 8)}`;
   const state = (text) => ($("#remedy-state").textContent = text);
   remedy.disabled = true;
@@ -45,7 +45,7 @@ remedy?.addEventListener("click", async () => {
       job = await api("GET", `/jobs/${segment(job.id)}`);
     }
     if (job.state !== "succeeded") throw new Error(job.error?.detail ?? `training was ${job.state}`);
-    const links = await api("POST", "/links", { left, ...(right ? { right } : {}), model: name });
+    const links = await api("POST", "/links", { tables: tables.split(" "), ...(unique ? { unique: unique.split(" ") } : {}), model: name });
     location.assign(`/console/links/${segment(links.id)}`);
   } catch (error) {
     state(error.message);
