@@ -35,7 +35,7 @@ X = 7 * SCALES + SCALES * (RNG.standard_normal((20, 4))[Y] + 0.4 * RNG.standard_
 @pytest.mark.parametrize(
     ("scaler", "last"),
     [
-        (StandardScaler(), SimilarityAuto(candidates=["cosine", "plda"])),
+        (StandardScaler(), SimilarityAuto(candidates=["cosine"])),
         (MinMaxScaler(), MetricSimilarity(metric="euclidean")),
         (MaxAbsScaler(), SimilarityForest(n_estimators=3, n_pairs=500)),
         (RobustScaler(), MetricSimilarity(metric="euclidean")),

@@ -15,6 +15,7 @@ from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.attempt import attempt_error
 from pairmark.service.datasets.held_out import whole_dataset
 from pairmark.service.errors import Fenced, InvalidInput, NotReady, UnknownModel
+from pairmark.service.jobs.leases import Leases
 from pairmark.service.jobs.progress import Progress
 from pairmark.service.tables import ModelVersion
 from pairmark.service.training.fitting import fit, score
@@ -170,7 +171,7 @@ def test_every_figure_of_folds_is_of_people_whom_the_model_did_not_see(deploymen
     claim = claimed(deployment, dataset="listed", evaluation=evaluation).model_copy(update={"params": {}})
     loaded = trainer(deployment)._load(claim)
     job = split(replace(loaded, spec=replace(loaded.spec, estimator=Memory)))
-    progress = Progress(deployment.queue, claim, STAGES)
+    progress = Progress(Leases(deployment.db, deployment.settings), claim, STAGES)
     progress.stage("fitting")
     scored = score(fit(job, deployment.settings, progress), progress)
     test = job.parts.test

@@ -51,6 +51,8 @@ def suggested_threshold(
 
 def rate_interval(rate: float, n: int, confidence: float) -> tuple[float, float]:
     """Clopper and Pearson's (1934) interval of a rate that n independent pairs showed."""
+    if n == 0:
+        return 0.0, 1.0
     k, level = min(n, round(rate * n)), 1 - (1 - confidence) / 2
     low = 0.0 if k == 0 else 1 - order_upper(n - k, n, level)
     return low, order_upper(k, n, level)

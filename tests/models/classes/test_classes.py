@@ -45,9 +45,10 @@ def test_support_vectors_decide_as_those_of_scikit_learn() -> None:
     points = (rows - rows.mean(axis=0)) / rows.std(axis=0)
     model = SimilarityClasses(classifier="svc").fit(rows, labels)
     reference = SVC(C=model.strength_, gamma=1 / 4).fit(points, labels).decision_function(points)
-    # Beside the first row, the order of agreement is that of the decisions.
+    # Beside the first row, the order of agreement is that of the decisions; support vectors have 1 within the solver's
+    # tolerance.
     scores = model.pair_score(rows[np.argmax(reference)][None], rows)
-    np.testing.assert_array_equal(np.argsort(scores, kind="stable"), np.argsort(reference, kind="stable"))
+    assert np.diff(reference[np.argsort(scores, kind="stable")]).min() > -0.01
 
 
 def test_wrong_labels_and_groups_make_probabilities_softer() -> None:

@@ -31,7 +31,7 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
     # Thresholds stand there, against which a score can be held.
     (
         {SCORE, TRAIN, ADMIN},
-        "get_roc get_operating_point get_inputs draw get_report get_tree",
+        "get_roc get_pr get_operating_point get_inputs draw get_report get_tree",
     ),
     (
         {TRAIN, ADMIN},
@@ -39,7 +39,7 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
         "delete_review dataset_of_review dataset_of_outcomes "
         "set_policy get_errors export_version calibrate evaluate move_alias add_calibration "
         "list_calibrations submit_links list_links get_links list_links_found list_entities delete_links "
-        "explain_link edit_entities list_changes erase_record",
+        "explain_link explain_pair edit_entities list_changes erase_record resolve_record evaluate_links compare",
     ),
     (
         {ADMIN},
