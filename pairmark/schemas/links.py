@@ -34,8 +34,7 @@ class LinksRequest(Request):
         min_length=1,
         max_length=MAX_TABLES,
         description="in the place of `left` and `right`, any number of datasets: with three and more, links across and "
-        "within them",
-        examples=[["customers", "orders", "newsletter"]],
+        'within them, such as `["customers", "orders", "newsletter"]`',
     )
     unique: list[_Ref] | None = Field(
         None,
@@ -43,7 +42,6 @@ class LinksRequest(Request):
         max_length=MAX_TABLES,
         description="those of the datasets, as they are called here, that have no duplicates: an entity has one record "
         "of each at most",
-        examples=[["customers"]],
     )
     model: str | None = Field(
         None,
@@ -508,8 +506,7 @@ class ResolveRequest(Request):
         None,
         min_length=1,
         max_length=512,
-        description="with `add`, the id that it has from then on; without it, one is made",
-        examples=["c5001"],
+        description="with `add`, the id that it has from then on, such as `c5001`; without it, one is made",
     )
 
     @model_validator(mode="after")
