@@ -76,11 +76,15 @@ def _strangers() -> str:
 
 def _links() -> str:
     found, source = _result("links")
-    large = max(found["rows"], key=lambda row: int(row["records"].split(", ")[1].replace(",", "")))
+    rows = [row for row in found["rows"] if row["linker"] == "pairmark"]
+    large = max(
+        (row for row in rows if row["records"].startswith("families")),
+        key=lambda row: int(row["records"].split(", ")[1].replace(",", "")),
+    )
     return (
-        f"**A table's duplicates without labels.** {large['records'].split(', ')[1]} made-up records are linked by one "
-        f"command in {large['CPU s']:.0f} s of CPU and {large['MB']:,} MB, with an F1 of {large['F1']:.3f}; the worst "
-        f"of {len(found['rows'])} tables has {min(row['F1'] for row in found['rows']):.3f} {source}."
+        f"**A table's duplicates without labels.** {large['records'].split(', ')[1]} made-up people with households are "
+        f"linked by one command in {large['CPU s']:.0f} s of CPU and {large['MB']:,} MB, with an F1 of "
+        f"{large['F1']:.3f}; the worst of {len(rows)} sets has {min(row['F1'] for row in rows):.3f} {source}."
     )
 
 
