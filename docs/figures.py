@@ -82,8 +82,8 @@ def _links() -> str:
         key=lambda row: int(row["records"].split(", ")[1].replace(",", "")),
     )
     return (
-        f"**A table's duplicates without labels.** {large['records'].split(', ')[1]} made-up people with households are "
-        f"linked by one command in {large['CPU s']:.0f} s of CPU and {large['MB']:,} MB, with an F1 of "
+        f"**A table's duplicates without labels.** {large['records'].split(', ')[1]} made-up people with households "
+        f"are linked by one command in {large['CPU s']:.0f} s of CPU and {large['MB']:,} MB, with an F1 of "
         f"{large['F1']:.3f}; the worst of {len(rows)} sets has {min(row['F1'] for row in rows):.3f} {source}."
     )
 
