@@ -197,8 +197,6 @@ class Linking:
                     self._screened[at] = self.source_fields[at].note
                 elif at not in kept:
                     self._screened[at] = f"{MAX_FIELDS} columns are compared, those with the most values"
-                elif note := getattr(self.source_fields[at], "note", ""):
-                    self._screened[at] = note
             if all(at in self._screened for at in places):
                 # Rows that are all equal are duplicates all the same.
                 self._screened = {at: why for at, why in self._screened.items() if not counts[at]}
