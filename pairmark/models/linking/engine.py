@@ -96,7 +96,7 @@ class Linking:
         never: Sequence[str] = (),
         spread: Spread | None = None,
     ) -> None:
-        self._con, self._given, self._one_to_one = connection, rules, one_to_one
+        self.connection, self._given, self._one_to_one = connection, rules, one_to_one
         self.most = 2 if one_to_one else MAX_RECORDS
         self._spread, self._unique = spread, unique
         self._budget = budget
@@ -156,18 +156,18 @@ class Linking:
         self._link(false_links, fpr)
 
     def _one(self, sql: str, params: Sequence[Any] = ()) -> Any:
-        row = self._con.execute(sql, list(params)).fetchall()[0]
+        row = self.connection.execute(sql, list(params)).fetchall()[0]
         return row[0] if len(row) == 1 else row
 
     def _give(self, table: str, **columns: NDArray[Any]) -> None:
         """A temporary table of arrays."""
-        self._con.register("given", columns)
-        self._con.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM given")
-        self._con.unregister("given")
+        self.connection.register("given", columns)
+        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM given")
+        self.connection.unregister("given")
 
     def _prepare(self) -> None:
         """Tables ``cells`` of all rows that have one, and ``hashes`` of those that no earlier row equals."""
-        con = self._con
+        con = self.connection
         is_fitted = self._previous is not None and self._previous[1] is not None
         is_told = is_fitted or self._scorer is not None or self._given is not None
         self._as_texts = None if is_told else texts_or_columns(con, self.source_fields)
@@ -177,7 +177,7 @@ class Linking:
         con.execute(f"CREATE TABLE cells AS SELECT row, {cells} FROM source")
         every = [f"c{at}" for at in range(len(self.source_fields))]
         counts = np.array(
-            self._con.execute(
+            self.connection.execute(
                 "SELECT " + ", ".join(f"approx_count_distinct({name})" for name in every) + " FROM cells"
             ).fetchone()
         )
@@ -214,7 +214,7 @@ class Linking:
         self._names = [f"c{at}" for at in places]
 
     def _hash(self) -> None:
-        con = self._con
+        con = self.connection
         hashed = ", ".join(
             f"CASE WHEN {name} IS NOT NULL THEN hash({name}) END AS {name}" for name in self._names
         )
@@ -249,7 +249,7 @@ class Linking:
     def _screen(self) -> None:
         """Leave out the columns that agree by chance alone."""
         self._equals = np.array([self._equal(name) for name in self._names])
-        best = lifts(self._con, self._names, self._equals, self.sides)
+        best = lifts(self.connection, self._names, self._equals, self.sides)
         nothing = tells_nothing(best, [field.role for field in self.fields], self._equals, self.n_rows)
         for at in nothing:
             self._screened[self.places[at]] = "rows that agree elsewhere agree in it by chance alone"
@@ -262,20 +262,27 @@ class Linking:
     def _count(self) -> None:
         """How frequent values are, and ``cells`` with the bin of each."""
         earlier = None if self._previous is None else self._previous[1]
-        self._counted = [] if earlier is not None else [count_values(self._con, name) for name in self._names]
+        self._counted = (
+            [] if earlier is not None else [count_values(self.connection, name) for name in self._names]
+        )
         frequent = (
             [dict(each.frequent) for each in earlier.columns]
             if earlier
             else [each[0] for each in self._counted]
         )
-        self._con.execute(f"CREATE TABLE binned AS {bins_sql(self._con, frequent, self._names)}")
-        self._con.execute("DROP TABLE cells")
-        self._con.execute("ALTER TABLE binned RENAME TO cells")
+        self.connection.execute(f"CREATE TABLE binned AS {bins_sql(self.connection, frequent, self._names)}")
+        self.connection.execute("DROP TABLE cells")
+        self.connection.execute("ALTER TABLE binned RENAME TO cells")
 
     def _block(self) -> None:
         telling = np.argsort(-self._distinct[self.places], kind="stable")
         blocks = Blocks(
-            self._con, self.fields, self._names, telling.tolist(), self.sides, self._budget * self.n_rows
+            self.connection,
+            self.fields,
+            self._names,
+            telling.tolist(),
+            self.sides,
+            self._budget * self.n_rows,
         )
         if self._given is None:
             # A trained model tells strangers who share a word apart, a fitted one does so by its few patterns.
@@ -318,7 +325,7 @@ class Linking:
 
     def _compare(self) -> None:
         """Table ``compared`` of candidates with the columns of their rules and the words of their symbols."""
-        con = self._con
+        con = self.connection
         across = self.sides.may_link("a.row", "b.row")
         new = "AND (a.row NOT IN (FROM known) OR b.row NOT IN (FROM known))" if self._previous else ""
 
@@ -353,7 +360,7 @@ class Linking:
     def _patterns(self, source: str) -> tuple[dict[str, NDArray[Any]], Float64]:
         """Words of the patterns of some pairs, and how many have each."""
         words = ", ".join(self._words)
-        found = self._con.execute(
+        found = self.connection.execute(
             f"SELECT {words}, count(*) AS n FROM ({source}) GROUP BY {words} ORDER BY {words}"
         ).fetchnumpy()
         return found, np.asarray(found["n"], dtype=np.float64)
@@ -391,12 +398,12 @@ class Linking:
         self._compared = symbols, counts
         given = {name: of for name, of in words.items() if name != "n"}
         self._give("code_scores", **given, score=chances(log_odds))
-        self._con.execute(
+        self.connection.execute(
             "CREATE TEMP VIEW candidates AS SELECT a, b, score, columns FROM compared "
             f"JOIN code_scores USING ({', '.join(self._words)})"
         )
         if self._previous is None and self.model.is_full(self.sides.n_pairs, self.n_rows):
-            self._con.execute(
+            self.connection.execute(
                 "CREATE TABLE doubtful AS SELECT a, b, score FROM candidates "
                 f"ORDER BY score DESC, a, b LIMIT {self.n_rows}"
             )
@@ -404,7 +411,7 @@ class Linking:
 
     def _score_texts(self) -> None:
         """Table ``candidates`` of all pairs whose texts are near, as if no job had been before."""
-        con = self._con
+        con = self.connection
         self.notes.append(str(self._as_texts))
         con.execute("DROP TABLE IF EXISTS carried")
         row = self._arrays("SELECT row FROM hashes ORDER BY row")[0].astype(np.int64)
@@ -424,12 +431,12 @@ class Linking:
         con.execute("CREATE TEMP VIEW candidates AS SELECT *, NULL::UBIGINT AS columns FROM compared")
 
     def _score_each(self, scorer: Scorer) -> None:
-        found = self._con.execute("SELECT a, b, columns FROM compared ORDER BY a, b").fetchnumpy()
+        found = self.connection.execute("SELECT a, b, columns FROM compared ORDER BY a, b").fetchnumpy()
         a, b = (np.asarray(found[side], dtype=np.int64) for side in ("a", "b"))
         self._give("candidates", a=a, b=b, score=scorer(a, b), columns=np.ma.filled(found["columns"], 0))
 
     def _link(self, false_links: float | None, fpr: float | None) -> None:
-        con = self._con
+        con = self.connection
         for table, more in (("carried", ", score DOUBLE"), ("together", ""), ("apart", "")):
             con.execute(f"CREATE TABLE IF NOT EXISTS {table} (a INTEGER, b INTEGER{more})")
         con.execute(
@@ -516,11 +523,11 @@ class Linking:
         is_register = np.isin(self.sides.side_of(np.arange(self.n_rows)), list(self._unique))
         found = register_links(a.astype(np.int64), b.astype(np.int64), score, is_register, expected, self.cut)
         self._give("expected", a=a[found.is_link], b=b[found.is_link])
-        self._con.execute("DELETE FROM scored WHERE (a, b) NOT IN (SELECT (a, b) FROM expected)")
+        self.connection.execute("DELETE FROM scored WHERE (a, b) NOT IN (SELECT (a, b) FROM expected)")
         self.notes.append(found.meaning(expected))
 
     def _contradicts(self, a: Int64, b: Int64) -> Bool:
-        return self.constraints.contradicts(self._con, a, b)
+        return self.constraints.contradicts(self.connection, a, b)
 
     def _exclusive(self, rows: Int64) -> Int64:
         side = self.sides.side_of(rows)
@@ -528,7 +535,8 @@ class Linking:
 
     def _arrays(self, sql: str) -> list[Float64]:
         return [
-            np.asarray(column, dtype=np.float64) for column in self._con.execute(sql).fetchnumpy().values()
+            np.asarray(column, dtype=np.float64)
+            for column in self.connection.execute(sql).fetchnumpy().values()
         ]
 
     def _pairs_of(self, table: str) -> Pairs:
@@ -542,7 +550,7 @@ class Linking:
             return np.where(score > self.cut, 20.0, -1.0)
         assert self.model is not None
         self._give("asked", a=a, b=b, place=np.arange(a.size))
-        words = self._con.execute(
+        words = self.connection.execute(
             f"SELECT * FROM ({self._coded('FROM asked', 'place, ')}) ORDER BY place"
         ).fetchnumpy()
         return self.model.log_odds(self._symbols(words))
@@ -550,7 +558,7 @@ class Linking:
     def _add_twins(self) -> None:
         """Rows that equal an earlier one of their own table link to what that one links to best."""
         for own, other in (("a", "b"), ("b", "a")):
-            self._con.execute(
+            self.connection.execute(
                 f"INSERT INTO scored (a, b, score) SELECT "
                 f"{'t.row, f.b' if own == 'a' else 'f.a, t.row'}, score FROM twins t JOIN (SELECT scored.* FROM scored "
                 f"LEFT JOIN members x ON x.row = a LEFT JOIN members y ON y.row = b "
@@ -558,7 +566,7 @@ class Linking:
                 f"QUALIFY row_number() OVER (PARTITION BY {own} ORDER BY coalesce(x.first = y.first, false) DESC, "
                 f"score DESC, {other}) = 1) f ON t.first = f.{own} WHERE t.row NOT IN (SELECT row FROM members)"
             )
-        self._con.execute(
+        self.connection.execute(
             "INSERT INTO members SELECT t.row, m.first FROM twins t JOIN members m ON m.row = t.first "
             "WHERE t.row NOT IN (SELECT row FROM members)"
         )

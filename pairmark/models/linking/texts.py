@@ -125,16 +125,6 @@ def link_texts(
     return TextLinks(terms, a, b, score, _links(a, b, score, n, cut, one_to_one))
 
 
-def nearest_rows(
-    words: Sequence[str], numbers: Sequence[str], rows: Int64, tables: Int64, is_alone: Bool, n: int
-) -> Int64:
-    """The ``n`` records that share most with each of ``rows``, best first, (r, n); -1 where there are no more.
-
-    Parameters are those of `link_texts`. No rule of candidates has a say in it.
-    """
-    return Terms.of(words, numbers).nearest(rows, tables, is_alone, n)
-
-
 class Terms(NamedTuple):
     """Terms of rows: those of row r are ``terms[starts[r]:starts[r + 1]]``, by how often they occur, the rarest first;
     ``counts`` of the rows that have them, and whether each is a trigram, or a code that few have."""
@@ -190,7 +180,10 @@ class Terms(NamedTuple):
         )
 
     def nearest(self, rows: Int64, tables: Int64, is_alone: Bool, n_nearest: int) -> Int64:
-        """As `nearest_rows`."""
+        """The rows that share most with each of ``rows``, best first, (r, n_nearest); -1 where there are no more.
+
+        ``tables`` and ``is_alone`` are those of `link_texts`. No rule of candidates has a say in it.
+        """
         best = np.full((rows.size, n_nearest), -1)
         worth = np.log2((1 + tables.size) / np.maximum(self.counts, 1)) * np.where(
             self.is_gram, _GRAM_SHARE, 1
