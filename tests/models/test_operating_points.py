@@ -13,6 +13,7 @@ from scipy.stats import binom, norm
 
 from pairmark.models import InsufficientCalibrationData, OperatingPoint, operating_point
 from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.estimate import tpr_by_people
 from pairmark.models.calibration.guarantees import candidate_share
 from pairmark.models.core.artefact import read_artefact, write_artefact
 from pairmark.models.pairs.held_out import held_out_pairs
@@ -468,7 +469,7 @@ def test_an_estimate_from_few_negative_pairs_has_an_interval_and_a_stricter_thre
 def test_what_more_people_bring_is_told_from_these_scores() -> None:
     world = People(m=130, n_pairs=20_000)
     calibration = fitted(world.draw(np.random.default_rng(0)))
-    table = calibration.tpr_by_people(0.05)
+    table = tpr_by_people(calibration, 0.05)
     assert [row["people"] for row in table] == [130, 230, 330, 530]
     tpr = [row["tpr"] for row in table]
     assert tpr[0] == calibration.operating_point(0.05).tpr
@@ -478,4 +479,4 @@ def test_what_more_people_bring_is_told_from_these_scores() -> None:
     there = [fitted(many.draw(np.random.default_rng(seed))).operating_point(0.05).tpr for seed in range(10)]
     assert abs(np.mean([rate or 0 for rate in there]) - tpr[2]) < 0.1
     # Too few for the rate: from the minimum on.
-    assert calibration.tpr_by_people(0.01)[0]["people"] == 598
+    assert tpr_by_people(calibration, 0.01)[0]["people"] == 598

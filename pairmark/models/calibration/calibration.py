@@ -21,10 +21,9 @@ threshold that keeps alpha, and the test was wrong at that single point.
 from __future__ import annotations
 
 import copy
-import math
-import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Self, cast
 
 import numpy as np
@@ -42,7 +41,6 @@ from pairmark.models.calibration.bootstrap import (
 )
 from pairmark.models.calibration.estimate import FEWEST_NEGATIVES, rate_interval, suggested_threshold
 from pairmark.models.calibration.finite_sample import (
-    MOST_BLOCKS,
     AllPairs,
     FiniteSample,
     ListedPairs,
@@ -59,22 +57,16 @@ from pairmark.models.calibration.groups import (
     guaranteed_groups,
     read_groups,
 )
-from pairmark.models.calibration.guarantees import (
-    checked_rate,
-    units_needed,
-    used_share,
-)
+from pairmark.models.calibration.guarantees import checked_rate
 from pairmark.models.calibration.inputs import CalibrationRecords, RowRanges
 from pairmark.models.calibration.operating_point import (
-    ANSWERING,
     METHODS,
     ROWS_MONITORED,
-    InsufficientCalibrationData,
+    Declared,
     Method,
     OperatingPoint,
     Origin,
     assumptions,
-    nothing_guaranteed,
 )
 from pairmark.models.calibration.state import check_calibration, reading_state
 from pairmark.models.core.arrays import Float32, Int64
@@ -82,10 +74,6 @@ from pairmark.models.pairs.held_out import HeldOutPairs
 from pairmark.models.pairs.samples import PairSample
 
 STATE_VERSION = 2
-
-
-MORE_PEOPLE = (0, 100, 200, 400)
-"""How many people more `tpr_by_people` tells of."""
 _PUBLIC_FACTS = (
     "protocol",
     "n_units",
@@ -109,19 +97,21 @@ class Calibration:
 
     Attributes
     ----------
+    facts : what is kept beside arrays.
     inputs : what the rows of the calibration are like; None where that was not kept.
     records : its pairs of records; None for vectors, and where they were not kept.
     groups : of its units, within which rates hold, too; empty where none were named.
     """
 
     def __init__(
-        self, arrays: Mapping[str, NDArray[Any]], facts: CalibrationFacts, table: BootstrapTable | None
+        self,
+        arrays: Mapping[str, NDArray[Any]],
+        facts: CalibrationFacts,
+        sample: PairSample | None = None,
     ) -> None:
         self._arrays = dict(arrays)
-        self._facts = facts
-        self._table = table
-        self._sample: PairSample | None = None
-        self._lock = threading.Lock()
+        self.facts = facts
+        self._sample = sample
         self._bands: dict[float, FprBand | None] = {}
         # The distinct scores of different pairs, descending.
         self._thresholds: Float32 = self._arrays["thresholds"]
@@ -151,13 +141,9 @@ class Calibration:
         same: ArrayLike,
         units: ArrayLike | None = None,
         *,
-        protocol: str | None = None,
-        listing: str | None = None,
-        independent: bool = False,
-        population: int | None = None,
-        n_replicates: int = N_REPLICATES,
-        units_assumed: bool = False,
         groups: ArrayLike | None = None,
+        n_replicates: int = N_REPLICATES,
+        **declared: Any,
     ) -> Self:
         """Calibrate on scored held-out pairs.
 
@@ -175,6 +161,10 @@ class Calibration:
         units : (n_pairs, 2) the sampling unit on each side (identity in open-set use, where same-identity
             pairs carry the same unit twice; sample in closed-set use), or None. A frame or a tuple of two columns
             (lists, arrays, Series, categoricals) will do.
+        groups : (n_pairs, 2) the group of each side's unit, or two columns: rates then hold for pairs within each group
+            that has enough units, too, all at once. An empty or missing value: of no group.
+        n_replicates : bootstrap replicates, at least 1,000 (the 99 % bound is an order statistic of them).
+        declared : what `Declared` holds:
         protocol : inferred when None: closed-set if any same pair carries two different units. Of units that somebody
             else names, `check_protocol` asks for it.
         listing : which pairs of the units these are: ``all``; ``random-people``, pairs of people drawn without looking
@@ -183,10 +173,7 @@ class Calibration:
         independent : with no ``units``, that no two pairs share a person.
         population : the pairs are a random sample, drawn without replacement, of so many, and the guarantee is about
             these, whatever depends on what. Units are not needed.
-        n_replicates : bootstrap replicates, at least 1,000 (the 99 % bound is an order statistic of them).
         units_assumed : the units are a guess.
-        groups : (n_pairs, 2) the group of each side's unit, or two columns: rates then hold for pairs within each group
-            that has enough units, too, all at once. An empty or missing value: of no group.
 
         Raises
         ------
@@ -195,26 +182,13 @@ class Calibration:
             shapes that do not fit, no different pair, one unit, a listing
             that the pairs contradict, a population smaller than the sample, a unit of two groups.
         """
-        if groups is not None and population is not None:
+        given = Declared(**declared)
+        if groups is not None and given.population is not None:
             raise ValueError("groups are of people, a population is of pairs: expected one of both")
-        sample, arrays, facts = fit_arrays(
-            scores,
-            same,
-            units,
-            protocol=protocol,
-            listing=listing,
-            independent=independent,
-            population=population,
-            n_replicates=n_replicates,
-            units_assumed=units_assumed,
-        )
-        # The bootstrap, which takes longest, waits until somebody asks for it.
-        calibration = cls(arrays, facts, None)
-        calibration._sample = sample
+        sample, arrays, facts = fit_arrays(scores, same, units, given, n_replicates)
+        calibration = cls(arrays, facts, sample)
         if groups is not None:
-            calibration.groups = fit_groups(
-                calibration, scores, same, units, groups, units_assumed=units_assumed
-            )
+            calibration.groups = fit_groups(calibration, scores, same, units, groups)
         return calibration
 
     @classmethod
@@ -236,15 +210,15 @@ class Calibration:
         training, test : as `RowRanges.of_pairs` takes them.
         """
         calibration = cls.fit(scores, pairs.same, pairs.units, groups=pairs.groups, **pairs.origin)
-        calibration._facts = replace(calibration._facts, n_strangers=pairs.n_strangers)
+        calibration.facts = replace(calibration.facts, n_strangers=pairs.n_strangers)
         if pairs.groups is not None:
             names, codes = np.unique(pairs.groups.ravel(), return_inverse=True)
             units, first = np.unique(pairs.units.ravel(), return_index=True)
             calibration._arrays |= {"group_units": units, "group_codes": codes[first].astype(np.int64)}
-            calibration._facts = replace(calibration._facts, group_names=names.tolist())
+            calibration.facts = replace(calibration.facts, group_names=names.tolist())
         calibration.with_inputs(RowRanges.of_pairs(X, pairs, training=training, test=test))
         if pairs.folds is not None:
-            calibration._facts = replace(calibration._facts, folds=int(np.unique(pairs.folds).size))
+            calibration.facts = replace(calibration.facts, folds=int(np.unique(pairs.folds).size))
         records = CalibrationRecords.of(X, pairs)
         if records is not None and scorer is not None:
             records = records.with_patterns(scorer)
@@ -252,14 +226,14 @@ class Calibration:
 
     def to_state(self) -> tuple[Arrays, dict[str, Any]]:
         """Plain arrays and JSON-able facts; `from_state` gives the same answers to the last bit."""
-        table = self._bootstrap()
+        table = self._bootstrap
         arrays = {
             **self._arrays,
             "bootstrap_thresholds": table.thresholds,
             "bootstrap_upper": table.upper,
             "bootstrap_admitted": table.admitted,
         }
-        facts = self._facts
+        facts = self.facts
         if self.groups:
             of_groups, group_list = groups_state(self.groups)
             arrays |= of_groups
@@ -289,18 +263,19 @@ class Calibration:
                 for name, array in arrays.items()
                 if not name.startswith("bootstrap_") and not OF_GROUP.match(name)
             }
-            calibration = cls(own_arrays, replace(facts, groups=None), table)
+            calibration = cls(own_arrays, replace(facts, groups=None))
+            calibration._bootstrap = table
             calibration.groups = read_groups(cls, arrays, facts.groups or ())
             return calibration
 
     def without_bootstrap(self) -> Self:
         """This calibration, which answers by its finite-sample bound alone."""
-        self._table, self._sample = empty_table(), None
+        self._bootstrap, self._sample = empty_table(), None
         return self
 
     def groups_of(self, units: Int64) -> NDArray[np.str_] | None:
         """The names of the groups of units, as `of_pairs` numbered them; None where there are no groups."""
-        names = self._facts.group_names
+        names = self.facts.group_names
         if names is None:
             return None
         known: Int64 = self._arrays["group_units"]
@@ -311,7 +286,7 @@ class Calibration:
         """This calibration, which knows from now on what its rows are like."""
         if ranges is not None:
             self._arrays |= ranges.arrays()
-            self._facts = replace(self._facts, inputs=ranges.facts)
+            self.facts = replace(self.facts, inputs=ranges.facts)
             self.inputs = ranges
         return self
 
@@ -319,7 +294,7 @@ class Calibration:
         """This calibration, which knows from now on the records of its pairs."""
         if records is not None:
             self._arrays |= records.arrays()
-            self._facts = replace(self._facts, records=records.facts, records_aggregation=records.aggregation)
+            self.facts = replace(self.facts, records=records.facts, records_aggregation=records.aggregation)
             self.records = records
         return self
 
@@ -332,7 +307,7 @@ class Calibration:
         ValueError
             When no same pair carries one unit twice, as identities do.
         """
-        facts = self._facts
+        facts = self.facts
         is_named = facts.n_same_pairs and self.protocol == "open-set"
         if is_named or facts.independent_rows:
             return
@@ -345,35 +320,18 @@ class Calibration:
     def without_guarantee(self) -> Self:
         """The same calibration with the origin ``imported``: it answers as before, and guarantees nothing."""
         imported = copy.copy(self)
-        imported._facts = replace(self._facts, origin="imported")
+        imported.facts = replace(self.facts, origin="imported")
         return imported
 
     @property
     def origin(self) -> Origin:
         """How the pairs came about, as in `OperatingPoint`."""
-        return self._facts.origin
-
-    @property
-    def n_matched(self) -> int:
-        """Scored pairs that share no unit."""
-        return self._finite.n_matched
-
-    @property
-    def folds(self) -> int | None:
-        """How many models scored the pairs, each those of which it saw nobody; None where the one that is kept did."""
-        return self._facts.folds
-
-    @property
-    def counted(self) -> str:
-        """What the units are, in words."""
-        if self._facts.independent_rows:
-            return "pairs"
-        return "people" if self.protocol == "open-set" else "samples"
+        return self.facts.origin
 
     @property
     def protocol(self) -> str:
         """``open-set`` or ``closed-set``."""
-        return self._facts.protocol
+        return self.facts.protocol
 
     def operating_point(
         self,
@@ -428,10 +386,10 @@ class Calibration:
         if method == "auto":
             methods = ["finite-sample", "bootstrap"] if allow_asymptotic else ["finite-sample"]
         for name in methods:
-            point = self._answer(name, fpr, confidence)
+            point = self.answer(name, fpr, confidence)
             if point is not None:
                 return point
-        raise self._refusal(fpr, confidence, methods)
+        raise refusal(self, fpr, confidence, methods)
 
     def answers(self, fpr: float, confidence: float) -> bool:
         """Whether the finite-sample bound supports a rate."""
@@ -440,9 +398,8 @@ class Calibration:
     def smallest_fpr(self, confidence: float = 0.95) -> dict[str, float | None]:
         """Method -> smallest rate that is answered; None where no rate is."""
         confidence = checked_rate(confidence, "confidence")
-        asymptotic = (
-            self._bootstrap().smallest(confidence) if confidence_row(confidence) is not None else None
-        )
+        # Of the bootstrap's table nothing is made for a confidence that it has no row of.
+        asymptotic = None if confidence_row(confidence) is None else self._bootstrap.smallest(confidence)
         return {"finite-sample": self._finite.smallest(confidence), "bootstrap": asymptotic}
 
     def fpr_band(self, confidence: float = 0.95) -> FprBand | None:
@@ -453,47 +410,25 @@ class Calibration:
             self._bands[confidence] = finite_sample_band(self._finite, self._thresholds, confidence)
         return self._bands[confidence]
 
-    def tpr_by_people(self, fpr: float, confidence: float = 0.95) -> list[dict[str, float]]:
-        """What more people would bring on these scores: TPR at a rate by the number of people who calibrate, JSON-able.
-
-        The first entry is for those there are or, where they are too few, for the minimum. The threshold to expect is
-        estimated from these scores, by the share of the rate that so many people typically let it use. Empty where
-        people would change nothing: pairs that are counted, that guarantee nothing, or none that are positive.
-        """
-        if self._facts.counted or nothing_guaranteed(self.origin) or not self._facts.n_same_pairs:
-            return []
-        needed = (
-            units_needed(fpr, confidence, different_share=self._finite.different_share)["finite-sample"] or 1
-        )
-        first, rates = max(self._facts.n_units, needed), self._arrays["above"] / self._finite.different_share
-        found, tpr = [], 0.0
-        if self.answers(fpr, confidence):
-            tpr = self.operating_point(fpr, confidence).tpr or 0.0
-        for more in MORE_PEOPLE:
-            if more or not tpr:
-                rate = fpr * used_share((first + more) / needed)
-                threshold = suggested_threshold(
-                    self._thresholds, np.minimum(rates, 1.0), rate, self._facts.n_independent
-                )
-                tpr = max(tpr, self.share_of_positives(threshold) or 0.0)
-            found.append({"people": first + more, "tpr": tpr})
-        return found
+    def suggested(self, rate: float) -> np.float32:
+        """The threshold that these scores suggest for a rate, which guarantees nothing."""
+        rates = np.minimum(1.0, self._arrays["above"] / self.facts.different_share)
+        return suggested_threshold(self._thresholds, rates, rate, self.facts.n_independent)
 
     def summary(self) -> dict[str, Any]:
         """JSON-able facts: sizes, protocol, and the smallest rate by confidence and method."""
-        facts = {name: getattr(self._facts, name) for name in _PUBLIC_FACTS}
+        facts = {name: getattr(self.facts, name) for name in _PUBLIC_FACTS}
         facts["score_range"] = [float(self._thresholds[-1]), float(self._thresholds[0])]
         facts["smallest_fpr"] = {f"{c:.2f}": self.smallest_fpr(c) for c in CONFIDENCES}
         return facts
 
-    def _answer(self, method: str, fpr: float, confidence: float) -> OperatingPoint | None:
+    def answer(self, method: str, fpr: float, confidence: float) -> OperatingPoint | None:
         """A method's threshold and the bound of its rate; None where the data support none."""
         answer: tuple[np.float32, float] | None
         if method == "bootstrap":
-            answer = self._bootstrap().lookup(fpr, confidence)
+            answer = self._bootstrap.lookup(fpr, confidence)
         elif method == "estimate":
-            rates = np.minimum(1.0, self._arrays["above"] / self._finite.different_share)
-            threshold = suggested_threshold(self._thresholds, rates, fpr, self._facts.n_independent)
+            threshold = self.suggested(fpr)
             # The threshold depends on the scores, so only a bound that holds at all thresholds at once holds there.
             band = self.fpr_band(confidence)
             answer = threshold, 1.0 if band is None else band.bound(threshold)
@@ -532,11 +467,11 @@ class Calibration:
     ) -> OperatingPoint:
         interval = None
         # Pairs with a row unlike these do not match: their share was measured on other people.
-        kept = 1.0 - (self._facts.inputs or {}).get("positive_pairs_flagged", 0.0)
+        kept = 1.0 - (self.facts.inputs or {}).get("positive_pairs_flagged", 0.0)
         tpr = self.share_of_positives(threshold)
         if tpr is not None:
             tpr *= kept
-            n = self._facts.n_same_independent
+            n = self.facts.n_same_independent
             interval = student_interval(tpr, n, n, confidence)
         return OperatingPoint(
             fpr=fpr,
@@ -546,20 +481,20 @@ class Calibration:
                 self.origin,
                 monitored=None if self.inputs is None else ROWS_MONITORED,
                 records=self.records is not None,
-                strangers=self._facts.n_strangers > 0,
+                strangers=self.facts.n_strangers > 0,
             ),
-            n_strangers=self._facts.n_strangers,
-            fpr_interval=rate_interval(self.observed_rate(threshold), self._facts.n_independent, confidence)
-            if method == "estimate" and self._facts.n_independent < FEWEST_NEGATIVES
+            n_strangers=self.facts.n_strangers,
+            fpr_interval=rate_interval(self.observed_rate(threshold), self.facts.n_independent, confidence)
+            if method == "estimate" and self.facts.n_independent < FEWEST_NEGATIVES
             else None,
             confidence=confidence,
             method=method,
             tpr=tpr,
             tpr_interval=interval,
-            n_units=self._facts.n_units,
+            n_units=self.facts.n_units,
             groups=group_facts(self.groups, threshold, fpr, confidence, guaranteed=guaranteed, kept=kept)
             or None,
-            n_negative_pairs=self._facts.n_negative_pairs,
+            n_negative_pairs=self.facts.n_negative_pairs,
             protocol=self.protocol,
             observed_fpr=self.observed_rate(threshold),
             observed_fpr_by_samples=self._share_of_rows(threshold),
@@ -570,7 +505,7 @@ class Calibration:
             if self._finite.population is None
             else {
                 "pairs": self._finite.population,
-                "judged": self._facts.n_negative_pairs + self._facts.n_same_pairs,
+                "judged": self.facts.n_negative_pairs + self.facts.n_same_pairs,
             },
         )
 
@@ -581,7 +516,7 @@ class Calibration:
 
     def share_of_positives(self, threshold: np.float32) -> float | None:
         """The share of positive pairs above a threshold; None where there are none."""
-        if not self._facts.n_same_pairs:
+        if not self.facts.n_same_pairs:
             return None
         above = self._arrays["same_above"]
         at = n_above(self._arrays["same_scores"], threshold)
@@ -595,54 +530,13 @@ class Calibration:
         at = n_above(self._thresholds, threshold)
         return float(above[at]) if at < above.size else 1.0
 
+    @cached_property
     def _bootstrap(self) -> BootstrapTable:
-        """The bootstrap's table, made when it is first asked for."""
-        with self._lock:
-            if self._table is None:
-                assert self._sample is not None
-                self._table = (
-                    empty_table()
-                    if self.origin == "population"
-                    else bootstrap_table(
-                        self._sample,
-                        n_replicates=self._facts.n_replicates,
-                    )
-                )
-                self._sample = None
-            return self._table
+        """The bootstrap's table, which takes longest: made when it is first asked for."""
+        if self._sample is None or self.origin == "population":
+            return empty_table()
+        return bootstrap_table(self._sample, n_replicates=self.facts.n_replicates)
 
     def observed_rate(self, threshold: np.float32) -> float:
         """The share of negative pairs above a threshold, units weighed equally."""
         return self._finite.rate(min(n_above(self._thresholds, threshold), self._thresholds.size - 1))
-
-    def _units_required(self, fpr: float, confidence: float) -> dict[str, int | None]:
-        """Method -> units that ``fpr`` takes; see `InsufficientCalibrationData.required_units`."""
-        rows_independent = self._facts.independent_rows
-        required = units_needed(
-            fpr,
-            confidence,
-            different_share=self._finite.different_share,
-            rows_independent=rows_independent,
-        )
-        reached, n_units = self._bootstrap().smallest(confidence), self._facts.n_units
-        if required["bootstrap"] is not None and reached is not None and reached > fpr:
-            # These data fall short by more than chance: scale what they reach (pairs grow with units squared).
-            projection = math.ceil(
-                min(n_units * (reached / fpr) ** (1.0 if rows_independent else 0.5), MOST_BLOCKS)
-            )
-            required["bootstrap"] = max(required["bootstrap"], projection)
-        return required
-
-    def _refusal(self, fpr: float, confidence: float, methods: list[str]) -> InsufficientCalibrationData:
-        return refusal(
-            fpr,
-            confidence,
-            facts=self._facts,
-            counted=self.counted,
-            smallest=self.smallest_fpr(confidence),
-            required=self._units_required(fpr, confidence),
-            answers={
-                name: None if name in methods else self._answer(name, fpr, confidence) for name in ANSWERING
-            },
-            tried=methods,
-        )

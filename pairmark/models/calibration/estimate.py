@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from pairmark.models.calibration.finite_sample import order_upper
+from pairmark.models.calibration.guarantees import units_needed, used_share
+from pairmark.models.calibration.operating_point import nothing_guaranteed
 from pairmark.models.core.arrays import Float32, Float64
+
+if TYPE_CHECKING:
+    from pairmark.models.calibration.calibration import Calibration
 
 WINDOW = 3.0
 TAIL_PAIRS = 30
@@ -56,3 +63,29 @@ def rate_interval(rate: float, n: int, confidence: float) -> tuple[float, float]
     k, level = min(n, round(rate * n)), 1 - (1 - confidence) / 2
     low = 0.0 if k == 0 else 1 - order_upper(n - k, n, level)
     return low, order_upper(k, n, level)
+
+
+MORE_PEOPLE = (0, 100, 200, 400)
+"""How many people more `tpr_by_people` tells of."""
+
+
+def tpr_by_people(calibration: Calibration, fpr: float, confidence: float = 0.95) -> list[dict[str, float]]:
+    """What more people would bring on these scores: TPR at a rate by the number of people who calibrate, JSON-able.
+
+    The first entry is for those there are or, where they are too few, for the minimum. The threshold to expect is
+    estimated from these scores, by the share of the rate that so many people typically let it use. Empty where people
+    would change nothing: pairs that are counted, that guarantee nothing, or none that are positive.
+    """
+    facts = calibration.facts
+    if facts.counted or nothing_guaranteed(facts.origin) or not facts.n_same_pairs:
+        return []
+    needed = units_needed(fpr, confidence, different_share=facts.different_share)["finite-sample"] or 1
+    first, tpr, entries = max(facts.n_units, needed), 0.0, []
+    if calibration.answers(fpr, confidence):
+        tpr = calibration.operating_point(fpr, confidence).tpr or 0.0
+    for people in (first + more for more in MORE_PEOPLE):
+        if people > first or not tpr:
+            threshold = calibration.suggested(fpr * used_share(people / needed))
+            tpr = max(tpr, calibration.share_of_positives(threshold) or 0.0)
+        entries.append({"people": people, "tpr": tpr})
+    return entries

@@ -83,20 +83,6 @@ def student_interval(share: float, n: int, units: int, confidence: float) -> tup
     return wilson_interval(share, n, min(2 * float(ndtr(z)) - 1, 1 - 1e-12))
 
 
-def t_reach(shares: Float64, owner: Int64, confidence: float) -> float | None:
-    """Half of Student's t interval of a figure, its variance that of sums over owners; None for one owner.
-
-    Parameters
-    ----------
-    shares : (n,) what each row adds to the figure's deviation (linearised ratio). owner : (n,) codes 0, 1, ...
-    """
-    n_owners = int(owner.max()) + 1
-    if n_owners < 2:
-        return None
-    error = math.sqrt(float((np.bincount(owner, shares) ** 2).sum()) * n_owners / (n_owners - 1))
-    return float(stdtrit(n_owners - 1, (1 + confidence) / 2)) * error
-
-
 def order_rank(n: int, p: float, confidence: float) -> int | None:
     """The largest k with P(Binomial(n, p) <= k) <= 1 - confidence; None when there is none."""
     if n < 1:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
-from typing import Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.calibration.finite_sample import ScoredGraph
-from pairmark.models.calibration.guarantees import askable
+from pairmark.models.calibration.finite_sample import MOST_BLOCKS, ScoredGraph
+from pairmark.models.calibration.guarantees import askable, units_needed
 from pairmark.models.calibration.operating_point import (
+    ANSWERING,
+    Declared,
     InsufficientCalibrationData,
-    OperatingPoint,
     Origin,
     guarantee_of,
     nothing_guaranteed,
-    origin_of,
 )
 from pairmark.models.pairs.samples import PairSample, matched_scores, pair_sample
 from pairmark.models.pairs.splits import Protocol
+
+if TYPE_CHECKING:
+    from pairmark.models.calibration.calibration import Calibration
 
 Arrays = dict[str, NDArray[Any]]
 FEWEST_TURNED = 20
@@ -74,13 +78,20 @@ class CalibrationFacts:
             raise ValueError(
                 "the calibration's origin is not produced by fit (any more): calibrate the version again"
             )
-        known = {field.name: meta[field.name] for field in fields(cls) if field.name in meta}
-        missing = [
-            field.name for field in fields(cls) if field.default is MISSING and field.name not in known
-        ]
-        if missing:
-            raise KeyError(missing[0])
-        return cls(**known)
+        # One that a default stands for may be missing; the others are a KeyError.
+        return cls(
+            **{
+                field.name: meta[field.name]
+                for field in fields(cls)
+                if field.default is MISSING or field.name in meta
+            }
+        )
+
+    @property
+    def unit_name(self) -> str:
+        """What the units are, in words."""
+        people = "people" if self.protocol == "open-set" else "samples"
+        return "pairs" if self.independent_rows else people
 
     def as_dict(self) -> dict[str, Any]:
         """Without what is None for want of anything to keep."""
@@ -88,21 +99,13 @@ class CalibrationFacts:
 
 
 def fit_arrays(
-    scores: ArrayLike,
-    same: ArrayLike,
-    units: ArrayLike | None,
-    *,
-    protocol: str | None,
-    listing: str | None,
-    independent: bool,
-    population: int | None,
-    n_replicates: int,
-    units_assumed: bool,
+    scores: ArrayLike, same: ArrayLike, units: ArrayLike | None, declared: Declared, n_replicates: int
 ) -> tuple[PairSample, Arrays, CalibrationFacts]:
     """The sample, arrays and facts of a calibration; see `Calibration.fit`."""
     if n_replicates < 1000:
         raise ValueError(f"n_replicates is {n_replicates}; expected at least 1000")
-    sample = pair_sample(scores, same, units if population is None else None, protocol=protocol)
+    population = declared.population
+    sample = pair_sample(scores, same, units if population is None else None, protocol=declared.protocol)
     if len(sample.same) >= FEWEST_TURNED and np.median(sample.same.scores) < np.quantile(
         sample.different.scores, 0.05
     ):
@@ -115,7 +118,7 @@ def fit_arrays(
         raise ValueError(
             f"population is {population}; expected at least the {n_pairs} pairs that are a sample of it"
         )
-    origin = origin_of(sample, listing, independent=independent, population=population, assumed=units_assumed)
+    origin = declared.origin(sample)
     n_different = len(sample.different)
     thresholds, above = sample.different.steps()
     same_scores, same_above = sample.same.steps()
@@ -160,24 +163,19 @@ def fit_arrays(
 
 
 def refusal(
-    fpr: float,
-    confidence: float,
-    *,
-    facts: CalibrationFacts,
-    counted: str,
-    smallest: Mapping[str, float | None],
-    required: Mapping[str, int | None],
-    answers: Mapping[str, OperatingPoint | None],
-    tried: Sequence[str],
+    calibration: Calibration, fpr: float, confidence: float, tried: list[str]
 ) -> InsufficientCalibrationData:
-    """The error that says what the tried methods lack, and what the others would answer.
-
-    Parameters
-    ----------
-    counted : what the units are, in words.
-    smallest, required : as in `InsufficientCalibrationData`.
-    answers : of each method; None where it refuses.
-    """
+    """The error that says what the tried methods lack, and what the others would answer."""
+    facts, smallest = calibration.facts, calibration.smallest_fpr(confidence)
+    counted = facts.unit_name
+    required = units_needed(
+        fpr, confidence, different_share=facts.different_share, rows_independent=facts.independent_rows
+    )
+    reached, expected = smallest["bootstrap"], required["bootstrap"]
+    if expected is not None and reached is not None and reached > fpr:
+        # These data fall short by more than chance: scale what they reach (pairs grow with units squared).
+        projection = facts.n_units * (reached / fpr) ** (1.0 if facts.independent_rows else 0.5)
+        required["bootstrap"] = max(expected, math.ceil(min(projection, MOST_BLOCKS)))
     nothing = nothing_guaranteed(facts.origin)
     sentences = [] if nothing is None else [nothing]
     for name in tried:
@@ -192,9 +190,9 @@ def refusal(
             "guarantee": guarantee_of(name, facts.origin),
             "smallest_fpr": smallest.get(name),
         }
-        if point is None
+        if (point := calibration.answer(name, fpr, confidence)) is None
         else point.as_dict()
-        for name, point in answers.items()
+        for name in ANSWERING
         if name not in tried
     }
     return InsufficientCalibrationData(

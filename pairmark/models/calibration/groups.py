@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.calibration.finite_sample import multiple_of_floor, order_pairs_needed
+from pairmark.models.calibration.finite_sample import order_pairs_needed
 from pairmark.models.core.arrays import Int64
 from pairmark.models.core.inputs import label_of
 from pairmark.models.pairs.samples import two_columns, unit_codes
@@ -52,17 +52,11 @@ def group_names(values: Any) -> NDArray[np.str_]:
 
 
 def fit_groups(
-    whole: Calibration,
-    scores: ArrayLike,
-    same: ArrayLike,
-    units: Any,
-    groups: ArrayLike,
-    *,
-    units_assumed: bool,
+    whole: Calibration, scores: ArrayLike, same: ArrayLike, units: Any, groups: ArrayLike
 ) -> tuple[Group, ...]:
     """The groups of a calibration, each with the calibration of the pairs within it; see `Calibration.fit`."""
     values, is_same = np.asarray(scores), np.asarray(same)
-    found = []
+    fitted = []
     for name, n_units, rows in rows_by_group(groups, units, values.size):
         part = None
         with suppress(ValueError):
@@ -72,10 +66,10 @@ def fit_groups(
                 two_columns(units)[rows],
                 protocol=whole.protocol,
                 listing=_LISTINGS.get(whole.origin),
-                units_assumed=units_assumed,
+                units_assumed=whole.origin == "assumed",
             ).without_bootstrap()
-        found.append(Group(name=name, n_units=n_units, calibration=part))
-    return tuple(found)
+        fitted.append(Group(name=name, n_units=n_units, calibration=part))
+    return tuple(fitted)
 
 
 def groups_state(groups: Sequence[Group]) -> tuple[dict[str, NDArray[Any]], list[dict[str, Any]]]:
@@ -93,15 +87,15 @@ def read_groups(
     kind: type[Calibration], arrays: Mapping[str, NDArray[Any]], facts: Sequence[Mapping[str, Any]]
 ) -> tuple[Group, ...]:
     """The groups that `groups_state` wrote; ``kind`` : what their calibrations are."""
-    found = []
+    groups = []
     for number, group in enumerate(facts):
         start = f"group{number}_"
         of_part = {
             name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)
         }
         part = None if group["facts"] is None else kind.from_state(of_part, group["facts"])
-        found.append(Group(name=str(group["name"]), n_units=int(group["n_units"]), calibration=part))
-    return tuple(found)
+        groups.append(Group(name=str(group["name"]), n_units=int(group["n_units"]), calibration=part))
+    return tuple(groups)
 
 
 def rows_by_group(groups: ArrayLike, units: ArrayLike | None, n: int) -> list[tuple[str, int, Int64]]:
@@ -155,15 +149,13 @@ def guaranteed_groups(whole: Calibration, fpr: float, confidence: float) -> tupl
     G of them, the largest, and the whole share the failure probability evenly; G is the largest number that all of
     them can be answered with.
     """
-    able = [group for group in whole.groups if group.calibration is not None]
-    able.sort(key=lambda group: -group.calibration.n_matched if group.calibration else 0)
+    able = [(group.name, group.calibration) for group in whole.groups if group.calibration is not None]
+    able.sort(key=lambda entry: -entry[1].facts.n_matched)
     for n in range(len(able), 0, -1):
         level = 1 - (1 - confidence) / (n + 1)
-        parts = [whole, *(group.calibration for group in able[:n] if group.calibration is not None)]
-        if all(multiple_of_floor(part.n_matched, fpr, level) >= 1 - 1e-9 for part in parts) and all(
-            part.answers(fpr, level) for part in parts
-        ):
-            return level, tuple(group.name for group in able[:n])
+        # Sizes alone refuse most, at once.
+        if all(part.answers(fpr, level) for part in (*(part for _, part in able[:n]), whole)):
+            return level, tuple(name for name, _ in able[:n])
     return confidence, ()
 
 

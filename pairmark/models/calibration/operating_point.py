@@ -65,37 +65,46 @@ _ASSUMED: dict[str, str] = {
 }
 
 
-def origin_of(
-    sample: PairSample,
-    listing: str | None,
-    *,
-    independent: bool,
-    population: int | None,
-    assumed: bool,
-) -> Origin:
-    """What is known of the origin of scored pairs, from what was scored and what was declared."""
-    if listing is not None and listing not in LISTINGS:
-        raise ValueError(f"listing is {listing!r}; expected None or one of {', '.join(map(repr, LISTINGS))}")
-    if population is not None:
-        return "population"
-    if sample.rows_independent:
-        return "independent" if independent else "unnamed"
-    if independent:
-        raise ValueError(
-            "independent pairs have no units in common: expected units or independent=True, not both"
-        )
-    if assumed:
-        return "assumed"
-    if sample.complete:
-        return "all"
-    if listing == "all":
-        raise ValueError(
-            f"listing is 'all', but not every two of the {sample.n_units} units are a scored pair; expected all pairs, "
-            "or another listing"
-        )
-    if listing is None:
-        return "unknown"
-    return "random-rows" if listing == "random-rows" else "random" if listing == "random-people" else "drawn"
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """What is declared of scored pairs; see `pairmark.models.calibration.calibration.Calibration.fit`."""
+
+    protocol: str | None = None
+    listing: str | None = None
+    independent: bool = False
+    population: int | None = None
+    units_assumed: bool = False
+
+    def origin(self, sample: PairSample) -> Origin:
+        """What is known of the origin of the pairs, from what was scored and what was declared."""
+        listing = self.listing
+        if listing is not None and listing not in LISTINGS:
+            raise ValueError(
+                f"listing is {listing!r}; expected None or one of {', '.join(map(repr, LISTINGS))}"
+            )
+        if self.population is not None:
+            return "population"
+        if sample.rows_independent:
+            return "independent" if self.independent else "unnamed"
+        if self.independent:
+            raise ValueError(
+                "independent pairs have no units in common: expected units or independent=True, not both"
+            )
+        if self.units_assumed:
+            return "assumed"
+        if sample.complete:
+            return "all"
+        if listing == "all":
+            raise ValueError(
+                f"listing is 'all', but not every two of the {sample.n_units} units are a scored pair; expected all "
+                "pairs, or another listing"
+            )
+        names: dict[str | None, Origin] = {
+            None: "unknown",
+            "random-people": "random",
+            "random-rows": "random-rows",
+        }
+        return names.get(listing, "drawn")
 
 
 def nothing_guaranteed(origin: str) -> str | None:

@@ -46,7 +46,7 @@ def supports_columns(calibration: Calibration, columns: Bool, fpr: float, confid
     a tenth of them, or in pairs of as many people as the rate takes."""
     if calibration.records is None or columns.shape[1] != calibration.records.lacked.shape[2]:
         return False
-    if calibration.folds is not None and not calibration.records.are_scored(columns):
+    if calibration.facts.folds is not None and not calibration.records.are_scored(columns):
         # The model that is kept learned from these very pairs.
         return False
     lacked: Bool = np.any(calibration.records.lacked, axis=1)

@@ -16,15 +16,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from scipy.special import ndtri
 
-from pairmark.models.calibration.finite_sample import t_reach, wilson_interval
+from pairmark.models.calibration.finite_sample import wilson_interval
 from pairmark.models.core.arrays import Float64, Int64
+from pairmark.models.evaluation.intervals import CONFIDENCE, mean_interval, t_interval
 from pairmark.models.evaluation.pairs import RESOLVED, SortedPairs, designs_of
 from pairmark.models.evaluation.precision import cross_matches
 from pairmark.models.evaluation.rankings import consensus
 from pairmark.models.evaluation.validation import judged_rates
 from pairmark.models.pairs.samples import pair_sample
 
-CONFIDENCE = 0.95
 N_REPLICATES = 200
 _BLOCK = 10
 
@@ -151,8 +151,7 @@ def compare_f1(
         influences[name] = (true - values[name] * all_named) / max(all_named.sum(), 1.0)
 
     def around(value: float, influence: Float64, low: float) -> tuple[float, float] | None:
-        reach = t_reach(np.concatenate([influence, influence]), owner, CONFIDENCE)
-        return None if reach is None else (max(low, value - reach), min(1.0, value + reach))
+        return t_interval(value, np.concatenate([influence, influence]), owner, low=low, high=1.0)
 
     return {
         name: ScorerComparison(
@@ -183,9 +182,9 @@ def compare_rows(
     return {
         name: ScorerComparison(
             value=float(rows.mean()),
-            interval=_t_interval(rows, owner),
+            interval=mean_interval(rows, owner),
             difference=float((base - rows).mean()),
-            difference_interval=_t_interval(base - rows, owner),
+            difference_interval=mean_interval(base - rows, owner),
         )
         for name, rows in arrays.items()
     }
@@ -220,12 +219,6 @@ def _percentiles(designs: Sequence[Float64]) -> tuple[float, float]:
     """The wider of the intervals of draws of units, and of blocks where there are some."""
     low, high = np.quantile(designs, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=1)
     return float(low.min()), float(high.max())
-
-
-def _t_interval(values: Float64, owner: Int64) -> tuple[float, float] | None:
-    mean = float(values.mean())
-    reach = t_reach((values - mean) / values.size, owner, CONFIDENCE)
-    return None if reach is None else (mean - reach, mean + reach)
 
 
 MAX_WHITENED = 1_024
@@ -322,22 +315,16 @@ def classification_metrics(
     classes, code, counts = np.unique(true, return_inverse=True, return_counts=True)
     recalls = np.bincount(code, right) / counts
     accuracy, balanced = float(right.mean()), float(recalls.mean())
-    intervals: tuple[list[float] | None, list[float] | None]
-    if units is None:
-        intervals = (
-            list(wilson_interval(accuracy, right.size, CONFIDENCE)),
-            _balanced_interval(balanced, recalls * counts, counts),
-        )
-    else:
+    of_accuracy: tuple[float, float] | None = wilson_interval(accuracy, right.size, CONFIDENCE)
+    of_balanced: tuple[float, float] | None = _balanced_interval(balanced, recalls * counts, counts)
+    if units is not None:
         owner = np.unique(np.asarray(units), return_inverse=True)[1]
         shares = (right - recalls[code]) / counts[code] / classes.size
-        intervals = (
-            _grouped(accuracy, (right - accuracy) / right.size, owner),
-            _grouped(balanced, shares, owner),
-        )
+        of_accuracy = mean_interval(right, owner, low=0.0, high=1.0)
+        of_balanced = t_interval(balanced, shares, owner, low=0.0, high=1.0)
     metrics: dict[str, Any] = {
-        "accuracy": {"value": accuracy, "interval": intervals[0]},
-        "balanced_accuracy": {"value": balanced, "interval": intervals[1]},
+        "accuracy": {"value": accuracy, "interval": of_accuracy},
+        "balanced_accuracy": {"value": balanced, "interval": of_balanced},
     }
     rows = np.flatnonzero(true >= 0)
     if rows.size:
@@ -355,14 +342,9 @@ def classification_metrics(
     }
 
 
-def _balanced_interval(value: float, n_right: Float64, counts: Int64) -> list[float]:
+def _balanced_interval(value: float, n_right: Float64, counts: Int64) -> tuple[float, float]:
     # One more of each kind: a class whose few rows were all found is not known for sure.
     shares = (n_right + 1) / (counts + 2)
     error = float(np.sqrt((shares * (1 - shares) / counts).sum())) / counts.size
     reach = float(ndtri((1 + CONFIDENCE) / 2)) * error
-    return [max(value - reach, 0.0), min(value + reach, 1.0)]
-
-
-def _grouped(value: float, shares: Float64, owner: Int64) -> list[float] | None:
-    reach = t_reach(shares, owner, CONFIDENCE)
-    return None if reach is None else [max(value - reach, 0.0), min(value + reach, 1.0)]
+    return max(value - reach, 0.0), min(value + reach, 1.0)

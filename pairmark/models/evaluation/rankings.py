@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pairmark.models.calibration.finite_sample import t_reach
 from pairmark.models.core.arrays import Float64, Int64
+from pairmark.models.evaluation.intervals import CONFIDENCE, mean_interval
 
 Positions = Float64
 Aggregation = Literal["borda", "copeland"]
@@ -141,9 +141,6 @@ def copeland(before: Float64) -> Positions:
     return np.asarray(defeats, dtype=np.float64)
 
 
-CONFIDENCE = 0.95
-
-
 def split_rankings(
     n_rows: int,
     *,
@@ -204,10 +201,13 @@ def ranking_metrics(
     if not rows.size:
         raise ValueError("no held-out row orders two labels; bring more rows, or rankings of more labels")
     answers, observed, low = answers[rows], observed[rows], low[rows]
-    owners = rows if units is None else np.unique(np.asarray(units)[rows], return_inverse=True)[1]
+    owners = np.unique(rows if units is None else np.asarray(units)[rows], return_inverse=True)[1]
 
     def entry(values: Float64, lowest: float = 0.0) -> dict[str, Any]:
-        return _mean_with_interval(values, owners, lowest)
+        return {
+            "value": float(values.mean()),
+            "interval": mean_interval(values, owners, low=lowest, high=1.0),
+        }
 
     # A row whose observed labels the ranker left all tied says nothing of them: no agreement, not none to count.
     metrics: dict[str, Any] = {
@@ -245,10 +245,3 @@ def _pairs_right(answers: Float64, truth: Float64) -> Float64:
             right += (is_before * np.where(gap > 0, 1.0, np.where(gap == 0, 0.5, 0.0))).sum(axis=1)
             n_ordered += is_before.sum(axis=1)
     return right / n_ordered
-
-
-def _mean_with_interval(values: Float64, owners: Int64, lowest: float) -> dict[str, Any]:
-    mean = float(values.mean())
-    reach = t_reach((values - mean) / values.size, np.unique(owners, return_inverse=True)[1], CONFIDENCE)
-    interval = None if reach is None else [max(mean - reach, lowest), min(mean + reach, 1.0)]
-    return {"value": mean, "interval": interval}

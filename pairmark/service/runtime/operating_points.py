@@ -172,7 +172,9 @@ class OperatingPoints:
             )
             raise UnsupportedRate(
                 str(error),
-                ways=ways_from(fpr, smallest, needed, calibration.counted) if request.fnr is None else [],
+                ways=ways_from(fpr, smallest, needed, calibration.facts.unit_name)
+                if request.fnr is None
+                else [],
                 smallest_fpr=plain(error.smallest_fpr),
                 required_units=plain(error.required_units),
                 alternatives=plain(error.alternatives),
@@ -192,10 +194,10 @@ class OperatingPoints:
         if request.complete_only:
             # No pair that lacks a cell is decided, so that nothing is assumed of it.
             public["assumes"] = [one for one in public["assumes"] if one["assumption"] != "missing-at-random"]
-        if calibration.folds is not None:
+        if calibration.facts.folds is not None:
             public["meaning"] += (
-                f" The threshold comes from {calibration.folds} folds, whose models each score people they never saw; "
-                "the model that answers learned from all of them."
+                f" The threshold comes from {calibration.facts.folds} folds, whose models each score people they never "
+                "saw; the model that answers learned from all of them."
             )
         public["number"] = number
         public["imported"] = entry.imported

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.evaluation.comparison import (
-    CONFIDENCE,
     ScorerComparison,
     compare_f1,
     compare_pairs,
     resolved_rates,
 )
+from pairmark.models.evaluation.intervals import CONFIDENCE
 from pairmark.models.registry import spec_of
 from pairmark.schemas.models import ComparisonOut, DifferenceOut
 from pairmark.service.datasets.data import LabelledData

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.calibration.estimate import tpr_by_people
 from pairmark.models.calibration.guarantees import askable
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.evaluation.pairs import (
@@ -206,7 +207,7 @@ class Reports:
         rates = []
 
         def by_people(fpr: float) -> list[TprOfPeople]:
-            return [TprOfPeople.model_validate(one) for one in calibration.tpr_by_people(fpr, CONFIDENCE)]
+            return [TprOfPeople.model_validate(one) for one in tpr_by_people(calibration, fpr, CONFIDENCE)]
 
         for fpr in sorted(FPR_TARGETS, reverse=True):
             try:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from pairmark.models.evaluation.comparison import (
-    CONFIDENCE,
     ScorerComparison,
     compare_pairs,
     compare_rows,
@@ -22,6 +21,7 @@ from pairmark.models.evaluation.comparison import (
     ranking_baselines,
     resolved_rates,
 )
+from pairmark.models.evaluation.intervals import CONFIDENCE
 from pairmark.models.evaluation.rankings import kendall_tau
 from pairmark.models.linking.fellegi_sunter import FellegiSunter
 from pairmark.models.pairs.held_out import HeldOutPairs

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.guarantees import askable
 from pairmark.models.calibration.partial import costs_of_columns
-from pairmark.models.evaluation.comparison import CONFIDENCE, classification_metrics
+from pairmark.models.evaluation.comparison import classification_metrics
+from pairmark.models.evaluation.intervals import CONFIDENCE
 from pairmark.models.evaluation.pairs import FPR_TARGETS, pair_report
 from pairmark.models.evaluation.precision import precision_report
 from pairmark.models.evaluation.rankings import ranking_metrics
@@ -31,24 +32,16 @@ def evaluate(
     metrics: dict[str, Any] = {}
     with refusals("the held-out part cannot be used"):
         if pairs is not None and job.test_scores is not None:
-            curve = pair_report(
-                job.test_scores,
-                pairs.same,
-                pairs.units,
-                protocol=pairs.protocol,
-                clusters=pairs.clusters,
-                random_state=job.seed,
-            )
+            tested: Any = (job.test_scores, pairs.same, pairs.units)
+            design: Any = {
+                "protocol": pairs.protocol,
+                "clusters": pairs.clusters,
+                "random_state": job.seed,
+            }
+            curve = pair_report(*tested, **design)
             metrics |= curve.metrics
             if job.data.schema is not None:
-                precision = precision_report(
-                    job.test_scores,
-                    pairs.same,
-                    pairs.units,
-                    protocol=pairs.protocol,
-                    clusters=pairs.clusters,
-                    random_state=job.seed,
-                )
+                precision = precision_report(*tested, **design)
                 metrics |= precision.metrics
             columns = _costs_of_columns(job)
             if rows is not None:
