@@ -317,6 +317,9 @@ def _process(server: RunningServer, port: int, options: Sequence[str]) -> Iterat
                 process.wait(20)
             except subprocess.TimeoutExpired:
                 process.kill()
+            # In the report of a test that failed; what a thread logs is there already.
+            errors = [line for line in server.log.read_text().splitlines() if '"level": "error"' in line]
+            print(*errors[-20:], sep="\n", file=sys.stderr)
 
 
 @contextmanager

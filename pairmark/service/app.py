@@ -99,7 +99,9 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> Applic
     app.state.own_process = False
     app.state.warm = warm
     for router in (*ROUTERS, *console.ROUTERS):
-        app.include_router(router, responses=problems.RESPONSES)
+        # As they are: `include_router` makes each anew at the first request, on the event loop and, for the document,
+        # in a thread at once, and what silences pydantic's warnings then is not safe for threads.
+        app.router.routes.extend(router.routes)
     if docs.GUIDE.is_dir():
         app.mount("/guide", StaticFiles(directory=docs.GUIDE, html=True))
     app.plain = {

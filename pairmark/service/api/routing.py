@@ -30,6 +30,7 @@ from pairmark.schemas.admin import Level
 from pairmark.schemas.base import QueryModel
 from pairmark.service.api.access import Access, admit
 from pairmark.service.api.problems import (
+    RESPONSES,
     MethodNotAllowed,
     NotAcceptable,
     SlowBody,
@@ -329,7 +330,8 @@ class GuardedRoute(APIRoute):
             bodies[FORM] = {"schema": self.needs.form_schema(self.needs.table)}
         if bodies:
             extra["requestBody"] = {"content": bodies}
-        super().__init__(path, endpoint, **{**options, "openapi_extra": extra})
+        responses = {**RESPONSES, **(options["responses"] or {})}
+        super().__init__(path, endpoint, **{**options, "openapi_extra": extra, "responses": responses})
 
     @property
     def is_page(self) -> bool:

@@ -29,6 +29,13 @@ def test_operations_have_names_of_their_own() -> None:
     assert len(set(places)) == len(places)
 
 
+def test_routes_are_made_when_modules_are_imported(settings: Settings) -> None:
+    """Made at the first request, on the event loop and in the thread that makes the document, some came to nothing: a
+    warning that each silences for itself became the request's error."""
+    served = {id(route) for route in create_app(settings).routes}
+    assert all(id(route) in served for route in EVERY)
+
+
 def test_every_answer_in_json_has_a_model(document: dict[str, Any]) -> None:
     for path, operations in document["paths"].items():
         for operation in operations.values():
