@@ -104,7 +104,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> str:
     arrays, meta = estimator.to_state()
     if "scaling_" in vars(estimator):
         arrays = arrays | {SCALING: np.stack(estimator.scaling_)}
-    encoder = getattr(estimator, "encoder_", None)
+    encoder = estimator.encoder_
     if encoder is not None:
         its_arrays, its_meta = encoder.to_state()
         arrays = arrays | {f"{_ENCODER}{name}": array for name, array in its_arrays.items()}
@@ -166,8 +166,7 @@ def restored(artefact: Artefact) -> Any:
     except (ValueError, LookupError, TypeError) as error:
         reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ArtefactError(f"no {spec.kind} that can be used: {reason[:1_000]}") from error
-    if encoder is not None:
-        learner.encoder_ = encoder
+    learner.encoder_ = encoder
     if scaling is not None:
         learner.scaling_ = scaling
     return learner
@@ -203,7 +202,7 @@ def _without_encoder(artefact: Artefact) -> tuple[dict[str, Any], RecordEncoder 
 def sample_rows(estimator: Any, n: int) -> Any:
     """Made-up rows that a fitted learner takes, the same ones each time: (n, d) float32, or cells of records."""
     schema = schema_of_model(estimator)
-    if schema is not None and getattr(estimator, "encoder_", None) is None:
+    if schema is not None and estimator.encoder_ is None:
         return sample_cells(schema, n)
     rows = np.random.default_rng(0).standard_normal((n, int(estimator.n_features_in_)))
     return rows.astype(np.float32)

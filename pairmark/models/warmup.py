@@ -11,6 +11,7 @@ import numpy as np
 
 from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.models.core.arrays import Float32
+from pairmark.models.core.base import score_checked, warm_search
 from pairmark.models.core.spec import capabilities_of
 from pairmark.models.evaluation.pairs import pair_report
 from pairmark.models.pairs.lists import list_blocks
@@ -49,8 +50,8 @@ def warm_loaded(estimator: Any, capabilities: Collection[str], *, accepts_sparse
             from scipy.sparse import csr_array
 
             sparse_rows = csr_array(rows[:2] * (np.arange(rows.shape[1]) < 1))
-            estimator._pair_score(sparse_rows, sparse_rows)
-        estimator._pair_score(rows[:2], rows[2:])
+            score_checked(estimator, sparse_rows, sparse_rows)
+        score_checked(estimator, rows[:2], rows[2:])
     if "search" in capabilities:
         _search(estimator, rows)
     if "rank-labels" in capabilities:
@@ -68,8 +69,7 @@ def _search(estimator: Any, rows: Float32) -> None:
         gallery = np.tile(rows, (-(-_MANY // len(rows)), 1))
         index = estimator.index(gallery)
         estimator.top_k(rows[:2], index, 3)
-        if hasattr(estimator, "warm_search"):
-            estimator.warm_search(rows[:1], index)
+        warm_search(estimator, rows[:1], index)
 
 
 def warm() -> None:

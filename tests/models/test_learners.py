@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 
 import pairmark
 from pairmark.models.core.artefact import ArtefactError, read_artefact
+from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.registry import LEARNERS, spec_for, spec_of
 
 SMALL: dict[str, Any] = {
@@ -431,3 +432,10 @@ def test_public_names_are_sorted_and_exist() -> None:
     assert sorted(pairmark.__all__) == sorted(" ".join(pairmark.models._MODULES.values()).split())
     assert all(hasattr(pairmark, name) for name in pairmark.__all__)
     assert {spec.estimator.__name__ for spec in LEARNERS} <= set(pairmark.__all__)
+
+
+def test_a_class_that_is_no_learner_is_refused_as_it_is_declared() -> None:
+    needs: list[Literal["identities", "rankings"]] = ["identities", "rankings"]
+    for needed in needs:
+        with pytest.raises(TypeError, match="twins: dict is no"):
+            LearnerSpec(kind="twins", title="", estimator=dict, capabilities=frozenset(), needs=needed)

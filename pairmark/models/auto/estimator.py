@@ -336,7 +336,7 @@ class SimilarityAuto(SimilarityAutoState, GroupedRows, BaseEstimator):
     def model_facts(self, feature_names: Sequence[str] | None = None) -> dict[str, Any]:
         """What a version says of itself: the winner and the race."""
         check_is_fitted(self)
-        facts = self._winner.model_facts(feature_names) if hasattr(self.model_, "model_facts") else {}
+        facts = _KINDS[self._kind].facts(self._winner, feature_names)
         race: dict[str, Any] = {"winner": self.winner_, "candidates": self.leaderboard_}
         return {**facts, "race": race}
 
@@ -462,4 +462,6 @@ AUTO = LearnerSpec(
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
     accepts_sparse=True,
     distributes=True,
+    facts=SimilarityAuto.model_facts,
+    settled=SimilarityAuto.settled,
 )

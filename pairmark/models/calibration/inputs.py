@@ -24,7 +24,7 @@ from scipy.sparse.csgraph import connected_components
 
 from pairmark.models.calibration.kernels.row_statistics import row_statistics, rows_outside
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.base import SCORE_BLOCK
+from pairmark.models.core.base import SCORE_BLOCK, prepare_subjects, score_subjects
 from pairmark.models.core.scores import SampleSets
 from pairmark.models.pairs.held_out import HeldOutPairs
 from pairmark.models.pairs.splits import permutation_of
@@ -352,8 +352,8 @@ def score_subject_pairs(
     numbers = np.unique(subjects.index)
     place = np.searchsorted(numbers, subjects.index)
     # Only the rows that were drawn are read, and prepared once for all pairs.
-    prepared = estimator._prepared_subjects(
-        SampleSets(rows=subjects.rows[numbers], index=place, counts=subjects.counts), aggregation
+    prepared = prepare_subjects(
+        estimator, SampleSets(rows=subjects.rows[numbers], index=place, counts=subjects.counts), aggregation
     )
     scores = np.empty(left.size, dtype=np.float32)
     for start in range(0, left.size, SCORE_BLOCK):
@@ -361,7 +361,7 @@ def score_subject_pairs(
         sides = prepared.take(left[part]), prepared.take(right[part])
         if isinstance(prepared, SampleSets):
             sides = blanked_subjects(*sides)
-        scores[part] = estimator._subject_score(*sides, aggregation)
+        scores[part] = score_subjects(estimator, *sides, aggregation)
     return scores
 
 

@@ -272,6 +272,11 @@ class PairScorerMixin(Stateful):
         return auc_beside_means(self._pairs_of, self._validated(X, "X"), identities[codes], *means)
 
     @property
+    def n_candidates(self) -> int | None:
+        """Rows of a large gallery that a search scores; None: all of them."""
+        return None
+
+    @property
     def aggregations(self) -> tuple[str, ...]:
         """Ways in which the model compares subjects of several samples; the first is its usual one."""
         return OF_SCORES
@@ -405,6 +410,9 @@ class PairScorerMixin(Stateful):
 
     # What a family may replace: columns it works out once a gallery, how it scores them, how it searches.
 
+    def _warm_search(self, query: Any, index: GalleryIndex) -> None:
+        """Compile what searches of galleries use that are many times as large."""
+
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         """What to keep of a gallery beside its vectors; `GalleryIndex.arrays`, saved and mapped with it."""
         return {}
@@ -501,6 +509,29 @@ class PairScorerMixin(Stateful):
         if a.shape[0] != 1 or b.shape[0] != 1:
             raise ValueError(f"explain takes one pair; left has {a.shape[0]} rows and right {b.shape[0]}")
         return a, b
+
+
+# What serves checks rows as they come in, and need not have them checked again.
+
+
+def score_checked(learner: PairScorerMixin, left: Any, right: Any) -> Float32:
+    """`PairScorerMixin.pair_score` of rows that were checked already, equally many on both sides."""
+    return learner._pair_score(left, right)
+
+
+def prepare_subjects(learner: PairScorerMixin, sets: SampleSets, aggregation: str) -> Any:
+    """Subjects as the learner compares them, for many pairs of them."""
+    return learner._prepared_subjects(sets, aggregation)
+
+
+def score_subjects(learner: PairScorerMixin, left: Any, right: Any, aggregation: str) -> Float32:
+    """`PairScorerMixin.subject_score` of checked or prepared subjects; ``aggregation`` is not ``auto``."""
+    return learner._subject_score(left, right, aggregation)
+
+
+def warm_search(learner: PairScorerMixin, query: Matrix, index: GalleryIndex) -> None:
+    """Compile what searches of galleries use that are many times as large as this one."""
+    learner._warm_search(query, index)
 
 
 class EmbedderMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):

@@ -102,12 +102,12 @@ def from_pipeline(pipeline: Pipeline) -> Any:
         raise ValueError(
             "the pipeline does not end with a similarity of vectors: nothing to score pairs with"
         )
-    if getattr(steps[-1], "schema_", None) is not None:
+    for step in steps:
+        check_is_fitted(step)
+    if steps[-1].schema_ is not None:
         raise ValueError(
             "the pipeline ends with a similarity of records, which takes cells: scale nothing before it"
         )
-    for step in steps:
-        check_is_fitted(step)
     model: Any = copy(steps[-1])
     scalings = [_scaling_of(step) for step in steps[:-1]]
     if "scaling_" in vars(model):

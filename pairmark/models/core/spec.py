@@ -29,6 +29,7 @@ from typing import (
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
+from sklearn.base import clone
 
 Capability = Literal["similarity", "match", "search", "embed", "classify", "rank-labels"]
 
@@ -47,6 +48,49 @@ class Classifier(Protocol):
 
     def fit(self, X: Any, y: Any) -> Any: ...
     def predict(self, X: Any) -> Any: ...
+
+
+@runtime_checkable
+class PairLearner(Protocol):
+    """What every similarity does, whatever it learns; `PairScorerMixin` gives most of it, and says more."""
+
+    def fit(self, X: Any, y: Any) -> Any:
+        """Learn from rows and their identities."""
+
+    def fit_pairs(self, left: Any, right: Any, same: Any) -> Any:
+        """Learn from pairs."""
+
+    def pair_score(self, left: Any, right: Any) -> Any:
+        """Similarity of each pair, symmetric to the last bit."""
+
+    def score_pairs(self, X: Any, left: Any, right: Any) -> Any:
+        """The same of pairs of rows by their numbers."""
+
+    def subject_score(self, left: Any, right: Any) -> Any:
+        """Similarity of subjects of several samples."""
+
+    def index(self, gallery: Any) -> Any:
+        """Prepare a gallery for searches."""
+
+    def top_k(self, query: Any, gallery: Any, k: int) -> Any:
+        """The best rows of a gallery, exactly."""
+
+    def to_state(self) -> Any:
+        """Fitted state, as `from_state` reads it."""
+
+
+@runtime_checkable
+class LabelRanker(Protocol):
+    """What every ranker of labels does; `RankerBase` gives most of it."""
+
+    def fit(self, X: Any, Y: Any) -> Any:
+        """Learn from rows and the positions of labels."""
+
+    def predict_scores(self, X: Any) -> Any:
+        """Scores of the labels, higher is better."""
+
+    def to_state(self) -> Any:
+        """Fitted state, as `from_state` reads it."""
 
 
 _PYTHON_ONLY = (np.random.RandomState, Classifier)
@@ -151,6 +195,14 @@ class LearnerSpec:
         model can be read, or ``...`` for those that mattered to training alone.
     renamed : (parameter, value) of earlier versions -> the value that stands for it now.
     takes_records : whether it reads cells of tables itself, so that no encoder stands before it.
+    has_tree : whether a fitted one shows its trees (``tree_data``).
+    facts : a fitted one and the names of its features -> what a version says of it.
+    settled : a fitted one -> an unfitted one that learns again what this one chose.
+
+    Raises
+    ------
+    TypeError
+        Where the class lacks what `PairLearner`, or `LabelRanker`, asks for.
     """
 
     kind: str
@@ -162,9 +214,17 @@ class LearnerSpec:
     distributes: bool = False
     takes_unlabelled: bool = False
     takes_records: bool = False
+    has_tree: bool = False
+    facts: Callable[[Any, Any], dict[str, Any]] = lambda estimator, feature_names: {}
+    settled: Callable[[Any], Any] = clone
     retired: Mapping[str, Any] = field(default_factory=dict)
     renamed: Mapping[tuple[str, Any], Any] = field(default_factory=dict)
     learns: Callable[[Mapping[str, Any]], bool] = lambda params: True
+
+    def __post_init__(self) -> None:
+        protocol: Any = LabelRanker if self.needs == "rankings" else PairLearner
+        if not issubclass(self.estimator, protocol):
+            raise TypeError(f"{self.kind}: {self.estimator.__name__} is no {protocol.__name__}")
 
     @property
     def params(self) -> type[Params]:
@@ -175,8 +235,7 @@ class LearnerSpec:
 
 def capabilities_of(spec: LearnerSpec, estimator: Any) -> frozenset[Capability]:
     """What this fitted learner can serve: of its kind's capabilities, all that it does not name as ``unavailable_``."""
-    unavailable = frozenset(getattr(estimator, "unavailable_", ()))
-    return spec.capabilities - unavailable
+    return spec.capabilities.difference(estimator.unavailable_)
 
 
 def check_params(estimator: Any) -> None:

@@ -254,6 +254,18 @@ class Stateful:
     _gone: ClassVar[frozenset[str]] = frozenset()
     """Arrays of earlier versions that are left unread."""
     n_features_in_: int
+    encoder_: Any = None
+    """Makes vectors of records, where training put one before the learner."""
+
+    @property
+    def schema_(self) -> Any:
+        """The columns of records that the learner itself compares; None: it takes vectors."""
+        return None
+
+    @property
+    def unavailable_(self) -> frozenset[str]:
+        """Capabilities of its kind that this fitted learner lacks."""
+        return frozenset()
 
     def _sizes(self, file: StoredState) -> Mapping[str, int]:
         """Sizes that parameters, facts or other arrays decide."""

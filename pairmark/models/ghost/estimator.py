@@ -653,4 +653,5 @@ GHOST = LearnerSpec(
     title="GHOST: a sparse weighting of distances, graph paths and larger sets; selects features and classifies",
     estimator=Ghost,
     capabilities=frozenset({"similarity", "match", "search", "embed", "classify"}),
+    facts=Ghost.model_facts,
 )

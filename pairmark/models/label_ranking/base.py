@@ -224,11 +224,6 @@ class RankerBase(Stateful, BaseEstimator):
     def _scores(self, X: Float32) -> Float64:
         """Scores in canonical order, (n, k), higher is better."""
 
-    def _ranked(self, X: Float32) -> tuple[Positions, Float64]:
-        """Positions and scores of points that were checked already, for who serves them."""
-        scores = self._rank_scores(X)
-        return self._in_caller_order(positions_of(scores)), self._in_caller_order(scores)
-
     def _rank_scores(self, X: Float32) -> Float64:
         scores = np.empty((X.shape[0], self.n_labels_))
         size = max(1, _BLOCK_CELLS // self.n_labels_**2)
@@ -247,6 +242,12 @@ class RankerBase(Stateful, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "order_")
+
+
+def rank_checked(ranker: RankerBase, X: Float32) -> tuple[Positions, Float64]:
+    """Positions and scores of labels for points that were checked already."""
+    scores = ranker._rank_scores(X)
+    return ranker._in_caller_order(positions_of(scores)), ranker._in_caller_order(scores)
 
 
 def aggregated(before: Float64, aggregation: str) -> Float64:

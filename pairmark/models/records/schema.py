@@ -262,6 +262,5 @@ def json_cell(value: Any, column: RecordColumn) -> Any:
 
 def schema_of_model(estimator: Any) -> Schema | None:
     """The columns of the records that a fitted learner takes; None for one that takes vectors."""
-    encoder = getattr(estimator, "encoder_", None)
-    schema: Schema | None = getattr(estimator, "schema_", None) if encoder is None else encoder.schema
+    schema: Schema | None = estimator.schema_ if estimator.encoder_ is None else estimator.encoder_.schema
     return schema

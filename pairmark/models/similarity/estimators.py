@@ -188,13 +188,13 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         # Few rows, or much of them wanted: bounds would not spare anything.
         if trees is None or n < search.SMALLEST + search.FEW_WALKS // trees.roots.size or 64 * limits.k > n:
             return super()._top_k(queries, index, limits)
-        return search.forest_top_k(trees, self, queries, index, limits)
+        return search.forest_top_k(trees, self._score_rows, queries, index, limits)
 
-    def warm_search(self, query: Float32, index: GalleryIndex) -> None:
+    def _warm_search(self, query: Float32, index: GalleryIndex) -> None:
         """Compile what searches of galleries use that are many times as large, where the index has byte columns."""
         trees = self._packed.search_trees(self.n_features_in_) if CODES in index.arrays else None
         if trees is not None:
-            search.forest_top_k(trees, self, query, index, SearchLimits(1))
+            search.forest_top_k(trees, self._score_rows, query, index, SearchLimits(1))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_packed")
@@ -431,6 +431,7 @@ TREE = LearnerSpec(
     title="Similarity tree: cells of pairs, ordered from most to least similar; small enough to read",
     estimator=SimilarityTree,
     capabilities=frozenset({"similarity", "match", "search"}),
+    has_tree=True,
     retired={"prune": ..., "leaf_rounds": ..., "pair_features": ...},
     renamed={("leaf_rank", "exhaustive"): "cart"},
 )
@@ -441,6 +442,7 @@ FOREST = LearnerSpec(
     title="Similarity forest: the mean of many similarity trees; accurate with little tuning",
     estimator=SimilarityForest,
     capabilities=frozenset({"similarity", "match", "search"}),
+    has_tree=True,
     distributes=True,
     retired={"leaf_rounds": ..., "pair_features": ...},
     renamed={("leaf_rank", "exhaustive"): "cart"},

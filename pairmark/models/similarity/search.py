@@ -20,6 +20,7 @@ about a tenth longer than scoring it at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -30,6 +31,8 @@ from pairmark.models.core.arrays import Float32
 from pairmark.models.core.search import GalleryIndex, SearchLimits, TopK, TopRows, padded, sealed
 from pairmark.models.similarity.kernels import search as kernels
 
+ScoreRows = Callable[[Float32, GalleryIndex, Any], Float32]
+"""`PairScorerMixin._score_rows`."""
 CODES, BIN_LOW, BIN_HIGH, SAMPLE = "codes", "bin_low", "bin_high", "sample"
 SAMPLED = 160
 """Items whose walks say which nodes to look at."""
@@ -231,7 +234,7 @@ _FULL_WALK = 0.4
 
 
 def best_of(
-    trees: SearchTrees, scorer: Any, query: Float32, index: GalleryIndex, limits: SearchLimits
+    trees: SearchTrees, score_rows: ScoreRows, query: Float32, index: GalleryIndex, limits: SearchLimits
 ) -> TopRows:
     """One query against one gallery, items of the best bounds first, as long as bounds reach."""
     bounds, vectors = bounds_of(trees, query[0], index, limits.allowed), sealed(index.vectors)
@@ -260,14 +263,16 @@ def best_of(
             walks = n_walked < _FULL_WALK * n_trees * rows.size
             rows = rows[survivors]
         if rows.size:
-            best.offer(rows, scorer._score_rows(query, index, rows)[0])
+            best.offer(rows, score_rows(query, index, rows)[0])
         items, size = items[:at], min(2 * size, _MOST)
 
 
 def forest_top_k(
-    trees: SearchTrees, scorer: Any, queries: Float32, index: GalleryIndex, limits: SearchLimits
+    trees: SearchTrees, score_rows: ScoreRows, queries: Float32, index: GalleryIndex, limits: SearchLimits
 ) -> TopK:
     """`PairScorerMixin.top_k` by `best_of`."""
     queries = np.ascontiguousarray(queries)
-    rankings = [best_of(trees, scorer, queries[at : at + 1], index, limits) for at in range(queries.shape[0])]
+    rankings = [
+        best_of(trees, score_rows, queries[at : at + 1], index, limits) for at in range(queries.shape[0])
+    ]
     return padded(rankings, limits.k)

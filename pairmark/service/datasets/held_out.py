@@ -324,8 +324,7 @@ def rows_for(estimator: Any, spec: LearnerSpec, data: LabelledData, max_dense_by
     if data.schema is None and spec.takes_records and int(estimator.n_features_in_) == data.n_features:
         return data.X
     cells = cells_for(schema, data)
-    encoder = getattr(estimator, "encoder_", None)
-    return cells if encoder is None else encoder.transform(cells)
+    return cells if estimator.encoder_ is None else estimator.encoder_.transform(cells)
 
 
 def cells_for(schema: Schema | None, data: LabelledData) -> Any:

@@ -169,7 +169,7 @@ def form_of(estimator: Any, width: int) -> ItemForm:
     schema = schema_of_model(estimator)
     if schema is None or is_plain(schema):
         return VectorForm(width)
-    return RecordForm(schema, getattr(estimator, "encoder_", None))
+    return RecordForm(schema, estimator.encoder_)
 
 
 def form_in_json(columns: Sequence[Mapping[str, Any]] | None, width: int) -> ItemForm:

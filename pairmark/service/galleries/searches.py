@@ -35,15 +35,14 @@ from pairmark.service.galleries.segments import (
     Owner,
     Segment,
     owner_of,
-    scores_candidates,
 )
 from pairmark.service.runtime.missing_columns import ComparedPairs
 from pairmark.service.runtime.operating_points import ServedPoint
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.scoring.decide import UNLIKE, decide
 from pairmark.service.scoring.json import read_rows, read_side, split_vectors
-from pairmark.service.scoring.resolve import Resolved, model_rows
-from pairmark.service.scoring.rows import SideRows
+from pairmark.service.scoring.resolve import Resolved
+from pairmark.service.scoring.rows import SideRows, to_rows
 from pairmark.service.scoring.score import Scored, score, score_without
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DecisionCode, GalleryRow
@@ -192,7 +191,7 @@ class Searches:
         # 3. The best items above the threshold: all of them match. Thresholds of records that lack columns are higher
         # than the one searched by, so that more items are asked for.
         by_pattern = None if body.fpr is None or missing is None else patterns
-        n_candidates = scores_candidates(version.estimator)
+        n_candidates = version.estimator.n_candidates or 0
         n_wanted = k if by_pattern is None else max(4 * k, n_candidates)
         hits: list[list[Any]] = view.search(
             queries,
@@ -367,7 +366,7 @@ def _n_unlike(view: GalleryView, like: Likeness) -> int:
 
 def model_vectors(rows: SideRows, name: str, version: LoadedVersion) -> Matrix:
     """Rows of a request as a version's searches take them: float32, or cells of records."""
-    model_input = model_rows(version, rows, name, accepts_sparse=False)
+    model_input = to_rows(version, rows, name, dense=True)
     return model_input if model_input.dtype == object else np.ascontiguousarray(model_input, dtype=np.float32)
 
 

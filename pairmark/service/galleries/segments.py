@@ -550,7 +550,7 @@ def best_of_segments(
 ) -> list[list[ItemHit]]:
     """The k best rows of some segments together, of each query: best first, ties by id. Masks say which rows may be
     found; None: all. Of many records, a model that compares cells scores the candidates of each query only."""
-    n_candidates = scores_candidates(estimator)
+    n_candidates = estimator.n_candidates
     n = sum(len(segment) if mask is None else int(np.count_nonzero(mask)) for segment, mask in segments)
     if n_candidates and n > estimator.max_scored:
         hits = []
@@ -565,11 +565,6 @@ def best_of_segments(
 def _missing(segment: Segment, row: int) -> bytes | None:
     vectors = segment.index.vectors
     return vectors[row].tobytes() if vectors.dtype == np.bool_ else None
-
-
-def scores_candidates(estimator: Any) -> int:
-    """How many rows of a large gallery a search scores; 0: all of them."""
-    return getattr(estimator, "n_candidates", None) or 0
 
 
 def candidates_of(

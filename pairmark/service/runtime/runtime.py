@@ -14,6 +14,7 @@ import numpy as np
 from pairmark.models.calibration.guarantees import units_needed
 from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.core.arrays import Bool
+from pairmark.models.label_ranking.base import rank_checked
 from pairmark.models.registry import spec_of
 from pairmark.models.warmup import warm_loaded
 from pairmark.schemas.models import ReviewPolicy
@@ -313,8 +314,7 @@ class Runtime:
         point = np.zeros((1, int(estimator.n_features_in_)), dtype=np.float32)
         seconds = 0.0
         if ranks:
-            estimator._ranked(point)
-            seconds = _seconds(lambda: estimator._ranked(point))
+            seconds = _seconds(lambda: rank_checked(estimator, point))
         elif classifies:
             seconds = _seconds(lambda: estimator.predict_proba(point))
         return LoadedVersion(

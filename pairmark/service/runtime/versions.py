@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -15,8 +15,10 @@ from prometheus_client import Counter, Gauge
 from pydantic_core import to_json
 
 from pairmark.models.core.arrays import Float32
+from pairmark.models.core.base import score_checked, score_subjects
 from pairmark.models.core.scores import SampleSets
-from pairmark.models.records.schema import schema_of_model
+from pairmark.models.records.schema import Schema, is_plain, schema_of_model
+from pairmark.models.registry import spec_of
 from pairmark.service.caches import BoundedCache
 from pairmark.service.errors import (
     CorruptArtefact,
@@ -63,13 +65,15 @@ class LoadedVersion:
     feature_names, label_names, class_names : of the training data, where known.
     seconds_a_point : about how long one point takes to rank or classify.
     seconds_a_pair : how long a pair took in the last batch of more than `FEW`.
-    public, json : how answers name the version. columns : those of its records.
+    public, json : how answers name the version.
+    schema, columns : of the records that it takes, if it does; ``encoder`` makes its vectors of them.
     """
 
     entry: VersionEntry
     estimator: Any
     n_features: int
     accepts_sparse: bool
+    schema: Schema | None = field(init=False)
     feature_names: list[str] | None = None
     label_names: list[str] | None = None
     class_names: list[str] | None = None
@@ -80,8 +84,9 @@ class LoadedVersion:
         self.calibration_id = self.entry.calibration_id
         self.public = {"name": self.entry.name, "version": self.entry.version, "kind": self.entry.kind}
         self.json = to_json(self.public)
-        schema = schema_of_model(self.estimator)
-        self.columns = [] if schema is None else [column.name for column in schema.fields]
+        self.schema, self.encoder = schema_of_model(self.estimator), self.estimator.encoder_
+        self.columns = [] if self.schema is None else [column.name for column in self.schema.fields]
+        self.takes_vectors = self.schema is None or is_plain(self.schema)
 
     def seconds(self, n_pairs: int) -> float:
         """About how long so many pairs take to score."""
@@ -101,10 +106,10 @@ class LoadedVersion:
             left, right = _repeated(left, n), _repeated(right, n)
         # Both sides were validated as they were parsed, so the estimator's own checks are not paid again.
         if n <= FEW:
-            scores: Float32 = self.estimator._pair_score(left, right)
+            scores = score_checked(self.estimator, left, right)
         else:
             start = time.perf_counter()
-            scores = self.estimator._pair_score(left, right)
+            scores = score_checked(self.estimator, left, right)
             self.seconds_a_pair = (time.perf_counter() - start) / n
         check_finite(scores, noun="pair", what="score", field="left")
         return scores
@@ -125,7 +130,7 @@ class LoadedVersion:
 
     def score_subjects(self, left: SampleSets, right: SampleSets, how: str) -> Float32:
         """Scores of subjects of several samples, (n,); ``how`` is what `aggregation` returned."""
-        scores: Float32 = self.estimator._subject_score(left, right, how)
+        scores = score_subjects(self.estimator, left, right, how)
         check_finite(scores, noun="pair", what="score", field="left")
         return scores
 
@@ -257,9 +262,9 @@ class LoadedVersions:
 def tree_data(version: LoadedVersion, number: int = 0) -> dict[str, Any]:
     """The version's tree as JSON-able data; ``number`` picks one of a forest's."""
     entry = version.entry
-    if not hasattr(version.estimator, "tree_data"):
+    if not spec_of(entry.kind).has_tree:
         raise ModelNotCapable(f"{entry.name}:{entry.version} is a {entry.kind}, which has no tree to show")
-    n_trees = len(getattr(version.estimator, "trees_", [None]))
+    n_trees = len(version.estimator.trees_)
     if not 0 <= number < n_trees:
         raise InvalidInput(
             f"tree: {number}; {entry.name}:{entry.version} has trees 0 to {n_trees - 1}", field="tree"

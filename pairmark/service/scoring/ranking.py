@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from pairmark.models.core.arrays import Float32
-from pairmark.models.records.schema import schema_of_model
+from pairmark.models.label_ranking.base import rank_checked
 from pairmark.schemas.base import FLOAT32_MAX
 from pairmark.schemas.scoring import RankFields
 from pairmark.service.errors import InvalidInput, TooLarge
@@ -19,8 +19,8 @@ from pairmark.service.runtime.versions import LoadedVersion, check_finite
 from pairmark.service.scoring.answer import warnings_member
 from pairmark.service.scoring.json import raise_beyond, read_rows, split_vectors
 from pairmark.service.scoring.requests import Features
-from pairmark.service.scoring.resolve import model_rows, unseen_categories
-from pairmark.service.scoring.rows import RecordRows, SparseRows
+from pairmark.service.scoring.resolve import unseen_categories
+from pairmark.service.scoring.rows import RecordRows, SparseRows, to_rows
 
 NAMES_TOLD = 50
 _EXPECTED = 'a list of numbers, a list of such lists, or features by name such as {"A1": 5.1, "A2": 3.5}'
@@ -137,22 +137,22 @@ def rank(version: LoadedVersion, label_names: Sequence[str], points: Points) -> 
     """The answer to a request, as JSON."""
     rows: Any = points.rows
     if points.as_text:
-        schema = schema_of_model(version.estimator)
-        texts = set() if schema is None else {each.name for each in schema.fields if each.type != "number"}
+        fields = () if version.schema is None else version.schema.fields
+        texts = {field.name for field in fields if field.type != "number"}
         row = {
             name: text if name in texts else _number(text, f"x.{name[:100]}")
             for name, text in rows.rows[0].items()
         }
         rows = RecordRows([row], single=True)
     if version.columns:
-        X = model_rows(version, rows, "features")
+        X = to_rows(version, rows, "features")
     else:
         X = features_of(rows, version.feature_names, version.n_features)
     warnings = unseen_categories(version, rows)
     k = len(label_names)
     n_labels = k if points.top is None else min(points.top, k)
     # Points were checked as they were parsed, so the estimator's own checks are not paid again.
-    positions, scores = version.estimator._ranked(X)
+    positions, scores = rank_checked(version.estimator, X)
     check_finite(scores, noun="point", what="ranking", field="features")
     rankings = [
         _in_order(label_names, *row, n_labels)
@@ -188,9 +188,7 @@ def classified(version: LoadedVersion, features: Features) -> tuple[NDArray[np.i
             f"{MAX_PROBABILITIES} are given at a time: send fewer points",
             limit=MAX_PROBABILITIES // k,
         )
-    probabilities = np.asarray(
-        version.estimator.predict_proba(model_rows(version, features.rows, "features"))
-    )
+    probabilities = np.asarray(version.estimator.predict_proba(to_rows(version, features.rows, "features")))
     check_finite(probabilities, noun="point", what="distribution", field="features")
     best = probabilities.argmax(axis=1).astype(np.int64)
     return best, np.ascontiguousarray(probabilities, dtype=np.float32)

@@ -60,26 +60,17 @@ class Resolved:
 
 def resolve(request: PairRequest, version: LoadedVersion, aggregation: str = "auto") -> Resolved:
     """The sides of a request as a version takes them; `InvalidInput` for rows that it does not take."""
-    sides = model_rows(version, request.left, "left"), model_rows(version, request.right, "right")
+    sides = to_rows(version, request.left, "left"), to_rows(version, request.right, "right")
     if request.counts is not None or aggregation != "auto":
         aggregation = version.aggregation(aggregation)
     warnings = unseen_categories(version, request.left, request.right)
     return Resolved(version, *sides, request.counts, aggregation, warnings)
 
 
-def model_rows(
-    version: LoadedVersion, side: SideRows, name: str, *, accepts_sparse: bool | None = None
-) -> Any:
-    """Rows of a request as the learner takes them, see `to_rows`; ``name`` is what refusals call them."""
-    sparse = version.accepts_sparse if accepts_sparse is None else accepts_sparse
-    return to_rows(side, name, version.n_features, accepts_sparse=sparse, estimator=version.estimator)
-
-
 def unseen_categories(version: LoadedVersion, *sides: SideRows) -> Warnings:
     """A warning for each column of records as sent that holds categories which training did not have, of a learner that
     takes them encoded; one that compares texts needs none."""
-    encoder = getattr(version.estimator, "encoder_", None)
-    if encoder is None:
+    if version.encoder is None:
         return ()
     records = [record for side in sides if isinstance(side, RecordRows) for record in side.rows]
     return tuple(
@@ -88,5 +79,5 @@ def unseen_categories(version: LoadedVersion, *sides: SideRows) -> Warnings:
             "detail": f"column {column!r}: training did not have {name_list(values)}; the answer rests on the other "
             "columns",
         }
-        for column, values in encoder.unseen(records).items()
+        for column, values in version.encoder.unseen(records).items()
     )

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from pairmark.models.core.arrays import Float32
-from pairmark.models.records.schema import RecordError, Schema, is_plain, schema_of_model
+from pairmark.models.records.schema import RecordError
+from pairmark.service.datasets.writer import name_list
 from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.runtime.versions import LoadedVersion
 
 Counts = NDArray[np.int64]
 
@@ -44,42 +46,35 @@ class RecordRows:
 SideRows = Float32 | SparseRows | RecordRows
 
 
-def to_rows(
-    side: SideRows,
-    name: str,
-    n_features: int,
-    *,
-    accepts_sparse: bool,
-    estimator: Any = None,
-) -> Any:
-    """Rows of the model's dimension: dense float32, CSR for a learner that reads it, or cells for one of records.
-
-    ``estimator`` : the model that records are meant for; None where none can be.
-    """
-    schema = None if estimator is None else schema_of_model(estimator)
+def to_rows(version: LoadedVersion, side: SideRows, name: str, *, dense: bool = False) -> Any:
+    """Rows of the model's dimension: dense float32, CSR for a learner that reads it unless ``dense`` ones are asked
+    for, or cells for one of records; ``name`` is what refusals call them."""
+    accepts_sparse = version.accepts_sparse and not dense
     if isinstance(side, RecordRows):
-        return _record_rows(side, name, n_features, schema, estimator, dense=not accepts_sparse)
-    if schema is not None and not is_plain(schema):
+        return _record_rows(version, side, name, dense=not accepts_sparse)
+    if not version.takes_vectors:
+        names = name_list(version.columns)
         raise InvalidInput(
-            f"{name} is a vector; the model takes records with the columns {_columns(schema)}", field=name
+            f"{name} is a vector; the model takes records with the columns {names}", field=name
         )
     if isinstance(side, SparseRows):
-        return _sparse_rows(side, name, n_features, accepts_sparse=accepts_sparse)
-    if side.shape[1] != n_features:
+        return _sparse_rows(side, name, version.n_features, accepts_sparse=accepts_sparse)
+    if side.shape[1] != version.n_features:
         raise InvalidInput(
-            f"{name} has vectors of {side.shape[1]} numbers; the model expects {n_features}",
+            f"{name} has vectors of {side.shape[1]} numbers; the model expects {version.n_features}",
             field=name,
-            expected_dimension=n_features,
+            expected_dimension=version.n_features,
         )
     return side
 
 
-def _record_rows(
-    side: RecordRows, name: str, n_features: int, schema: Schema | None, estimator: Any, *, dense: bool
-) -> Any:
+def _record_rows(version: LoadedVersion, side: RecordRows, name: str, *, dense: bool) -> Any:
     """Cells of records, held against the model's columns; encoded for a learner that takes vectors."""
+    schema, encoder = version.schema, version.encoder
     if schema is None:
-        raise InvalidInput(f"{name} is a record; expected a vector of {n_features} numbers", field=name)
+        raise InvalidInput(
+            f"{name} is a record; expected a vector of {version.n_features} numbers", field=name
+        )
     try:
         cells = schema.records(side.rows, name)
     except RecordError as error:
@@ -92,16 +87,10 @@ def _record_rows(
     if empty.size:
         at = name if side.single else f"{name}[{empty[0]}]"
         raise InvalidInput(f"{at} {schema.no_cell}", field=at)
-    encoder = getattr(estimator, "encoder_", None)
     if encoder is None:
         return cells
     rows = encoder.transform(cells)
     return rows.toarray() if dense and not isinstance(rows, np.ndarray) else rows
-
-
-def _columns(schema: Schema) -> str:
-    names = [column.name for column in schema.fields]
-    return ", ".join(names[:20]) + ("" if len(names) <= 20 else f" and {len(names) - 20} more")
 
 
 def _sparse_rows(side: SparseRows, name: str, n_features: int, *, accepts_sparse: bool) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array
 
 from pairmark.models.calibration.inputs import are_records, blanked_subjects, cells_missing, lacked_by_subject
 from pairmark.models.core.arrays import Bool, Float32
@@ -15,7 +15,8 @@ from pairmark.models.core.scores import SampleSets
 from pairmark.service.errors import InvalidInput, ModelNotCapable
 from pairmark.service.runtime.versions import LoadedVersion, check_finite
 from pairmark.service.scoring.requests import Features, PairRequest
-from pairmark.service.scoring.resolve import Resolved, model_rows, resolve
+from pairmark.service.scoring.resolve import Resolved, resolve
+from pairmark.service.scoring.rows import to_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def score(resolved: Resolved) -> Scored:
         sets = blanked_subjects(*(SampleSets.of_rows(rows, counts) for rows, counts in sides))
         scores = version.score_subjects(*sets, resolved.aggregation)
     else:
-        if version.accepts_sparse and issparse(left) != issparse(right):
+        if version.accepts_sparse and type(left) is not type(right):
             left, right = csr_array(left), csr_array(right)
         scores = version.score(left, right)
     return Scored(scores, version.json, resolved, lacked)
@@ -85,7 +86,7 @@ def explain(request: PairRequest, version: LoadedVersion, aggregation: str) -> t
     if request.n_pairs != 1:
         raise InvalidInput(f"the request has {request.n_pairs} pairs; expected one to explain", field="left")
     left, right = (
-        model_rows(version, side, name, accepts_sparse=False)
+        to_rows(version, side, name, dense=True)
         for side, name in ((request.left, "left"), (request.right, "right"))
     )
     scored = score(resolve(request, version, aggregation))
@@ -107,7 +108,7 @@ def explain(request: PairRequest, version: LoadedVersion, aggregation: str) -> t
 
 def embed(version: LoadedVersion, features: Features) -> Float32:
     """A version's own vectors of points, (n, n_components) C-contiguous float32."""
-    rows = model_rows(version, features.rows, "features")
+    rows = to_rows(version, features.rows, "features")
     vectors = np.ascontiguousarray(version.estimator.transform(rows), dtype=np.float32)
     check_finite(vectors, noun="point", what="vector", field="features")
     return vectors

@@ -170,7 +170,7 @@ def version_out(
         calibrations=[calibration_out(calibration_row, model) for calibration_row in calibration_rows],
         promise=version_promise(row, calibration_rows),
         has_roc=row.report is not None,
-        has_tree=spec is not None and hasattr(spec.estimator, "tree_data"),
+        has_tree=spec is not None and spec.has_tree,
     )
 
 

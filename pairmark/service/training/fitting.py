@@ -11,7 +11,6 @@ import numpy as np
 from joblib import parallel_config
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from sklearn.base import clone
 
 from pairmark.models.core.arrays import Int64
 from pairmark.models.core.inputs import checked_pairs
@@ -54,7 +53,7 @@ def fit(job: SplitJob, settings: Settings, progress: Progress) -> FittedJob:
                 learn(estimator, job, among_rivals=True, **options)
         for number in range(1, n_fits):
             with as_part(number / n_fits, (number + 1) / n_fits, f"fold {number} of {n_fits - 1}"):
-                settled = estimator.settled() if hasattr(estimator, "settled") else clone(estimator)
+                settled = job.spec.settled(estimator)
                 fold = replace(job, parts=job.parts.of_fold(number - 1))
                 fold_models.append(learn(settled, encoded(fold), **options))
     return FittedJob(**vars(job), estimator=estimator, fold_models=tuple(fold_models))
@@ -131,8 +130,7 @@ def out_of_fold(
     scores = np.empty(folds.size, dtype=np.float32)
     for number in np.unique(folds).tolist():
         at, model = np.flatnonzero(folds == number), model_of(number)
-        encoder = getattr(model, "encoder_", None)
-        rows = X if encoder is None else encoder.transform(X)
+        rows = X if model.encoder_ is None else model.encoder_.transform(X)
         scores[at] = model.score_pairs(rows, left[at], right[at])
     return scores
 

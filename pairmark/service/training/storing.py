@@ -87,7 +87,7 @@ def _new_version(job: EvaluatedJob, blobs: Blobs, keys: list[str]) -> NewVersion
             **({"label_names": list(job.data.label_names)} if spec.needs == "rankings" else {}),
             **({} if classes is None else {"class_names": classes}),
             # What a learner reports about itself, such as the features that it selected.
-            **(estimator.model_facts(names) if hasattr(estimator, "model_facts") else {}),
+            **spec.facts(estimator, names),
             "protocol": parts.protocol,
             "parts": parts.sizes,
             "size_bytes": size,

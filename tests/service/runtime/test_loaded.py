@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pairmark import MetricSimilarity
 from pairmark.service.errors import CorruptArtefact, NotReady
 from pairmark.service.runtime import versions as module
 from pairmark.service.runtime.catalogue import CatalogueView, ModelEntry, VersionEntry
@@ -43,7 +44,7 @@ class Store:
         self.gate.wait(5)
         if wanted.version in self.broken:
             raise CorruptArtefact("bytes were changed")
-        return LoadedVersion(entry=wanted, estimator=object(), n_features=2, accepts_sparse=False)
+        return LoadedVersion(entry=wanted, estimator=MetricSimilarity(), n_features=2, accepts_sparse=False)
 
 
 def test_a_version_is_loaded_once_for_all_who_wait() -> None:

@@ -11,6 +11,7 @@ from pairmark import RecordSimilarity
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.scoring.requests import parse_pairs
 from pairmark.service.scoring.rows import RecordRows, to_rows
+from tests.service.galleries.gallery_cases import served
 
 ANA = {"given": "ana", "born": None, "home": [52.1, 4.3], "member": True, "weight": 61.5}
 
@@ -69,7 +70,7 @@ def test_a_record_without_a_cell_is_refused() -> None:
             (RecordRows([{"name": "a"}, nothing], False), "left[1]"),
         ):
             with pytest.raises(InvalidInput, match="has no cell") as refused:
-                to_rows(side, "left", 2, accepts_sparse=False, estimator=model)
+                to_rows(served(model), side, "left")
             assert refused.value.facts["field"] == field
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import struct
 import zipfile
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from pairmark import MetricSimilarity
 from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.scoring.binary import parse_npz, parse_octets
 from pairmark.service.scoring.requests import holds_scores, parse_pairs, parse_scores
 from pairmark.service.scoring.rows import SparseRows, to_rows
+from tests.service.galleries.gallery_cases import served
+
+
+def version(width: int, *, takes_sparse: bool) -> LoadedVersion:
+    """A version of vectors so wide."""
+    model = MetricSimilarity().fit(np.eye(3, width), [0, 0, 1])
+    return replace(served(model), accepts_sparse=takes_sparse)
+
 
 finite32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 matrices = arrays(np.float32, st.tuples(st.integers(1, 5), st.just(4)), elements=finite32)
@@ -64,9 +75,9 @@ def test_sparse_vectors_unfold_to_the_dense_ones(dense: np.ndarray) -> None:
     ]
     pairs = parse_pairs(json.dumps({"left": rows, "right": rows[0]}).encode())
     assert isinstance(pairs.left, SparseRows)
-    np.testing.assert_array_equal(to_rows(pairs.left, "left", 4, accepts_sparse=False), dense)
-    np.testing.assert_array_equal(to_rows(pairs.left, "left", 4, accepts_sparse=True).toarray(), dense)
-    np.testing.assert_array_equal(to_rows(pairs.right, "right", 4, accepts_sparse=False), dense[:1])
+    np.testing.assert_array_equal(to_rows(version(4, takes_sparse=False), pairs.left, "left"), dense)
+    np.testing.assert_array_equal(to_rows(version(4, takes_sparse=True), pairs.left, "left").toarray(), dense)
+    np.testing.assert_array_equal(to_rows(version(4, takes_sparse=False), pairs.right, "right"), dense[:1])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +130,7 @@ def test_what_is_wrong_is_named(left: str, field: str, said: str) -> None:
 def test_sparse_columns_must_be_the_models(sparse: str, field: str) -> None:
     pairs = parse_pairs(b'{"left": %b, "right": [1, 2]}' % sparse.encode())
     with pytest.raises(InvalidInput) as caught:
-        to_rows(pairs.left, "left", 2, accepts_sparse=False)
+        to_rows(version(2, takes_sparse=False), pairs.left, "left")
     assert caught.value.facts["field"] == field
 
 
