@@ -334,6 +334,7 @@ class Service(Calls):
         group: str | None = None,
         id: str | None = None,
         exclude: Sequence[str] = (),
+        keep: Sequence[str] = (),
         header: bool = True,
         format: str | None = None,
         pairs: File | None = None,
@@ -353,6 +354,7 @@ class Service(Calls):
         ranking : the ranking column, or the position columns.
         group, id : column of groups that stay together; column of row ids, which ``pairs`` may refer to.
         exclude : columns to leave out.
+        keep : columns that no learner sees, such as a site, which ``evaluation={"groups": ...}`` may name.
         header : whether a CSV's first line holds column names.
         format : csv, parquet, npz or svmlight; default by the file's extension.
         unlabelled : take rows without labels, rankings or pairs.

@@ -126,6 +126,11 @@ class ReadingRequest(Request):
     )
     id: ColumnName = Field(None, description="column of row ids, which a pairs file may refer to")
     exclude: ColumnNames = Field([], description="columns to leave out (in forms joined by commas)")
+    keep: ColumnNames = Field(
+        [],
+        description="columns that no learner sees and that are kept beside the rows, such as a site (in forms joined "
+        "by commas): a job's `evaluation.groups` may name one",
+    )
     columns: Any
     header: bool = Field(True, description="CSV: whether the first line contains column names")
 
@@ -170,6 +175,7 @@ class DatasetRequest(ReadingRequest):
         """The role of each column that the request names; all others are features."""
         named = {self.label: self.label_role, self.group: "group", self.id: "id"}
         return {
+            **dict.fromkeys(self.keep, "kept"),
             **{name: role for name, role in named.items() if name is not None},
             **dict.fromkeys(self.exclude, "excluded"),
             **dict.fromkeys(self.ranking, "ranking"),

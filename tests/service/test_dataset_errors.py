@@ -84,21 +84,21 @@ def refused(
 HEAD = b"a,b,who\n1,2,p\n"
 
 BAD_CSV = {
-    "text": (HEAD + b"3,x,q\n", "row 2, column 'b' is 'x', not a number"),
-    "NA": (HEAD + b"NA,4,q\n", "row 2, column 'a' is 'NA', not a number"),
-    "missing": (HEAD + b"3,,q\n", "row 2, column 'b' is empty"),
-    "quoted nothing": (HEAD + b'3,"",q\n', "row 2, column 'b' is empty"),
-    "NaN": (HEAD + b"3,nan,q\n", "row 2, column 'b' is NaN"),
-    "infinite": (HEAD + b"-inf,4,q\n", "row 2, column 'a' is infinite"),
-    "beyond double": (HEAD + b"1e999,4,q\n", "row 2, column 'a' is infinite"),
-    "beyond float32": (HEAD + b"3.5e38,4,q\n", "row 2, column 'a' is 3.5e+38, beyond the range of float32"),
-    "no label": (HEAD + b"3,4,\n", "row 2 has no label"),
+    "text": (HEAD + b"3,x,q\n", "line 3, column 'b' is 'x', not a number"),
+    "NA": (HEAD + b"NA,4,q\n", "line 3, column 'a' is 'NA', not a number"),
+    "missing": (HEAD + b"3,,q\n", "line 3, column 'b' is empty"),
+    "quoted nothing": (HEAD + b'3,"",q\n', "line 3, column 'b' is empty"),
+    "NaN": (HEAD + b"3,nan,q\n", "line 3, column 'b' is NaN"),
+    "infinite": (HEAD + b"-inf,4,q\n", "line 3, column 'a' is infinite"),
+    "beyond double": (HEAD + b"1e999,4,q\n", "line 3, column 'a' is infinite"),
+    "beyond float32": (HEAD + b"3.5e38,4,q\n", "line 3, column 'a' is 3.5e+38, beyond the range of float32"),
+    "no label": (HEAD + b"3,4,\n", "line 3 has no label"),
     "short line": (HEAD + b"3,q\n", "line 3 has 2 cells, the header 3"),
     "long line": (HEAD + b"3,4,q,5\n", "line 3 has 4 cells, the header 3"),
     "open quote": (HEAD + b'3,4,"q\n', "line 3 has a quote that is not closed"),
     "not UTF-8": (HEAD + b"3,4,Ren\xe9\n", "line 3 is not UTF-8"),
     "UTF-16": ("a,b,who\n1,2,p\n".encode("utf-16"), "UTF-16 text; save it as UTF-8"),
-    "zero byte": (HEAD + b"3,4,q\x00\n", "row 2 has a label that is not plain text"),
+    "zero byte": (HEAD + b"3,4,q\x00\n", "line 3 has a label that is not plain text"),
     "cut within a character": (HEAD + "3,4,é".encode()[:-1], "line 3 is not UTF-8"),
     "empty": (b"", "the file is empty"),
     "blank": (b"\n\n  \n", "the file is empty"),
@@ -127,7 +127,20 @@ def test_every_column_of_text_is_named_at_once(deployment) -> None:
     assert "column 'b' is 'x'" in error.detail
     assert "Text is also in 'c'" in error.detail
     assert "which reads the table as records" in error.detail
-    assert (error.facts["row"], error.facts["column"]) == (1, "b")
+    assert (error.facts["row"], error.facts["line"], error.facts["column"]) == (1, 2, "b")
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_messages_name_lines_as_the_file_has_them(deployment, pack) -> None:
+    """Cells of several lines and blank lines move what comes after; without a header the first row is line 1."""
+    table = b'a,b,who\n1,2,"p\nand q"\n\n3,,r\n'
+    error = refused(deployment, pack(table), "a.csv", label="who")
+    assert error.detail.startswith("line 5, column 'b' is empty"), error.detail
+    assert (error.facts["row"], error.facts["line"]) == (2, 5)
+    bare = refused(deployment, pack(b"1,2,p\n3,x,q\n"), "a.csv", label="c2", header=False)
+    assert bare.detail.startswith("line 2, column 'c1' is 'x'")
+    listed = refused(deployment, b"x\n1\n2\n", pairs=pack(b"left,right,same\n\n0,1,7\n"))
+    assert listed.detail.startswith("pairs file: line 3: same is 7")
 
 
 def test_the_columns_asked_for_must_be_there_once(deployment) -> None:
@@ -260,33 +273,33 @@ def test_bad_svmlight(deployment) -> None:
 
 def test_bad_rankings(deployment) -> None:
     cases = {
-        "row 2: 'a>a' is not a ranking": b"x,r\n1,a>b\n2,a>a\n",
-        "row 2: 'a>' is not a ranking": b"x,r\n1,a>b\n2,a>\n",
-        "row 2: '' is not a ranking": b"x,r\n1,a>b\n2,\n",
+        "line 3: 'a>a' is not a ranking": b"x,r\n1,a>b\n2,a>a\n",
+        "line 3: 'a>' is not a ranking": b"x,r\n1,a>b\n2,a>\n",
+        "line 3: '' is not a ranking": b"x,r\n1,a>b\n2,\n",
         "orders fewer than two labels": b"x,r\n1,a\n2,a\n",
     }
     for said, content in cases.items():
         assert said in refused(deployment, content, ranking="r").detail
-    assert "row 2 ranks no label" in refused(deployment, b"x,a,b\n1,0,1\n2,,\n", ranking="a,b").detail
+    assert "line 3 ranks no label" in refused(deployment, b"x,a,b\n1,0,1\n2,,\n", ranking="a,b").detail
     assert "column 'b' is 'z'" in refused(deployment, b"x,a,b\n1,0,z\n", ranking="a,b").detail
 
 
 def test_bad_pairs(deployment) -> None:
     points = b"x\n1\n2\n3\n"
     cases = {
-        "row 2: left is '3'; expected a row from 0 to 2": b"left,right,same\n0,1,1\n3,1,0\n",
-        "row 1: right is '-1'": b"left,right,same\n0,-1,1\n",
-        "row 1: same is 2; expected 0 or 1": b"left,right,same\n0,1,2\n",
+        "line 3: left is '3'; expected a row from 0 to 2": b"left,right,same\n0,1,1\n3,1,0\n",
+        "line 2: right is '-1'": b"left,right,same\n0,-1,1\n",
+        "line 2: same is 2; expected 0 or 1": b"left,right,same\n0,1,2\n",
         "every pair has same=1": b"left,right,same\n0,1,1\n",
         "the same row": b"left,right,same\n0,1,1\n1,1,0\n",
-        "row 2: weight is -1": b"left,right,same,weight\n0,1,1,1\n0,2,0,-1\n",
+        "line 3: weight is -1": b"left,right,same,weight\n0,1,1,1\n0,2,0,-1\n",
         "expected a first line that names left, right, same": b"0,2,1\n1,2,0\n",
         "'1'; expected a first line that names each column once": b"0,1,1\n1,2,0\n",
         "columns are 'left', 'right', 'alike'": b"left,right,alike\n0,1,1\n",
         "columns are 'left', 'right', 'same', 'left_unit'": b"left,right,same,left_unit\n0,1,1,a\n",
         "no pairs": b"left,right,same\n",
         "the file is empty": b"",
-        "row 1: same is no number; expected 0 or 1": b"left,right,same\n0,1,yes\n",
+        "line 2: same is no number; expected 0 or 1": b"left,right,same\n0,1,yes\n",
     }
     for said, content in cases.items():
         error = refused(deployment, points, pairs=content)

@@ -68,7 +68,7 @@ def test_the_number_of_people_is_exact(deployment):
 def test_a_file_that_would_be_refused_says_why_and_still_shows_its_columns(deployment):
     reported = look(deployment, table(who=["a", "a", "b", "b"], x=[1, 2, "", 4]))
     assert reported.rows is None
-    assert "row 3, column 'x' is empty" in reported.problem
+    assert "line 4, column 'x' is empty" in reported.problem
     assert [column.empty for column in reported.columns] == [0, 1]
     nobody = look(deployment, table(x=[1.5, 2.5], y2=[0.25, 0.5]))
     assert "no label is named" in nobody.problem
@@ -125,9 +125,9 @@ def test_a_table_with_text_is_read_as_records(deployment):
     # Numbers alone are vectors.
     assert add(deployment, identity="who", exclude=["city", "age", "born"]).features == 1
     empty = {"identity": "who", "exclude": ["city", "born"]}
-    with pytest.raises(InvalidInput, match=r"row 5, column 'age' is empty.*--column NAME:number"):
+    with pytest.raises(InvalidInput, match=r"line 6, column 'age' is empty.*--column NAME:number"):
         add(deployment, **empty)
-    with pytest.raises(InvalidInput, match=r"row 5 has no cell.*leave out the 1 of 20 rows"):
+    with pytest.raises(InvalidInput, match=r"line 6 has no cell.*leave out the 1 of 20 rows"):
         add(deployment, **empty, columns={"age": "number"})
     records = add(deployment, identity="who", exclude=["born"], columns={"age": "number"})
     assert deployment.datasets.load(records.id).schema is not None
@@ -163,7 +163,7 @@ def test_a_table_that_would_be_refused_still_shows_its_columns(deployment):
         ("day", "feature"),
         ("size", "feature"),
     ]
-    missing = "row 5 has no label"
+    missing = "line 6 has no label"
     assert missing in seen.problem
     with pytest.raises(InvalidInput, match=missing):
         deployment.datasets.add(

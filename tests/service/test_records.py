@@ -89,7 +89,7 @@ class TestDatasets:
     def test_a_cell_of_another_type_is_named_and_nothing_is_stored(self, deployment: Deployment) -> None:
         file = written(deployment.folder / "bad.csv", {"who": ["a", "a", "b"], "age": ["1", "2", "old"]})
         request = DatasetRequest(name="bad", columns={"who": "identity", "age": "number"})
-        with pytest.raises(Refused, match="row 3, column 'age': is 'old'; expected a number") as refused:
+        with pytest.raises(Refused, match="line 4, column 'age': is 'old'; expected a number") as refused:
             deployment.datasets.add(file, request)
         assert refused.value.facts["row"] == 3
         assert refused.value.facts["column"] == "age"
@@ -192,10 +192,10 @@ class TestTraining:
     @pytest.mark.parametrize(
         ("drawn_from", "problem"),
         [
-            ([0, 0, 9, 8], "row 4: drawn_from is 8; expected 9 as before"),
-            ([0, 1, 1, 1], "row 2: drawn_from is 1; expected at least 3"),
-            ([0, 0.5, 0, 0], "row 2: drawn_from is 0.5; expected a whole number"),
-            ([0, -4, 0, 0], "row 2: drawn_from is -4; expected a whole number"),
+            ([0, 0, 9, 8], "line 5: drawn_from is 8; expected 9 as before"),
+            ([0, 1, 1, 1], "line 3: drawn_from is 1; expected at least 3"),
+            ([0, 0.5, 0, 0], "line 3: drawn_from is 0.5; expected a whole number"),
+            ([0, -4, 0, 0], "line 3: drawn_from is -4; expected a whole number"),
         ],
     )
     def test_a_draw_that_cannot_be_one_is_named(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
+from starlette.datastructures import UploadFile
 
+from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.errors import CalibrationOverlap, InvalidInput
 from tests.service.conftest import Deployment, people
 
@@ -36,6 +40,45 @@ def test_strangers_count_for_false_positives_and_groups_are_shown(deployment: De
     alone = deployment.store.calibrations.calibrate("faces", version.version, None, strangers="customers")
     by_strangers = deployment.store.calibrations.load(alone.id)[0].operating_point(0.05)
     assert (by_strangers.n_units, by_strangers.tpr) == (150, None)
+
+
+def sited_file(kind: str, X: np.ndarray, y: np.ndarray) -> UploadFile:
+    """Rows with the site of each person, which is no number; one site is empty."""
+    sites = np.array(["north", "south", ""])[np.where(y == 7, 2, y % 2)]
+    content = io.BytesIO()
+    if kind == "npz":
+        np.savez(content, X=X, y=y, site=sites)
+    else:
+        lines = [
+            ",".join([f"p{who}", site, *(f"{cell:.4f}" for cell in row)])
+            for who, site, row in zip(y, sites, X, strict=True)
+        ]
+        head = ",".join(["y", "site", *(f"x{at}" for at in range(X.shape[1]))])
+        content.write("\n".join([head, *lines, ""]).encode())
+    content.seek(0)
+    return UploadFile(content, filename=f"sited.{kind.removesuffix(' of records')}")
+
+
+@pytest.mark.parametrize("kind", ["csv", "npz", "csv of records"])
+def test_a_column_that_is_no_feature_groups_people(deployment: Deployment, kind: str) -> None:
+    X, y = people(40, 5)
+    request = DatasetRequest(
+        name="sited", identity="y", keep=["site"], columns={"x0": "number"} if "records" in kind else None
+    )
+    added = deployment.datasets.add(sited_file(kind, X, y), request)
+    assert added.features == 6
+    if "records" in kind:
+        learner = {"learner": "fellegi-sunter", "params": {}, "promote": False}
+    else:
+        learner = COSINE
+    asked = {"groups": "site", "test_fraction": 0.2}
+    version = deployment.store.version(
+        "faces", deployment.train(**learner, dataset="sited", evaluation=asked)
+    )
+    assert version.n_features == 6
+    calibration, _ = deployment.store.calibrations.load(version.calibration_id)
+    groups = calibration.operating_point(0.5).groups
+    assert {entry["group"] for entry in groups or ()} == {"north", "south"}
 
 
 @pytest.mark.parametrize(

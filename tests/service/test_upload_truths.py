@@ -138,7 +138,7 @@ def test_rankings_in_another_form_are_refused_at_upload(deployment: Deployment, 
 def test_minus_one_is_no_position(deployment: Deployment) -> None:
     table = {"a": VECTORS["a"], "x": [1, 2] * 60, "y": [2, 1] * 60, "z": [3, -1] * 60}
     with pytest.raises(
-        InvalidInput, match=r"row 2 has the ranking position -1.*nothing .* where a label is absent"
+        InvalidInput, match=r"line 3 has the ranking position -1.*nothing .* where a label is absent"
     ):
         added(deployment, table, identity=None, ranking=["x", "y", "z"])
     negated = {**table, "x": [-1, -2] * 60, "y": [-2, -1] * 60, "z": [-3, -3] * 60}

@@ -61,7 +61,7 @@ def add_dataset(
     file: TableFile,
     reading: Annotated[
         ReadingRequest,
-        Members("identity classes label ranking group id exclude header format"),
+        Members("identity classes label ranking group id exclude keep header format"),
     ],
     contents: Annotated[DatasetRequest, Members("unlabelled")],
     pairs: PairsFile = None,
@@ -81,7 +81,9 @@ def add_dataset(
 def inspect_dataset(
     client: NewConnection,
     file: TableFile,
-    reading: Annotated[ReadingRequest, Members("identity classes label ranking group exclude header format")],
+    reading: Annotated[
+        ReadingRequest, Members("identity classes label ranking group exclude keep header format")
+    ],
     pairs: PairsFile = None,
     column: ColumnTypes = None,
     right_file: RightFile = None,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -62,6 +63,7 @@ class LabelledData:
     sha256 : of the uploaded file.
     schema : of a table, whose `X` holds the cells of records instead of numbers; or None.
     n_left : rows of the left one of two tables, which come first; None: there is one table.
+    kept : columns that are no features, by name: (n,) codes, and the values that they number; "" where one is missing.
     """
 
     dataset_id: str
@@ -80,6 +82,7 @@ class LabelledData:
     row_ids: tuple[str, ...] | None
     schema: Schema | None = None
     n_left: int | None = None
+    kept: Mapping[str, tuple[NDArray[np.int64], tuple[str, ...]]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -182,6 +185,10 @@ def load_data(
             row_ids=read_strings(folder, "row_ids") if (folder / "row_ids.npy").exists() else None,
             schema=schema,
             n_left=facts.get("left_rows"),
+            kept={
+                name: (_array(folder, f"kept{at}"), tuple(values))
+                for at, (name, values) in enumerate(facts.get("kept", ()))
+            },
         )
     except (OSError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in OUT_OF_FILES:

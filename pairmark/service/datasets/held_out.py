@@ -134,7 +134,7 @@ def stacked(first: Any, second: Any) -> Any:
 
 
 def groups_of_rows(data: LabelledData, column: str, n_more: int = 0) -> NDArray[np.str_]:
-    """The group of each row's person, by a column of the dataset; of ``n_more`` rows of others none.
+    """The group of each row's person, by a column of the dataset, kept or a feature; of ``n_more`` rows of others none.
 
     Raises
     ------
@@ -142,13 +142,18 @@ def groups_of_rows(data: LabelledData, column: str, n_more: int = 0) -> NDArray[
         When there is no such column, or a person has several values in it.
     """
     names = list(data.feature_names) if data.schema is None else [field.name for field in data.schema.fields]
-    if column not in names:
+    if column in data.kept:
+        codes, kept_names = data.kept[column]
+        groups = group_names([name or None for name in kept_names])[codes]
+    elif column in names:
+        values: Any = data.X[:, [names.index(column)]]
+        cells = np.asarray(values.toarray() if data.is_sparse else values).ravel()
+        groups = group_names([f"{cell:g}" for cell in cells] if data.schema is None else cells)
+    else:
         raise ValueError(
-            f"groups: there is no column {column[:100]!r}; expected one of {', '.join(names[:20])}"
+            f"groups: there is no column {column[:100]!r}; expected one of {', '.join([*data.kept, *names][:20])}: "
+            "one that is no feature is named at upload with `keep`"
         )
-    values: Any = data.X[:, [names.index(column)]]
-    cells = np.asarray(values.toarray() if data.is_sparse else values).ravel()
-    groups = group_names([f"{cell:g}" for cell in cells] if data.schema is None else cells)
     assert data.y is not None
     y, number = np.asarray(data.y), np.unique(groups, return_inverse=True)[1]
     of_person = np.zeros(len(data.identities), dtype=np.int64)

@@ -27,7 +27,7 @@ from pairmark.service.settings import Settings
 from pairmark.service.tables import DatasetRow
 
 _CHUNK = 1 << 20
-_LATER = {"unlabelled", "identity", "classes", "columns"}
+_LATER = {"unlabelled", "identity", "classes", "columns", "keep"}
 
 
 class Datasets:

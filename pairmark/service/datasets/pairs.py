@@ -15,7 +15,7 @@ from pairmark.models.pairs.lists import MOST_CONTRADICTORY, contradictory_pairs,
 from pairmark.schemas.datasets import Format
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.datasets.data import DatasetPairs, LabelledData
-from pairmark.service.datasets.tabular import TableFile
+from pairmark.service.datasets.tabular import TableFile, in_lines
 from pairmark.service.datasets.writer import Codes, as_text, name_list
 from pairmark.service.errors import InvalidInput, PairmarkError
 
@@ -66,6 +66,8 @@ def read_pairs(
                 )
             return _checked(_columns_of(file, rows, {"left": row_of, "right": right_row_of or row_of}))
     except PairmarkError as error:
+        if isinstance(error, InvalidInput):
+            error = in_lines(error, path, kind, scratch / "pairs", limits)
         raise type(error)(f"pairs file: {error.detail}", **{**error.facts, "field": "pairs"}) from error
 
 

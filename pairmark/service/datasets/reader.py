@@ -34,7 +34,7 @@ from pairmark.service.datasets.confined import (
 from pairmark.service.datasets.data import LabelledData, load_data
 from pairmark.service.datasets.data_warnings import exclusions, feature_warnings
 from pairmark.service.datasets.pairs import contradictions, facts_of_list, pair_counts, read_pairs
-from pairmark.service.datasets.tabular import Table, TableFile, plain_text, text_features
+from pairmark.service.datasets.tabular import Table, TableFile, in_lines, plain_text, text_features
 from pairmark.service.datasets.writer import (
     MAX_RANKED,
     Block,
@@ -78,7 +78,16 @@ def read_dataset(
     ----------
     spec : what the caller wants recorded next to the data.
     """
-    source = _written(upload, out, scratch, spec)
+    try:
+        source = _written(upload, out, scratch, spec)
+    except InvalidInput as error:
+        # Of two tables the rows are numbered through.
+        header = upload.request.header
+        raise (
+            error
+            if upload.right
+            else in_lines(error, upload.file, upload.kind, scratch, upload.limits, header=header)
+        ) from error
     data = load_data(out, dataset_id="", name="", version=0, sha256="", cells=source.cells)
     return data, _summary(data, upload, source, spec)
 
@@ -264,6 +273,7 @@ def _from_npz(npz: Npz, upload: Upload) -> _Source:
     label = request.label or ("y" if "y" in npz and not request.unlabelled else None)
     array_of = {"labels": label, "groups": request.group, "ids": request.id}
     texts = {field: npz.texts(name, rows) for field, name in array_of.items() if name}
+    kept = {name: npz.texts(name, rows) for name in request.keep}
     names = _names(npz, "feature_names", width)
     titles = names or [f"x{column}" for column in range(width)]
     for name in request.exclude:
@@ -278,6 +288,7 @@ def _from_npz(npz: Npz, upload: Upload) -> _Source:
             stop = start + part.shape[0]
             yield Block(
                 X=part if len(feature_columns) == width else part[:, feature_columns],
+                kept={name: values[start:stop].tolist() for name, values in kept.items()},
                 **{field: values[start:stop].tolist() for field, values in texts.items()},
             )
 
@@ -317,9 +328,8 @@ def _names(npz: Npz, name: str, count: int) -> list[str] | None:
 
 def _from_svmlight(upload: Upload, scratch: Path) -> _Source:
     request = upload.request
-    unused = {"ranking": request.ranking, "exclude": request.exclude, "id": request.id}
-    for role, value in unused.items():
-        if value:
+    for role in ("ranking", "exclude", "keep", "id"):
+        if getattr(request, role):
             raise InvalidInput(
                 f"svmlight has no columns to name as {role}; send CSV, Parquet or npz", field=role
             )
@@ -388,6 +398,7 @@ def _from_records(
         _refuse_unlabelled("no column is of type identity or classes")
     values: dict[str, Any] = {f"{role}s": table[name] for role, name in columns.items() if name is not None}
     row_of = None if upload.right is None else _rows_by_id(values, n, n_rows)
+    kept = {name: table[name] for name in request.keep}
     if one_sided:
         warnings.append(
             f"not compared, since only one of the tables has them: {name_list(one_sided)}. Name them alike where they "
@@ -400,7 +411,7 @@ def _from_records(
         )
     return _Source(
         request=request,
-        blocks=iter([Block(X=cells, **values)]),
+        blocks=iter([Block(X=cells, kept=kept, **values)]),
         features=len(schema.fields),
         names=[column.name for column in schema.fields],
         rankings=rankings,
@@ -449,7 +460,8 @@ def _tables(upload: Upload, file: TableFile, scratch: Path) -> tuple[dict[str, l
 
 def _types(request: DatasetRequest) -> dict[str, str]:
     """The types that a request names, by column."""
-    by_column = {**(request.columns or {}), **dict.fromkeys(request.exclude, "ignore")}
+    kept = dict.fromkeys(request.keep, "ignore")
+    by_column = {**kept, **(request.columns or {}), **dict.fromkeys(request.exclude, "ignore")}
     for role, types in _ROLES.items():
         name = getattr(request, role)
         if name is not None and by_column.get(name) not in types:

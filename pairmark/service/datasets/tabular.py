@@ -13,6 +13,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -38,11 +39,13 @@ if TYPE_CHECKING:
 
 
 class Roles(NamedTuple):
-    """Numbers of the columns by role; ``texts`` are those of a field of `Block`, ``features`` those without a role."""
+    """Numbers of the columns by role; ``texts`` are those of a field of `Block`, ``features`` those without a role,
+    ``kept`` by name."""
 
     features: list[int]
     texts: dict[str, int]
     ranking: list[int]
+    kept: dict[str, int]
 
 
 def column_names(header: Sequence[str]) -> list[str]:
@@ -128,6 +131,37 @@ def first_record(path: Path) -> tuple[str, list[str]]:
             return delimiter, next(csv.reader(chain([head], lines), delimiter=delimiter, strict=True))
         except (csv.Error, StopIteration) as error:
             raise InvalidInput(f"the first line is not CSV: {error}", field="file") from error
+
+
+_ROW = re.compile(r"(?:^|(?<=; ))row (\d+)\b")
+
+
+def in_lines(
+    error: InvalidInput, path: Path, kind: str, scratch: Path, limits: FileLimits, *, header: bool = True
+) -> InvalidInput:
+    """What was refused of a text file, with the lines on which its rows begin instead of their numbers; of other files
+    as it is. ``error`` : a row is named at its beginning, or after a semicolon."""
+    rows = {int(number) for number in _ROW.findall(error.detail)}
+    if kind != "csv" or not rows:
+        return error
+    plain = plain_text(path, scratch, limits)
+    delimiter, first = first_record(plain)
+    lines: dict[int, int] = {}
+    with suppress(csv.Error), plain.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+        reader, row, line = csv.reader(stream, delimiter=delimiter), -int(header), 1
+        for record in reader:
+            # Blank lines are no rows, but of a table of one column empty cells.
+            row += bool(record) or (len(first) == 1 and row >= 0)
+            if record or len(first) == 1:
+                lines |= {row: line} if row in rows else {}
+            line = reader.line_num + 1
+            if row >= max(rows):
+                break
+    if rows - lines.keys():
+        return error
+    detail = _ROW.sub(lambda match: f"line {lines[int(match[1])]}", error.detail)
+    named = {"line": lines[error.facts["row"]]} if error.facts.get("row") in lines else {}
+    return InvalidInput(detail, **{**error.facts, **named})
 
 
 _CELLS = 1_000_000
@@ -241,6 +275,7 @@ class TableFile:
         }
         ranking = [self._number(name, "ranking") for name in request.ranking]
         excluded = {self._number(name, "exclude") for name in request.exclude}
+        kept = {name: self._number(name, "keep") for name in request.keep}
         used = [*texts.values(), *ranking]
         for number in used:
             # A group or an id may well be the label too; a ranking is only a ranking.
@@ -252,8 +287,8 @@ class TableFile:
                 raise InvalidInput(
                     f"column {self.names[number]!r} is both used and excluded", field="exclude"
                 )
-        features = [n for n in range(len(self.names)) if n not in excluded and n not in used]
-        return Roles(features, texts, ranking)
+        features = sorted(set(range(len(self.names))) - excluded - {*used, *kept.values()})
+        return Roles(features, texts, ranking, kept)
 
     def _number(self, name: str, field: str) -> int:
         title = name.strip()
@@ -435,7 +470,8 @@ class Table:
         self._widths: dict[int, int] = {}
         self._cells = {number: self._as_numbers(number, kinds[number]) for number in self.roles.features}
         file.numeric = [number for number in self._cells if number not in self._widths]
-        self._cells |= {n: file.text(n) for n in self.roles.texts.values() if n not in self._cells}
+        texts = (*self.roles.texts.values(), *self.roles.kept.values())
+        self._cells |= {n: file.text(n) for n in texts if n not in self._cells}
         # A small file may hold many rows: it is refused before they are read.
         table_bytes = (file.n_rows or 0) * (len(self._cells) + sum(self._widths.values())) * 4
         if table_bytes > file.limits.stored_bytes:
@@ -478,9 +514,9 @@ class Table:
 
     def blocks(self) -> Iterator[Block]:
         """The rows in the file's order, a million numbers at a time."""
-        features, texts, _ = self.roles
+        features, texts, _, kept = self.roles
         width = len(self.feature_names)
-        step = min(max(1, _CELLS // max(1, width)), _TEXT_ROWS if texts else 65_536)
+        step = min(max(1, _CELLS // max(1, width)), _TEXT_ROWS if texts or kept else 65_536)
         start = 0
         for rows in self._file.rows(self._cells.values(), step):
             cells_of = dict(zip(self._cells, zip(*rows, strict=True), strict=True))
@@ -488,7 +524,11 @@ class Table:
             at = 0
             for number in features:
                 at = self._fill(X, at, cells_of[number], number, start)
-            yield Block(X=X, **{field: cells_of[number] for field, number in texts.items()})
+            yield Block(
+                X=X,
+                kept={name: cells_of[number] for name, number in kept.items()},
+                **{field: cells_of[number] for field, number in texts.items()},
+            )
             start += len(rows)
 
     def _fill(self, X: NDArray[np.float64], at: int, values: Sequence[Any], number: int, start: int) -> int:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -32,6 +32,8 @@ from pairmark.service.errors import InvalidInput, TooLarge
 
 MAX_NAME = 1_000
 MAX_RANKED = 1_000
+MAX_KEPT = 1_000
+"""Different values of a column that is kept beside the rows."""
 
 
 @dataclass(kw_only=True)
@@ -42,6 +44,7 @@ class Block:
     labels: Sequence[Any] | None = None
     groups: Sequence[Any] | None = None
     ids: Sequence[Any] | None = None
+    kept: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
 class Rankings(NamedTuple):
@@ -159,6 +162,8 @@ class DatasetWriter:
         self._codes = {what: Codes(what) for what in ("label", "group")}
         self._codes_of_rows: dict[str, list[NDArray[np.int64]]] = {"label": [], "group": []}
         self._ids: list[str] = []
+        # Of each column that is kept the codes of its values, and those of the rows.
+        self._kept: dict[str, tuple[dict[str, int], list[int]]] = {}
         self._files: dict[str, Npy] = {}
         self._schema = schema
         self._cells: list[Records] = []
@@ -191,6 +196,15 @@ class DatasetWriter:
         for what, values in (("label", block.labels), ("group", block.groups)):
             if values is not None:
                 self._codes_of_rows[what].append(self._codes[what].of(values, self.rows))
+        for name, cells_of_rows in block.kept.items():
+            code_of, codes = self._kept.setdefault(name, ({}, []))
+            codes += [code_of.setdefault(as_text(cell) or "", len(code_of)) for cell in cells_of_rows]
+            if len(code_of) > MAX_KEPT:
+                raise InvalidInput(
+                    f"keep: column {name[:100]!r} has more than {MAX_KEPT} values; expected few, such as sites: "
+                    "exclude it",
+                    field="keep",
+                )
         for offset, value in enumerate(block.ids or ()):
             text = as_text(value)
             if text is None or not text.strip():
@@ -225,6 +239,8 @@ class DatasetWriter:
             if len(set(self._ids)) != len(self._ids):
                 raise InvalidInput("row ids repeat; expected a different one in every row", field="id")
             write_strings(self.folder, "row_ids", self._ids)
+        for at, (_, kept_codes) in enumerate(self._kept.values()):
+            np.save(self.folder / f"kept{at}.npy", np.array(kept_codes, dtype=np.int64), allow_pickle=False)
         if rankings is not None:
             np.save(self.folder / "rankings.npy", checked_positions(rankings.positions), allow_pickle=False)
         if pairs is not None:
@@ -243,6 +259,11 @@ class DatasetWriter:
             "spec": spec,
             **({} if self._schema is None else {"schema": self._schema.model_dump(mode="json")}),
             **({} if left_rows is None else {"left_rows": left_rows}),
+            **(
+                {"kept": [[name, list(values)] for name, (values, _) in self._kept.items()]}
+                if self._kept
+                else {}
+            ),
         }
         with (self.folder / FACTS).open("w") as stream:
             json.dump(facts, stream, sort_keys=True, ensure_ascii=True)

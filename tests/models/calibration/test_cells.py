@@ -1,5 +1,6 @@
 """Thresholds for the columns that are there."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,27 @@ def test_pairs_that_lack_just_these_columns_have_a_say() -> None:
     assert natural is not None
     assert natural.summary()["n_negative_pairs"] < whole.summary()["n_negative_pairs"]
     assert without_columns(calibration, lacking(0, 1, 2, 3), CellScorer()).natural is None
+
+
+def test_groups_keep_the_rate_without_columns_too() -> None:
+    cells, who = record_people(400, np.random.default_rng(6))
+    pairs = held_out_pairs(who, protocol="open-set", n_pairs=100_000, random_state=0)
+    # People of the second half look more alike; a tenth of all are of no group.
+    names = np.array(["lax", "strict"])[(who >= 200).astype(int)]
+    names[who % 10 == 0] = ""
+    grouped = replace(pairs, groups=names[np.stack([pairs.left, pairs.right], axis=1)])
+    scores = CellScorer().score_pairs(cells, pairs.left, pairs.right)
+    made = Calibration.of_pairs(scores, cells, grouped)
+    calibration = Calibration.from_state(*made.to_state())
+    whole = without_columns(calibration, lacking(0), CellScorer()).whole
+    plain = without_columns(Calibration.of_pairs(scores, cells, pairs), lacking(0), CellScorer()).whole
+    point, alone = whole.operating_point(0.1), plain.operating_point(0.1)
+    assert [(entry["group"], entry["n_units"], entry["guarantee"]) for entry in point.groups or ()] == [
+        ("lax", 180, "finite-sample"),
+        ("strict", 180, "finite-sample"),
+    ]
+    assert alone.groups is None
+    assert point.threshold > alone.threshold, "three guarantees at once, each within its own people"
 
 
 def test_what_says_nothing_is_not_decided() -> None:
