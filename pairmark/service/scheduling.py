@@ -5,13 +5,15 @@ An owner is a tenant, or a key of no tenant."""
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
+from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 from prometheus_client import Gauge
@@ -135,7 +137,7 @@ MODERATE_S = 0.05
 
 
 class Places:
-    """Bounded places for long work, each with a thread: ``with places() as place: await place.run(work)``.
+    """Bounded places for long work, each with a thread: ``with places() as place: await place.run(seconds, work)``.
 
     Parameters
     ----------
@@ -156,71 +158,39 @@ class Places:
         self.threads = ThreadPoolExecutor(
             max_threads or 4 * threads, thread_name_prefix=name, initializer=lower_priority
         )
-        self._threads = threads
-        self._turns: dict[str, asyncio.Semaphore] = {}
+        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, threads))
         refusal = "long batches are under way already; try again shortly"
         self.slots: Slots = Slots(name, limit, refusal) if shares_with is None else shares_with.slots
 
-    @contextmanager
-    def __call__(self) -> Iterator[BatchPlace]:
-        """A place for the block. `RateLimited` when all are taken."""
-        place = BatchPlace(self)
-        try:
-            yield place
-        finally:
-            place.leave()
+    def __call__(self) -> RequestWork:
+        """A place that is taken now, for the block. `RateLimited` when all are."""
+        work = RequestWork(self)
+        work.take()
+        return work
 
     async def run(self, work: Callable[[], T]) -> T:
         """One piece of work in a place of its own. `RateLimited` when all are taken."""
         with self() as place:
-            return await place.run(work)
+            return await place.run(math.inf, work)
 
-    def turn(self, owner: str) -> asyncio.Semaphore:
-        """Held by each piece of an owner's work that has a thread."""
-        return self._turns.setdefault(owner, asyncio.Semaphore(self._threads))
-
-    def close(self) -> None:
-        """Let threads end."""
-        self.threads.shutdown(wait=False, cancel_futures=True)
-
-
-class BatchPlace:
-    """One of the places, taken when this is made (`RateLimited` when all are), and held until its work has really
-    ended."""
-
-    def __init__(self, places: Places) -> None:
-        self._places = places
-        self._owner = current_owner()
-        self._running: Future[Any] | None = None
-        places.slots.take(self._owner)
-        BATCHES.inc()
-
-    def leave(self) -> None:
-        """Give the place back, at once or when its work has ended."""
-        if self._running is None:
-            self._leave()
-        else:
-            # The client gave up or time ran out, but a thread cannot be stopped: the place is free when it ends.
-            self._running.add_done_callback(self._leave)
-
-    def _leave(self, _: object = None) -> None:
-        BATCHES.dec()
-        self._places.slots.leave(self._owner)
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Do the work in a thread, when it is its turn."""
+    async def run_in_turn(self, owner: str, work: Callable[[], T]) -> Future[T]:
+        """The work, under way in a thread, once it is the owner's turn."""
         # The turn goes back from the thread that did the work: also where nobody waits for it any more.
-        turn, loop = self._places.turn(self._owner), asyncio.get_running_loop()
+        turn, loop = self._turns[owner], asyncio.get_running_loop()
         await turn.acquire()
         # In the name of who asked for it.
-        future = self._running = self._places.threads.submit(copy_context().run, work)
+        future = self.threads.submit(copy_context().run, work)
 
         def end(_: object) -> None:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(turn.release)
 
         future.add_done_callback(end)
-        return await asyncio.wrap_future(future)
+        return future
+
+    def close(self) -> None:
+        """Let threads end."""
+        self.threads.shutdown(wait=False, cancel_futures=True)
 
 
 def lower_priority() -> None:
@@ -234,28 +204,45 @@ class RequestWork:
     """Where the work of one request runs: the one place that decides between the event loop and a thread.
 
     Short work runs on the loop, because a thread costs more than it; work of moderate length in any thread; long work
-    in one of the bounded places for batches, and everything after it there too.
+    in one of the bounded places for batches, and everything after it there too. The place is held until its work has
+    really ended.
     """
 
-    __slots__ = ("_place", "_places")
+    __slots__ = ("_has_place", "_owner", "_places", "_running")
 
     def __init__(self, places: Places) -> None:
-        self._places = places
-        self._place: BatchPlace | None = None
+        self._places, self._owner, self._has_place = places, current_owner(), False
+        self._running: Future[Any] | None = None
+
+    def take(self) -> None:
+        """Take a place. `RateLimited` when all are taken."""
+        self._places.slots.take(self._owner)
+        self._has_place = True
+        BATCHES.inc()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._place is not None:
-            self._place.leave()
+        if not self._has_place:
+            return
+        if self._running is None:
+            self._leave()
+        else:
+            # The client gave up or time ran out, but a thread cannot be stopped: the place is free when it ends.
+            self._running.add_done_callback(self._leave)
+
+    def _leave(self, _: object = None) -> None:
+        BATCHES.dec()
+        self._places.slots.leave(self._owner)
 
     async def run(self, seconds: float, work: Callable[[], T]) -> T:
         """Do the work, which takes about ``seconds``. `RateLimited` when it is long and every place is taken."""
-        if self._place is None:
+        if not self._has_place:
             if seconds <= SHORT_S:
                 return work()
             if seconds <= MODERATE_S:
                 return await asyncio.to_thread(work)
-            self._place = BatchPlace(self._places)
-        return await self._place.run(work)
+            self.take()
+        self._running = await self._places.run_in_turn(self._owner, work)
+        return await asyncio.wrap_future(self._running)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import closing
 from functools import partial
 from typing import Annotated
@@ -178,7 +179,7 @@ async def upsert_items(call: Call, gallery: Name) -> Response:
             with closing(confined_batches(kind, upload, scratch, form, errors, query, limits)) as batches:
                 return services.galleries.write(gallery, batches, errors, version)
 
-        out = await place.run(work)
+        out = await place.run(math.inf, work)
         return JsonAnswer(out.model_dump_json().encode())
 
 
@@ -282,7 +283,7 @@ async def search(call: Call, gallery: Name) -> Response:
     _draw_probes(call, name, len(request.queries))
     body = request.body
     with services.galleries.search_place() as place:
-        state = await place.run(lambda: services.galleries.state(name))
+        state = await place.run(math.inf, lambda: services.galleries.state(name))
         version = await version_of(services, state)
         fpr = body.fpir if body.fpr is None else body.fpr
         rate = None if fpr is None else Rate(fpr, confidence=body.confidence)
@@ -292,6 +293,7 @@ async def search(call: Call, gallery: Name) -> Response:
             point = await services.runtime.operating_point(version, rate)
         ranges = await services.runtime.row_ranges(version, None)
         found = await place.run(
+            math.inf,
             lambda: services.searches.search(
                 state,
                 version,
@@ -301,7 +303,7 @@ async def search(call: Call, gallery: Name) -> Response:
                 ranges=ranges,
                 moved=services.runtime.moved(version.calibration_id),
                 patterns=partial(services.runtime.find_compared, version),
-            )
+            ),
         )
     _FOUND.inc(found.n)
     if found.queries is not None:
@@ -335,15 +337,16 @@ async def verify(call: Call, gallery: Name, subject: Subject) -> Response:
     services.rates.draw_minute(call.scope, "verifications", limit, what, part=f"{name}/{subject}")
     _draw_probes(call, name, 1)
     with services.galleries.search_place() as place:
-        state = await place.run(lambda: services.galleries.state(name))
+        state = await place.run(math.inf, lambda: services.galleries.state(name))
         version = await version_of(services, state)
         rate = Rate(query.fpr, query.method, query.confidence, False, query.calibration, query.fnr)
         shown = shows_scores(services.runtime, version, rate, call.grants)
         rows = model_vectors(probe, "probe", version)
-        items = await place.run(lambda: services.searches.enrolled(state, version, subject))
+        items = await place.run(math.inf, lambda: services.searches.enrolled(state, version, subject))
         has_all = complete(rows, items.vectors)
         point, how = await _whole_or_best(call, version, rate, len(items), len(rows), has_all)
         found = await place.run(
+            math.inf,
             lambda: services.searches.verify(
                 version,
                 subject,
@@ -353,7 +356,7 @@ async def verify(call: Call, gallery: Name, subject: Subject) -> Response:
                 how,
                 patterns=partial(services.runtime.find_compared, version),
                 shows_scores=shown,
-            )
+            ),
         )
     _keep(call, version, found.decisions, refs)
     _VERIFIED.inc()

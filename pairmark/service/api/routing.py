@@ -363,7 +363,7 @@ class GuardedRoute(APIRoute):
                 or WITHIN_PAGE in scope
                 or not is_timed
             )
-            turn = nullcontext() if is_free else services.slot(current_owner())
+            turn = nullcontext() if is_free else services.handled[current_owner()]
             with acting(actor_of(scope)):
                 async with asyncio.timeout(seconds), turn:
                     return await handler(Request(scope, receive))

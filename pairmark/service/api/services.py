@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
@@ -136,7 +137,8 @@ class Services:
         self.audit = AuditLog(self.database)
         self.keys = Keys(self.database)
         self.sessions = Sessions(self.database)
-        self._slots: dict[str, asyncio.Semaphore] = {}
+        self.handled = defaultdict[str, asyncio.Semaphore](partial(asyncio.Semaphore, HANDLED_AT_ONCE))
+        """Held by each request of an owner while a handler of the framework answers it."""
         self.turns = Turns()
         self.report_turns = asyncio.Semaphore(2)
         """Of reports and pictures: more threads of Python at a time make none faster, and scores wait longer."""
@@ -145,10 +147,6 @@ class Services:
         )
         self.last_use: dict[str, float] = {}
         """When keys were last used, by id, that is not in the database yet."""
-
-    def slot(self, owner: str) -> asyncio.Semaphore:
-        """Held by each request of an owner while a handler of the framework answers it."""
-        return self._slots.setdefault(owner, asyncio.Semaphore(HANDLED_AT_ONCE))
 
     @cached_property
     def provider(self) -> Provider | None:
