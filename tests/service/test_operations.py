@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
-import io
 import json
 import stat
 import tarfile
 import threading
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,7 @@ def elsewhere(tmp_path: Path, new_database: Callable[..., str], place: Place) ->
 def test_a_restored_place_is_the_same_to_the_bit(
     place: Place, elsewhere: Elsewhere, tmp_path: Path, migrated: bool
 ) -> None:
-    file = tmp_path / "a.tar"
+    file = tmp_path / "a.zip"
     made = place.back_up(file)
     assert made["damaged"] == {}
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -130,17 +131,17 @@ def test_a_restored_place_is_the_same_to_the_bit(
 def test_a_restore_into_a_place_that_holds_data_is_refused_before_a_byte_is_copied(
     place: Place, elsewhere: Elsewhere, tmp_path: Path
 ) -> None:
-    place.back_up(tmp_path / "a.tar")
+    place.back_up(tmp_path / "a.zip")
     before = place.rows()
     with pytest.raises(Conflict, match="database holds data already"):
-        place.restore(tmp_path / "a.tar")
+        place.restore(tmp_path / "a.zip")
     assert place.rows() == before
     there = elsewhere()
     with there.blobs.workspace() as work:
         (work / "file").write_text("of somebody else")
         there.blobs.put_folder(work)
     with pytest.raises(Conflict, match="artefact store holds data already"):
-        there.restore(tmp_path / "a.tar")
+        there.restore(tmp_path / "a.zip")
     assert len(list(there.blobs.ages())) == 1
     assert there.db.revision() is None
 
@@ -151,16 +152,16 @@ def test_keys_of_a_backup_do_not_work_again_unless_they_are_kept(
     stolen = Keys(place.db).create("stolen", ["admin"])
     with place.db.write() as session:
         session.add(SessionRow(sha256="0" * 64, key_id=stolen.id, csrf="c", created_at=0.0, expires_at=9e9))
-    place.back_up(tmp_path / "a.tar")
-    assert b"0" * 64 not in (tmp_path / "a.tar").read_bytes()
+    place.back_up(tmp_path / "a.zip")
+    assert b"0" * 64 not in (tmp_path / "a.zip").read_bytes()
     Keys(place.db).revoke(stolen.id)
     there = elsewhere()
-    reported = there.restore(tmp_path / "a.tar")
+    reported = there.restore(tmp_path / "a.zip")
     assert stolen.id in [key["id"] for key in reported["revoked_keys"]]
     view = Catalogue(there.db, 1.0).read()
     assert (view.key(stolen.key), view.sessions, view.locked) == (None, {}, True)
     kept = elsewhere()
-    assert kept.restore(tmp_path / "a.tar", "--keys", "keep")["revoked_keys"] == []
+    assert kept.restore(tmp_path / "a.zip", "--keys", "keep")["revoked_keys"] == []
     assert Catalogue(kept.db, 1.0).read().key(stolen.key) is not None
 
 
@@ -169,13 +170,13 @@ def test_a_backup_without_keys_opens_no_service_unsaid(
 ) -> None:
     with place.db.write() as session:
         session.execute(text("DELETE FROM api_keys"))
-    place.back_up(tmp_path / "a.tar")
+    place.back_up(tmp_path / "a.zip")
     there = elsewhere()
-    reported = there.restore(tmp_path / "a.tar")
+    reported = there.restore(tmp_path / "a.zip")
     assert Catalogue(there.db, 1.0).read().key(reported["new_key"]) is not None
     assert there.locked()
     asked = elsewhere()
-    reported = asked.restore(tmp_path / "a.tar", "--keys", "keep")
+    reported = asked.restore(tmp_path / "a.zip", "--keys", "keep")
     assert (reported["new_key"], reported["open"], asked.locked()) == (None, True, False)
 
 
@@ -185,18 +186,18 @@ def test_a_killed_backup_leaves_nothing_and_the_next_one_clears_up(
     def killed(*_: Any) -> None:
         raise RuntimeError
 
-    file = tmp_path / "a.tar"
+    file = tmp_path / "a.zip"
     with monkeypatch.context() as patch:
         patch.setattr("pairmark.service.operations.backup.fsync_path", killed)
         with pytest.raises(RuntimeError):
             place.back_up(file)
-    assert list(tmp_path.glob("*a.tar*")) == []
+    assert list(tmp_path.glob("*a.zip*")) == []
     # A process that was killed outright cannot clear up.
-    left = tmp_path / ".a.tar.part"
+    left = tmp_path / ".a.zip.part"
     left.mkdir()
     (left / DATABASE).write_text("half")
     place.back_up(file)
-    assert sorted(path.name for path in tmp_path.glob("*a.tar*")) == ["a.tar"]
+    assert sorted(path.name for path in tmp_path.glob("*a.zip*")) == ["a.zip"]
 
 
 def test_a_backup_under_load_is_of_one_moment(
@@ -215,24 +216,21 @@ def test_a_backup_under_load_is_of_one_moment(
     thread = threading.Thread(target=churn)
     thread.start()
     try:
-        place.back_up(tmp_path / "a.tar")
+        place.back_up(tmp_path / "a.zip")
     finally:
         stop.set()
         thread.join()
     there = elsewhere()
-    there.restore(tmp_path / "a.tar")
+    there.restore(tmp_path / "a.zip")
     assert failures(there) == {}
 
 
 def changed(source: Path, target: Path, name: str, change: Callable[[bytes], bytes]) -> Path:
     """The backup with what ``change`` makes of each entry whose name begins so."""
-    with tarfile.open(source) as old, tarfile.open(target, "w") as new:
-        for entry in old.getmembers():
-            content = old.extractfile(entry).read()
-            if entry.name.startswith(name):
-                content = change(content)
-                entry.size = len(content)
-            new.addfile(entry, io.BytesIO(content))
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for entry in old.namelist():
+            content = old.read(entry)
+            new.writestr(entry, change(content) if entry.startswith(name) else content)
     return target
 
 
@@ -245,10 +243,9 @@ def edited(**members: Any) -> Callable[[bytes], bytes]:
     [
         (DATABASE, lambda body: body[:-1] + b"!", CorruptArtefact, "database was changed"),
         ("blobs/", lambda body: body[:-1] + b"!", CorruptArtefact, "was changed after it was written"),
-        (MANIFEST, lambda body: body[:-9], InvalidInput, "not a whole backup"),
+        (MANIFEST, lambda body: body[:-9], InvalidInput, "not in the expected form"),
         (MANIFEST, edited(blobs={"a" * 64: ["../x"]}), CorruptArtefact, "outside its folder"),
         (MANIFEST, edited(blobs={"a" * 64: ["/x"]}), CorruptArtefact, "outside its folder"),
-        (MANIFEST, edited(format_version=1), InvalidInput, "restore it with Pairmark 0.2.0, then upgrade"),
         (MANIFEST, edited(format_version=9), InvalidInput, "newer"),
         (MANIFEST, edited(revision="9999"), InvalidInput, "newer"),
         (MANIFEST, edited(kind="postgresql"), InvalidInput, "a backup of postgresql"),
@@ -263,10 +260,10 @@ def test_a_changed_or_foreign_backup_is_refused_and_leaves_no_row(
     error: type[Exception],
     said: str,
 ) -> None:
-    place.back_up(tmp_path / "a.tar")
+    place.back_up(tmp_path / "a.zip")
     there = elsewhere()
     with pytest.raises(error, match=said):
-        there.restore(changed(tmp_path / "a.tar", tmp_path / "b.tar", name, change))
+        there.restore(changed(tmp_path / "a.zip", tmp_path / "b.zip", name, change))
     assert there.db.revision() is None
 
 
@@ -275,28 +272,35 @@ def test_where_an_import_key_is_set_only_signed_backups_are_restored(
 ) -> None:
     secret = tmp_path / "secret"
     secret.write_text("0123456789abcdef0123")
-    place.back_up(tmp_path / "unsigned.tar")
+    place.back_up(tmp_path / "unsigned.zip")
     with pytest.raises(InvalidInput, match="is not signed"):
-        elsewhere(import_key_file=secret).restore(tmp_path / "unsigned.tar")
+        elsewhere(import_key_file=secret).restore(tmp_path / "unsigned.zip")
     signing = Place(place.settings.model_copy(update={"import_key_file": secret}), place.db, place.blobs)
-    signing.back_up(tmp_path / "signed.tar")
+    signing.back_up(tmp_path / "signed.zip")
     there = elsewhere(import_key_file=secret)
+    # Another database, and its hash in the manifest.
+    with zipfile.ZipFile(tmp_path / "signed.zip") as signed:
+        database = signed.read(DATABASE) + b"!"
+    lie = edited(database_sha256=hashlib.sha256(database).hexdigest())
+    changed(tmp_path / "signed.zip", tmp_path / "b.zip", DATABASE, lambda _: database)
     with pytest.raises(InvalidInput, match="signature is not valid"):
-        there.restore(
-            changed(tmp_path / "signed.tar", tmp_path / "b.tar", MANIFEST, lambda body: body + b" ")
-        )
-    there.restore(tmp_path / "signed.tar")
+        there.restore(changed(tmp_path / "b.zip", tmp_path / "c.zip", MANIFEST, lie))
+    there.restore(tmp_path / "signed.zip")
+    with tarfile.open(tmp_path / "old.tar", "w") as old:
+        old.add(secret, "pairmark-backup.json")
+    with pytest.raises(InvalidInput, match=r"restore it with Pairmark 0\.2\.0, then upgrade"):
+        elsewhere().restore(tmp_path / "old.tar")
 
 
 def test_a_backup_from_s3_is_restored_into_s3(
     deployment: Deployment, elsewhere: Elsewhere, bucket: Any, tmp_path: Path
 ) -> None:
     there = elsewhere(artefacts="s3://bucket/there")
-    Place(deployment.settings, deployment.db, deployment.blobs).back_up(tmp_path / "a.tar")
-    there.restore(tmp_path / "a.tar")
-    there.back_up(tmp_path / "b.tar")
+    Place(deployment.settings, deployment.db, deployment.blobs).back_up(tmp_path / "a.zip")
+    there.restore(tmp_path / "a.zip")
+    there.back_up(tmp_path / "b.zip")
     again = elsewhere(artefacts="s3://bucket/again")
-    again.restore(tmp_path / "b.tar")
+    again.restore(tmp_path / "b.zip")
     assert again.scores() == there.scores()
 
 
@@ -306,8 +310,8 @@ def test_without_its_tools_the_package_of_postgres_is_named(
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(NotReady, match="apt-get install postgresql-client"):
-        place.back_up(tmp_path / "a.tar")
-    assert list(tmp_path.glob("*a.tar*")) == []
+        place.back_up(tmp_path / "a.zip")
+    assert list(tmp_path.glob("*a.zip*")) == []
 
 
 def failures(place: Place) -> dict[str, str]:
@@ -332,7 +336,7 @@ def test_the_doctor_finds_a_flipped_byte_and_what_then_does_not_load(place: Plac
     assert "sha256 differs" in found["artefacts"]
     assert found["versions"].startswith("faces:1: ")
     # A backup names what it could not copy, and holds the rest.
-    assert len(place.back_up(tmp_path / "a.tar")["damaged"]) == 1
+    assert len(place.back_up(tmp_path / "a.zip")["damaged"]) == 1
 
 
 def test_the_doctor_finds_a_missing_file(place: Place) -> None:

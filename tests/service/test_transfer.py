@@ -19,9 +19,10 @@ from pairmark.models.core.artefact import read_artefact, write_artefact
 from pairmark.service.blobs import Blobs
 from pairmark.service.errors import InvalidInput, TooLarge, UnknownModel
 from pairmark.service.store.store import ModelStore
-from pairmark.service.store.transfer import MANIFEST, SIGNATURE
 from pairmark.service.tables import AuditRow
 from tests.service.conftest import people
+
+MANIFEST, SIGNATURE = "pairmark-export.json", "pairmark-export.sig"
 
 
 @pytest.fixture

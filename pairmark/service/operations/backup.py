@@ -6,7 +6,6 @@ The database is copied by its own tool: SQLite's online backup, or ``pg_dump``."
 from __future__ import annotations
 
 import fcntl
-import io
 import os
 import secrets
 import shutil
@@ -20,7 +19,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from sqlalchemy import MetaData, delete, exists, inspect, select, text, update
 
 from pairmark import migrations
@@ -41,12 +40,12 @@ from pairmark.service.errors import (
 from pairmark.service.keys import Keys
 from pairmark.service.operations.doctor import unloadable
 from pairmark.service.settings import Settings
-from pairmark.service.store.transfer import check_signature, signature_of
+from pairmark.service.store.archives import SignedArchive
 from pairmark.service.tables import ApiKey, BackupRow, Base, SessionRow, WorkerRow
 from pairmark.version import VERSION
 
-MANIFEST, SIGNATURE, DATABASE = "pairmark-backup.json", "pairmark-backup.sig", "database"
-FORMAT_VERSION = 2
+FORMAT, MADE_BY, DATABASE = "pairmark-backup", "`pairmark backup`", "database"
+FORMAT_VERSION = 3
 PASSES = 5
 """Over the artefacts, while others delete what the copy of the database names."""
 _MOMENTARY = (SessionRow, WorkerRow, BackupRow)
@@ -75,7 +74,7 @@ def back_up(db: Database, blobs: Blobs, settings: Settings, target: Path) -> dic
 
     Parameters
     ----------
-    target : the tar file to write. It appears whole or not at all.
+    target : the zip file to write. It appears whole or not at all.
 
     Returns
     -------
@@ -91,7 +90,7 @@ def back_up(db: Database, blobs: Blobs, settings: Settings, target: Path) -> dic
     db.check_schema()
     with storage_errors(f"writing {target}"), _work_folder(target) as folder:
         copy, part = folder / DATABASE, folder / "backup"
-        with tarfile.open(part, mode="w") as archive:
+        with SignedArchive(part, FORMAT, MADE_BY, to_write=True) as archive:
             archived: dict[str, list[str]] = {}
             for _ in range(PASSES):
                 made_at, keys = (_copy_sqlite if db.is_sqlite else _dump_postgres)(db, copy)
@@ -101,7 +100,7 @@ def back_up(db: Database, blobs: Blobs, settings: Settings, target: Path) -> dic
                         break
                 # What was deleted meanwhile, a new copy of the database does not name.
             files = {key: archived[key] for key in sorted(keys & archived.keys())}
-            archive.add(copy, DATABASE)
+            archive.add(DATABASE, copy)
             manifest = BackupManifest(
                 format_version=FORMAT_VERSION,
                 code_version=VERSION,
@@ -112,10 +111,7 @@ def back_up(db: Database, blobs: Blobs, settings: Settings, target: Path) -> dic
                 blobs=files,
                 damaged=damaged,
             )
-            body = manifest.model_dump_json(indent=1).encode()
-            _add_bytes(archive, MANIFEST, body)
-            if settings.import_key_file is not None:
-                _add_bytes(archive, SIGNATURE, signature_of(body, settings.import_key_file).encode())
+            archive.seal(manifest, settings)
         part.chmod(0o600)
         fsync_path(part)
         part.replace(target)
@@ -216,7 +212,7 @@ def _dump_postgres(db: Database, copy: Path) -> tuple[float, set[str]]:
 
 
 def _add_blobs(
-    blobs: Blobs, keys: set[str], archive: tarfile.TarFile, archived: dict[str, list[str]]
+    blobs: Blobs, keys: set[str], archive: SignedArchive, archived: dict[str, list[str]]
 ) -> dict[str, str]:
     """Add artefacts, and to ``archived`` the files of each; returns what was wrong with those that cannot be read."""
     damaged: dict[str, str] = {}
@@ -226,7 +222,7 @@ def _add_blobs(
             paths = sorted(path for path in folder.rglob("*") if path.is_file())
             names = [path.relative_to(folder).as_posix() for path in paths]
             for path, name in zip(paths, names, strict=True):
-                archive.add(path, f"blobs/{key}/{name}")
+                archive.add(f"blobs/{key}/{name}", path)
             if not names:
                 raise FileNotFoundError(folder)
             archived[key] = names
@@ -237,14 +233,6 @@ def _add_blobs(
     return damaged
 
 
-def _add_bytes(archive: tarfile.TarFile, name: str, content: bytes) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.size = len(content)
-    archive.addfile(entry, io.BytesIO(content))
-
-
-_MAX_MANIFEST_BYTES = 256 * 1024**2
-_MAX_SIGNATURE_BYTES = 256
 KeyPolicy = Literal["keep", "drop"]
 
 
@@ -282,8 +270,18 @@ def restore(
     CorruptArtefact
         When the file was changed.
     """
-    with _opened(source) as archive:
-        manifest = _manifest(archive, source, settings)
+    if tarfile.is_tarfile(source):
+        raise InvalidInput(
+            f"{source} was made by Pairmark 0.2: restore it with Pairmark 0.2.0, then upgrade that deployment "
+            "(`pairmark db upgrade`)"
+        )
+    with SignedArchive(source, FORMAT, MADE_BY, str(source)) as archive:
+        manifest, _ = archive.opened(BackupManifest, settings)
+        if manifest.format_version > FORMAT_VERSION or manifest.revision not in migrations.revisions():
+            raise InvalidInput(
+                f"{source} was made by Pairmark {manifest.code_version[:40]}, which is newer than this one: restore it "
+                "with that version"
+            )
         if manifest.kind != kind_of(db):
             raise InvalidInput(
                 f"{source} is a backup of {manifest.kind}, and PAIRMARK_DATABASE_URL names {kind_of(db)}"
@@ -294,8 +292,7 @@ def restore(
             _restore_blob(blobs, archive, key, names)
         with tempfile.TemporaryDirectory(prefix=".restore-", dir=settings.home) as folder:
             copy = Path(folder) / DATABASE
-            _extract(archive, DATABASE, copy)
-            if file_sha256(copy) != manifest.database_sha256:
+            if archive.extract(DATABASE, copy) != manifest.database_sha256:
                 raise CorruptArtefact(
                     "the backup's database was changed after it was written (sha256 differs)"
                 )
@@ -325,43 +322,6 @@ def restore(
         "new_key": new_key,
         "open": is_open,
     }
-
-
-@contextmanager
-def _opened(source: Path) -> Iterator[tarfile.TarFile]:
-    try:
-        with tarfile.open(source, mode="r:") as archive:
-            yield archive
-    except (tarfile.TarError, EOFError) as error:
-        raise InvalidInput(
-            f"{source} is not a whole backup: expected a file that `pairmark backup` wrote"
-        ) from error
-
-
-def _manifest(archive: tarfile.TarFile, source: Path, settings: Settings) -> BackupManifest:
-    names = archive.getnames()
-    if MANIFEST not in names or archive.getmember(MANIFEST).size > _MAX_MANIFEST_BYTES:
-        raise InvalidInput(f"{source} is not a whole backup: it holds no {MANIFEST}")
-    body = _content(archive, MANIFEST).read()
-    signature = None
-    if SIGNATURE in names and archive.getmember(SIGNATURE).size <= _MAX_SIGNATURE_BYTES:
-        signature = _content(archive, SIGNATURE).read().decode("ascii", errors="replace")
-    check_signature(body, signature, settings, file=str(source))
-    if b'"format_version": 1,' in body:
-        raise InvalidInput(
-            f"{source} was made by Pairmark 0.2: restore it with Pairmark 0.2.0, then upgrade that deployment "
-            "(`pairmark db upgrade`)"
-        )
-    try:
-        manifest = BackupManifest.model_validate_json(body)
-    except ValidationError as error:
-        raise InvalidInput(f"{source} is not a whole backup: its {MANIFEST} is damaged") from error
-    if manifest.format_version > FORMAT_VERSION or manifest.revision not in migrations.revisions():
-        raise InvalidInput(
-            f"{source} was made by Pairmark {manifest.code_version[:40]}, which is newer than this one: restore it "
-            "with that version"
-        )
-    return manifest
 
 
 def _refuse_data(db: Database, blobs: Blobs, manifest: BackupManifest) -> None:
@@ -394,29 +354,12 @@ def _drop_tables(db: Database) -> None:
         tables.drop_all(connection)
 
 
-def _content(archive: tarfile.TarFile, name: str) -> Any:
-    try:
-        content = archive.extractfile(name)
-    except KeyError as error:
-        raise CorruptArtefact(f"the backup lacks {name}: it is not whole") from error
-    if content is None:
-        raise CorruptArtefact(f"the backup's {name} is not a plain file")
-    return content
-
-
-def _extract(archive: tarfile.TarFile, name: str, path: Path) -> None:
-    with storage_errors("restoring"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as stream:
-            shutil.copyfileobj(_content(archive, name), stream)
-
-
-def _restore_blob(blobs: Blobs, archive: tarfile.TarFile, key: str, names: list[str]) -> None:
+def _restore_blob(blobs: Blobs, archive: SignedArchive, key: str, names: list[str]) -> None:
     with blobs.workspace() as folder:
         for name in names:
             if PurePosixPath(name).is_absolute() or ".." in name.split("/"):
                 raise CorruptArtefact(f"the backup's artefact {key[:12]} names a file outside its folder")
-            _extract(archive, f"blobs/{key}/{name}", folder / name)
+            archive.extract(f"blobs/{key}/{name}", folder / name)
         if blobs.put_folder(folder) != key:
             raise CorruptArtefact(
                 f"the backup's artefact {key[:12]} was changed after it was written (sha256 differs)"

@@ -1,38 +1,33 @@
 """A version as one file: exported, and imported elsewhere without running anything from it.
 
-The file is a zip of stored (not compressed) entries: ``pairmark-export.json`` with the version's facts and the
-sha256 of every other entry, the folders ``artefact/``, ``report/`` and ``calibration/``, and where a key is set
-``pairmark-export.sig``, the manifest's HMAC-SHA256.
+The file is a signed archive (`pairmark.service.store.archives`) of the folders ``artefact/``, ``report/`` and
+``calibration/``; its manifest has the version's facts and the sha256 of every entry.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import os
 import re
 import secrets
-import shutil
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from pairmark.models.core.artefact import Artefact, ArtefactError, file_sha256, read_artefact
 from pairmark.models.core.spec import capabilities_of
 from pairmark.models.evaluation.precision import MEASURES
 from pairmark.models.registry import restored, spec_of
 from pairmark.service.blobs import delete_unused
-from pairmark.service.datasets.confined import damage_refused
-from pairmark.service.errors import CorruptArtefact, InvalidInput, NotReady, TooLarge, storage_errors
+from pairmark.service.errors import CorruptArtefact, InvalidInput, TooLarge, storage_errors
 from pairmark.service.names import ModelRef, checked_name
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository
+from pairmark.service.store.archives import SignedArchive
 from pairmark.service.store.calibrations import read_calibration
 from pairmark.service.store.reports import leaderboard_of
 from pairmark.service.store.repository import NewCalibration, NewVersion
@@ -46,64 +41,11 @@ from pairmark.service.store.versions import (
 )
 from pairmark.service.tables import ModelVersion
 
-LEAST_KEY_BYTES = 16
-_SCHEME = "hmac-sha256:"
-
-
-def signature_of(manifest: bytes, key_file: Path) -> str:
-    """The signature of an export's manifest, which holds the hash of every other file."""
-    return _SCHEME + hmac.new(_key(key_file), manifest, hashlib.sha256).hexdigest()
-
-
-def check_signature(
-    manifest: bytes, signature: str | None, settings: Settings, *, file: str = "file"
-) -> bool:
-    """Hold a manifest against its signature: True when it is good, False when no key is set to check it with.
-
-    Raises
-    ------
-    InvalidInput
-        When there is no signature though a key is set or signatures are required, or it was made with another key or
-        for another manifest.
-    """
-    if settings.import_key_file is None:
-        if settings.require_signed_imports:
-            raise InvalidInput(f"{file}: signatures cannot be checked here: set PAIRMARK_IMPORT_KEY_FILE")
-        return False
-    if signature is None:
-        raise InvalidInput(
-            f"{file}: is not signed, and this service takes signed files only; write it again where "
-            "PAIRMARK_IMPORT_KEY_FILE holds the same key"
-        )
-    if not hmac.compare_digest(
-        signature_of(manifest, settings.import_key_file).encode(), signature.strip().encode()
-    ):
-        raise InvalidInput(
-            f"{file}: the signature is not valid: the file was changed, or signed with another key"
-        )
-    return True
-
-
-def _key(file: Path) -> bytes:
-    try:
-        key = file.read_bytes().strip()
-    except OSError as error:
-        raise NotReady(f"PAIRMARK_IMPORT_KEY_FILE cannot be read: {error.strerror}") from error
-    if len(key) < LEAST_KEY_BYTES:
-        raise NotReady(
-            f"PAIRMARK_IMPORT_KEY_FILE holds {len(key)} bytes; expected at least {LEAST_KEY_BYTES}"
-        )
-    return key
-
-
-MANIFEST = "pairmark-export.json"
-SIGNATURE = "pairmark-export.sig"
-MAX_SIGNATURE_BYTES = 256
+FORMAT = "pairmark-export"
+MADE_BY = "`pairmark models export`"
 FORMAT_VERSION = 1
 MAX_ENTRIES = 10_000
-MAX_MANIFEST_BYTES = 32 * 1024 * 1024
 _ENTRY = re.compile(r"(artefact|report|calibration)/[A-Za-z0-9_-][A-Za-z0-9._-]{0,200}")
-_CHUNK = 1024 * 1024
 
 
 class _Facts(BaseModel, extra="forbid"):
@@ -149,7 +91,7 @@ def export_version(versions: VersionStore, name: str, version: int, folder: Path
         for path in sorted(versions.blobs.folder(key).iterdir())
     }
     export = _Export(
-        format="pairmark-export",
+        format=FORMAT,
         format_version=FORMAT_VERSION,
         version=_Facts(
             model=model.name,
@@ -163,25 +105,14 @@ def export_version(versions: VersionStore, name: str, version: int, folder: Path
     try:
         with storage_errors("exporting"):
             folder.mkdir(parents=True, exist_ok=True)
-            with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED, allowZip64=True) as bundle:
-                manifest = export.model_dump_json(indent=1).encode()
-                bundle.writestr(_entry(MANIFEST), manifest)
-                if versions.settings.import_key_file is not None:
-                    bundle.writestr(
-                        _entry(SIGNATURE), signature_of(manifest, versions.settings.import_key_file)
-                    )
+            with SignedArchive(partial, FORMAT, MADE_BY, to_write=True) as archive:
+                archive.seal(export, versions.settings)
                 for entry, path in sources.items():
-                    with path.open("rb") as source, bundle.open(_entry(entry), "w", force_zip64=True) as sink:
-                        shutil.copyfileobj(source, sink, _CHUNK)
+                    archive.add(entry, path)
             os.replace(partial, target)
     finally:
         partial.unlink(missing_ok=True)
     return target
-
-
-def _entry(name: str) -> zipfile.ZipInfo:
-    # A fixed date: the same version always gives the same file.
-    return zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
 
 
 @contextmanager
@@ -215,72 +146,30 @@ def _unpack(file: BinaryIO, folders: dict[str, Path], settings: Settings) -> tup
     """Check names, sizes, the signature and hashes, and write each entry to its folder; says also whether it is
     signed."""
     max_bytes = settings.max_upload_bytes
-    damage = damage_refused(
-        "file: not a whole zip file; expected a file made by `pairmark models export`", "file"
-    )
-    with damage, zipfile.ZipFile(file) as bundle:
-        entries = bundle.infolist()
-        names = [entry.filename for entry in entries]
+    with SignedArchive(file, FORMAT, MADE_BY) as archive:
+        entries = archive.bundle.infolist()
         if len(entries) > MAX_ENTRIES or sum(entry.file_size for entry in entries) > max_bytes:
             raise TooLarge(
                 f"the export unpacks to more than {max_bytes} bytes or {MAX_ENTRIES} entries: raise "
                 "PAIRMARK_MAX_UPLOAD_BYTES if it is yours",
                 limit=max_bytes,
             )
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-            raise InvalidInput("file: it was repacked; expected it as `pairmark models export` wrote it")
-        if names.count(MANIFEST) != 1 or bundle.getinfo(MANIFEST).file_size > MAX_MANIFEST_BYTES:
+        export, is_signed = archive.opened(_Export, settings)
+        if export.format != FORMAT or export.format_version > FORMAT_VERSION:
             raise InvalidInput(
-                f"file: it contains no {MANIFEST}; expected a file made by `pairmark models export`"
-            )
-        manifest = bundle.read(MANIFEST)
-        signature = _signature_in(bundle, names)
-        is_signed = check_signature(manifest, signature, settings)
-        export = _parsed(manifest)
-        if export.format != "pairmark-export" or export.format_version > FORMAT_VERSION:
-            raise InvalidInput(
-                f"file: format {export.format[:40]} {export.format_version}, this code reads pairmark-export up to "
+                f"file: format {export.format[:40]} {export.format_version}, this code reads {FORMAT} up to "
                 f"{FORMAT_VERSION}: upgrade pairmark"
             )
-        members = [name for name in names if name not in (MANIFEST, SIGNATURE)]
+        members = archive.members
         if sorted(members) != sorted(export.files) or not all(_ENTRY.fullmatch(name) for name in members):
             raise InvalidInput("file: its entries are not those its manifest lists; export the version again")
-        for name in members:
-            _copy_checked(bundle, name, folders, export.files[name])
+        for entry in members:
+            part, name = entry.split("/")
+            if archive.extract(entry, folders[part] / name) != export.files[entry]:
+                raise InvalidInput(
+                    f"file: {entry} was changed after the export (sha256 differs); export the version again"
+                )
     return export, is_signed
-
-
-def _parsed(manifest: bytes) -> _Export:
-    try:
-        return _Export.model_validate_json(manifest)
-    except ValidationError as error:
-        raise InvalidInput(
-            f"file: {MANIFEST} is not in the expected form; export the version again"
-        ) from error
-
-
-def _signature_in(bundle: zipfile.ZipFile, names: list[str]) -> str | None:
-    if SIGNATURE not in names:
-        return None
-    if names.count(SIGNATURE) != 1 or bundle.getinfo(SIGNATURE).file_size > MAX_SIGNATURE_BYTES:
-        raise InvalidInput(f"file: {SIGNATURE} is not a signature; export the version again")
-    return bundle.read(SIGNATURE).decode("ascii", errors="replace")
-
-
-def _copy_checked(bundle: zipfile.ZipFile, entry: str, folders: dict[str, Path], sha256: str) -> None:
-    part, name = entry.split("/")
-    digest, remaining = hashlib.sha256(), bundle.getinfo(entry).file_size
-    with storage_errors("importing"), bundle.open(entry) as source, (folders[part] / name).open("xb") as sink:
-        while chunk := source.read(_CHUNK):
-            remaining -= len(chunk)
-            if remaining < 0:
-                raise InvalidInput(f"file: {entry} is longer than the zip says; export the version again")
-            digest.update(chunk)
-            sink.write(chunk)
-    if digest.hexdigest() != sha256:
-        raise InvalidInput(
-            f"file: {entry} was changed after the export (sha256 differs); export the version again"
-        )
 
 
 def _verified(export: _Export, folders: dict[str, Path], name: str | None, *, is_signed: bool) -> NewVersion:
