@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from sklearn.base import BaseEstimator
 
-from pairmark.models.auto.race import RACING, Candidate, Data, Entry, fitted, reach, standard_error
+from pairmark.models.auto.candidates import RACING, Candidate, Data
+from pairmark.models.auto.nested import model_of, prefixed, restore, without_prefix
+from pairmark.models.auto.race import Entry, fitted, standard_error, to_the_end
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
-from pairmark.models.core.artefact import ArtefactError, OutdatedModel
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import GalleryIndex, Rows
 from pairmark.models.core.spec import LearnerSpec, document_parameters, jsonable_params
-from pairmark.models.core.state import Fact, State, checked_model, current_params
+from pairmark.models.core.state import Fact, State, checked_model
 from pairmark.models.evaluation.validation import GroupedRows, other_folds, pooled_rates
 
 _MOST, _KNOTS, _FAR = 3, 96, 1e6
@@ -77,7 +78,7 @@ def average(
     entries: Sequence[Entry], data: Data, folds: Sequence[Any], at: tuple[float, ...], shared: dict[str, Any]
 ) -> Entry | None:
     """The mean of those that are level, as an entry; None where one is ahead of all."""
-    within, eligible = reach(data), [entry for entry in entries if entry.is_complete]
+    within, eligible = data.reach, to_the_end(entries)
     if within is None or len(eligible) < 2:
         return None
     means = np.stack([entry.means for entry in eligible])
@@ -86,7 +87,7 @@ def average(
         return None
     members = []
     for entry in eligible:
-        model = entry.candidate.build(data, {**entry.params, **entry.candidate.grown(data)}, shared)
+        model = entry.candidate.build({**entry.params, **entry.candidate.grown(data)}, shared)
         params = jsonable_params(RACING[entry.candidate.kind], model)
         scale = scale_of(np.concatenate([negative for _, negative in entry.scores]))
         members.append(Member(kind=entry.candidate.kind, params=params, **scale))
@@ -106,7 +107,7 @@ def average(
     ]
     return Entry(
         candidate=Candidate(name=AVERAGE_NAME, kind=AVERAGE.kind),
-        params={"members": [eligible[number].candidate.name for number in chosen]},
+        params={"members": [eligible[number].name for number in chosen]},
         rates=pooled_rates(scores, at),
         scores=scores,
         nested_rates=pooled_rates(nested, at),
@@ -143,12 +144,9 @@ class AverageSimilarity(GroupedRows, BaseEstimator):
     def _begin(self) -> None:
         """Members without anything learned; an `OutdatedModel` names a kind that there is none of."""
         self._scales = [checked_model(Member, member, "params.members.") for member in self.members]
-        self.models_ = []
-        for scale in self._scales:
-            if scale.kind not in RACING:
-                raise OutdatedModel(f"members has {scale.kind[:80]!r}; expected some of {', '.join(RACING)}")
-            spec = RACING[scale.kind]
-            self.models_.append(spec.estimator(**current_params(spec, scale.params, "params.members.")))
+        self.models_ = [
+            model_of(RACING, scale.kind, scale.params, "params.members.") for scale in self._scales
+        ]
 
     def _mean(self, scores: Sequence[NDArray[np.floating]]) -> Float32:
         parts = [scale.on_scale(part) for scale, part in zip(self._scales, scores, strict=True)]
@@ -162,34 +160,26 @@ class AverageSimilarity(GroupedRows, BaseEstimator):
         return lambda left, right: self._mean([score(left, right) for score in scorers])
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
-        return {
-            f"{number}-{name}": array
-            for number, model in enumerate(self.models_)
-            for name, array in model._index_arrays(vectors).items()
-        }
+        return _joined([model._index_arrays(vectors) for model in self.models_])
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
+        indexes = [
+            GalleryIndex(vectors=index.vectors, arrays=without_prefix(index.arrays, f"{number}-"))
+            for number in range(len(self.models_))
+        ]
         return self._mean(
             [
-                model._score_rows(
-                    queries,
-                    GalleryIndex(vectors=index.vectors, arrays=_of_member(index.arrays, number)),
-                    rows,
-                )
-                for number, model in enumerate(self.models_)
+                model._score_rows(queries, part, rows)
+                for model, part in zip(self.models_, indexes, strict=True)
             ]
         )
 
     def to_state(self) -> State:
         """Fitted state as named arrays and JSON-able facts."""
-        arrays: dict[str, Any] = {}
-        self.states_ = []
-        for number, model in enumerate(self.models_):
-            its_arrays, meta = model.to_state()
-            arrays |= {f"{number}-{name}": array for name, array in its_arrays.items()}
-            self.states_.append(meta)
+        states = [model.to_state() for model in self.models_]
+        self.states_ = [meta for _, meta in states]
         own_arrays, facts = super().to_state()
-        return arrays | own_arrays, facts
+        return _joined([arrays for arrays, _ in states]) | own_arrays, facts
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
         """This estimator, fitted with what `to_state` gave; see `Stateful.from_state`."""
@@ -198,27 +188,21 @@ class AverageSimilarity(GroupedRows, BaseEstimator):
         super().from_state(
             {name: array for name, array in arrays.items() if not name.startswith(prefixes)}, meta
         )
-        if len(self.states_) != len(self.models_):
-            raise ArtefactError(f"states has {len(self.states_)} entries for {len(self.models_)} members")
-        for number, model in enumerate(self.models_):
-            own_meta = {
-                **self.states_[number],
-                "n_features_in": self.n_features_in_,
-                "feature_names_in": None,
-            }
-            try:
-                model.from_state(_of_member(arrays, number), own_meta)
-            except ArtefactError as error:
-                raise type(error)(str(error).replace("array '", f"array '{number}-")) from error
+        for model, prefix, its_meta in zip(self.models_, prefixes, self.states_, strict=True):
+            restore(model, arrays, prefix, its_meta, self.n_features_in_)
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "models_")
 
 
-def _of_member(arrays: Mapping[str, Any], number: int) -> dict[str, Any]:
-    before = f"{number}-"
-    return {name.removeprefix(before): array for name, array in arrays.items() if name.startswith(before)}
+def _joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Arrays of every member, by its number and their names."""
+    return {
+        name: array
+        for number, part in enumerate(parts)
+        for name, array in prefixed(part, f"{number}-").items()
+    }
 
 
 AVERAGE = LearnerSpec(

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
-from pairmark.models.auto.race import NEGLIGIBLE, NOTHING, Entry, standard_error
+from pairmark.models.auto.race import NEGLIGIBLE, NOTHING, Entry, standard_error, to_the_end
 from pairmark.models.core.arrays import Float64
 from pairmark.models.evaluation.validation import fold_means, other_folds, shown_rates
 
@@ -17,13 +18,8 @@ def winner(entries: Sequence[Entry]) -> Entry:
 
     Or within its margin.
     """
-    eligible = _eligible(entries)
+    eligible = to_the_end(entries)
     return eligible[_simplest(eligible, np.stack([entry.means for entry in eligible]))]
-
-
-def _eligible(entries: Sequence[Entry]) -> list[Entry]:
-    """Who raced to the end."""
-    return [entry for entry in entries if entry.is_complete]
 
 
 def _simplest(entries: Sequence[Entry], means: Float64) -> int:
@@ -40,30 +36,28 @@ def _validated(entries: Sequence[Entry], best: Entry, folds: Sequence[Any]) -> F
     """(n_folds, n_rates) TPR of racing: of the candidate that wins on the other folds of the repeat."""
     if best.nested_rates is not None:
         return best.nested_rates
-    eligible = _eligible(entries)
+    eligible = to_the_end(entries)
     rates = np.stack([entry.rates for entry in eligible])
     winners = [_simplest(eligible, fold_means(rates)[:, is_other]) for is_other in other_folds(folds)]
     return np.asarray(rates[winners, np.arange(len(folds))])
 
 
-def _intervals(rates: Float64, folds: Sequence[Any], at: tuple[float, ...]) -> dict[str, list[float] | None]:
-    """95 % intervals of the means over folds, as if those of a repeat were all: the same rows come again in others."""
-    from scipy.stats import t as student
+def _by_rate(
+    rates: Float64, folds: Sequence[Any], at: tuple[float, ...]
+) -> tuple[dict[str, float | None], dict[str, list[float] | None]]:
+    """Means over folds, and their 95 % intervals, as if folds of a repeat were all: the same rows come again in others.
 
-    n_each = len(folds) / len({fold.repeat for fold in folds})
-    shown = shown_rates(rates, folds, at)
-    found: dict[str, list[float] | None] = {f"{rate:g}": None for rate in at}
+    None at rates that so few cannot show.
+    """
+    shown = shown_rates(rates, folds, at) if folds else {}
+    n_each = len(folds) / max(len({fold.repeat for fold in folds}), 1)
+    intervals: dict[str, list[float] | None] = {f"{rate:g}": None for rate in at if folds}
     for column, rate in enumerate(at):
         values = rates[:, column][np.isfinite(rates[:, column])]
         if rate in shown and values.size > 1:
-            half = float(student.ppf(0.975, values.size - 1) * values.std(ddof=1) / n_each**0.5)
-            found[f"{rate:g}"] = [max(shown[rate] - half, 0.0), min(shown[rate] + half, 1.0)]
-    return found
-
-
-def _by_rate(rates: Float64, folds: Sequence[Any], at: tuple[float, ...]) -> dict[str, float | None]:
-    means = shown_rates(rates, folds, at)
-    return {f"{rate:g}": means.get(rate) for rate in at}
+            half = float(stdtrit(values.size - 1, 0.975) * values.std(ddof=1) / n_each**0.5)
+            intervals[f"{rate:g}"] = [max(shown[rate] - half, 0.0), min(shown[rate] + half, 1.0)]
+    return {name: shown.get(float(name)) for name in intervals}, intervals
 
 
 def leaderboard(
@@ -81,32 +75,29 @@ def leaderboard(
     fold counts there with the candidate that wins on the other folds. ``tpr_interval`` and ``validated_interval`` are
     95 % intervals over folds, which hold identities or groups out.
     """
-    from scipy.stats import t as student
-
     lines = []
     for entry in entries:
-        n_judged = entry.rates.shape[0]
+        n_judged, common = entry.rates.shape[0], min(entry.rates.shape[0], best.rates.shape[0])
+        tpr, interval = _by_rate(entry.rates, folds[:n_judged], at)
         line: dict[str, Any] = {
-            "name": entry.candidate.name,
+            "name": entry.name,
             "kind": entry.candidate.kind,
             "params": entry.params,
             "status": entry.status,
             "chosen": entry is best,
             "folds": n_judged,
             "mean_tpr": float(entry.means.mean()) if n_judged else None,
-            "tpr_at_fpr": _by_rate(entry.rates, folds[:n_judged], at) if n_judged else {},
-            "tpr_interval": _intervals(entry.rates, folds[:n_judged], at) if n_judged else {},
+            "tpr_at_fpr": tpr,
+            "tpr_interval": interval,
             "difference": None,
             "reference_seconds": round(entry.work, 3),
         }
         if entry is best and n_judged:
             nested = _validated(entries, best, folds)
-            line["validated_tpr"] = _by_rate(nested, folds, at)
-            line["validated_interval"] = _intervals(nested, folds, at)
-        if min(n_judged, best.rates.shape[0]) > 1:
-            common = min(n_judged, best.rates.shape[0])
+            line["validated_tpr"], line["validated_interval"] = _by_rate(nested, folds, at)
+        if common > 1:
             deficit = entry.means[:common] - best.means[:common]
-            reach = float(student.ppf(0.975, common - 1)) * standard_error(deficit)
+            reach = float(stdtrit(common - 1, 0.975)) * standard_error(deficit)
             mean = float(deficit.mean())
             line["difference"] = {"value": mean, "interval": [mean - reach, mean + reach]}
         lines.append(line)

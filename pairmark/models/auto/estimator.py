@@ -18,31 +18,26 @@ from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.auto.average import AVERAGE, average
 from pairmark.models.auto.board import leaderboard, winner
-from pairmark.models.auto.race import (
+from pairmark.models.auto.candidates import (
     CANDIDATES,
     DENSE_CELLS,
     FEW_NUMBERS,
-    RACE_SHARE,
     RACING,
     Candidate,
     CandidateName,
     Data,
-    Entry,
-    IdentityTask,
-    PairTask,
-    Race,
-    RaceTask,
-    fitted,
     raced_rows,
 )
+from pairmark.models.auto.nested import model_of, prefixed, restore
+from pairmark.models.auto.race import RACE_SHARE, Entry, IdentityTask, PairTask, Race, fitted
 from pairmark.models.core.arrays import Bool, Float64, Int64
-from pairmark.models.core.artefact import ArtefactError, OutdatedModel
+from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.progress import as_part, one_blas_thread
 from pairmark.models.core.scores import PairsOfRows, SampleSets
 from pairmark.models.core.search import Rows, SearchLimits, TopK
 from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters, jsonable_params
-from pairmark.models.core.state import Fact, State, Stateful, checked_model, current_params
+from pairmark.models.core.state import Fact, State, checked_model
 from pairmark.models.evaluation.validation import (
     REPEATS,
     GroupedRows,
@@ -70,44 +65,6 @@ class _Winner(BaseModel):
     meta: dict[str, Any]
 
 
-class SimilarityAutoState(Stateful):
-    """The winner and the race."""
-
-    model_: PairScorerMixin
-    winner_: Annotated[str, Fact()]
-    leaderboard_: Annotated[list[dict[str, Any]], Fact()]
-
-    def to_state(self) -> State:
-        """Fitted state as named arrays and JSON-able facts."""
-        arrays, facts = super().to_state()
-        spec = next(spec for spec in _KINDS.values() if type(self.model_) is spec.estimator)
-        own_arrays, meta = self.model_.to_state()
-        arrays.update({f"{_WINNER}{name}": array for name, array in own_arrays.items()})
-        model = {"kind": spec.kind, "params": jsonable_params(spec, self.model_), "meta": meta}
-        return arrays, facts | {"model": model}
-
-    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """This estimator, fitted with what `to_state` gave; an `ArtefactError` names the fact, or the array and its
-        row, that no fit writes."""
-        super().from_state({name: arrays[name] for name in arrays if not name.startswith(_WINNER)}, meta)
-        if self.winner_ not in [entry.get("name") for entry in self.leaderboard_]:
-            raise ArtefactError(
-                f"winner is {self.winner_!r}; expected a candidate of leaderboard: restore the artefact or train again"
-            )
-        stored = checked_model(_Winner, meta["model"], "model.")
-        if stored.kind not in _KINDS:
-            raise OutdatedModel(f"model.kind is {stored.kind[:80]!r}; expected one of {', '.join(_KINDS)}")
-        spec = _KINDS[stored.kind]
-        model: Any = spec.estimator(**current_params(spec, stored.params, "model.params."))
-        own_arrays = {name.removeprefix(_WINNER): arrays[name] for name in arrays if name.startswith(_WINNER)}
-        own_meta = {**stored.meta, "n_features_in": self.n_features_in_, "feature_names_in": None}
-        try:
-            self.model_ = model.from_state(own_arrays, own_meta)
-        except ArtefactError as error:
-            raise type(error)(str(error).replace("array '", f"array '{_WINNER}")) from error
-        return self
-
-
 _SIMPLE_OF_CLASSES = ("cosine", "class logistic", "class support vectors", "class trees", "similarity forest")
 """In this order, before others."""
 _MANY_REPEATS = 4
@@ -119,7 +76,7 @@ def _winner_has(name: str) -> Any:
 
 
 @document_parameters
-class SimilarityAuto(SimilarityAutoState, GroupedRows, BaseEstimator):
+class SimilarityAuto(GroupedRows, BaseEstimator):
     """Race simple and strong similarities on held-out identities, and be the winner.
 
     Candidates race, the cheapest first, as long as their work fits into the budget. Work is counted beforehand from the
@@ -142,7 +99,7 @@ class SimilarityAuto(SimilarityAutoState, GroupedRows, BaseEstimator):
     Attributes
     ----------
     model_ : the winner, fitted to all rows. winner_ : its name.
-    leaderboard_ : list of dicts, best first; see `pairmark.models.auto.race.leaderboard`.
+    leaderboard_ : list of dicts, best first; see `pairmark.models.auto.board.leaderboard`.
 
     Examples
     --------
@@ -214,6 +171,9 @@ class SimilarityAuto(SimilarityAutoState, GroupedRows, BaseEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
+    model_: PairScorerMixin
+    winner_: Annotated[str, Fact()]
+    leaderboard_: Annotated[list[dict[str, Any]], Fact()]
     _accepts_sparse = True
     _missing = "median"
     _choice: Self | None = None
@@ -271,29 +231,25 @@ class SimilarityAuto(SimilarityAutoState, GroupedRows, BaseEstimator):
         unfitted._choice = self
         return unfitted
 
-    def _race(self, task: RaceTask, seed: int, fit: Any) -> None:
+    def _race(self, task: IdentityTask | PairTask, seed: int, fit: Any) -> None:
         if self._choice is not None:
             self.model_ = fit(clone(self._choice.model_))
             self.winner_, self.leaderboard_ = self._choice.winner_, self._choice.leaderboard_
             return
         at = judged_rates(self.target_fpr)
-        racing = self._racing(task.data)
+        racing, out = self._racing(task.data)
         shared = {
             "random_state": seed,
             "n_jobs": self.n_jobs,
             "protocol": "closed-set" if task.data.closed else "open-set",
             "target_fpr": self.target_fpr,
         }
+        nothing = np.empty((0, len(at)))
         # Matrices of a few hundred features gain nothing from several threads, which would stand in others' way.
         with one_blas_thread():
             if task.folds:
-                race = Race(
-                    task,
-                    at=at,
-                    shared=shared,
-                    budget_seconds=self.budget_seconds,
-                    verbose=self.verbose,
-                )
+                budget = self.budget_seconds
+                race = Race(task, at=at, shared=shared, budget_seconds=budget, verbose=self.verbose)
                 entries = race.run(racing)
                 best = winner(entries) if any(entry.rates.size for entry in entries) else entries[0]
                 mean = average(entries, task.data, task.folds, at, shared)
@@ -301,34 +257,33 @@ class SimilarityAuto(SimilarityAutoState, GroupedRows, BaseEstimator):
                     entries, best = [*entries, mean], mean
             else:
                 # Too little to hold any of it out: the simplest.
-                entries = [Entry(candidate=racing[0], params={}, rates=np.empty((0, len(at))))]
-                best = entries[0]
-                best.status = "not raced: too few rows to hold any out"
+                best = Entry(candidate=racing[0], rates=nothing)
+                best.status, entries = "not raced: too few rows to hold any out", [best]
             params = {**best.params, **best.candidate.grown(task.data)}
-            model = best.model or best.candidate.build(task.data, params, shared)
-            with as_part(RACE_SHARE, 1.0, f"learning {best.candidate.name}"):
+            model = best.model or best.candidate.build(params, shared)
+            with as_part(RACE_SHARE, 1.0, f"learning {best.name}"):
                 self.model_ = fit(model)
-        self.winner_ = best.candidate.name
+        self.winner_ = best.name
+        entries += [
+            Entry(candidate=one, rates=nothing, status=f"not tried: it takes {one.needs}") for one in out
+        ]
         self.leaderboard_ = leaderboard(entries, best, at, task.folds)
 
-    def _racing(self, data: Data) -> list[Candidate]:
-        names = None if self.candidates is None else set(self.candidates)
-        if names is not None and not names:
+    def _racing(self, data: Data) -> tuple[list[Candidate], list[Candidate]]:
+        """Who races, the simplest first, and who does not take the data."""
+        if self.candidates is not None and not self.candidates:
             raise ValueError("candidates is empty; expected at least one name, or None for all")
-        racing = [
-            candidate
-            for candidate in CANDIDATES
-            if (names is None or candidate.name in names) and candidate.takes(data)
-        ]
+        asked = [one for one in CANDIDATES if self.candidates is None or one.name in self.candidates]
+        racing = [candidate for candidate in asked if candidate.takes(data)]
+        if not racing:
+            raise ValueError(
+                f"none of the candidates {sorted(self.candidates or ())} takes this data ({data.d} features, "
+                f"{'sparse' if data.sparse else 'dense'}): name others, or leave candidates out"
+            )
         if data.closed:
             # A forest assumes less of how classes vary.
             racing.sort(key=lambda candidate: (*_SIMPLE_OF_CLASSES, candidate.name).index(candidate.name))
-        if not racing:
-            raise ValueError(
-                f"none of the candidates {sorted(names or ())} takes this data ({data.d} features, "
-                f"{'sparse' if data.sparse else 'dense'}): name others, or leave candidates out"
-            )
-        return racing
+        return racing, [candidate for candidate in asked if candidate not in racing]
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31))
@@ -336,14 +291,9 @@ class SimilarityAuto(SimilarityAutoState, GroupedRows, BaseEstimator):
     def model_facts(self, feature_names: Sequence[str] | None = None) -> dict[str, Any]:
         """What a version says of itself: the winner and the race."""
         check_is_fitted(self)
-        facts = _KINDS[self._kind].facts(self._winner, feature_names)
+        facts = _KINDS[self._kind].facts(self.model_, feature_names)
         race: dict[str, Any] = {"winner": self.winner_, "candidates": self.leaderboard_}
         return {**facts, "race": race}
-
-    @property
-    def _winner(self) -> Any:
-        """The winner, with what it has beyond scores of pairs."""
-        return self.model_
 
     @property
     def unavailable_(self) -> frozenset[str]:
@@ -357,7 +307,7 @@ class SimilarityAuto(SimilarityAutoState, GroupedRows, BaseEstimator):
     @_winner_has("transform")  # type: ignore[untyped-decorator]
     def transform(self, X: ArrayLike) -> Float32:
         """The winner's vectors; where it has none, there is no such method."""
-        winner = copy(self._winner)
+        winner: Any = copy(self.model_)
         winner.set_output(transform=vars(self).get("_sklearn_output_config", {}).get("transform"))
         vectors: Float32 = winner.transform(self._validated(X, "X"))
         return vectors
@@ -365,7 +315,8 @@ class SimilarityAuto(SimilarityAutoState, GroupedRows, BaseEstimator):
     @_winner_has("transform")  # type: ignore[untyped-decorator]
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[Any]:
         """Names of the columns of `transform`, of the winner's kind."""
-        return np.asarray(self._winner.get_feature_names_out(input_features))
+        winner: Any = self.model_
+        return np.asarray(winner.get_feature_names_out(input_features))
 
     @available_if(lambda self: not hasattr(self, "model_") or hasattr(self.model_, "transform"))  # type: ignore[untyped-decorator]
     def set_output(self, *, transform: str | None = None) -> Self:
@@ -380,8 +331,8 @@ class SimilarityAuto(SimilarityAutoState, GroupedRows, BaseEstimator):
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
     ) -> dict[str, Any]:
         """The winner's account of one pair's score."""
-        sides = self._one_pair(left, right)
-        described: dict[str, Any] = self._winner.explain(*sides, feature_names=feature_names)
+        winner: Any = self.model_
+        described = winner.explain(*self._one_pair(left, right), feature_names=feature_names)
         return {"learner": self._kind, **described}
 
     @property
@@ -426,6 +377,28 @@ class SimilarityAuto(SimilarityAutoState, GroupedRows, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
+
+    def to_state(self) -> State:
+        """Fitted state as named arrays and JSON-able facts."""
+        arrays, facts = super().to_state()
+        own_arrays, meta = self.model_.to_state()
+        params = jsonable_params(_KINDS[self._kind], self.model_)
+        return arrays | prefixed(own_arrays, _WINNER), facts | {
+            "model": {"kind": self._kind, "params": params, "meta": meta}
+        }
+
+    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
+        """This estimator, fitted with what `to_state` gave; an `ArtefactError` names the fact, or the array and its
+        row, that no fit writes."""
+        super().from_state({name: arrays[name] for name in arrays if not name.startswith(_WINNER)}, meta)
+        if self.winner_ not in [entry.get("name") for entry in self.leaderboard_]:
+            raise ArtefactError(
+                f"winner is {self.winner_!r}; expected a candidate of leaderboard: restore the artefact or train again"
+            )
+        stored = checked_model(_Winner, meta["model"], "model.")
+        model = model_of(_KINDS, stored.kind, stored.params, "model.")
+        self.model_ = restore(model, arrays, _WINNER, stored.meta, self.n_features_in_)
+        return self
 
 
 def _data(rows: Any, raced: int, n_classes: int, closed: bool, *, pairs: bool) -> Data:

@@ -18,7 +18,8 @@ from sklearn.datasets import load_digits
 import pairmark
 from pairmark import MetricSimilarity, Plda, SimilarityAuto
 from pairmark.models.auto.board import leaderboard, winner
-from pairmark.models.auto.race import CANDIDATES, Candidate, Data, Entry, Race
+from pairmark.models.auto.candidates import CANDIDATES, Candidate, Data
+from pairmark.models.auto.race import Entry, Race
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.progress import listening
 from pairmark.models.evaluation.validation import Fold
@@ -225,18 +226,13 @@ class Graded:
         number = next(at for at, other in enumerate(FOLDS) if other is fold) % 4
         return np.arange(100) - 99.5 + 100 * self._rates[estimator.shrinkage][number], np.zeros(100)
 
-    def tuned(self, candidate: Candidate, estimator: Any) -> None:
-        return None
-
 
 @pytest.mark.parametrize(("other", "chosen"), [([0.9, 0.3, 0.6, 0.5], 0.0), ([0.6, 0.7, 0.65, 0.55], 1.0)])
 def test_a_default_setting_is_left_for_one_that_is_ahead_beyond_chance(
     other: list[float], chosen: float
 ) -> None:
     task = Graded({0.0: [0.5, 0.6, 0.6, 0.5], 1.0: other})
-    candidate = Candidate(
-        name="logistic", kind="metric", params=lambda data: {}, grid=({"shrinkage": 0.0}, {"shrinkage": 1.0})
-    )
+    candidate = Candidate(name="logistic", kind="metric", grid=({"shrinkage": 0.0}, {"shrinkage": 1.0}))
     race = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=1.0)
     (found,) = race.run([candidate])
     assert found.params == {"shrinkage": chosen}
@@ -304,10 +300,8 @@ def test_a_costly_candidate_leaves_halfway_behind_a_simpler_one_or_far_behind_an
 ) -> None:
     fair = [0.8, 0.75, 0.7, 0.72]
     task = Graded({0.0: fair, 1.0: [rate - behind for rate in fair]})
-    quick = Candidate(name="cosine", kind="metric", params=lambda data: {"shrinkage": 0.0})
-    slow = Candidate(
-        name="logistic", kind="metric", params=lambda data: {"shrinkage": 1.0}, cost=lambda data: cost
-    )
+    quick = Candidate(name="cosine", kind="metric", params={"shrinkage": 0.0})
+    slow = Candidate(name="logistic", kind="metric", params={"shrinkage": 1.0}, cost=lambda data: cost)
     race = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=30.0)
     entries = {
         entry.candidate.name: entry
@@ -329,11 +323,11 @@ def test_a_forest_of_new_identities_races_where_trees_over_the_ratio_help(
     task = Graded({0.0: [0.7] * 4, 1.0: [trees] * 4, 2.0: [0.9] * 4})
     task.data = replace(Graded.data, closed=closed)
     candidates = [
-        Candidate(name=name, kind="metric", params=lambda data, number=number: {"shrinkage": number})
+        Candidate(name=name, kind="metric", params={"shrinkage": number})
         for number, name in enumerate(("plda", "residual forest", "similarity forest"))
     ]
     forest = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=30.0).run(candidates)[-1]
-    assert forest.is_complete == races
+    assert (forest.status == "raced") == races
     assert races or forest.status == "skipped (trees over the ratio gain nothing)"
 
 
@@ -344,7 +338,7 @@ def test_the_cheapest_race_as_long_as_their_work_fits_the_budget() -> None:
         Candidate(
             name=name,
             kind="metric",
-            params=lambda data, name=name: {"shrinkage": float(name == "plda")},
+            params={"shrinkage": float(name == "plda")},
             cost=lambda data, cost=cost: cost,
         )
         for name, cost in costs.items()
