@@ -134,7 +134,7 @@ format: $(VENV)/.dev
 	$(VENV)/bin/ruff check --fix .
 
 # These use the tests' tools; the others run beside peers.
-HARD = $(filter faults fuzz,$(BENCH))
+HARD = $(filter faults,$(BENCH))
 bench: $(if $(HARD),$(VENV)/.dev,$(BENCH_VENV)/.bench)
 	@$(if $(HARD),$(VENV),$(BENCH_VENV))/bin/python -m benchmarks $(BENCH) --preset $(PRESET) $(BENCH_ARGS)
 

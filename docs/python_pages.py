@@ -10,7 +10,7 @@ from typing import Any
 import pairmark
 import pairmark.client
 from docs.markdown import block, documented, escaped, prose, table
-from pairmark.models.registry import LEARNERS
+from pairmark.models.registry import learner_specs
 
 GROUPS = {
     "Similarity learners": (
@@ -42,7 +42,7 @@ GROUPS = {
     "Statistics": ("roc_curve_pairs", "kendall_tau"),
     "Saving and loading": ("save", "load", "from_pipeline"),
 }
-KINDS = {spec.estimator.__name__: spec.kind for spec in LEARNERS}
+KINDS = {spec.estimator.__name__: spec.kind for spec in learner_specs()}
 CLIENT = "python/Client"
 ANSWERS = "python/client-answers"
 ERRORS = "python/client-errors"

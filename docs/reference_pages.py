@@ -207,14 +207,14 @@ def metrics_page() -> str:
 
 def learners_page() -> str:
     """Every learner and its parameters."""
-    from pairmark.models.registry import LEARNERS
+    from pairmark.models.registry import learner_specs
 
     lines = [
         "# Learners",
         "",
         "What `GET /learners` lists. Parameters are those of `params` in a job, and of the Python class.",
     ]
-    for spec in LEARNERS:
+    for spec in learner_specs():
         schema = spec.params.model_json_schema()
         name = spec.estimator.__name__
         lines += [

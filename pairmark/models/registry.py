@@ -6,7 +6,6 @@ A new family adds a folder and a line for each kind to ``KINDS``; nothing else l
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -51,20 +50,9 @@ KINDS = {
 """Every learner's kind, in the order of lists: where its spec is."""
 
 
-class _Learners(Collection[LearnerSpec]):
-    """Every learner, imported when it is its turn: a serving process needs few."""
-
-    def __contains__(self, spec: object) -> bool:
-        return isinstance(spec, LearnerSpec) and spec.kind in KINDS
-
-    def __len__(self) -> int:
-        return len(KINDS)
-
-    def __iter__(self) -> Iterator[LearnerSpec]:
-        return map(spec_of, KINDS)
-
-
-LEARNERS = _Learners()
+def learner_specs() -> list[LearnerSpec]:
+    """Every learner; all are imported, where `spec_of` imports one."""
+    return [spec_of(kind) for kind in KINDS]
 
 
 def spec_of(kind: str) -> LearnerSpec:

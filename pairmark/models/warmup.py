@@ -15,7 +15,7 @@ from pairmark.models.core.base import score_checked, warm_search
 from pairmark.models.core.spec import capabilities_of
 from pairmark.models.evaluation.pairs import pair_report
 from pairmark.models.pairs.lists import list_blocks
-from pairmark.models.registry import LEARNERS, load, sample_rows, save
+from pairmark.models.registry import learner_specs, load, sample_rows, save
 
 _SMALL = {
     "n_estimators": 2,
@@ -81,7 +81,7 @@ def warm() -> None:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((24, 3)).astype(np.float32)
     y = np.repeat(np.arange(6), 4)
-    for spec in LEARNERS:
+    for spec in learner_specs():
         small = {name: value for name, value in _SMALL.items() if name in spec.params.model_fields}
         estimator = spec.estimator(**{**spec.params().model_dump(), **small})
         if spec.needs == "rankings":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pairmark.models.registry import LEARNERS
+from pairmark.models.registry import learner_specs
 from pairmark.service.api.problems import PAGES as PROBLEMS
 from pairmark.service.settings import Settings
 
@@ -82,7 +82,7 @@ def test_options_are_options(page: Path) -> None:
 
 
 def test_learners_are_learners() -> None:
-    kinds = {spec.kind for spec in LEARNERS}
+    kinds = {spec.kind for spec in learner_specs()}
     found = names(r"--learner ([a-z-]+)") + names(r'"(?:learner|kind)": "([a-z-]+)"')
     assert found
     # In bodies of the generated page, which tests hold against their schemas, a kind may be another thing's.

@@ -1,4 +1,4 @@
-"""What every registered learner must do; a new family is tested here by being in ``LEARNERS``."""
+"""What every registered learner must do; a new family is tested here by being in ``learner_specs``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 import pairmark
 from pairmark.models.core.artefact import ArtefactError, read_artefact
 from pairmark.models.core.spec import LearnerSpec
-from pairmark.models.registry import LEARNERS, spec_for, spec_of
+from pairmark.models.registry import learner_specs, spec_for, spec_of
 
 SMALL: dict[str, Any] = {
     "n_estimators": 4,
@@ -38,9 +38,9 @@ CONSTANT_WITHOUT_BOTH_KINDS = {"similarity-tree", "similarity-forest"}
 """Kinds that give every pair one score where the others refuse pairs of one kind; see the family's own tests."""
 WITHOUT_LABELS = {"fellegi-sunter"}
 """Kinds that never look at who rows are of."""
-SCORERS = [spec for spec in LEARNERS if "similarity" in spec.capabilities]
-RANKERS = [spec for spec in LEARNERS if "rank-labels" in spec.capabilities]
-FROM_IDENTITIES = [spec for spec in LEARNERS if spec.needs == "identities"]
+SCORERS = [spec for spec in learner_specs() if "similarity" in spec.capabilities]
+RANKERS = [spec for spec in learner_specs() if "rank-labels" in spec.capabilities]
+FROM_IDENTITIES = [spec for spec in learner_specs() if spec.needs == "identities"]
 X, y = load_iris(return_X_y=True)
 X = X.astype(np.float32)
 Y = np.argsort(
@@ -387,7 +387,7 @@ def partly(rankings: np.ndarray) -> np.ndarray:
     return less
 
 
-@by_kind(LEARNERS)
+@by_kind(learner_specs())
 class TestEveryLearner:
     def test_params_model_and_estimator_agree(self, spec: Any) -> None:
         assert spec.params().model_dump() == spec.estimator().get_params()
@@ -431,7 +431,7 @@ def test_unknown_kinds_and_strangers_are_named() -> None:
 def test_public_names_are_sorted_and_exist() -> None:
     assert sorted(pairmark.__all__) == sorted(" ".join(pairmark.models._MODULES.values()).split())
     assert all(hasattr(pairmark, name) for name in pairmark.__all__)
-    assert {spec.estimator.__name__ for spec in LEARNERS} <= set(pairmark.__all__)
+    assert {spec.estimator.__name__ for spec in learner_specs()} <= set(pairmark.__all__)
 
 
 def test_a_class_that_is_no_learner_is_refused_as_it_is_declared() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pairmark.models.registry import LEARNERS
+from pairmark.models.registry import learner_specs
 
 
-@pytest.mark.parametrize("spec", LEARNERS, ids=lambda spec: spec.kind)
+@pytest.mark.parametrize("spec", learner_specs(), ids=lambda spec: spec.kind)
 def test_help_of_every_learner_describes_each_parameter(spec: Any) -> None:
     text = " ".join((inspect.getdoc(spec.estimator) or "").split())
     properties: dict[str, Any] = spec.params.model_json_schema()["properties"]

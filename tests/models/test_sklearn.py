@@ -8,7 +8,7 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pairmark import Ghost
-from pairmark.models.registry import LEARNERS
+from pairmark.models.registry import learner_specs
 from tests.models.test_learners import SMALL
 
 CHECKED: dict[str, Any] = {
@@ -44,7 +44,7 @@ ESTIMATORS = [
             if name in spec.params.model_fields
         }
     )
-    for spec in LEARNERS
+    for spec in learner_specs()
     if spec.needs == "identities"
 ]
 

@@ -15,12 +15,12 @@ import pytest
 
 import pairmark
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
-from pairmark.models.registry import LEARNERS, restored
+from pairmark.models.registry import learner_specs, restored
 from tests.models.test_learners import OF_KIND, SMALL, X, build, target, y
 
 SMALL_FOREST = {"n_estimators": 3, "max_depth": 4, "n_pairs": 500}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    **{spec.kind: (spec.kind, {}) for spec in LEARNERS},
+    **{spec.kind: (spec.kind, {}) for spec in learner_specs()},
     "plda, lengths": ("plda", {"marginals": "normal", "length_norm": True, "n_components": 3}),
     "plda, residual": ("plda", {"residual_rounds": 10, "n_components": 3}),
     "metric, whitened": ("metric", {"whiten": True}),
@@ -35,7 +35,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "pairwise, forest": ("label-ranking-pairwise", {"estimator": "forest"}),
     **{f"auto of {name}": ("label-ranking-auto", {"candidates": [name]}) for name in ("forest", "logistic")},
 }
-KINDS = {spec.kind: spec for spec in LEARNERS}
+KINDS = {spec.kind: spec for spec in learner_specs()}
 HUGE, FAR = 2**31 - 1, 2**30
 
 
@@ -241,7 +241,7 @@ class TestKnownAttacks:
 
 
 @pytest.mark.parametrize(
-    "spec", [spec for spec in LEARNERS if "search" in spec.capabilities], ids=lambda s: s.kind
+    "spec", [spec for spec in learner_specs() if "search" in spec.capabilities], ids=lambda s: s.kind
 )
 def test_a_subclass_indexes_and_searches(spec: Any) -> None:
     model = type("Mine", (spec.estimator,), {})(**build(spec).get_params()).fit(X, y)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -24,6 +23,7 @@ from pairmark.models.label_ranking.base import (
     completed_targets,
     spread_seeds,
 )
+from pairmark.models.trees.features import MaxFeatures, n_features_tried
 
 Split = Annotated[
     Literal["breiman", "level"],
@@ -32,16 +32,6 @@ Split = Annotated[
 MaxDepth = Annotated[
     Annotated[int, Field(ge=1, le=10_000)] | None, Field(description="maximum depth; null: fully grown")
 ]
-MaxFeatures = Annotated[
-    Literal["sqrt", "log2", "third"]
-    | Annotated[int, Field(ge=1, le=1_000_000)]
-    | Annotated[float, Field(gt=0.0, le=1.0)]
-    | None,
-    Field(
-        description="features tried in each node: a number, a share, 'sqrt', 'log2', 'third', or null for all"
-    ),
-]
-
 NEVER = np.zeros((0, 0), dtype=np.bool_)
 """No tree is skipped."""
 
@@ -233,22 +223,6 @@ def reach_of(k: int) -> float:
     return float(max(2, k) - 1)
 
 
-def resolved_features(max_features: MaxFeatures, n_features: int) -> int:
-    """How many features a cell tries."""
-    if max_features is None:
-        return n_features
-    if isinstance(max_features, str):
-        shares = {
-            "sqrt": math.isqrt(n_features),
-            "log2": int(math.log2(n_features)),
-            "third": -(-n_features // 3),
-        }
-        return max(1, shares[max_features])
-    if isinstance(max_features, float):
-        return max(1, round(max_features * n_features))
-    return min(int(max_features), n_features)
-
-
 def _sample(n: int, options: GrowOptions, rng: np.random.Generator) -> tuple[Float64, Float64]:
     """Weights of the rows that splits are chosen on and of those that leaves are filled with."""
     share = options.max_samples
@@ -309,7 +283,7 @@ def _by_cell(
         splitter=options.splitter,
         max_depth=options.max_depth,
         min_samples_leaf=options.min_samples_leaf,
-        max_features=resolved_features(options.max_features, X.shape[1]),
+        max_features=n_features_tried(options.max_features, X.shape[1]),
         random_state=int(rng.integers(2**32)),
     )
     nodes = grown.fit(X, y, sample_weight=weight, check_input=False).tree_
@@ -331,7 +305,7 @@ def _by_level(
     """All cells of a level by one feature: Algorithm 9 (Level-Splits) of the paper's appendix D."""
     d = X.shape[1]
     order = np.argsort(np.ascontiguousarray(X.T), axis=1, kind="stable")
-    n_tried = resolved_features(options.max_features, d)
+    n_tried = n_features_tried(options.max_features, d)
     feature, threshold, children = [-1], [np.float32(0.0)], [0]
     node, cells = np.zeros(X.shape[0], dtype=np.int64), np.zeros(1, dtype=np.int64)
     level = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import closing
@@ -42,13 +41,7 @@ from pairmark.models.similarity.trees import (
     SimilarityState,
     Tree,
 )
-
-MaxFeatures = (
-    Literal["sqrt", "log2"]
-    | Annotated[int, Field(ge=1, le=1_000_000)]
-    | Annotated[float, Field(gt=0.0, le=1.0)]
-    | None
-)
+from pairmark.models.trees.features import MaxFeatures, n_features_tried
 
 
 class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
@@ -147,7 +140,7 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         seeds = _seeds(random, n_trees)
         report(0.0, "coding features")
         limits = GrowthLimits(
-            self.max_depth, self.leaf_depth, resolved_max_features(self.max_features, X.shape[1])
+            self.max_depth, self.leaf_depth, n_features_tried(self.max_features, X.shape[1])
         )
         grower = Grower(grid=quantise(X, self.pair_map), source=source, limits=limits)
         trees: list[Tree] = []
@@ -200,19 +193,6 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         return hasattr(self, "_packed")
 
 
-def resolved_max_features(max_features: MaxFeatures, n_features: int) -> int:
-    """How many features a cell tries."""
-    if max_features is None:
-        return n_features
-    if max_features == "sqrt":
-        return max(1, math.isqrt(n_features))
-    if max_features == "log2":
-        return max(1, int(math.log2(n_features)))
-    if isinstance(max_features, float):
-        return max(1, round(max_features * n_features))
-    return min(int(max_features), n_features)
-
-
 def _seeds(random: np.random.RandomState, n: int) -> list[int]:
     return [int(seed) for seed in random.randint(0, np.iinfo(np.int64).max, size=n, dtype=np.int64)]
 
@@ -228,10 +208,6 @@ _PairMap = Annotated[
 _NPairs = Annotated[
     Annotated[int, Field(ge=2, le=200_000_000)] | None,
     Field(description="training pairs drawn from identities; null: all of them"),
-]
-_MaxFeatures = Annotated[
-    MaxFeatures,
-    Field(description="features tried in each cell: a number, a share, 'sqrt', 'log2', or null for all"),
 ]
 _Seed = Annotated[RandomState, Field(description="seed; the same seed gives the same model")]
 _Verbose = Annotated[int, Field(ge=0, le=100, description="1: print a line when a tree finishes")]
@@ -278,7 +254,7 @@ class SimilarityTree(SimilarityBase):
         leaf_rank: _LeafRank = "cart",
         pair_map: _PairMap = "diff-sum",
         n_pairs: _NPairs = 100_000,
-        max_features: _MaxFeatures = None,
+        max_features: MaxFeatures = None,
         random_state: _Seed = 0,
         n_jobs: Threads = None,
         verbose: _Verbose = 0,
@@ -356,7 +332,7 @@ class SimilarityForest(SimilarityBase):
             Field(description="a forest's score: mean log-odds of the leaves, or mean rank of the cells"),
         ] = "log-odds",
         n_pairs: _NPairs = 100_000,
-        max_features: _MaxFeatures = "sqrt",
+        max_features: MaxFeatures = "sqrt",
         bootstrap: Annotated[
             bool,
             Field(

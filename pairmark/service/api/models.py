@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field
 
 from pairmark.models.calibration.guarantees import askable
 from pairmark.models.evaluation.pairs import MEDIA_TYPES, Format, draw_roc
-from pairmark.models.registry import LEARNERS
+from pairmark.models.registry import learner_specs
 from pairmark.schemas.base import Page, QueryModel
 from pairmark.schemas.models import (
     AliasChangeOut,
@@ -630,6 +630,6 @@ async def list_learners() -> Page[LearnerOut]:
                 takes_unlabelled=spec.takes_unlabelled,
                 params=spec.params.model_json_schema(),
             )
-            for spec in LEARNERS
+            for spec in learner_specs()
         ]
     )

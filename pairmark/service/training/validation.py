@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.operating_point import nothing_guaranteed
 from pairmark.models.core.spec import LearnerSpec
-from pairmark.models.registry import KINDS, LEARNERS, spec_of
+from pairmark.models.registry import KINDS, learner_specs, spec_of
 from pairmark.schemas.datasets import DatasetOut
 from pairmark.schemas.jobs import IF_BETTER, EvaluationRequest, JobOut, JobRequest
 from pairmark.service.datasets.guarantees import (
@@ -125,7 +125,9 @@ def _data_params(spec: LearnerSpec, request: JobRequest, dataset: DatasetOut) ->
     takes_budget = "budget_seconds" in spec.params.model_fields
     # Who leaves the learner to us does not know whether it compares candidates.
     if request.budget_seconds is not None and request.learner is not None and not takes_budget:
-        racing = [learner.kind for learner in LEARNERS if "budget_seconds" in learner.params.model_fields]
+        racing = [
+            learner.kind for learner in learner_specs() if "budget_seconds" in learner.params.model_fields
+        ]
         raise InvalidInput(
             f"budget_seconds: {spec.kind} takes no budget; leave it out, or choose a learner that does "
             f"({', '.join(racing)})",
