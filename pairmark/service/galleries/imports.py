@@ -39,6 +39,8 @@ _CELLS, _ARRAY_CELLS = 2_000_000, 16_000_000
 """Numbers of a batch, at most: of a table, which are Python's for a while, and of an array."""
 MAX_NESTED = 1_000
 """Lists and objects in one item of a JSON body: its vector, the lists of its cells, its metadata."""
+MAX_COLONS = 20_000
+"""Colons in one item of a JSON body: one of each cell of a record and of each field of metadata, few in texts."""
 TypedCells = dict[str, tuple[str, str]]
 """Of a table, by the name of the column: SQL, and DuckDB's type."""
 BATCH_ROWS = 16_384
@@ -106,6 +108,11 @@ def _item(text: bytes) -> tuple[_Item, str | None]:
     """An item as it was sent, and what is wrong with it, where something is."""
     if text.count(b"[") + text.count(b"{") > MAX_NESTED:
         return _Item(), "the item is nested too deeply; expected id, vector, subject, metadata"
+    if text.count(b":") > MAX_COLONS:
+        return (
+            _Item(),
+            f"the item has more than {MAX_COLONS} members; expected cells and few fields of metadata",
+        )
     try:
         return _ITEM.decode(text), None
     except msgspec.ValidationError as error:

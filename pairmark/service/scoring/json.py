@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import re
 import threading
+from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from itertools import chain
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import msgspec
@@ -33,8 +35,8 @@ Whole = TypeVar("Whole", bound=BaseModel)
 T = TypeVar("T")
 Reader = Callable[[bytes, str], Any]
 """Reads the JSON of a member; takes its name for what it refuses."""
-Texts = list[tuple[str, bytes]]
-"""JSON of several values, and what refusals call each."""
+Texts = Iterator[tuple[str, bytes]]
+"""JSON of several values, made one at a time, and what refusals call each."""
 
 MAX_OBJECT_BYTES: Final = 2 * 1024 * 1024
 """Of one record or sparse vector, which is read in one piece."""
@@ -276,11 +278,8 @@ def read_side(text: bytes | Float32, name: str) -> tuple[SideRows, Counts | None
     """The vectors or records of a side and, where it holds subjects, how many samples each has."""
     if isinstance(text, np.ndarray):
         return text, None
-    if _lead(text) in (b"{", b"[{"):
-        objects = _objects(text, name)
-        if _SUBJECT.match(objects[0][1]):
-            return _subjects(objects)
-        return _object_rows(objects, single=_lead(text) == b"{"), None
+    if _lead(text) in (b"{", b"[{") and _SUBJECT.match(text, text.index(b"{")):
+        return _subjects(_objects(text, name))
     return read_rows(text, name), None
 
 
@@ -326,8 +325,14 @@ def _subjects(subjects: Texts) -> tuple[SideRows, Counts]:
     counts = np.array([len(samples) for samples in sides], dtype=np.int64)
     if isinstance(sides[0], np.ndarray):
         return np.concatenate(sides), counts
-    rows = [row for samples in sides for row in samples.rows]
-    return type(sides[0])(rows, single=False), counts
+    if isinstance(sides[0], RecordRows):
+        return RecordRows([row for samples in sides for row in samples.rows], single=False), counts
+    rows = SparseRows(array("q"), array("d"), [], single=False)
+    for samples in sides:
+        rows.indices += samples.indices
+        rows.values += samples.values
+        rows.counts += samples.counts
+    return rows, counts
 
 
 def _dense(adapter: TypeAdapter[Any], text: bytes, name: str, dtype: Any = np.float32) -> NDArray[Any]:
@@ -395,8 +400,10 @@ def _in_text(piece: bytes) -> bool:
 def _objects(text: bytes, name: str) -> Texts:
     """An object, or a list that begins with one."""
     if _lead(text) == b"{":
-        return [(name, text)]
-    return [(f"{name}[{at}]", bytes(raw)) for at, raw in enumerate(_elements.decode(text))]
+        yield name, text
+        return
+    for at, raw in enumerate(_elements.decode(text)):
+        yield f"{name}[{at}]", bytes(raw)
 
 
 def check_object(text: bytes, name: str) -> None:
@@ -411,33 +418,28 @@ def check_object(text: bytes, name: str) -> None:
 
 def _object_rows(objects: Texts, *, single: bool) -> SideRows:
     """Sparse vectors or, where nothing looks like one, records."""
-    check_object(objects[0][1], objects[0][0])
-    names = _split(*objects[0])
+    first = next(objects)
+    check_object(first[1], first[0])
+    names = _split(*first)
     if "samples" in names:
         raise InvalidInput(
-            f"{objects[0][0]} is a subject of several samples, which compares with another (/similarity, /match, "
+            f"{first[0]} is a subject of several samples, which compares with another (/similarity, /match, "
             "verify); expected vectors: send the samples as a list of them",
-            field=objects[0][0],
+            field=first[0],
         )
-    are_records = RESERVED.isdisjoint(names)
+    objects = chain([first], objects)
+    if not RESERVED.isdisjoint(names):
+        return _sparse_rows(objects, single)
     rows: list[Any] = []
     for name, text in objects:
         check_object(text, name)
-        if not are_records and text.count(b":") > 2:
-            raise InvalidInput(
-                f"{name} holds more than the indices and values of a sparse vector; expected these two",
-                field=name,
-            )
-        if not are_records:
-            rows.append(_sparse_vector(text, name))
-            continue
         record = _validated(_record, text, name)
         for column, cell in record.items():
             for number in cell if isinstance(cell, list) else [cell]:
                 if isinstance(number, float | int) and not -FLOAT32_MAX <= number <= FLOAT32_MAX:
                     raise_beyond(f"{name}.{column[:100]}")
         rows.append(record)
-    return RecordRows(rows, single) if are_records else SparseRows(rows, single)
+    return RecordRows(rows, single)
 
 
 class _Entries(msgspec.Struct, forbid_unknown_fields=True):
@@ -446,16 +448,37 @@ class _Entries(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _entries: Final = msgspec.json.Decoder(_Entries)
+_BEYOND: Final = 2**62
 
 
-def _sparse_vector(text: bytes, name: str) -> tuple[list[int], list[float]]:
-    """Indices and values of a sparse vector; what is wrong with one is named by pydantic."""
-    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        vector = _entries.decode(text)
-        if all(-FLOAT32_MAX <= value <= FLOAT32_MAX for value in vector.values):
-            return vector.indices, vector.values
-    checked = _validated(_sparse, text, name)
-    return checked.indices, checked.values
+def _sparse_rows(objects: Texts, single: bool) -> SparseRows:
+    """Sparse vectors; what is wrong with one is named by pydantic."""
+    rows = SparseRows(array("q"), array("d"), [], single)
+    for name, text in objects:
+        check_object(text, name)
+        if text.count(b":") > 2:
+            raise InvalidInput(
+                f"{name} holds more than the indices and values of a sparse vector; expected these two",
+                field=name,
+            )
+        vector: Any = None
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            vector = _entries.decode(text)
+        if vector is None or not all(-FLOAT32_MAX <= value <= FLOAT32_MAX for value in vector.values):
+            vector = _validated(_sparse, text, name)
+        if len(vector.indices) != len(vector.values):
+            raise InvalidInput(
+                f"{name} has {len(vector.indices)} indices and {len(vector.values)} values; expected equal numbers",
+                field=name,
+            )
+        try:
+            rows.indices += array("q", vector.indices)
+        except OverflowError:
+            # No model has the columns that are cut.
+            rows.indices += array("q", [min(max(index, -1), _BEYOND) for index in vector.indices])
+        rows.values.extend(vector.values)
+        rows.counts.append(len(vector.values))
+    return rows
 
 
 def _lead(text: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,13 +24,18 @@ MAX_DENSE_BYTES = 1024 * 1024 * 1024
 
 @dataclass(slots=True)
 class SparseRows:
-    """Sparse vectors whose dimension is not known yet: their indices and values."""
+    """Sparse vectors whose dimension is not known yet: indices and values of all, one after another.
 
-    rows: list[tuple[list[int], list[float]]]
+    Two lists for each would have the collector look at all of them again and again, while nobody else is answered.
+    """
+
+    indices: array[int]
+    values: array[float]
+    counts: list[int]
     single: bool
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.counts)
 
 
 @dataclass(slots=True)
@@ -96,27 +102,24 @@ def _record_rows(version: LoadedVersion, side: RecordRows, name: str, *, dense: 
 def _sparse_rows(side: SparseRows, name: str, n_features: int, *, accepts_sparse: bool) -> Any:
     if not accepts_sparse and 4 * n_features * len(side) > MAX_DENSE_BYTES:
         raise TooLarge(f"{name} unfolds to more than {MAX_DENSE_BYTES} bytes; send fewer vectors at a time")
-    counts = []
-    for index, (indices, values) in enumerate(side.rows):
-        at = name if side.single else f"{name}[{index}]"
-        if len(indices) != len(values):
-            raise InvalidInput(
-                f"{at} has {len(indices)} indices and {len(values)} values; expected equal numbers",
-                field=at,
-            )
-        distinct: set[int] = set()
-        for place, column in enumerate(indices):
-            if not 0 <= column < n_features or column in distinct:
-                field = f"{at}.indices[{place}]"
-                problem = "occurs twice" if column in distinct else f"is not in 0 to {n_features - 1}"
-                raise InvalidInput(
-                    f"{field} {problem}; expected distinct columns of the model's {n_features}", field=field
-                )
-            distinct.add(column)
-        counts.append(len(indices))
-    numbers = np.array([value for _, values in side.rows for value in values], dtype=np.float32)
-    pointers = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    columns = np.array([column for indices, _ in side.rows for column in indices], dtype=np.int32)
-    matrix = csr_array((numbers, columns, pointers), shape=(len(side), n_features))
+    pointers = np.concatenate([[0], np.cumsum(side.counts)]).astype(np.int32)
+    columns = np.frombuffer(side.indices, np.int64)
+    row_of = np.repeat(np.arange(len(side)), side.counts)
+    wrong, problem = (
+        np.flatnonzero((columns < 0) | (columns >= n_features)),
+        f"is not in 0 to {n_features - 1}",
+    )
+    if not wrong.size:
+        order = np.lexsort((columns, row_of))
+        cells = row_of[order] * n_features + columns[order]
+        wrong, problem = order[1:][np.diff(cells) == 0], "occurs twice"
+    if wrong.size:
+        place, row = int(wrong.min()), int(row_of[wrong.min()])
+        field = f"{name if side.single else f'{name}[{row}]'}.indices[{place - pointers[row]}]"
+        raise InvalidInput(
+            f"{field} {problem}; expected distinct columns of the model's {n_features}", field=field
+        )
+    numbers = np.frombuffer(side.values).astype(np.float32)
+    matrix = csr_array((numbers, columns.astype(np.int32), pointers), shape=(len(side), n_features))
     matrix.sort_indices()
     return matrix if accepts_sparse else matrix.toarray()

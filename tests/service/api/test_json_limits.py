@@ -22,6 +22,8 @@ from pairmark.service.api.routers import guarded_routes
 from pairmark.service.api.routing import GuardedRoute
 from pairmark.service.app import create_app
 from pairmark.service.errors import InvalidInput, PairmarkError, TooLarge
+from pairmark.service.galleries.imports import json_batches
+from pairmark.service.galleries.rows import RowErrors, VectorForm
 from pairmark.service.scoring.json import MAX_OBJECTS, PIECE, check_structure, list_of, parse_lists
 from pairmark.service.scoring.requests import parse_features, parse_pairs, parse_scores
 from pairmark.service.settings import Settings
@@ -119,6 +121,26 @@ def test_the_first_wrong_element_ends_the_parse(element: bytes) -> None:
         with pytest.raises(PairmarkError):
             parse(body)
         assert len(gc.get_objects()) < before + 10_000
+
+
+def test_sparse_vectors_and_metadata_make_no_objects_by_the_hundred_thousand() -> None:
+    """The collector would look at all of them, again and again, while nobody else is answered."""
+    gc.collect()
+    before = len(gc.get_objects())
+    pairs = parse_pairs(
+        b'{"left":[%b],"right":{"indices":[1],"values":[1]}}' % _listed(b'{"indices":[1],"values":[2]}')
+    )
+    assert (len(pairs.left), len(gc.get_objects()) < before + 1_000) == (90_000, True)
+    body = b'{"items":[{"id":"a","vector":[1,2],"metadata":{%b}}]}' % b",".join(
+        b'"a%d":1' % at for at in range(600_000)
+    )
+    errors = RowErrors()
+    assert [len(rows) for rows in json_batches(body, VectorForm(2), errors)] == [0]
+    assert "more than 20000 members" in errors.items[0]["detail"]
+
+
+def _listed(element: bytes, n: int = 90_000) -> bytes:
+    return b",".join([element] * n)
 
 
 @given(
