@@ -52,6 +52,19 @@ def test_a_model_of_rows_with_holes_takes_them_and_is_saved_with_what_fills_them
         model.score_pairs(HOLES, np.arange(90), np.arange(90, 180))
 
 
+@pytest.mark.parametrize("n_empty", [1, 180])
+@pytest.mark.parametrize("model", LEARNERS, ids=lambda model: type(model).__name__)
+def test_rows_of_nothing_but_nan_are_refused(model: Any, n_empty: int) -> None:
+    rows = X.copy()
+    rows[:n_empty] = np.nan
+    with pytest.raises(ValueError, match=f"{n_empty} of 180 training rows hold nothing but NaN"):
+        model.fit(rows, Y)
+    same = Y[:90] == Y[90:]
+    same[:40] = True
+    with pytest.raises(ValueError, match="hold nothing but NaN"):
+        model.fit_pairs(rows[:90], rows[90:], same)
+
+
 def test_a_forest_cuts_what_is_missing_off() -> None:
     """What is missing tells people apart here, and nothing else does."""
     rng = np.random.default_rng(1)

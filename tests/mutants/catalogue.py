@@ -298,8 +298,80 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "calibration pairs that lack just these columns have a say",
             BOUNDS,
-            r"PartialCalibration\(whole, natural,",
-            "PartialCalibration(whole, None,",
+            r"PartialCalibration\(whole, natural\)",
+            "PartialCalibration(whole, None)",
+        ),
+        (
+            "a pair is rounded up to a choice that leaves out all that it lacks",
+            BOUNDS,
+            r"\(way \| ~columns\)\.all\(axis=\(1, 2\)\)",
+            "(way | ~columns).any(axis=(1, 2))",
+        ),
+        (
+            "a pair is rounded up to the choice that costs least",
+            BOUNDS,
+            r"np\.argsort\(-self\.tprs\[numbers\]",
+            "np.argsort(self.tprs[numbers]",
+        ),
+        (
+            "groups are held to the rate without columns, too",
+            BOUNDS,
+            r"records\.units, groups=groups, ",
+            "records.units, ",
+        ),
+    ),
+    "tests/models/calibration/test_groups.py": (
+        (
+            "the threshold is the greatest of all groups",
+            BOUNDS,
+            r"max\(threshold, within\[0\]\)",
+            "threshold",
+        ),
+        (
+            "groups share the chance of failure",
+            BOUNDS,
+            r"level = 1 - \(1 - confidence\) / \(n \+ 1\)",
+            "level = confidence",
+        ),
+    ),
+    "tests/models/calibration/test_monitor.py": (
+        (
+            "an embedder that collapses is told by how its rows lie towards each other",
+            "pairmark/models/calibration/monitor.py",
+            r"hits = (self\._score\(.*\)) > self\._threshold",
+            r"hits = \1 > 2 * self._threshold",
+        ),
+        (
+            "somebody who returns is no stranger to themselves",
+            "pairmark/models/calibration/monitor.py",
+            r"and \(whose != person or person < 0\)",
+            "and True",
+        ),
+        (
+            "of a person's rows few count",
+            "pairmark/models/calibration/monitor.py",
+            r"in_share = self\._window\.count\(person\) <= .*",
+            "in_share = True",
+        ),
+    ),
+    "tests/service/test_strangers.py": (
+        (
+            "each row of a stranger is another person",
+            "pairmark/service/datasets/held_out.py",
+            r"len\(data\.group_names\) \+ np\.arange\(more\.size\)",
+            "len(data.group_names) + np.arange(more.size) // 2",
+        ),
+        (
+            "strangers did not train",
+            "pairmark/service/store",
+            r'self\.refuse_overlap\(row, name, others, "open-set"\)',
+            "pass",
+        ),
+        (
+            "no learner sees a column that is kept for groups",
+            "pairmark/service/datasets/tabular.py",
+            r" - \{\*used, \*kept\.values\(\)\}",
+            " - {*used}",
         ),
     ),
     "tests/models/test_bounds.py": (
@@ -355,19 +427,19 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "complete parts of a list are cells only where Pairmark drew them",
             BOUNDS,
-            r'return "unknown"$',
-            'return "drawn"',
+            r'None: "unknown",',
+            'None: "drawn",',
         ),
         (
             "pairs of samples that were drawn promise nothing of people",
             BOUNDS,
-            'return "random-rows" if listing == "random-rows" else',
-            "return",
+            r'"random-rows": "random-rows",\n        \}\n        return',
+            '}\n        return',
         ),
         (
             "nothing is guaranteed where nobody says whom pairs are of",
             BOUNDS,
-            'return "independent" if independent else "unnamed"',
+            r'return "independent" if self\.independent else "unnamed"',
             'return "independent"',
         ),
         (

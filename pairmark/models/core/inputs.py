@@ -227,9 +227,15 @@ def fill_values(rows: Float32, missing: Missing) -> Float32:
     """(d,) what stands for NaN in rows (n, d): medians, or a number as far below all others as the largest is above.
 
     Trees cut at that number like at any other, and so send what is missing wherever it belongs. Columns without any
-    value are filled with zeros.
+    value are filled with zeros. Rows without any are a `ValueError`: filled, they would all be one point.
     """
     absent = np.isnan(rows)
+    n_empty = int(absent.all(axis=1).sum())
+    if n_empty:
+        raise ValueError(
+            f"{n_empty:,} of {len(rows):,} training rows hold nothing but NaN; expected a number in each: leave these "
+            "rows out"
+        )
     has_values = ~absent.all(axis=0)
     if missing == "median":
         values = np.nanmedian(np.where(has_values, rows, 0.0), axis=0)

@@ -141,6 +141,24 @@ def test_likely_choices_of_columns_are_scored_beforehand_and_say_what_they_cost(
     assert next(cost["tpr"] for cost in costs if cost["lacked"] == [1]) == tpr
 
 
+def test_a_choice_is_rounded_up_to_the_best_one_that_contains_it() -> None:
+    cells, who = record_people(200, np.random.default_rng(7), missing=0.05)
+    pairs = held_out_pairs(who, protocol="open-set", n_pairs=5_000, random_state=0)
+    scores = CellScorer().score_pairs(cells, pairs.left, pairs.right)
+    records = Calibration.of_pairs(scores, cells, pairs, scorer=CellScorer()).records
+    assert records is not None
+    columns = lacking(0, 1)
+    covers = records.cover(columns)
+    assert covers
+    tprs = {pattern.tobytes(): tpr for pattern, tpr in zip(records.patterns, records.tprs, strict=True)}
+    ranked = [tprs[prepared.tobytes()] for prepared, _ in covers]
+    assert ranked == sorted(ranked, reverse=True)
+    assert ranked[0] > ranked[-1]
+    for prepared, is_turned in covers:
+        sides = prepared[::-1] if is_turned else prepared
+        assert (sides | ~columns).all(), "nothing is compared that the pair lacks"
+
+
 class Unasked(CellScorer):
     def score_pairs(self, cells: Any, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         raise AssertionError("these scores are kept")
