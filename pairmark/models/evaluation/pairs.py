@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Literal
 
 import joblib
@@ -21,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.finite_sample import student_interval
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.evaluation.kernels import measured
 from pairmark.models.pairs.samples import PairSample, Side, pair_sample
 
 FPR_TARGETS = (0.001, 0.01, 0.1)
@@ -332,19 +334,9 @@ class SortedPairs:
         self, weight: Float64, targets: Float64, record: Int64 = _NO_RECORD
     ) -> tuple[Float64, Float64]:
         """Of these row weights, (AUC, EER, TPR at each target), and (2, G) FPR and TPR after ``record`` rows."""
-        masses = np.cumsum([weight * ~self.is_same, weight * self.is_same], axis=1)
-        # Both rates after each group of equal scores, which no threshold tells apart, from (0, 0) to (1, 1).
-        curve = np.minimum(np.pad(masses[:, self.ends - 1] / masses[:, -1:], ((0, 0), (1, 0))), 1.0)
-        fpr, tpr = curve
-        # Of what lies above the curve, so that perfect separation is 1 to the last bit.
-        auc = 1.0 - 0.5 * float(np.diff(fpr) @ (2.0 - tpr[1:] - tpr[:-1]))
-        # FPR and FNR = 1 - TPR cross where their sum reaches 1: interpolated on the line from the last point.
-        excess = fpr + tpr - 1.0
-        crossed = int(np.argmax(excess >= 0.0))
-        before, after = excess[crossed - 1], excess[crossed]
-        eer = fpr[crossed - 1] - before / (after - before) * (fpr[crossed] - fpr[crossed - 1])
-        within = tpr[np.searchsorted(fpr, targets, side="right") - 1]
-        return np.array([auc, eer, *within]), curve[:, np.searchsorted(self.ends, record, side="right")]
+        figures, rates = np.empty(2 + targets.size), np.empty((2, record.size))
+        measured(weight, self.is_same, self.ends, targets, record, figures, rates)
+        return figures, rates
 
     def weights_at(self, times: Float64) -> Float64 | None:
         """Row weights for rows drawn so many times; None for a draw without one of the kinds, which has no ROC."""
@@ -370,8 +362,16 @@ class SortedPairs:
 
     def times(self, count: Float64) -> Float64:
         """How many times each row comes when units are drawn ``count`` times, a unit's own pairs as often as it."""
-        left, right = self.units[:, 0], self.units[:, 1]
-        return count[left] * np.where(left == right, 1.0, count[right])
+        left, right = self._sides
+        padded = np.append(count, 1.0)
+        drawn: Float64 = padded[left] * padded[right]
+        return drawn
+
+    @cached_property
+    def _sides(self) -> tuple[Int64, Int64]:
+        """Units of both sides; of a unit's own pairs the right one is the number after the last, which counts once."""
+        left, right = np.ascontiguousarray(self.units.T)
+        return left, np.where(left == right, self.n_units, right)
 
 
 def _replicates(
