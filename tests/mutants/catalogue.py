@@ -342,12 +342,6 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             r"hits = \1 > 2 * self._threshold",
         ),
         (
-            "somebody who returns is no stranger to themselves",
-            "pairmark/models/calibration/monitor.py",
-            r"and \(whose != person or person < 0\)",
-            "and True",
-        ),
-        (
             "of a person's rows few count",
             "pairmark/models/calibration/monitor.py",
             r"in_share = self\._window\.count\(person\) <= .*",

@@ -278,9 +278,9 @@ class Calibration:
         names = self.facts.group_names
         if names is None:
             return None
-        known: Int64 = self._arrays["group_units"]
-        at = np.minimum(np.searchsorted(known, units), known.size - 1)
-        return np.where(known[at] == units, np.array(names)[self._arrays["group_codes"][at]], "")
+        people: Int64 = self._arrays["group_units"]
+        place = np.minimum(np.searchsorted(people, units), people.size - 1)
+        return np.where(people[place] == units, np.array(names)[self._arrays["group_codes"][place]], "")
 
     def with_inputs(self, ranges: RowRanges | None) -> Self:
         """This calibration, which knows from now on what its rows are like."""
@@ -467,10 +467,10 @@ class Calibration:
     ) -> OperatingPoint:
         interval = None
         # Pairs with a row unlike these do not match: their share was measured on other people.
-        kept = 1.0 - (self.facts.inputs or {}).get("positive_pairs_flagged", 0.0)
+        like_share = 1.0 - (self.facts.inputs or {}).get("positive_pairs_flagged", 0.0)
         tpr = self.share_of_positives(threshold)
         if tpr is not None:
-            tpr *= kept
+            tpr *= like_share
             n = self.facts.n_same_independent
             interval = student_interval(tpr, n, n, confidence)
         return OperatingPoint(
@@ -492,7 +492,9 @@ class Calibration:
             tpr=tpr,
             tpr_interval=interval,
             n_units=self.facts.n_units,
-            groups=group_facts(self.groups, threshold, fpr, confidence, guaranteed=guaranteed, kept=kept)
+            groups=group_facts(
+                self.groups, threshold, fpr, confidence, guaranteed=guaranteed, like_share=like_share
+            )
             or None,
             n_negative_pairs=self.facts.n_negative_pairs,
             protocol=self.protocol,

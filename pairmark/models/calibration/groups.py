@@ -166,13 +166,14 @@ def group_facts(
     confidence: float,
     *,
     guaranteed: Sequence[str],
-    kept: float,
+    like_share: float,
 ) -> list[dict[str, Any]]:
     """What is known of each group at a threshold, JSON-able; see `OperatingPoint`.
 
     Parameters
     ----------
-    guaranteed : groups within which the rate is guaranteed. kept : the share of positive pairs with no unlike row.
+    guaranteed : groups within which the rate is guaranteed.
+    like_share : of positive pairs, how many have no unlike row.
     """
     needed = 2 * order_pairs_needed(fpr, 1 - (1 - confidence) / (len(guaranteed) + 2))
     facts = []
@@ -183,7 +184,7 @@ def group_facts(
             "group": group.name,
             "n_units": group.n_units,
             "fpr": None if part is None else part.observed_rate(threshold),
-            "tpr": None if tpr is None else kept * tpr,
+            "tpr": None if tpr is None else like_share * tpr,
             "guarantee": "finite-sample" if group.name in guaranteed else "none",
         }
         if group.name in guaranteed:

@@ -37,6 +37,16 @@ def test_a_group_says_how_many_people_it_lacks() -> None:
     # Three groups and the whole share 5 %: 84 people then show 10 %.
     assert (tiny["n_units"], tiny["needs"]) == (12, 84 - 12)
     assert "lax, strict" in point.meaning or "strict, lax" in point.meaning
+    # Two of them and the whole share the 5 %, and the strictest of the three thresholds decides.
+    thresholds = [
+        operating_point(drawn.scores, drawn.same, 0.1, units=drawn.units, confidence=1 - 0.05 / 3).threshold
+    ]
+    for name in ("lax", "strict"):
+        within = (names == name).all(axis=1)
+        parts = drawn.scores[within], drawn.same[within]
+        alone = operating_point(*parts, 0.1, units=drawn.units[within], confidence=1 - 0.05 / 3)
+        thresholds.append(alone.threshold)
+    assert point.threshold == max(thresholds)
     again = Calibration.from_state(*calibration.to_state())
     assert again.operating_point(0.1) == point
     nothing = again.without_guarantee().operating_point(0.1).as_dict()
