@@ -431,9 +431,6 @@ class LinkField(Answer):
     weight: float = Field(
         description="what that adds to the log odds of a match, or to a trained model's score", examples=[4.1]
     )
-    together_with: list[str] = Field(
-        description="columns that are compared as one with this: its weight is for all of them", examples=[[]]
-    )
 
 
 class LinkExplained(Answer):

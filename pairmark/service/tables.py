@@ -443,6 +443,15 @@ class LinkRow(Base):
     created_at: Mapped[float]
 
 
+class LinkAddition(Base):
+    """A record that was put into links, and is not in their blob yet; ``number`` counts from 0."""
+
+    __tablename__ = "link_additions"
+    link_id: Mapped[str] = mapped_column(ForeignKey("links.id", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    record: Mapped[list[Any]]
+
+
 class DecisionCode(IntEnum):
     """What was decided of a pair; the name in lower case is that of answers."""
 

@@ -351,7 +351,7 @@ def test_several_tables_are_linked_across_and_within_but_for_a_unique_one(tmp_pa
     }
     links, people = tmp_path / "links.csv", tmp_path / "people.csv"
     for unique in ([], ["--unique", files[0]]):
-        said = run(*files, "-o", links, "--entities", people, "--explain", "n1", "n2", *unique, **home)
+        said = run(*files, "-o", links, "--entities", people, "--explain", "1:n1", "2:n2", *unique, **home)
         assert not said.returncode, said.stderr
         rows = [row for row in read(links) if row["decision"] == "match"]
         ends = [[(int(row[f"{side}_table"]), row[side]) for side in ("left", "right")] for row in rows]

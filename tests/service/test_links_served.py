@@ -465,8 +465,12 @@ def test_a_new_record_is_resolved_to_its_entity_and_kept_where_asked(
     ):
         with pytest.raises(RefusedInput, match=said):
             asked(client, "POST", f"{path}/resolve", json=wrong)
-    with pytest.raises(Conflict, match="there is a record or an entity 'c9'"):
-        asked(client, "POST", f"{path}/resolve", json={"record": record, "add": True, "id": "c9"})
+    # Said again, an addition is the same; another record has no such id.
+    adding = {"record": record, "add": True, "id": "c9"}
+    assert asked(client, "POST", f"{path}/resolve", json=adding)["added"] == "c9"
+    assert asked(client, "GET", path)["records"] == N + 1
+    with pytest.raises(Conflict, match="there is another record 'c9'"):
+        asked(client, "POST", f"{path}/resolve", json=adding | {"record": stranger})
 
 
 def test_a_record_is_erased_from_links_entities_and_review(client: Client, columns: Rows) -> None:
@@ -655,12 +659,21 @@ def test_any_number_of_tables_is_linked_as_the_command_does_it(
     for side, name in enumerate(("left", "right")):
         assert cells[side]["last"] == parts[row[f"{name}_table"] - 1]["last"][int(row[name][1:])]
     for each in rows[:20]:
-        pair = asked(client, "GET", f"{path}/pair", params={"left": each["left"], "right": each["right"]})
+        ends_of = {side: f"{each[f'{side}_table']}:{each[side]}" for side in ("left", "right")}
+        pair = asked(client, "GET", f"{path}/pair", params=ends_of)
         assert (pair["decision"], pair["entity"]) == (each["decision"], each["entity"])
     searched = asked(client, "GET", f"{path}/links", params={"search": row["left"]})["items"]
     assert row["left"] in {each[side] for each in searched for side in ("left", "right")}
     item = client.pairs_to_judge(made["review"], n=1)[0]
     assert item["refs"] in [[each["left"], each["right"]] for each in rows]
+    # An id that several tables have is refused, with what to write.
+    for method, end, body in (
+        ("GET", "pair?left=n1&right=n2", None),
+        ("POST", "erase", {"record": "n1"}),
+        ("POST", "entities", {"merge": sorted({row["right"] for row in rows} - {*entities_of(client, made)})[:2]}),
+    ):
+        with pytest.raises(RefusedInput, match=r"expected '1:n\d+' or '2:n\d+' or '3:n"):
+            asked(client, method, f"{path}/{end}", **({} if body is None else {"json": body}))
     # What is said by hand leaves the tables of all links as they are, here and for the next job.
     entities = [*client.pages(f"{path}/entities")]
     assert all(len(each["tables"]) == len(each["records"]) for each in entities)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import md5
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -123,13 +124,25 @@ class Blocks:
         self.n_pairs += made
 
 
-def stored_keys(at: int, field: LinkField, cell: str) -> str:
-    """SQL of a list of integers that alike cells of a column share, the same ones in every version: the normal form's
-    own, its keys' and, of texts, their first words'."""
+def key_values(field: LinkField, cell: str) -> str:
+    """SQL of a list of texts that alike cells of a column share: the normal form, its keys and, of texts, their first
+    words."""
     values = f"[{', '.join([cell, *field.keys(cell)])}]"
-    if field.kind == "text":
-        values = f"list_concat({values}, string_split({cell}, ' ')[:{_STORED_WORDS}])"
-    return f"list_transform({values}, lambda x: md5_number_lower('{at}:' || x))"
+    return (
+        f"list_concat({values}, string_split({cell}, ' ')[:{_STORED_WORDS}])"
+        if field.kind == "text"
+        else values
+    )
+
+
+def stored_keys(at: int, field: LinkField, cell: str) -> str:
+    """SQL of a list of `key_number` of the values of a column's cell."""
+    return f"list_transform({key_values(field, cell)}, lambda x: md5_number_lower('{at}:' || x))"
+
+
+def key_number(text: str) -> int:
+    """What DuckDB's ``md5_number_lower`` gives, the same in every version."""
+    return int.from_bytes(md5(text.encode(), usedforsecurity=False).digest()[8:], "little")
 
 
 def measured_recall(

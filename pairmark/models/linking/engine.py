@@ -98,7 +98,7 @@ class Linking:
     ) -> None:
         self.connection, self._given, self._one_to_one = connection, rules, one_to_one
         self.most = 2 if one_to_one else MAX_RECORDS
-        self._spread, self._unique = spread, unique
+        self._spread, self.unique = spread, unique
         self._budget = budget
         self._previous, self._scorer, self.cut = previous, scorer, cut
         alone = range(len(sizes) == 1)
@@ -470,7 +470,7 @@ class Linking:
             most=self.most,
             together=together,
             apart=apart,
-            exclusive=self._exclusive if self._unique else None,
+            exclusive=self._exclusive if self.unique else None,
             contradicts=self._contradicts if self.constraints.never else None,
         )
         self._give("joined", row=rows, first=first)
@@ -478,7 +478,7 @@ class Linking:
             "CREATE TABLE members AS SELECT row, first FROM joined "
             "WHERE first IN (SELECT first FROM joined GROUP BY first HAVING count(*) > 1)"
         )
-        if self.sides.apart and not self._one_to_one and not self._unique:
+        if self.sides.apart and not self._one_to_one and not self.unique:
             self._add_twins()
         con.execute(
             "CREATE TABLE links AS SELECT a, b, score, columns, coalesce(x.first = y.first, false) AS kept "
@@ -520,7 +520,7 @@ class Linking:
     def _keep_expected(self, expected: float) -> None:
         """Of ``scored``, links to the register at a mean share of false ones."""
         a, b, score = self._arrays("SELECT a, b, score FROM candidates ORDER BY a, b")
-        is_register = np.isin(self.sides.side_of(np.arange(self.n_rows)), list(self._unique))
+        is_register = np.isin(self.sides.side_of(np.arange(self.n_rows)), list(self.unique))
         found = register_links(a.astype(np.int64), b.astype(np.int64), score, is_register, expected, self.cut)
         self._give("expected", a=a[found.is_link], b=b[found.is_link])
         self.connection.execute("DELETE FROM scored WHERE (a, b) NOT IN (SELECT (a, b) FROM expected)")
@@ -531,7 +531,7 @@ class Linking:
 
     def _exclusive(self, rows: Int64) -> Int64:
         side = self.sides.side_of(rows)
-        return np.where(np.isin(side, list(self._unique)), side, -1)
+        return np.where(np.isin(side, list(self.unique)), side, -1)
 
     def _arrays(self, sql: str) -> list[Float64]:
         return [

@@ -28,7 +28,8 @@ from pairmark.schemas.links import (
 from pairmark.service.api.routing import GuardedRoute, PageQuery, Paging, needs
 from pairmark.service.api.services import InServices, Workspace, check_may, names_of
 from pairmark.service.errors import UnknownDataset
-from pairmark.service.links.result_files import ENTITIES, LINKS, write_csv
+from pairmark.service.links.duck import write_csv
+from pairmark.service.links.result_files import ENTITIES, LINKS
 from pairmark.service.names import name_of
 
 router = APIRouter(tags=["links"], route_class=GuardedRoute)

@@ -15,7 +15,7 @@ import typer
 from pairmark.service.cli import output
 from pairmark.service.cli.matching import ask_pair
 from pairmark.service.cli.options import ColumnTypes, column_types, rate
-from pairmark.service.errors import InvalidInput
+from pairmark.service.errors import PairmarkError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -177,7 +177,7 @@ def link(
     from pairmark.models.core.progress import listening
     from pairmark.schemas.links import CANDIDATES_PER_RECORD, LinksRequest
     from pairmark.service.cli.options import settings
-    from pairmark.service.links import outputs, result_files
+    from pairmark.service.links import duck, outputs, result_files
     from pairmark.service.links.linking import COLUMNS, link_files
 
     learned = None if model is None else _learned(model)
@@ -245,10 +245,10 @@ def link(
                 learned=learned,
                 previous=before,
             )
-        first = [row[: len(COLUMNS)] for row in result_files.read_rows(path, "FROM kept LIMIT ?", _SHOWN)]
+        first = [row[: len(COLUMNS)] for row in duck.read_rows(path, "FROM kept LIMIT ?", _SHOWN)]
         facts: dict[str, Any] = {}
         if before is not None:
-            changes = result_files.read_rows(
+            changes = duck.read_rows(
                 kept / result_files.CHANGES, "SELECT change, count(*) FROM kept GROUP BY change ORDER BY 1"
             )
             facts["changed"] = ", ".join(f"{n:,} entities {change}" for change, n in changes) or "no entity"
@@ -277,39 +277,55 @@ def resolve(
         typer.Argument(metavar="FILE", help="CSV or Parquet of new records.", exists=True, dir_okay=False),
     ],
     links: Annotated[Path, typer.Option(help="Links of an earlier run (its -o).")],
+    add: Annotated[
+        bool,
+        typer.Option(
+            "--add", help="Keep the records: in the entity that each is in, or alone, for --previous."
+        ),
+    ] = False,
+    id_column: Annotated[
+        str | None, typer.Option("--id", help="With --add, the column of their ids. Default: they are made.")
+    ] = None,
 ) -> None:
     """Say which entities new records belong to, of tables that were linked.
 
-    Columns that were not linked play no part. `pairmark link --previous` takes records in.
+    Columns that were not linked play no part. With --add, a record whose id and cells are there is not put in again.
     """
-    from pairmark.service.cli.options import settings
-    from pairmark.service.links import outputs, result_files
-    from pairmark.service.links.resolving import Resolver
+    from pairmark.service.links import duck, outputs, resolving
 
     folder = outputs.state_of(links)
     if folder is None:
         raise typer.BadParameter(
             f"there is no {links}.pairmark: only runs with -o {links} leave one", param_hint="--links"
         )
-    names, rows = result_files.read_table(records)
+    names, rows = duck.read_table(records)
+    if id_column is not None and id_column not in names:
+        raise typer.BadParameter(f"expected one of {', '.join(names)}", param_hint="--id")
+    resolver = resolving.Resolver(folder)
+    compared = [name for name in names if name in resolver.columns]
+    if not compared:
+        raise typer.BadParameter(
+            f"no column was linked; expected some of {', '.join(resolver.columns)}", param_hint="FILE"
+        )
     found: list[dict[str, Any]] = []
-    with (
-        tempfile.TemporaryDirectory(prefix="pairmark-resolve-") as scratch,
-        result_files.connected(**result_files.bounds(settings(), Path(scratch), 1)) as connection,
-    ):
-        resolver = Resolver(connection, folder)
-        compared = [name for name in names if name in resolver.columns]
-        if not compared:
-            raise typer.BadParameter(
-                f"no column was linked; expected some of {', '.join(resolver.columns)}", param_hint="FILE"
-            )
-        for number, row in enumerate(rows, 1):
-            of = dict(zip(names, row, strict=True))
-            try:
-                entities = resolver.resolve({name: of[name] for name in compared})
-            except InvalidInput as error:
-                raise InvalidInput(f"{records.name}, row {number}: {error.detail}", **error.facts) from error
-            found.append({"row": number, "entities": [each.model_dump(mode="json") for each in entities]})
+    for number, row in enumerate(rows, 1):
+        of = dict(zip(names, row, strict=True))
+        record = {name: of[name] for name in compared}
+        try:
+            if add:
+                entities, name, new = resolver.put_in(record, of.get(id_column or ""))
+            else:
+                entities, name, new = resolver.resolve(record), None, None
+        except PairmarkError as error:
+            raise type(error)(f"{records.name}, row {number}: {error.detail}", **error.facts) from error
+        if new is not None:
+            resolver.take(new)
+        found.append({"row": number, "entities": [each.model_dump(mode="json") for each in entities]})
+        found[-1] |= {"added": name} if add else {}
+    if resolver.added:
+        with tempfile.TemporaryDirectory(prefix="pairmark-resolve-") as made:
+            resolving.fold(folder, Path(made), resolver.added)
+            outputs.keep_state(Path(made), links)
     shown = [
         (each["row"], of["entity"], of["score"], of["decision"], ", ".join(of["records"][:_SHOWN]))
         for each in found

@@ -9,20 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from pairmark.service.errors import InvalidInput, UnknownLinks
+from pairmark.service.links.duck import connected, copy_to, read_rows
+from pairmark.service.links.index import OF_RECORDS, change_records
 from pairmark.service.links.result_files import (
     CHANGES,
     ENTITIES,
     FITTED,
-    KEYS,
     LINKS,
     RECORDS,
     Key,
-    connected,
-    copy_to,
     free_name,
-    quoted,
+    pick_key,
     read_hand,
-    read_rows,
+    record_key,
     right_side,
     write_found,
 )
@@ -32,7 +31,7 @@ from pairmark.service.links.result_files import (
 def making_anew(folder: Path, out: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Tables ``found`` and ``named``, and what was said by hand: written to a new folder when the block ends."""
     hand = read_hand(folder)
-    for name in (RECORDS, CHANGES, KEYS, FITTED):
+    for name in (RECORDS, CHANGES, FITTED, *OF_RECORDS):
         if (folder / name).exists():
             shutil.copyfile(folder / name, out / name)
     last = right_side(folder)
@@ -62,23 +61,13 @@ def merge(folder: Path, out: Path, ids: Sequence[str]) -> None:
     with making_anew(folder, out) as (connection, hand):
         members: list[Key] = []
         for name in ids:
-            own = members_of(connection, name) or [
-                (side, name)
-                for side in range(right_side(folder) + 1)
-                if _is_alone(connection, folder, side, name)
-            ]
-            if not own:
-                raise InvalidInput(
-                    f"merge: {name[:100]!r} is neither an entity nor a record that is in none; "
-                    "GET .../entities lists them",
-                    field="merge",
-                )
-            members += own
+            members += members_of(connection, name) or [_alone(connection, folder, name)]
         if len({*members}) < 2 or len({*ids}) < 2:
             raise InvalidInput("merge: expected two different entities or more", field="merge")
-        named = next((name for name in ids if members_of(connection, name)), ids[0])
+        called = next((name for name in ids if members_of(connection, name)), None)
+        called = called or free_name([members[0][1]], entity_names(connection))
         connection.executemany("DELETE FROM named WHERE side = ? AND record = ?", members)
-        insert_members(connection, named, members)
+        insert_members(connection, called, members)
         inside = {*members}
         hand["apart"] = [
             sides for sides in hand["apart"] if not all(inside & {(s, r) for s, r in side} for side in sides)
@@ -94,89 +83,64 @@ def split(folder: Path, out: Path, name: str, records: Sequence[str]) -> None:
             raise InvalidInput(
                 f"split: there is no entity {name[:100]!r}; GET .../entities lists them", field="split"
             )
-        parted = [key for key in members if key[1] in records]
-        rest = [key for key in members if key[1] not in records]
-        strange = {*records} - {key[1] for key in members}
-        if strange or not parted or not rest:
+        parted = {record: pick_key(members, record) for record in records}
+        strange = sorted(record for record, key in parted.items() if key is None)
+        sides = [
+            [key for key in members if (key in parted.values()) is is_parted] for is_parted in (True, False)
+        ]
+        if strange or not all(sides):
             raise InvalidInput(
-                f"records: {sorted(strange)[0][:100]!r} is not in entity {name[:100]!r}"
+                f"records: {strange[0][:100]!r} is not in entity {name[:100]!r}"
                 if strange
                 else "records: expected some of the entity's records, not all",
                 field="records",
             )
-        taken = {row[0] for row in connection.execute("SELECT DISTINCT entity FROM named").fetchall()}
-        connection.executemany("DELETE FROM named WHERE side = ? AND record = ?", parted)
-        insert_members(connection, free_name([key[1] for key in parted], taken), parted)
-        both = ({*parted}, {*rest})
-        hand["together"] = [
-            keys for keys in hand["together"] if not all(side & {(s, r) for s, r in keys} for side in both)
-        ]
-        hand["together"] += [side for side in (parted, rest) if len(side) > 1]
-        hand["apart"].append([parted, rest])
-
-
-def erase(folder: Path, out: Path, record: str) -> int:
-    """Leave a record out of everything; returns how many of its links went. An entity that is called by it is called by
-    another of its records. `UnknownLinks` where there is none."""
-    sides = [
-        side
-        for side in range(right_side(folder) + 1)
-        if read_rows(folder / RECORDS, "FROM kept WHERE side = ? AND id = ? LIMIT 1", side, record)
-    ]
-    if not sides:
-        raise UnknownLinks(f"there is no record {record[:100]!r} in the tables of these links")
-    with making_anew(folder, out) as (connection, hand):
-        params = [record, record]
-        n = int(
-            connection.execute(
-                'SELECT count(*) FROM found WHERE "left" = ? OR "right" = ?', params
-            ).fetchone()[0]
+        connection.executemany("DELETE FROM named WHERE side = ? AND record = ?", sides[0])
+        insert_members(
+            connection, free_name([key[1] for key in sides[0]], entity_names(connection)), sides[0]
         )
-        connection.execute('DELETE FROM found WHERE "left" = ? OR "right" = ?', params)
-        connection.execute("DELETE FROM named WHERE record = ?", [record])
-        called = [
-            row[0]
-            for row in connection.execute(
-                "SELECT record FROM named WHERE entity = ? ORDER BY place", [record]
-            ).fetchall()
+        hand["together"] = [
+            keys for keys in hand["together"] if not all({*map(tuple, keys)} & {*side} for side in sides)
         ]
-        taken = {row[0] for row in connection.execute("SELECT DISTINCT entity FROM named").fetchall()}
-        name = free_name(called, taken) if called else ""
+        hand["together"] += [side for side in sides if len(side) > 1]
+        hand["apart"].append(sides)
+
+
+def erase(folder: Path, out: Path, key: Key) -> int:
+    """Leave a record out of everything; returns how many of its links went. An entity that is called by it is called by
+    another of its records."""
+    record = key[1]
+    with making_anew(folder, out) as (connection, hand):
+        is_of = '(("left" = $2 AND left_side = $1) OR ("right" = $2 AND side = $1))'
+        n = int(connection.execute(f"SELECT count(*) FROM found WHERE {is_of}", key).fetchone()[0])
+        connection.execute(f"DELETE FROM found WHERE {is_of}", key)
+        connection.execute("DELETE FROM named WHERE side = $1 AND record = $2", key)
+        called = [each[1] for each in members_of(connection, record)]
+        name = record if record in called else ""
+        if called and not name:
+            name = free_name(called, entity_names(connection))
         connection.execute("UPDATE named SET entity = ? WHERE entity = ?", [name, record])
-        hand["together"] = [_without(record, keys) for keys in hand["together"]]
-        hand["apart"] = [[_without(record, keys) for keys in pair] for pair in hand["apart"]]
+        hand["together"] = [_without(key, keys) for keys in hand["together"]]
+        hand["apart"] = [[_without(key, keys) for keys in pair] for pair in hand["apart"]]
         hand["apart"] = [pair for pair in hand["apart"] if all(pair)]
-        hand["added"] = _without(record, hand["added"])
-        _erase_keys(connection, folder, out, record)
-        for file, sql in (
-            (RECORDS, "FROM kept WHERE id <> ?"),
+        hand["added"] = _without(key, hand["added"])
+        if (folder / OF_RECORDS[0]).exists():
+            rows = read_rows(folder / RECORDS, "SELECT place FROM kept WHERE side = ? AND id = ?", *key)
+            change_records(folder, out, removed=[row[0] for row in rows])
+        for file, params, sql in (
+            (RECORDS, key, "FROM kept WHERE NOT (side = $1 AND id = $2)"),
             (
                 CHANGES,
+                (record, name),
                 "SELECT CASE WHEN entity = $1 THEN $2 ELSE entity END AS entity, change, "
                 "list_filter(records, lambda r: r <> $1) AS records, "
                 "list_transform(entities, lambda e: CASE WHEN e = $1 THEN $2 ELSE e END) AS entities FROM kept",
             ),
         ):
             connection.execute("CREATE OR REPLACE TABLE kept AS FROM read_parquet(?)", [str(folder / file)])
-            connection.execute(
-                f"CREATE OR REPLACE TABLE cleared AS {sql}", [record] if file == RECORDS else [record, name]
-            )
+            connection.execute(f"CREATE OR REPLACE TABLE cleared AS {sql}", list(params))
             copy_to(connection, "FROM cleared", out / file)
     return n
-
-
-def _erase_keys(connection: Any, folder: Path, out: Path, record: str) -> None:
-    """Leave the rows of a record out of the keys, and number the others anew."""
-    if not (folder / KEYS).exists():
-        return
-    rows = [row[0] for row in read_rows(folder / RECORDS, "SELECT place FROM kept WHERE id = ?", record)]
-    before = " - ".join(["row", *(f"CAST(row > {row} AS INTEGER)" for row in rows)])
-    copy_to(
-        connection,
-        f"SELECT key, {before} AS row FROM read_parquet({quoted(folder / KEYS)}) "
-        f"WHERE row NOT IN ({', '.join(map(str, rows))}) ORDER BY key, row",
-        out / KEYS,
-    )
 
 
 def members_of(connection: Any, entity: str) -> list[Key]:
@@ -186,11 +150,8 @@ def members_of(connection: Any, entity: str) -> list[Key]:
     return [(side, record) for side, record in found]
 
 
-def _is_alone(connection: Any, folder: Path, side: int, record: str) -> bool:
-    used = connection.execute("FROM named WHERE side = ? AND record = ?", [side, record]).fetchone()
-    return used is None and bool(
-        read_rows(folder / RECORDS, "SELECT 1 FROM kept WHERE side = ? AND id = ?", side, record)
-    )
+def entity_names(connection: Any) -> set[str]:
+    return {row[0] for row in connection.execute("SELECT DISTINCT entity FROM named").fetchall()}
 
 
 def insert_members(connection: Any, entity: str, members: Sequence[Key]) -> None:
@@ -199,5 +160,20 @@ def insert_members(connection: Any, entity: str, members: Sequence[Key]) -> None
     connection.executemany("INSERT INTO named VALUES (?, ?, ?, ?)", rows)
 
 
-def _without(record: str, keys: Sequence[Key]) -> list[Key]:
-    return [key for key in keys if key[1] != record]
+def _alone(connection: Any, folder: Path, name: str) -> Key:
+    """A record that is in no entity."""
+    try:
+        key = record_key(folder, name)
+    except UnknownLinks:
+        key = None
+    used = key and connection.execute("FROM named WHERE side = ? AND record = ?", list(key)).fetchone()
+    if key is None or used:
+        raise InvalidInput(
+            f"merge: {name[:100]!r} is neither an entity nor a record that is in none; GET .../entities lists them",
+            field="merge",
+        )
+    return key
+
+
+def _without(key: Key, keys: Sequence[Key]) -> list[Key]:
+    return [each for each in keys if tuple(each) != key]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pairmark.models.core.progress import report
 from pairmark.service.blobs import open_blobs
 from pairmark.service.errors import NotReady
-from pairmark.service.links import result_files
+from pairmark.service.links import duck
 from pairmark.service.processes import CONNECT_S, connected
 from pairmark.service.settings import Settings
 
@@ -35,12 +35,10 @@ def compared(key: str, tables: Sequence[str], first: str, query: str) -> Columns
     folder = blobs.folder(key)
     with (
         blobs.workspace() as scratch,
-        result_files.connected(**result_files.bounds(settings, scratch, 1)) as connection,
+        duck.connected(**duck.bounds(settings, scratch, 1)) as connection,
     ):
         for name in tables:
-            connection.execute(
-                f"CREATE VIEW {name} AS FROM {result_files.quoted(folder / f'{name}.parquet')}"
-            )
+            connection.execute(f"CREATE VIEW {name} AS FROM {duck.quoted(folder / f'{name}.parquet')}")
         connection.execute(first)
         return {column: np.ma.getdata(of) for column, of in connection.execute(query).fetchnumpy().items()}
 
@@ -62,7 +60,7 @@ class OnCluster:
             _wait_for_workers(client)
             with blobs.workspace() as work:
                 for name in tables:
-                    result_files.copy_to(self._connection, f"FROM {name}", work / f"{name}.parquet")
+                    duck.copy_to(self._connection, f"FROM {name}", work / f"{name}.parquet")
                 # Of this run alone: nobody else deletes it.
                 (work / "run").write_text(secrets.token_hex(16))
                 key = blobs.put_folder(work)

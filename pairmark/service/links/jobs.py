@@ -24,10 +24,12 @@ from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
 from pairmark.service.jobs.leases import Claim, Leases
 from pairmark.service.jobs.progress import Progress
-from pairmark.service.links import repository, result_files
+from pairmark.service.links import duck, repository, result_files
 from pairmark.service.links.evaluations import evaluate
+from pairmark.service.links.folders import LinkFolders
 from pairmark.service.links.learned import Learned
 from pairmark.service.links.linking import AT_MOST, Linked, linked, summary_of
+from pairmark.service.names import EVERY_NAME
 from pairmark.service.reviews.reviews import Decisions, Item, drawn_from, open_review
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DecisionCode
@@ -50,6 +52,7 @@ class Linker:
         self._db, self._blobs, self._settings = db, blobs, settings
         self._leases = Leases(db, settings)
         self._datasets = Datasets(db, blobs, settings)
+        self._folders = LinkFolders(db, blobs)
 
     def run(self, claim: Claim) -> str:
         """Link, keep what was found and open its review; returns the id of the links."""
@@ -73,7 +76,9 @@ class Linker:
                 if request.model is None
                 else Learned.stored(self._db, self._blobs, self._settings, request.model, threshold)
             )
-            previous = None if request.previous is None else self._previous(request.previous)
+            previous = None
+            if request.previous is not None:
+                previous = self._folders.whole(request.previous, EVERY_NAME)
             progress.stage("linking")
             out, scratch = work / "out", work / "scratch"
             out.mkdir()
@@ -124,13 +129,6 @@ class Linker:
                 message = f"{summary.links:,} links, {summary.entities:,} entities"
                 self._leases.finish(claim, session, result={"links": claim.job_id}, message=message)
         return claim.job_id
-
-    def _previous(self, link_id: str) -> Path:
-        with self._db.read() as session:
-            found = repository.find(session, link_id)
-        if found is None or found[0].blob is None:
-            raise InvalidInput(f"the links {link_id} were deleted meanwhile", field="previous")
-        return self._blobs.folder(found[0].blob)
 
     def _reviewed(
         self,
@@ -236,11 +234,11 @@ def _written(data: LabelledData, path: Path, row_id: str) -> Path:
     cells = np.asarray(data.X)
     columns: dict[str, list[str | None]] = {row_id: [row_name(data, row) for row in range(len(data))]}
     columns |= {column.name: _texts(column, cells[:, at]) for at, column in enumerate(data.schema.fields)}
-    with result_files.connected(threads="1") as connection:
+    with duck.connected(threads="1") as connection:
         # Columns of objects are text, whatever their first cells are.
         connection.execute("SET pandas_analyze_sample = 0")
         connection.register("given", {name: np.array(of, dtype=object) for name, of in columns.items()})
-        result_files.copy_to(connection, "FROM given", path)
+        duck.copy_to(connection, "FROM given", path)
     return path
 
 

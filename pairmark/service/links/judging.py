@@ -12,7 +12,7 @@ import numpy as np
 
 from pairmark.models.reviews.evidence import Judgements, expected_judgements, share_bound
 from pairmark.service.errors import InvalidInput, refusals
-from pairmark.service.links import result_files
+from pairmark.service.links import duck, result_files
 from pairmark.service.links.learned import Learned
 from pairmark.service.links.tables import LinkTables
 
@@ -84,7 +84,7 @@ def bound(folder: Path, asking: Asking, at_most: float, confidence: float, say: 
     stops; members of `FalseLinks`."""
     last = result_files.right_side(folder)
     tables = "left_table - 1, right_table - 1" if last > 1 else f"0, {last}"
-    links = result_files.read_rows(
+    links = duck.read_rows(
         folder / result_files.LINKS,
         f'SELECT "left", "right", {tables} FROM kept WHERE decision = \'match\' ORDER BY place',
     )

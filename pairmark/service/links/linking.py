@@ -13,7 +13,7 @@ from pairmark.models.linking.share import FalseShare
 from pairmark.schemas.links import FalseLinks, LinkBlocking, LinkColumn, LinkCut, LinksRequest, LinkSummary
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.errors import InvalidInput
-from pairmark.service.links import result_files
+from pairmark.service.links import duck, result_files
 from pairmark.service.links.evaluations import evaluate, is_file, truth_of
 from pairmark.service.links.judging import Asking, Say, bound, kinds_of, learn, pairs_to_label
 from pairmark.service.links.outputs import Outputs, read_whole, write_outputs
@@ -70,8 +70,8 @@ def linked(
         On tables that cannot be read or linked; what can be done is said.
     """
     limits = FileLimits.of(settings, sum(path.stat().st_size for path in files))
-    bounds = result_files.bounds(settings, scratch, settings.job_threads)
-    with result_files.connected(**bounds) as connection:
+    bounds = duck.bounds(settings, scratch, settings.job_threads)
+    with duck.connected(**bounds) as connection:
         tables = read_tables(connection, files, scratch, limits, id_column=id_column, columns=columns)
         check_columns(request, [field.name for field in tables.fields])
         unique = {request.datasets.index(each) for each in request.unique or ()}

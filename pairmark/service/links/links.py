@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,18 +23,19 @@ from pairmark.schemas.links import (
     LinksOut,
     LinksRequest,
     LinksResolved,
-    ResolvedEntity,
     ResolveRequest,
 )
 from pairmark.service.audit.log import record
-from pairmark.service.blobs import Blobs, delete_unused, hold
+from pairmark.service.blobs import Blobs, delete_unused
 from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.db import Database
-from pairmark.service.errors import Conflict, InvalidInput, ModelNotCapable, UnknownLinks
+from pairmark.service.errors import Conflict, InvalidInput, ModelNotCapable
 from pairmark.service.jobs.queue import JobQueue, NewJob
-from pairmark.service.links import by_hand, repository, resolving, result_files
+from pairmark.service.links import by_hand, duck, repository, result_files
+from pairmark.service.links.folders import REVIEWS, LinkFolders
 from pairmark.service.links.learned import Learned
 from pairmark.service.links.linking import check_columns
+from pairmark.service.links.resolving import Addition, Resolvers, stored_addition
 from pairmark.service.names import VisibleNames, parse_ref, tenant_of
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.reviews import repository as reviews
@@ -45,7 +46,8 @@ from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import DatasetRow, LinkRow, ModelVersion
 
 _LEARNER = "fellegi-sunter"
-_REVIEWS = ("review", "missed_review")
+_ATTEMPTS, _MOST_ADDED = 20, 10_000
+"""Looks at links that others put records into; records that are not in the files yet."""
 _IN_ORDER = "SELECT * EXCLUDE place FROM kept ORDER BY place"
 _ENTITIES = (
     "SELECT entity, list(record ORDER BY side, place), list(side + 1 ORDER BY side, place) FROM kept "
@@ -68,6 +70,7 @@ class Links:
         self._db, self._blobs, self._queue, self._settings = db, blobs, queue, settings
         self._points = points
         self._versions = VersionStore(db, blobs, settings)
+        self._folders, self._resolvers = LinkFolders(db, blobs), Resolvers()
 
     def submit(self, request: LinksRequest, names: VisibleNames) -> JobOut:
         """Queue a link job; an error that says what to do where tables, rules, model or previous links do not fit."""
@@ -103,7 +106,7 @@ class Links:
                 if request.fpr is not None:
                     asked["threshold"] = self._threshold(version, request)
             if request.previous is not None:
-                _check_previous(self._found(session, request.previous, names)[0], asked)
+                _check_previous(self._folders.find(session, request.previous, names)[0], asked)
             return NewJob(
                 task="link",
                 learner=learner,
@@ -135,12 +138,12 @@ class Links:
     def get(self, link_id: str, names: VisibleNames) -> LinksOut:
         """A link job, or `UnknownLinks`."""
         with self._db.read() as session:
-            return _out(session, self._found(session, link_id, names))
+            return _out(session, self._folders.find(session, link_id, names))
 
     def evaluation(self, link_id: str, names: VisibleNames) -> LinkEvaluation:
         """Links as a job found them against the tables' identities; `Conflict` where they have none."""
         with self._db.read() as session:
-            found = (self._found(session, link_id, names)[0].summary or {}).get("evaluation")
+            found = (self._folders.find(session, link_id, names)[0].summary or {}).get("evaluation")
         if found is None:
             raise Conflict(
                 "these links are not evaluated: that takes links that are there, of datasets with identities, without "
@@ -165,9 +168,7 @@ class Links:
         """A page of changes in their order, or of entities in that of their first records."""
         file, item, sql = _LISTS[kind]
         start = start_of(limit, cursor, int) or 0
-        rows = result_files.read_rows(
-            self.folder(link_id, names) / file, f"{sql} LIMIT ? OFFSET ?", limit + 1, start
-        )
+        rows = duck.read_rows(self.folder(link_id, names) / file, f"{sql} LIMIT ? OFFSET ?", limit + 1, start)
         return page_of(
             kind,
             rows,
@@ -209,19 +210,18 @@ class Links:
     def explain(self, link_id: str, left: str, right: str, names: VisibleNames) -> LinkExplained:
         """Why two records are linked or not, field by field; `UnknownLinks` where one is not there."""
         folder = self.folder(link_id, names)
-        left, right = result_files.split_ids(folder, f"{left}/{right}")
         keys = result_files.keys_of(folder, left, right)
         one, other = result_files.texts_of(folder, keys)
         fields = result_files.explained(folder, one, other)
         with self._db.read() as session:
-            model = self._found(session, link_id, names)[0].request["model"]
+            model = self._folders.find(session, link_id, names)[0].request["model"]
         if model is not None:
             learned = Learned.stored(self._db, self._blobs, self._settings, model)
             weights = learned.explained(one, other)
             fields = [field | {"weight": weights.get(field["field"], 0.0)} for field in fields]
         score, decision, entity = result_files.link_of(folder, *keys) or (None, "different", None)
         return LinkExplained(
-            left=left, right=right, score=score, decision=decision, entity=entity, fields=fields
+            left=keys[0][1], right=keys[1][1], score=score, decision=decision, entity=entity, fields=fields
         )
 
     def edit(self, link_id: str, edit: EntitiesEdit, names: VisibleNames) -> LinksOut:
@@ -235,127 +235,85 @@ class Links:
                 assert edit.records is not None
                 by_hand.split(folder, out, edit.split, edit.records)
 
-        self._change(link_id, names, change, "links.edit", edit.model_dump(exclude_none=True))
+        self._folders.change(link_id, names, change, "links.edit", edit.model_dump(exclude_none=True))
         return self.get(link_id, names)
 
     def resolve(self, link_id: str, request: ResolveRequest, names: VisibleNames) -> LinksResolved:
         """Which entities a record may belong to; kept in the surest one where that is asked for."""
-        folder = self.folder(link_id, names)
-        if not request.add:
-            with (
-                self._blobs.workspace() as work,
-                result_files.connected(**result_files.bounds(self._settings, work, 1)) as connection,
-            ):
-                return LinksResolved(entities=resolving.Resolver(connection, folder).resolve(request.record))
-        entities: list[ResolvedEntity] = []
-        name = request.id
+        for _ in range(_ATTEMPTS):
+            blob, folder = self._folders.local(link_id, names)
+            with self._resolvers.of(link_id, folder) as resolver:
+                with self._db.read() as session:
+                    for each in repository.additions(session, link_id, resolver.n_added):
+                        resolver.take(stored_addition(each))
+                if not request.add:
+                    return LinksResolved(entities=resolver.resolve(request.record))
+                entities, name, added = resolver.put_in(request.record, request.id)
+                if added is None or self._put_in(link_id, names, blob, resolver.n_added, added):
+                    return LinksResolved(entities=entities, added=name)
+        raise Conflict("others put records into these links at the same time; try again")
 
-        def change(folder: Path, out: Path) -> None:
-            nonlocal entities, name
-            entities, name = resolving.add(folder, out, request.record, request.id)
-
-        self._change(link_id, names, change, "links.add", {})
-        return LinksResolved(entities=entities, added=name)
+    def _put_in(self, link_id: str, names: VisibleNames, blob: str, number: int, added: Addition) -> bool:
+        """Store a record; False where somebody else changed the links since they were looked at."""
+        with self._db.write() as session:
+            row, _ = self._folders.find(session, link_id, names, lock=True)
+            if row.blob != blob or repository.count_additions(session, link_id) != number:
+                return False
+            repository.put_in(session, link_id, number, list(added))
+            before = row.summary or {}
+            row.summary = before | {name: before.get(name, 0) + n for name, n in added.counts.items()}
+            now, tenant = self._db.now(session), tenant_of(row.name)
+            record(session, now, "links.add", f"links:{row.id}", after={}, tenant=tenant)
+        if number >= _MOST_ADDED:
+            self._folders.fold(link_id, names)
+        return True
 
     def erase(self, link_id: str, name: str, names: VisibleNames) -> LinksErased:
         """Erase a record from links, entities, changes and the review."""
+        key = result_files.record_key(self.folder(link_id, names), name)
         n_links = 0
 
         def change(folder: Path, out: Path) -> None:
             nonlocal n_links
-            n_links = by_hand.erase(folder, out, name)
+            n_links = by_hand.erase(folder, out, key)
 
-        n_items = self._change(link_id, names, change, "links.erase", {}, erased=name)
+        n_items = self._folders.change(link_id, names, change, "links.erase", {}, erased=key[1])
+        self._resolvers.forget(link_id)
         self._db.truncate_log()
         with self._db.read() as session:
-            request = self._found(session, link_id, names)[0].request
-        tables = " and ".join(_tables_of(request))
+            request = self._folders.find(session, link_id, names)[0].request
         return LinksErased(
             record=name,
             links=n_links,
             review_items=n_items,
             pending=[
-                f"{tables} and other links of it hold the record: delete them, or erase it there too",
+                f"{' and '.join(_tables_of(request))} and other links of it hold the record: delete them, or erase it "
+                "there too",
                 "PostgreSQL and backups keep what was deleted until vacuum and expiry",
             ],
         )
 
     def folder(self, link_id: str, names: VisibleNames) -> Path:
         """The folder of what was found; `Conflict` until there is one."""
-        with self._db.read() as session:
-            row, state = self._found(session, link_id, names)
-            if row.blob is None:
-                raise Conflict(
-                    f"the link job is {state}; its links are there when it has succeeded", state=state
-                )
-            folder = self._blobs.folder(row.blob)
-        if not (folder / result_files.ENTITIES).exists():
-            raise Conflict("these links are of an earlier version: delete them and link again (POST /links)")
-        return folder
-
-    def _change(
-        self,
-        link_id: str,
-        names: VisibleNames,
-        change: Callable[[Path, Path], None],
-        action: str,
-        facts: dict[str, Any],
-        *,
-        erased: str | None = None,
-    ) -> int:
-        """Put a changed folder in the place of a job's; returns how many items of its review were erased."""
-        folder = self.folder(link_id, names)
-        with self._blobs.workspace() as work:
-            out = work / "out"
-            out.mkdir()
-            change(folder, out)
-            counts = result_files.counts(out)
-            key = self._blobs.put_folder(out)
-        with self._db.write() as session:
-            row, _ = self._found(session, link_id, names, lock=True)
-            old = row.blob
-            if old is None or self._blobs.folder(old) != folder:
-                raise Conflict("somebody else changed these links meanwhile; look at them and try again")
-            hold(session, self._blobs, key)
-            before = row.summary or {}
-            # A link that a person made was not among those that were drawn from.
-            added = before.get("by_hand", 0) + max(0, counts["links"] - before["links"])
-            row.blob, row.summary = key, {**before, **counts, "by_hand": added}
-            now, tenant = self._db.now(session), tenant_of(row.name)
-            record(session, now, action, f"links:{row.id}", after=facts | counts, tenant=tenant)
-            n = 0
-            if erased is not None:
-                asked = [row.summary.get(which) for which in _REVIEWS]
-                n = sum(reviews.erase_of_review(session, review, erased) for review in filter(None, asked))
-        if old != key:
-            delete_unused(self._db, self._blobs, [old])
-        return n
+        return self._folders.whole(link_id, names)
 
     def delete(self, link_id: str, names: VisibleNames) -> None:
         """Delete links with their review; `Conflict` while their job waits or runs."""
         with self._db.write() as session:
-            row, state = self._found(session, link_id, names)
+            row, state = self._folders.find(session, link_id, names)
             if state in ("queued", "running"):
                 raise Conflict(f"the link job is {state}: cancel it first (POST /jobs/{link_id}/cancel)")
             record(
                 session, self._db.now(session), "links.delete", f"links:{row.id}", tenant=tenant_of(row.name)
             )
-            for review in [repository.review_of(session, row, which) for which in _REVIEWS]:
+            for review in [repository.review_of(session, row, which) for which in REVIEWS]:
                 if review is not None:
                     reviews.delete_review(session, review.id)
             repository.remove(session, link_id)
+            self._resolvers.forget(link_id)
             blob = row.blob
         if blob is not None:
             delete_unused(self._db, self._blobs, [blob])
-
-    @staticmethod
-    def _found(
-        session: Session, link_id: str, names: VisibleNames, *, lock: bool = False
-    ) -> tuple[LinkRow, str]:
-        found = repository.find(session, link_id, lock=lock)
-        if found is None or found[0].name not in names:
-            raise UnknownLinks(f"there are no links {link_id[:64]!r}; GET /links lists them")
-        return found
 
 
 def _table(row: DatasetRow, field: str) -> DatasetRow:

@@ -19,7 +19,7 @@ from pairmark.models.records.schema import key_of
 from pairmark.service.datasets.confined import FileLimits, format_of
 from pairmark.service.datasets.tabular import TableFile
 from pairmark.service.errors import InvalidInput
-from pairmark.service.links import result_files
+from pairmark.service.links import duck, result_files
 
 RULES = {
     "longest": "(length({cell}), -row)",
@@ -122,13 +122,11 @@ def write_outputs(connection: Any, outputs: Outputs, names: Sequence[str], ids: 
     cells, joins = "", ""
     if outputs.cells:
         sides = [(at, name, side) for at, name in enumerate(names) for side in ("left", "right")]
-        cells = "".join(
-            f", {side[0]}.c{at} AS {result_files.named(f'{side} {name}')}" for at, name, side in sides
-        )
+        cells = "".join(f", {side[0]}.c{at} AS {duck.named(f'{side} {name}')}" for at, name, side in sides)
         joins = "JOIN whole l ON l.row = f.a JOIN whole r ON r.row = f.b"
     with taking_place(outputs.links) as part:
-        result_files.copy_to(connection, result_files.links_sql(n_tables, cells, joins), part)
-    columns = ", ".join(f"c{at} AS {result_files.named(name)}" for at, name in enumerate(names))
+        duck.copy_to(connection, result_files.links_sql(n_tables, cells, joins), part)
+    columns = ", ".join(f"c{at} AS {duck.named(name)}" for at, name in enumerate(names))
     for path, query in (
         (outputs.entities, f"SELECT entity, {columns} FROM whole JOIN who USING (row) ORDER BY whole.row"),
         (outputs.merged, f"SELECT entity, records, {columns} FROM merged ORDER BY merged.first"),
@@ -138,7 +136,7 @@ def write_outputs(connection: Any, outputs: Outputs, names: Sequence[str], ids: 
             if path == outputs.merged:
                 _merge(connection, names, dict.fromkeys(ids, "first") | dict(outputs.keep))
             with taking_place(path) as part:
-                result_files.copy_to(connection, query, part)
+                duck.copy_to(connection, query, part)
 
 
 def take_table(source: str, folder: Path) -> Path:
@@ -148,14 +146,14 @@ def take_table(source: str, folder: Path) -> Path:
     address, _, table = source.partition("#")
     path = folder / f"{re.sub('[^A-Za-z0-9_]', '-', table)}.parquet"
     kind = "duckdb" if address.startswith("duckdb:///") else "postgres"
-    place = result_files.quoted(address.removeprefix("duckdb:///"))
-    with result_files.connected() as connection:
+    place = duck.quoted(address.removeprefix("duckdb:///"))
+    with duck.connected() as connection:
         try:
             if kind == "postgres":
                 connection.execute("LOAD postgres")
             connection.execute(f"ATTACH {place} AS given (TYPE {kind}, READ_ONLY)")
-            name = ".".join(result_files.named(part) for part in table.split("."))
-            result_files.copy_to(connection, f"FROM given.{name}", path)
+            name = ".".join(duck.named(part) for part in table.split("."))
+            duck.copy_to(connection, f"FROM given.{name}", path)
         except duckdb.Error as error:
             hint = " (it takes DuckDB's extension, once: INSTALL postgres)" if kind == "postgres" else ""
             raise InvalidInput(f"{source}: {str(error).splitlines()[0][:300]}{hint}") from error
@@ -214,7 +212,7 @@ def _merge(connection: Any, names: Sequence[str], keep: Mapping[str, str]) -> No
         f"{keys} FROM (SELECT entity, row, {there} FROM whole JOIN who USING (row))) GROUP BY entity"
     )
     cells = " UNION ALL ".join(
-        f'SELECT first, {at} AS place, entity, {result_files.quoted(name)} AS "column", c{at} AS value, '
+        f'SELECT first, {at} AS place, entity, {duck.quoted(name)} AS "column", c{at} AS value, '
         f"r{at} AS row FROM merged WHERE r{at} IS NOT NULL"
         for at, name in enumerate(names)
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import delete, select, tuple_
+from sqlalchemy import delete, func, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from pairmark.service.db import among
 from pairmark.service.names import VisibleNames
-from pairmark.service.tables import JobRow, LinkRow, ReviewRow
+from pairmark.service.tables import JobRow, LinkAddition, LinkRow, ReviewRow
 
 _WITH_STATE = select(LinkRow, JobRow.state).join(JobRow, JobRow.id == LinkRow.id)
 
@@ -42,6 +42,28 @@ def page(
     if after is not None:
         query = query.where(tuple_(LinkRow.created_at, LinkRow.id) < tuple_(*after))
     return [(row[0], row[1]) for row in session.execute(query.where(among(names, LinkRow.name)))]
+
+
+def count_additions(session: Session, link_id: str) -> int:
+    query = select(func.count()).select_from(LinkAddition).where(LinkAddition.link_id == link_id)
+    return session.scalar(query) or 0
+
+
+def additions(session: Session, link_id: str, start: int = 0) -> list[list[Any]]:
+    """Records that were put in and are not in the blob, from a number on."""
+    query = select(LinkAddition.record).where(LinkAddition.link_id == link_id, LinkAddition.number >= start)
+    return list(session.scalars(query.order_by(LinkAddition.number)))
+
+
+def put_in(session: Session, link_id: str, number: int, record: list[Any]) -> None:
+    session.add(LinkAddition(link_id=link_id, number=number, record=record))
+
+
+def drop_additions(session: Session, link_id: str, n: int) -> None:
+    """Remove the first ``n``, and number the others from 0."""
+    of = LinkAddition.link_id == link_id
+    session.execute(delete(LinkAddition).where(of, LinkAddition.number < n))
+    session.execute(update(LinkAddition).where(of).values(number=LinkAddition.number - n))
 
 
 def remove(session: Session, link_id: str) -> None:

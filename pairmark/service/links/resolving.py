@@ -1,37 +1,45 @@
-"""Which entities a new record belongs to, of links that were found; and the record put in.
+"""Which entities a new record belongs to, of links that were found; and records put in.
 
 Candidates share a stored key with it: those that share most, and the rarest, are compared by the fitted model, together
-with all records of their entities.
+with all records of their entities. A record that is put in is a row of the database: `Resolver` knows it at once, and
+`fold` writes such records into a folder, when somebody reads all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pairmark.models.linking.candidates import stored_keys
+from pairmark.models.core.arrays import Bool, Int64
+from pairmark.models.linking.candidates import key_number
 from pairmark.models.linking.mixture import Mixture, chances
-from pairmark.models.records.compare import LinkField, register
+from pairmark.models.records.compare import LinkField
+from pairmark.models.records.compare.normal import folded, iso_date
 from pairmark.schemas.links import ResolvedEntity
 from pairmark.service.errors import Conflict, InvalidInput, ModelNotCapable
-from pairmark.service.links.by_hand import insert_members, making_anew, members_of
+from pairmark.service.links.by_hand import insert_members, making_anew
+from pairmark.service.links.comparing import comparer, form_of
+from pairmark.service.links.duck import copy_to
+from pairmark.service.links.index import IndexedRecord, RecordIndex, change_records, id_key
 from pairmark.service.links.result_files import (
     CHANGES,
-    ENTITIES,
-    KEYS,
     RECORDS,
     Key,
-    copy_to,
     free_name,
-    quoted,
     read_fitted,
-    right_side,
+    read_hand,
+    written_key,
 )
 
 _MOST_CANDIDATES = 64
+_FREQUENT, _MOST_FREQUENT = 2_000, 50_000
+"""Rows of a key from which on it makes no candidates alone, and none with others."""
 _SHOWN, _LEAST = 10, 0.01
 """Entities that are told, and the least chance of one."""
 _CLIP = 20.0
@@ -39,21 +47,49 @@ _CLIP = 20.0
 _ADDED = "added"
 _LONGEST = 2_048
 """Characters of a cell that are kept."""
+_CENTURY_TURNS = 69
+_OPEN = 8
+"""Folders that a process keeps open."""
 
 Cells = Mapping[str, Any]
 
 
-class _Compared(NamedTuple):
-    """A record of the tables, and the log odds that it is of the same entity; ``is_equal``: in every cell."""
+class Addition(NamedTuple):
+    """A record that is put in; as JSON it is a list of these.
 
+    Attributes
+    ----------
+    record : its place, id, normal forms and keys. texts : its cells. is_twin : another of its table is equal.
+    links : keys of the records that it is linked to, with scores. entity : that it joined, or None; members : what came
+        into that: it, and, where they were two records alone, the other. counts : what a summary counts more of.
+    """
+
+    record: IndexedRecord
+    texts: list[str | None]
+    is_twin: bool
+    links: list[tuple[int, str, float]]
+    entity: str | None
+    members: list[Key]
+    counts: dict[str, int]
+
+
+class _Compared(NamedTuple):
+    """A record of the tables, its entity (None: it is alone), and the log odds that it is the same as the new one;
+    ``is_equal``: in every cell."""
+
+    row: int
     key: Key
-    entity: str
+    entity: str | None
     log_odds: float
     is_equal: bool
 
 
 class Resolver:
-    """Compares new records with those of a folder of `pairmark.service.links.result_files`.
+    """Compares new records with those of a folder, and with `Addition` s since.
+
+    Attributes
+    ----------
+    columns : those that were linked. added : what it knows of since. lock : held by who uses it.
 
     Raises
     ------
@@ -61,30 +97,44 @@ class Resolver:
         Where no model of columns was fitted: links of texts, or of a trained model.
     """
 
-    def __init__(self, connection: Any, folder: Path) -> None:
-        self._con, self._folder, fitted = connection, folder, read_fitted(folder)
+    def __init__(self, folder: Path) -> None:
+        fitted = read_fitted(folder)
         if fitted["model"] is None:
             raise ModelNotCapable(
                 "these links were made by a trained model or by the words of texts, and resolve takes a model that was "
                 "fitted on columns: put the record into the table, and link it again with previous"
             )
-        register(connection)
-        # Of columns that are all missing, as those of a few records may be, it makes expressions that fail.
-        connection.execute("SET disabled_optimizers = 'statistics_propagation'")
-        self.columns: list[str] = fitted["columns"]
+        self.folder, self.lock, self.columns = folder, Lock(), list[str](fitted["columns"])
+        self._index, self._model = RecordIndex(folder), Mixture.from_json(fitted["model"])
         self._fields = [LinkField(**field) for field in fitted["fields"]]
-        self._model = Mixture.from_json(fitted["model"])
-        self.cut, self._most = float(fitted["cut"]), int(fitted["most"])
+        self._cut, self._most, self._last = fitted["cut"], int(fitted["most"]), int(fitted["tables"]) - 1
+        self._is_unique = self._last in fitted["unique"]
         names = [field.name for field in self._fields]
         self._never = [names.index(name) for name in fitted["never"] if name in names]
-        masks = [sum(1 << names.index(name) for name in rule) for rule in fitted["rules"]]
-        self._by_rule = (
-            " OR ".join(f"bit_or(1::UBIGINT << field) & {mask} = {mask}" for mask in masks) or "false"
-        )
+        self._rules = [[names.index(name) for name in rule] for rule in fitted["rules"]]
+        self._n_before, self.added = len(read_hand(folder)["added"]), list[Addition]()
+        self._rows_of: dict[int, list[int]] = {}
+        self._joined: dict[int, str] = {}
+        self._members: dict[str, list[int]] = {}
+
+    @property
+    def n_added(self) -> int:
+        return len(self.added)
+
+    def take(self, added: Addition) -> None:
+        """Know a record that was put in."""
+        row = len(self._index) + self.n_added
+        self.added.append(added)
+        for key in {*added.record.keys, id_key(added.record.id)}:
+            self._rows_of.setdefault(key, []).append(row)
+        if added.entity is not None:
+            held = self._members.get(added.entity) or self._index.entity(added.entity) or []
+            self._members[added.entity] = [*held, *(self._row_of(*key) for key in added.members)]
+            self._joined |= dict.fromkeys(self._members[added.entity], added.entity)
 
     def resolve(self, record: Cells) -> list[ResolvedEntity]:
         """Entities that a record may belong to, those that it does first; see `compare` for errors."""
-        return self.judge(self.compare(self.texts(record)))
+        return self._judge(self.compare(self._forms(self.texts(record))))
 
     def texts(self, record: Cells) -> list[str | None]:
         """A record's cells as the tables have them, in the order of `columns`.
@@ -100,113 +150,174 @@ class Resolver:
                 f"record: no column {strange[0][:100]!r} was linked; expected some of {', '.join(self.columns)}",
                 field="record",
             )
-        texts = [_text(record.get(name)) for name in self.columns]
         for field in self._fields:
             cell = record.get(field.name)
-            if field.kind == "date" and cell is not None:
-                days = self._con.execute(
-                    "SELECT iso_date($1, 'day', 69), iso_date($1, 'month', 69)", [str(cell)]
-                ).fetchone()
-                if days[0] != days[1]:
-                    raise InvalidInput(
-                        f"record: {field.name!r} is {str(cell)[:40]!r}, which may be {' or '.join(days)}; write "
-                        "dates as YYYY-MM-DD",
-                        field="record",
-                    )
-        return texts
+            plain = folded(str(cell)) if field.kind == "date" and cell is not None else None
+            days = plain and [
+                iso_date(plain, is_month, _CENTURY_TURNS) or plain for is_month in (False, True)
+            ]
+            if days and days[0] != days[1]:
+                raise InvalidInput(
+                    f"record: {field.name!r} is {str(cell)[:40]!r}, which may be {' or '.join(days)}; write dates as "
+                    "YYYY-MM-DD",
+                    field="record",
+                )
+        return [_text(record.get(name)) for name in self.columns]
 
-    def compare(self, texts: Sequence[str | None]) -> list[_Compared]:
-        """The candidates of a record and all records of their entities, compared.
+    def put_in(self, record: Cells, name: str | None) -> tuple[list[ResolvedEntity], str, Addition | None]:
+        """What is said of a record, the id that it has from then on, and what is to be stored; None where a record of
+        its id and cells is there. Of several tables, it is of the last; `take` lets later records know it.
+
+        Raises
+        ------
+        Conflict
+            Where another record has its id.
+        """
+        texts = self.texts(record)
+        forms = self._forms(texts)
+        compared = self.compare(forms)
+        found = self._judge(compared, is_added=True)
+        if name is not None and (there := self._rows(id_key(name)).tolist()):
+            if any(self._record(row) == (self._last, name, forms) for row in there):
+                return self._judge(compared), name, None
+            raise Conflict(f"there is another record {name!r}; give another id", field="id")
+        if name is not None and self._has_entity(name):
+            raise Conflict(f"there is an entity {name!r}; give another id", field="id")
+        numbered = map(_numbered, count(self._n_before + self.n_added))
+        name = name or next(each for each in numbered if self._is_free(each))
+        own: Key = (self._last, name)
+        links = [
+            (*each.key, float(chances(np.array(each.log_odds))))
+            for each in compared
+            if self._may_link(each.key[0]) and chances(np.array(each.log_odds)) > self._cut
+        ]
+        entity, members, inside = None, list[Key](), set[Key]()
+        if found and found[0].decision == "match":
+            joined = [each for each in compared if self._called(each) == found[0].entity]
+            entity, members, inside = joined[0].entity, [own], {each.key for each in joined}
+            if entity is None:
+                first = joined[0].key
+                entity = free_name([first[1]], {first[1]} if self._has_entity(first[1]) else set())
+                members = [first, own]
+        n = sum(link[:2] in inside for link in links)
+        counts = {
+            "records": 1,
+            "links": n,
+            "cut": len(links) - n,
+            "entities": len(members) // 2,
+            "by_hand": n,
+        }
+        is_twin = any(each.is_equal and each.key[0] == self._last for each in compared)
+        kept = IndexedRecord(*own, forms, sorted({key for _, key in self._keys(forms)}))
+        return found, name, Addition(kept, texts, is_twin, links, entity, members, counts)
+
+    def compare(self, forms: Sequence[str | None]) -> list[_Compared]:
+        """The candidates of a record's normal forms and all records of their entities, compared.
 
         Raises
         ------
         InvalidInput
             Where the record has no cell in the columns that are compared.
         """
-        con, fields, files = self._con, self._fields, self._folder
-        of_name = dict(zip(self.columns, texts, strict=True))
-        forms = ", ".join(f"{field.normal(f'${at + 1}')} AS c{at}" for at, field in enumerate(fields))
-        con.execute(
-            f"CREATE OR REPLACE TEMP TABLE asked AS SELECT {forms}", [of_name[field.name] for field in fields]
-        )
-        own = con.execute("FROM asked").fetchone()
-        if not any(own):
+        if not any(forms):
             raise InvalidInput(
                 f"record: no cell in the columns that are compared; expected some of "
-                f"{', '.join(field.name for field in fields)}",
+                f"{', '.join(field.name for field in self._fields)}",
                 field="record",
             )
-        n = con.execute(f"SELECT count(*) FROM read_parquet({quoted(files / RECORDS)})").fetchone()[0]
-        asked = self.key_numbers()
-        keys, numbers = (", ".join(map(str, of)) for of in (asked, [key for _, key in asked]))
-        con.execute(
-            f"CREATE OR REPLACE TEMP TABLE near AS WITH k(field, key) AS (VALUES {keys}), shared AS (SELECT key, row, "
-            f"count(*) OVER (PARTITION BY key) AS n FROM read_parquet({quoted(files / KEYS)}) "
-            f"WHERE key IN ({numbers})) "
-            f"SELECT row FROM (SELECT row, field, max(ln({n} / n)) AS worth FROM shared JOIN k USING (key) "
-            f"GROUP BY row, field) GROUP BY row HAVING {self._by_rule} ORDER BY sum(worth) DESC, row "
-            f"LIMIT {_MOST_CANDIDATES}"
-        )
-        cells = ", ".join(
-            f"{field.normal(f'r.c{self.columns.index(field.name)}')} AS c{at}"
-            for at, field in enumerate(fields)
-        )
-        records = f"read_parquet({quoted(files / RECORDS)}, file_row_number=true)"
-        entities = f"read_parquet({quoted(files / ENTITIES)})"
-        con.execute(
-            f"CREATE OR REPLACE TEMP TABLE near_ids AS SELECT side, id FROM {records} "
-            "WHERE file_row_number IN (FROM near)"
-        )
-        con.execute(
-            f"CREATE OR REPLACE TEMP TABLE compared AS WITH e AS (FROM {entities} WHERE entity IN (SELECT entity FROM "
-            f"{entities} x JOIN near_ids ON x.side = near_ids.side AND x.record = near_ids.id)), "
-            "held AS (SELECT side, record AS id, entity FROM e UNION ALL SELECT side, id, NULL FROM near_ids "
-            "ANTI JOIN e ON e.side = near_ids.side AND e.record = near_ids.id) "
-            f"SELECT file_row_number AS place, side, id, coalesce(entity, id) AS entity, {cells} FROM {records} r "
-            "JOIN held USING (side, id)"
-        )
-        levels = ", ".join(
-            "0" if own[at] is None else field.level(f"a.c{at}", f"b.c{at}") for at, field in enumerate(fields)
-        )
-        others = ", ".join(f"b.c{at}" for at in range(len(fields)))
-        rows = con.execute(
-            f"SELECT b.side, b.id, b.entity, [{levels}], [{others}] FROM asked a, compared b ORDER BY place"
-        ).fetchall()
+        entity_of: dict[int, str | None] = {}
+        for row in self._candidates(forms):
+            name, rows = self._entity_of(row) or (None, [row])
+            entity_of |= dict.fromkeys(rows, name)
+        rows = sorted(entity_of)
         if not rows:
             return []
-        symbols = np.stack([self._model.symbols(np.array(row[3]), own, row[4]) for row in rows])
+        records = [self._record(row) for row in rows]
+        levels = [
+            comparer().levels(field.kind, form, [record[2][at] for record in records])
+            for at, (field, form) in enumerate(zip(self._fields, forms, strict=True))
+        ]
+        symbols = np.stack(
+            [
+                self._model.symbols(np.array(level), forms, record[2])
+                for level, record in zip(zip(*levels, strict=True), records, strict=True)
+            ]
+        )
         return [
             _Compared(
-                (row[0], row[1]),
-                row[2],
+                row,
+                (side, name),
+                entity_of[row],
                 -np.inf
-                if any(None not in (own[at], row[4][at]) and own[at] != row[4][at] for at in self._never)
-                else float(log_odds),
-                list(own) == row[4],
+                if any(None not in (forms[at], other[at]) and forms[at] != other[at] for at in self._never)
+                else float(odds),
+                other == forms,
             )
-            for row, log_odds in zip(rows, self._model.log_odds(symbols), strict=True)
+            for row, (side, name, other), odds in zip(
+                rows, records, self._model.log_odds(symbols), strict=True
+            )
         ]
 
-    def key_numbers(self) -> list[tuple[int, int]]:
-        """Of the record that was compared last: the number of a column and a key of its cell."""
-        lists = ", ".join(stored_keys(at, field, f"c{at}") for at, field in enumerate(self._fields))
-        found = self._con.execute(f"SELECT {lists} FROM asked").fetchone()
-        return sorted({(at, key) for at, keys in enumerate(found) for key in keys if key is not None})
+    def _forms(self, texts: Sequence[str | None]) -> list[str | None]:
+        of_name = dict(zip(self.columns, texts, strict=True))
+        return [form_of(field.kind, of_name[field.name]) for field in self._fields]
 
-    def judge(self, compared: Sequence[_Compared]) -> list[ResolvedEntity]:
-        """Entities by what all their records say together."""
+    def _keys(self, forms: Sequence[str | None]) -> list[tuple[int, int]]:
+        """The number of a column and a key of its cell."""
+        return [
+            (at, key_number(f"{at}:{value}"))
+            for at, (field, form) in enumerate(zip(self._fields, forms, strict=True))
+            for value in comparer().keys(field, form)
+        ]
+
+    def _candidates(self, forms: Sequence[str | None]) -> list[int]:
+        """Records that agree in all columns of a rule: those that share most, and the rarest, first."""
+        shared = [(at, self._rows(key)) for at, key in {*self._keys(forms)}]
+        of_column: dict[int, list[Int64]] = {}
+        for at, rows in shared:
+            of_column.setdefault(at, []).append(rows)
+        seeds = [rows for _, rows in shared if rows.size <= _FREQUENT]
+        for rule in self._rules:
+            # Values that many have make candidates together only.
+            lists = [np.unique(np.concatenate(of_column[at])) for at in rule if at in of_column]
+            lists.sort(key=len)
+            if len(lists) == len(rule) > 1 and _FREQUENT < lists[0].size <= _MOST_FREQUENT:
+                both = lists[0]
+                for other in lists[1:]:
+                    both = both[_is_in(both, other)]
+                seeds += [both] if both.size <= _FREQUENT else []
+        if not seeds:
+            return []
+        found = np.unique(np.concatenate(seeds))
+        has = np.zeros((len(self._fields), found.size), dtype=np.bool_)
+        worth = np.zeros(has.shape)
+        for at, rows in sorted(shared, key=lambda each: (each[0], each[1].size)):
+            is_there = _is_in(found, rows)
+            has[at] |= is_there
+            log_rarity = np.log((len(self._index) + self.n_added) / max(rows.size, 1))
+            worth[at] = np.maximum(worth[at], is_there * log_rarity)
+        fits = np.zeros(found.size, dtype=np.bool_)
+        for rule in self._rules:
+            fits |= has[rule].all(axis=0)
+        order = np.lexsort((found, -worth.sum(axis=0)))
+        surest: list[int] = found[order[fits[order]][:_MOST_CANDIDATES]].tolist()
+        return surest
+
+    def _judge(self, compared: Sequence[_Compared], *, is_added: bool = False) -> list[ResolvedEntity]:
+        """Entities by what all their records say together; of one that ``is_added``, none with another of its table
+        where that has no duplicates."""
         of: dict[str, list[_Compared]] = {}
         for each in compared:
-            of.setdefault(each.entity, []).append(each)
+            of.setdefault(self._called(each), []).append(each)
         judged = []
         for name, members in of.items():
-            best = max(each.log_odds for each in members)
             odds = np.array([each.log_odds for each in members])
             total = float(np.clip(odds, -_CLIP, _CLIP).sum()) if np.isfinite(odds).all() else -np.inf
-            score = float(chances(np.array(best)))
-            is_match = score > self.cut and total > 0 and len(members) < self._most
-            records = [each.key[1] for each in members]
-            judged.append((not is_match, -score, -total, name, records))
+            score = float(chances(odds.max()))
+            is_match = score > self._cut and total > 0 and len(members) < self._most
+            if is_added and self._is_unique and any(each.key[0] == self._last for each in members):
+                is_match = False
+            judged.append((not is_match, -score, -total, name, [each.key[1] for each in members]))
         return [
             ResolvedEntity(
                 entity=name,
@@ -218,62 +329,111 @@ class Resolver:
             if -score >= _LEAST
         ]
 
+    def _called(self, each: _Compared) -> str:
+        """What names an entity, or a record that is alone: of several tables' equal ids, with the table's number."""
+        if each.entity is not None:
+            return each.entity
+        is_one = self._rows(id_key(each.key[1])).size == 1 and not self._has_entity(each.key[1])
+        return each.key[1] if is_one else written_key(each.key)
 
-def add(folder: Path, out: Path, record: Cells, name: str | None) -> tuple[list[ResolvedEntity], str]:
-    """Put a record into a new folder: into the entity that it surely belongs to, or alone; returns what `Resolver` says
-    of it, and its id. Of several tables, it is of the last.
+    def _may_link(self, side: int) -> bool:
+        """Whether links to a table are looked for: two are linked across, a unique one has none within."""
+        return side != self._last or not (self._last == 1 or self._is_unique)
 
-    Raises
-    ------
-    Conflict
-        Where another record has its id.
-    """
+    def _rows(self, key: int) -> Int64:
+        return np.append(self._index.rows(key), np.array(self._rows_of.get(key, []), dtype=np.int64))
+
+    def _record(self, row: int) -> tuple[int, str, list[str | None]]:
+        if row < len(self._index):
+            return self._index.record(row)
+        added = self.added[row - len(self._index)].record
+        return added.side, added.id, added.forms
+
+    def _row_of(self, side: int, name: str) -> int:
+        rows: list[int] = self._rows(id_key(name)).tolist()
+        return next(row for row in rows if self._record(row)[:2] == (side, name))
+
+    def _entity_of(self, row: int) -> tuple[str, list[int]] | None:
+        name = self._joined.get(row)
+        if name is not None:
+            return name, self._members[name]
+        return self._index.entity_of(row) if row < len(self._index) else None
+
+    def _has_entity(self, name: str) -> bool:
+        return name in self._members or self._index.entity(name) is not None
+
+    def _is_free(self, name: str) -> bool:
+        return not self._rows(id_key(name)).size and not self._has_entity(name)
+
+
+class Resolvers:
+    """Those of the folders that were asked about last."""
+
+    def __init__(self) -> None:
+        self._lock, self._of = Lock(), dict[str, Resolver]()
+
+    @contextmanager
+    def of(self, link_id: str, folder: Path) -> Iterator[Resolver]:
+        """The one of some links, for nobody else until the block ends."""
+        with self._lock:
+            resolver = self._of.pop(link_id, None)
+            if resolver is None or resolver.folder != folder:
+                resolver = Resolver(folder)
+            self._of[link_id] = resolver
+            for oldest in list(self._of)[:-_OPEN]:
+                del self._of[oldest]
+        with resolver.lock:
+            yield resolver
+
+    def forget(self, link_id: str) -> None:
+        with self._lock:
+            self._of.pop(link_id, None)
+
+
+def fold(folder: Path, out: Path, added: Sequence[Addition]) -> None:
+    """Write a folder that has the records that were put in."""
     with making_anew(folder, out) as (connection, hand):
-        resolver = Resolver(connection, folder)
-        texts = resolver.texts(record)
-        compared = resolver.compare(texts)
-        found = resolver.judge(compared)
         connection.execute("CREATE TABLE kept AS FROM read_parquet(?)", [str(folder / RECORDS)])
-        n, last = connection.execute("SELECT count(*) FROM kept").fetchone()[0], right_side(folder)
-        ids = "SELECT id FROM kept WHERE id = ? OR starts_with(id, ?) UNION SELECT entity FROM named"
-        taken = {row[0] for row in connection.execute(ids, [name, _ADDED]).fetchall()}
-        if name in taken:
-            raise Conflict(f"there is a record or an entity {name!r}; give another id", field="id")
-        name = name or free_name([_ADDED], taken)
-        own = (last, name)
-        is_twin = any(each.is_equal and each.key[0] == last for each in compared)
-        listed = ", ".join("?" * (3 + len(texts)))
-        connection.execute(f"INSERT INTO kept VALUES ({listed})", [*own, not is_twin, *texts])
-        copy_to(connection, "FROM kept", out / RECORDS)
-        keys = ", ".join(f"({key}::UBIGINT, {n})" for _, key in resolver.key_numbers())
-        copy_to(
-            connection,
-            f"SELECT key, row FROM read_parquet({quoted(folder / KEYS)}) UNION ALL VALUES {keys} ORDER BY key, row",
-            out / KEYS,
-        )
-        for each in compared:
-            score = float(chances(np.array(each.log_odds)))
-            # Links of two tables are across them.
-            if score > resolver.cut and (last != 1 or each.key[0] == 0):
+        connection.execute("CREATE TABLE changed AS FROM read_parquet(?)", [str(folder / CHANGES)])
+        start = connection.execute("SELECT coalesce(max(place), 0) FROM found").fetchone()[0]
+        for each in added:
+            side, name = each.record.side, each.record.id
+            values = ", ".join("?" * (3 + len(each.texts)))
+            connection.execute(
+                f"INSERT INTO kept VALUES ({values})", [side, name, not each.is_twin, *each.texts]
+            )
+            for of, other, score in each.links:
+                start += 1
                 connection.execute(
-                    "INSERT INTO found SELECT ?, ?, ?, ?, ?, coalesce(max(place), 0) + 1 FROM found",
-                    [each.key[1], name, each.key[0], last, score],
+                    "INSERT INTO found VALUES (?, ?, ?, ?, ?, ?)", [other, name, of, side, score, start]
                 )
-        if found and found[0].decision == "match":
-            _join(connection, out, compared, found[0].entity, own)
-        hand["added"].append(own)
-    return found, name
+            if each.entity is not None:
+                insert_members(connection, each.entity, each.members)
+                records = [key[1] for key in each.members]
+                connection.execute("INSERT INTO changed VALUES (?, 'joined', ?, [])", [each.entity, records])
+        hand["added"] += [(each.record.side, each.record.id) for each in added]
+        copy_to(connection, "FROM kept", out / RECORDS)
+        copy_to(connection, "FROM changed", out / CHANGES)
+        change_records(folder, out, added=[each.record for each in added])
 
 
-def _join(connection: Any, out: Path, compared: Sequence[_Compared], entity: str, own: Key) -> None:
-    """Put a record into an entity, and say so among the changes."""
-    new = [own]
-    if not members_of(connection, entity):
-        new = [next(each.key for each in compared if each.entity == entity), own]
-    insert_members(connection, entity, new)
-    connection.execute("CREATE TABLE changed AS FROM read_parquet(?)", [str(out / CHANGES)])
-    connection.execute("INSERT INTO changed VALUES (?, 'joined', ?, [])", [entity, [key[1] for key in new]])
-    copy_to(connection, "FROM changed", out / CHANGES)
+def stored_addition(stored: Sequence[Any]) -> Addition:
+    """Of what was stored as JSON."""
+    record, texts, is_twin, links, entity, members, counts = stored
+    keys = [(side, name) for side, name in members]
+    return Addition(IndexedRecord(*record), texts, is_twin, links, entity, keys, counts)
+
+
+def _is_in(some: Int64, ascending: Int64) -> Bool:
+    """Whether each is among others, which are ascending."""
+    if not ascending.size:
+        return np.zeros(some.size, dtype=np.bool_)
+    place = np.minimum(np.searchsorted(ascending, some), ascending.size - 1)
+    return np.asarray(ascending[place] == some)
+
+
+def _numbered(number: int) -> str:
+    return f"{_ADDED}~{number + 1}" if number else _ADDED
 
 
 def _text(value: Any) -> str | None:

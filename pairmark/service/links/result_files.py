@@ -6,8 +6,7 @@ Pages read them. What a person says of entities, and an erasure, make a folder a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, chain, count
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,18 @@ import numpy as np
 from pairmark.models.linking.candidates import stored_keys
 from pairmark.models.linking.engine import Linking
 from pairmark.models.linking.mixture import Mixture
-from pairmark.models.records.compare import LinkField, register
-from pairmark.service.errors import Conflict, InvalidInput, StorageFailed, UnknownLinks
+from pairmark.models.records.compare import LinkField
+from pairmark.service.errors import Conflict, InvalidInput, UnknownLinks
+from pairmark.service.links.comparing import comparer, form_of
+from pairmark.service.links.duck import copy_to, read_rows
+from pairmark.service.links.index import write_entities, write_records
 from pairmark.service.links.tables import LinkTables
-from pairmark.service.settings import Settings
 
-LINKS, ENTITIES, RECORDS, CHANGES, KEYS = (
-    f"{name}.parquet" for name in ("links", "entities", "records", "changes", "keys")
+LINKS, ENTITIES, RECORDS, CHANGES = (
+    f"{name}.parquet" for name in ("links", "entities", "records", "changes")
 )
 FITTED, HAND = "fitted.json", "hand.json"
-_FORM = 4
+_FORM = 5
 """Of what was fitted; earlier ones are read no more."""
 _LEVELS = ("missing", "different", "weak", "close", "equal")
 _ENTITIES_SQL = "SELECT entity, side, record FROM named ORDER BY min(place) OVER (PARTITION BY entity), place"
@@ -45,104 +46,9 @@ _CHANGES_SQL = (
     "coalesce(list_sort(list(DISTINCT now) FILTER (now <> old)), []) FROM moved WHERE old IS NOT NULL GROUP BY old "
     "HAVING count(DISTINCT coalesce('e' || now, 'r' || record)) > 1 ORDER BY 1, 2"
 )
-_IDS_SQL = "SELECT id FROM kept WHERE side = ? AND id IN (SELECT unnest(?))"
 
 Key = tuple[int, str]
 """Of a record: the number of its table, from 0, and its id."""
-
-
-@contextmanager
-def connected(**config: Any) -> Iterator[Any]:
-    """DuckDB without its own progress bar, which would go to standard output, where answers go."""
-    import duckdb
-
-    try:
-        with closing(duckdb.connect(config=config)) as connection:
-            connection.execute("SET enable_progress_bar = false")
-            yield connection
-    except duckdb.OutOfMemoryException as error:
-        raise InvalidInput(
-            "linking takes more memory than PAIRMARK_LINK_MEMORY_BYTES allows: allow more, or give fewer candidates"
-        ) from error
-    except duckdb.IOException as error:
-        full = "No space left" in str(error)
-        raise StorageFailed(
-            "no space left while writing: free some space and try again"
-            if full
-            else f"a file could not be read or written: {str(error).splitlines()[0][:300]}"
-        ) from error
-
-
-def bounds(settings: Settings, scratch: Path, threads: int | None) -> dict[str, Any]:
-    """DuckDB's own settings: memory as the settings have it, and what does not fit in ``scratch``."""
-    config = {
-        "memory_limit": f"{settings.link_memory_bytes}B",
-        "temp_directory": str(scratch / "spill"),
-        "autoinstall_known_extensions": "false",
-        "autoload_known_extensions": "false",
-    }
-    return config if threads is None else config | {"threads": str(threads)}
-
-
-def quoted(text: Path | str) -> str:
-    """A path or a text in SQL."""
-    return f"'{str(text).replace(chr(39), 2 * chr(39))}'"
-
-
-def named(name: str) -> str:
-    """A name in SQL."""
-    return f'"{name.replace(chr(34), 2 * chr(34))}"'
-
-
-def copy_to(connection: Any, sql: str, path: Path) -> None:
-    """Write what a query gives as CSV, or as Parquet where the path says so."""
-    form = "PARQUET" if path.suffix == ".parquet" else "CSV"
-    connection.execute(f"COPY ({sql}) TO {quoted(path)} (FORMAT {form})")
-
-
-def read_rows(path: Path, sql: str = "FROM kept", *params: Any) -> list[tuple[Any, ...]]:
-    """Rows of ``kept``, which is what stands in a file, with ids as text and ``place``, the number of the row."""
-    source = (
-        "SELECT * EXCLUDE file_row_number, file_row_number AS place FROM read_parquet(?, file_row_number=true)"
-        if path.suffix == ".parquet"
-        else "FROM read_csv(?, all_varchar=true)"
-    )
-    with connected(threads="1") as connection:
-        rows: list[tuple[Any, ...]] = connection.execute(
-            f"WITH kept AS ({source}) {sql}", [str(path), *params]
-        ).fetchall()
-        return rows
-
-
-def read_table(path: Path) -> tuple[list[str], list[tuple[str | None, ...]]]:
-    """Columns and rows of a CSV or Parquet file, as text."""
-    import duckdb
-
-    source = f"read_parquet({quoted(path)})"
-    if path.suffix != ".parquet":
-        source = f"read_csv({quoted(path)}, all_varchar=true, header=true)"
-    with connected(threads="1") as connection:
-        try:
-            found = connection.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM {source}")
-            return [column[0] for column in found.description], found.fetchall()
-        except duckdb.Error as error:
-            raise InvalidInput(f"{path.name} is no table: {str(error).splitlines()[0][:300]}") from error
-
-
-def write_csv(path: Path, out: Path) -> Path:
-    """A Parquet file as CSV, in which no text is a formula of a spreadsheet."""
-    with connected(threads="1") as connection:
-        connection.execute("CREATE TABLE kept AS FROM read_parquet(?)", [str(path)])
-        cells = (
-            f"CASE WHEN regexp_matches({cell}, '^[-=+@\t\r]') THEN chr(39) || {cell} ELSE {cell} END AS {cell}"
-            if kind == "VARCHAR"
-            else cell
-            for cell, kind in (
-                (named(row[0]), row[1]) for row in connection.execute("DESCRIBE kept").fetchall()
-            )
-        )
-        copy_to(connection, f"SELECT {', '.join(cells)} FROM kept", out)
-    return out
 
 
 # ---------------------------------------------------------------- a job's own
@@ -282,6 +188,7 @@ def keep(connection: Any, folder: Path, linking: Linking, previous: Path | None)
         "rules": linking.rules,
         "cut": linking.cut,
         "most": linking.most,
+        "unique": sorted(linking.unique),
         "never": [
             field.name
             for at, field in enumerate(linking.source_fields)
@@ -291,16 +198,9 @@ def keep(connection: Any, folder: Path, linking: Linking, previous: Path | None)
     }
     (folder / FITTED).write_text(json.dumps(fitted))
     if linking.model is not None:
-        keys = ", ".join(
-            stored_keys(at, field, f"c{place}")
-            for at, (field, place) in enumerate(zip(linking.fields, linking.places, strict=True))
-        )
-        copy_to(
-            connection,
-            f"SELECT DISTINCT key, row FROM (SELECT unnest(flatten([{keys}])) AS key, row FROM cells) "
-            "WHERE key IS NOT NULL ORDER BY key, row",
-            folder / KEYS,
-        )
+        forms = [f"c{place}" for place in linking.places]
+        keys = [stored_keys(at, *each) for at, each in enumerate(zip(linking.fields, forms, strict=True))]
+        write_records(connection, folder, forms, keys)
     hand: dict[str, Any] = {"together": [], "apart": [], "added": []}
     if previous is None:
         connection.execute("CREATE TABLE IF NOT EXISTS before (entity VARCHAR, side INTEGER, record VARCHAR)")
@@ -325,6 +225,8 @@ def counts(folder: Path) -> dict[str, int]:
 def write_found(connection: Any, folder: Path, hand: Mapping[str, Any], n_tables: int) -> None:
     copy_to(connection, links_sql(n_tables), folder / LINKS)
     copy_to(connection, _ENTITIES_SQL, folder / ENTITIES)
+    if read_fitted(folder)["model"] is not None:
+        write_entities(connection, folder, folder / RECORDS)
     (folder / HAND).write_text(json.dumps(hand))
 
 
@@ -395,15 +297,15 @@ def free_name(records: Sequence[str], taken: set[str]) -> str:
 # ---------------------------------------------------------------- one pair
 
 
-def split_ids(folder: Path, text: str) -> tuple[str, str]:
-    """The ids of a left and a right record, joined by a slash: ids may hold slashes themselves."""
+def _split_ids(folder: Path, text: str) -> tuple[str, str]:
+    """What names a left and a right record, joined by a slash: ids may hold slashes themselves."""
     pairs = [(text[:at], text[at + 1 :]) for at, char in enumerate(text) if char == "/"]
-    side = right_side(folder)
-    lefts, rights = (
-        {row[0] for row in read_rows(folder / RECORDS, _IDS_SQL, of, [pair[at] for pair in pairs])}
-        for at, of in enumerate((0, side))
+    ids = {each for pair in pairs for name in pair for each in (name, name.partition(":")[2])}
+    known = read_rows(folder / RECORDS, "SELECT id FROM kept WHERE id IN (SELECT unnest(?))", sorted(ids))
+    there = {row[0] for row in known}
+    return next(
+        (pair for pair in pairs if all({name, name.partition(":")[2]} & there for name in pair)), pairs[0]
     )
-    return next((pair for pair in pairs if pair[0] in lefts and pair[1] in rights), pairs[0])
 
 
 def texts_of(folder: Path, keys: Sequence[Key]) -> list[dict[str, Any]]:
@@ -442,28 +344,57 @@ def found(folder: Path, search: str | None, by_doubt: bool, limit: int, start: i
     )
 
 
-def keys_of(folder: Path, left: str, right: str) -> list[Key]:
-    """Where two records are: of several tables where they are linked; else the left one in the first table that has its
-    id, the right one in the last."""
-    last = right_side(folder)
-    if last > 1:
-        one, other = _sides_sql(last)
-        linked = read_rows(
-            folder / LINKS,
-            f'SELECT {one}, "left", {other}, "right" FROM kept WHERE ("left" = $2 AND "right" = $3) OR ("left" = $3 '
-            'AND "right" = $2) ORDER BY "left" <> $2, place LIMIT 1',
-            left,
-            right,
+def pick_key(keys: Sequence[Key], name: str) -> Key | None:
+    """The record that a person means, by its id or by `TABLE:ID` (tables are numbered from 1); None where it is none.
+
+    Raises
+    ------
+    InvalidInput
+        Where several tables have the id: what to write instead.
+    """
+    exact = [key for key in keys if key[1] == name]
+    if len(exact) > 1:
+        instead = " or ".join(repr(written_key(key)[:100]) for key in sorted(exact))
+        raise InvalidInput(
+            f"several tables have a record {name[:100]!r}; expected {instead}: the table's number, and the id",
+            field="record",
         )
-        if linked:
-            keys = [linked[0][:2], linked[0][2:]]
-            return keys if keys[0][1] == left else keys[::-1]
-    sides = (
-        read_rows(folder / RECORDS, f"SELECT {pick}(side) FROM kept WHERE id = ?", name)[0][0]
-        for pick, name in (("min", left), ("max", right))
+    return next(iter(exact), None) or next((key for key in keys if written_key(key) == name), None)
+
+
+def written_key(key: Key) -> str:
+    """What names a record where several tables have its id."""
+    return f"{key[0] + 1}:{key[1]}"
+
+
+def record_key(folder: Path, name: str) -> Key:
+    """The record of a folder that a person means, or `UnknownLinks`; for other errors see `pick_key`."""
+    found = read_rows(
+        folder / RECORDS, "SELECT side, id FROM kept WHERE id IN (?, ?)", name, name.partition(":")[2]
     )
-    first, second = sides
-    return [(0 if first is None else first, left), (last if second is None else second, right)]
+    key = pick_key([(side, record) for side, record in found], name)
+    if key is None:
+        raise UnknownLinks(f"there is no record {name[:100]!r} in the tables of these links")
+    return key
+
+
+def keys_of(folder: Path, left: str, right: str) -> list[Key]:
+    """Where the two records of a pair are: of two tables in the left and the right one, else see `record_key`. Where
+    there is none, ids are looked for that hold slashes: addresses join both by one."""
+    try:
+        return _keys_of(folder, left, right)
+    except UnknownLinks:
+        return _keys_of(folder, *_split_ids(folder, f"{left}/{right}"))
+
+
+def _keys_of(folder: Path, left: str, right: str) -> list[Key]:
+    keys: list[Key] = []
+    for side, name in enumerate((left, right)):
+        in_place = right_side(folder) == 1 and read_rows(
+            folder / RECORDS, "FROM kept WHERE side = ? AND id = ?", side, name
+        )
+        keys.append((side, name) if in_place else record_key(folder, name))
+    return keys
 
 
 def right_side(folder: Path) -> int:
@@ -490,24 +421,12 @@ def explained(folder: Path, left: Mapping[str, Any], right: Mapping[str, Any]) -
     """Field by field, what both cells are, how far they agree, and what that adds to the log odds of a match."""
     fitted = read_fitted(folder)
     fields = [LinkField(**field) for field in fitted["fields"]]
-    with connected(threads="1") as connection:
-        register(connection)
-        cells = ", ".join(
-            f"{field.normal(f'${2 * at + side + 1}')} AS {name}{at}"
-            for at, field in enumerate(fields)
-            for side, name in enumerate("ab")
-        )
-        levels = ", ".join(
-            f"{field.level(f'a{at}', f'b{at}')}, a{at}, b{at}" for at, field in enumerate(fields)
-        )
-        found = connection.execute(
-            f"SELECT {levels} FROM (SELECT {cells})",
-            [side[field.name] for field in fields for side in (left, right)],
-        ).fetchone()
+    forms = [[form_of(field.kind, side[field.name]) for field in fields] for side in (left, right)]
+    levels = [comparer().levels(field.kind, a, [b])[0] for field, a, b in zip(fields, *forms, strict=True)]
     weights = [0.0] * len(fields)
     if fitted["model"] is not None:
         model = Mixture.from_json(fitted["model"])
-        weights = model.contributions(model.symbols(np.array(found[::3]), found[1::3], found[2::3]))
+        weights = model.contributions(model.symbols(np.array(levels), *forms))
     return [
         {
             "field": field.name,
@@ -515,7 +434,6 @@ def explained(folder: Path, left: Mapping[str, Any], right: Mapping[str, Any]) -
             "right": right[field.name],
             "level": _LEVELS[level],
             "weight": round(weight, 4),
-            "together_with": [],
         }
-        for field, level, weight in zip(fields, found[::3], weights, strict=True)
+        for field, level, weight in zip(fields, levels, weights, strict=True)
     ]

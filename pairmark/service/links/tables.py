@@ -19,6 +19,7 @@ from pairmark.service.datasets.confined import FileLimits, format_of
 from pairmark.service.datasets.tabular import TableFile
 from pairmark.service.errors import InvalidInput
 from pairmark.service.links.derived import default_of, derived
+from pairmark.service.links.duck import quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -385,7 +386,7 @@ def _cell(side: _Side, name: str, kind: str, turn: int, notes: list[str]) -> str
         notes.append(
             f"column {name!r} of {side.name}: {default[:60]!r} in {share:.0%} of the rows is taken as missing"
         )
-        cell = f"nullif({cell}, {_quoted(default)})"
+        cell = f"nullif({cell}, {quoted(default)})"
     if kind == "date":
         first = (side.compared[name].format or "").startswith("MM") or month_first(side.cells[name])
         form = "number" if side.kinds[name] != "date" else "month" if first else "day"
@@ -394,7 +395,3 @@ def _cell(side: _Side, name: str, kind: str, turn: int, notes: list[str]) -> str
         return cell
     number = f"regexp_extract({cell}, '{_MEASURED}', 1)"
     return f"coalesce(nullif(replace({number}, ',', ''), ''), {cell})"
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

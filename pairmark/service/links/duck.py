@@ -1,0 +1,105 @@
+"""DuckDB as links use it: connections, and files that are read and written by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from pairmark.service.errors import InvalidInput, StorageFailed
+from pairmark.service.settings import Settings
+
+
+@contextmanager
+def connected(**config: Any) -> Iterator[Any]:
+    """DuckDB without its own progress bar, which would go to standard output, where answers go."""
+    import duckdb
+
+    try:
+        with closing(duckdb.connect(config=config)) as connection:
+            connection.execute("SET enable_progress_bar = false")
+            yield connection
+    except duckdb.OutOfMemoryException as error:
+        raise InvalidInput(
+            "linking takes more memory than PAIRMARK_LINK_MEMORY_BYTES allows: allow more, or give fewer candidates"
+        ) from error
+    except duckdb.IOException as error:
+        full = "No space left" in str(error)
+        raise StorageFailed(
+            "no space left while writing: free some space and try again"
+            if full
+            else f"a file could not be read or written: {str(error).splitlines()[0][:300]}"
+        ) from error
+
+
+def bounds(settings: Settings, scratch: Path, threads: int | None) -> dict[str, Any]:
+    """DuckDB's own settings: memory as the settings have it, and what does not fit in ``scratch``."""
+    config = {
+        "memory_limit": f"{settings.link_memory_bytes}B",
+        "temp_directory": str(scratch / "spill"),
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+    }
+    return config if threads is None else config | {"threads": str(threads)}
+
+
+def quoted(text: Path | str) -> str:
+    """A path or a text in SQL."""
+    return f"'{str(text).replace(chr(39), 2 * chr(39))}'"
+
+
+def named(name: str) -> str:
+    """A name in SQL."""
+    return f'"{name.replace(chr(34), 2 * chr(34))}"'
+
+
+def copy_to(connection: Any, sql: str, path: Path) -> None:
+    """Write what a query gives as CSV, or as Parquet where the path says so."""
+    form = "PARQUET" if path.suffix == ".parquet" else "CSV"
+    connection.execute(f"COPY ({sql}) TO {quoted(path)} (FORMAT {form})")
+
+
+def read_rows(path: Path, sql: str = "FROM kept", *params: Any) -> list[tuple[Any, ...]]:
+    """Rows of ``kept``, which is what stands in a file, with ids as text and ``place``, the number of the row."""
+    source = (
+        "SELECT * EXCLUDE file_row_number, file_row_number AS place FROM read_parquet(?, file_row_number=true)"
+        if path.suffix == ".parquet"
+        else "FROM read_csv(?, all_varchar=true)"
+    )
+    with connected(threads="1") as connection:
+        rows: list[tuple[Any, ...]] = connection.execute(
+            f"WITH kept AS ({source}) {sql}", [str(path), *params]
+        ).fetchall()
+        return rows
+
+
+def read_table(path: Path) -> tuple[list[str], list[tuple[str | None, ...]]]:
+    """Columns and rows of a CSV or Parquet file, as text."""
+    import duckdb
+
+    source = f"read_parquet({quoted(path)})"
+    if path.suffix != ".parquet":
+        source = f"read_csv({quoted(path)}, all_varchar=true, header=true)"
+    with connected(threads="1") as connection:
+        try:
+            found = connection.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM {source}")
+            return [column[0] for column in found.description], found.fetchall()
+        except duckdb.Error as error:
+            raise InvalidInput(f"{path.name} is no table: {str(error).splitlines()[0][:300]}") from error
+
+
+def write_csv(path: Path, out: Path) -> Path:
+    """A Parquet file as CSV, in which no text is a formula of a spreadsheet."""
+    with connected(threads="1") as connection:
+        connection.execute("CREATE TABLE kept AS FROM read_parquet(?)", [str(path)])
+        cells = (
+            f"CASE WHEN regexp_matches({cell}, '^[-=+@\t\r]') THEN chr(39) || {cell} ELSE {cell} END AS {cell}"
+            if kind == "VARCHAR"
+            else cell
+            for cell, kind in (
+                (named(row[0]), row[1]) for row in connection.execute("DESCRIBE kept").fetchall()
+            )
+        )
+        copy_to(connection, f"SELECT {', '.join(cells)} FROM kept", out)
+    return out
