@@ -49,6 +49,10 @@ from pairmark.service.store.store import ModelStore
 from pairmark.service.store.subjects import SubjectClass
 
 
+MOST_REFS = 1_024
+"""References whose meaning is kept until names change."""
+
+
 class Runtime:
     """What serves: one in each API process."""
 
@@ -62,6 +66,8 @@ class Runtime:
         self.inputs = InputChecks(self.store.calibrations.mark_moved, self._threshold_of_strangers)
         self.warm = False
         self._last_view: CatalogueView | None = None
+        self._resolved: BoundedCache[Any, tuple[VersionEntry, str | None]] = BoundedCache(MOST_REFS)
+        """What references mean by the last view, and the alias by which."""
         self._classes: BoundedCache[tuple[str, SubjectClass], str] = BoundedCache(4_096)
         self._best_f1: BoundedCache[tuple[str, int, str | None], ServedPoint] = BoundedCache(256)
         self.batch_place = Places("batch", os.cpu_count() or 1, settings.max_concurrent_batches)
@@ -81,13 +87,19 @@ class Runtime:
         if view is not self._last_view:
             self._last_view = view
             self.versions.evict_deleted(view)
-        try:
-            entry = view.resolve(ref, capability, visible)
-        except UnknownModel:
-            # It may be younger than the view: a job that has just ended, say, on another process's word.
-            entry = (await self.catalogue.looked_up()).resolve(ref, capability, visible)
-        _, mark, alias = split_ref(ref or "")
-        return await self.versions.get(entry, None if mark == ":" else alias or PRODUCTION)
+            self._resolved = BoundedCache(MOST_REFS)
+        asked = ref, capability, visible
+        found = self._resolved.get(asked)
+        if found is None:
+            try:
+                entry = view.resolve(ref, capability, visible)
+            except UnknownModel:
+                # It may be younger than the view: a job that has just ended, say, on another process's word.
+                entry = (await self.catalogue.looked_up()).resolve(ref, capability, visible)
+            _, mark, alias = split_ref(ref or "")
+            found = entry, None if mark == ":" else alias or PRODUCTION
+            self._resolved.put(asked, found)
+        return await self.versions.get(*found)
 
     async def operating_point(
         self, version: LoadedVersion | None, rate: Rate, subjects: SubjectClass | None = None
