@@ -179,23 +179,32 @@ def _leaf(row, root, features, thresholds, low_missing, children):
     return k
 
 
+_TOGETHER = 256
+"""Rows that walk down a tree one after the other."""
+
+
 @kernel
 def score(rows, roots, n_boosted, bias, features, thresholds, low_missing, children, values, out):
     """Mean of the boosted trees' chance and the forest's, or the only one of them: ``out`` (n,) float32.
 
     The first ``n_boosted`` trees add up to a margin over ``bias``; the others say a chance each.
     """
-    n_trees = roots.shape[0]
-    for p in range(rows.shape[0]):
-        margin, total = bias, 0.0
-        for t in range(n_boosted):
-            margin += values[_leaf(rows[p], roots[t], features, thresholds, low_missing, children)]
-        for t in range(n_boosted, n_trees):
-            total += values[_leaf(rows[p], roots[t], features, thresholds, low_missing, children)]
-        chance = 1.0 / (1.0 + math.exp(-margin))
-        if n_boosted == n_trees:
-            out[p] = chance
-        elif n_boosted == 0:
-            out[p] = total / n_trees
-        else:
-            out[p] = 0.5 * chance + 0.5 * total / (n_trees - n_boosted)
+    n_trees, n = roots.shape[0], rows.shape[0]
+    sums = np.empty((2, min(n, _TOGETHER)))
+    for start in range(0, n, _TOGETHER):
+        # A tree's nodes stay in the cache while some rows walk down it; each row adds its trees up in their order.
+        size = min(_TOGETHER, n - start)
+        sums[0, :size], sums[1, :size] = bias, 0.0
+        for t in range(n_trees):
+            kind = 0 if t < n_boosted else 1
+            for p in range(size):
+                leaf = _leaf(rows[start + p], roots[t], features, thresholds, low_missing, children)
+                sums[kind, p] += values[leaf]
+        for p in range(size):
+            chance, share = 1.0 / (1.0 + math.exp(-sums[0, p])), sums[1, p]
+            if n_boosted == n_trees:
+                out[start + p] = chance
+            elif n_boosted == 0:
+                out[start + p] = share / n_trees
+            else:
+                out[start + p] = 0.5 * chance + 0.5 * share / (n_trees - n_boosted)
