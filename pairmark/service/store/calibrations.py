@@ -43,7 +43,6 @@ from pairmark.service.store.versions import (
     calibration_out,
     imported_as,
     overlap_with,
-    read_trained_on,
 )
 from pairmark.service.tables import CalibrationRow, ModelVersion
 
@@ -289,9 +288,10 @@ class Calibrations:
 
     def refuse_overlap(self, row: ModelVersion, name: str, data: LabelledData, protocol: str) -> None:
         """Raise `CalibrationOverlap` when rates measured on the dataset would guarantee too much."""
-        if row.report is None:
+        stored = self._versions.report(row)
+        if stored is None:
             return
-        overlap = overlap_with(read_trained_on(self._versions.blobs.folder(row.report)), data)
+        overlap = overlap_with(stored.trained_on, data)
         reason = f"{name}:{row.version} was trained on"
         if overlap.rows:
             raise CalibrationOverlap(

@@ -23,8 +23,6 @@ from pairmark.service.store.calibrations import DEFAULT_PAIRS, Calibrations
 from pairmark.service.store.versions import (
     VersionStore,
     overlapping,
-    read_calibration_rows,
-    read_trained_on,
 )
 from pairmark.service.tables import ModelVersion
 
@@ -111,13 +109,12 @@ class Comparisons:
         """Rows of whom a version learned or was calibrated with; in open-set use every row of such a person."""
         y, known = np.asarray(data.y), np.zeros(len(data), dtype=np.bool_)
         for row in rows:
-            if row.report is None:
+            stored = self._versions.report(row)
+            if stored is None:
                 continue
-            folder = self._versions.blobs.folder(row.report)
-            known |= overlapping(read_trained_on(folder), data, identities=protocol == "open-set")
-            calibration = read_calibration_rows(folder)
-            if calibration is not None and row.lineage.get("dataset") == f"{data.name}:{data.version}":
-                known[calibration] = True
+            known |= overlapping(stored.trained_on, data, identities=protocol == "open-set")
+            if row.lineage.get("dataset") == f"{data.name}:{data.version}":
+                known[stored.calibration_rows] = True
         return np.isin(y, y[known]) if protocol == "open-set" else known
 
     def _scores(

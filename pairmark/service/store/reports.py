@@ -42,13 +42,9 @@ from pairmark.service.errors import (
 )
 from pairmark.service.store.calibrations import Calibrations
 from pairmark.service.store.versions import (
+    StoredReport,
     VersionStore,
     overlap_with,
-    read_arrays,
-    read_columns,
-    read_pr,
-    read_roc,
-    read_trained_on,
 )
 from pairmark.service.tables import ModelVersion
 
@@ -125,13 +121,14 @@ class Reports:
         """The ROC on the version's held-out pairs, with ``points`` at most so many; `ModelNotCapable` when it scores
         none."""
         row = self._versions.row(name, version)
-        return read_roc(self._versions.blobs.folder(self._report_of(row, name)), points)
+        return self._stored(row, name).roc(points)
 
     def pr(self, name: str, version: int, points: int | None = None) -> PrOut:
         """Precision and recall on the version's held-out pairs, with ``points`` at most so many;
         `ModelNotCapable` where they were not measured."""
         row = self._versions.row(name, version)
-        found = None if row.report is None else read_pr(self._versions.blobs.folder(row.report), points)
+        stored = self._versions.report(row)
+        found = None if stored is None else stored.pr(points)
         if found is None:
             raise ModelNotCapable(
                 f"{name}:{version} ({row.kind}) has no precision and recall: they are measured of versions trained on "
@@ -156,7 +153,7 @@ class Reports:
         that operating point, or `UnsupportedRate`. `ModelNotCapable` when it scores no pairs, or they
         were not kept."""
         row = self._versions.row(name, version)
-        arrays, side = read_arrays(self._versions.blobs.folder(self._report_of(row, name))), _SIDES[kind]
+        arrays, side = self._stored(row, name).arrays, _SIDES[kind]
         if f"{side}_rows" not in arrays:
             raise ModelNotCapable(f"{name}:{version} was trained before errors were kept: train it again")
         rows, scores = arrays[f"{side}_rows"], arrays[f"{side}_scores"]
@@ -183,10 +180,7 @@ class Reports:
 
     def report(self, version: VersionOut) -> ReportOut:
         row = self._versions.row(version.model, version.version)
-        roc, columns = None, []
-        if row.report is not None:
-            columns = read_columns(self._versions.blobs.folder(row.report))
-            roc = self.roc(version.model, version.version)
+        stored = self._versions.report(row)
         claimed = any(calibration.imported == "unsigned" for calibration in version.calibrations)
         promises = [] if row.calibration_id is None or claimed else self._promised(row.calibration_id)
         return ReportOut(
@@ -194,8 +188,8 @@ class Reports:
             limits=limits_of(version, promises),
             promises=promises,
             leaderboard=leaderboard_of(row),
-            roc=roc,
-            columns=columns,
+            roc=None if stored is None else stored.roc(),
+            columns=[] if stored is None else stored.columns,
         )
 
     def _promised(self, calibration_id: str) -> list[PromisedRate]:
@@ -229,10 +223,11 @@ class Reports:
         self._promises.put(calibration_id, rates)
         return rates
 
-    def _report_of(self, row: ModelVersion, name: str) -> str:
-        if row.report is None:
+    def _stored(self, row: ModelVersion, name: str) -> StoredReport:
+        stored = self._versions.report(row)
+        if stored is None:
             raise ModelNotCapable(f"{name}:{row.version} ({row.kind}) has no ROC: it does not score pairs")
-        return row.report
+        return stored
 
     def _threshold(self, row: ModelVersion, name: str, fpr: float) -> float:
         if row.calibration_id is None:
@@ -287,9 +282,10 @@ class Reports:
                     f"{inputs['unlike']} of {inputs['rows']} rows are unlike those of the calibration, so their pairs "
                     "never match: check units and preprocessing, or calibrate on rows like these"
                 ]
-        overlap = OverlapOut(rows=0, identities=0)
-        if row.report is not None:
-            overlap = overlap_with(read_trained_on(self._versions.blobs.folder(row.report)), data)
+        stored = self._versions.report(row)
+        overlap = (
+            OverlapOut(rows=0, identities=0) if stored is None else overlap_with(stored.trained_on, data)
+        )
         return EvaluationOut(
             model=name,
             version=version,

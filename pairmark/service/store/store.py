@@ -16,11 +16,9 @@ services, `Reports` says what is known of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from pairmark.schemas.base import Page, iso
@@ -58,12 +56,10 @@ from pairmark.service.store.repository import NewVersion
 from pairmark.service.store.subjects import SubjectCalibrations
 from pairmark.service.store.transfer import export_version, import_version
 from pairmark.service.store.versions import (
-    TrainedOn,
+    StoredReport,
     VersionStore,
     alias_out,
     overlap_with,
-    read_arrays,
-    read_trained_on,
     version_out,
     version_summary,
 )
@@ -340,18 +336,12 @@ class ModelStore:
         row = self._versions.row(name, version)
         if refuse:
             self.calibrations.refuse_overlap(row, name, data, self.calibrations.protocol_of(row, "auto"))
-        digests = self.trained_on(name, version)
-        return None if digests is None else overlap_with(digests, data)
+        stored = self._versions.report(row)
+        return None if stored is None else overlap_with(stored.trained_on, data)
 
-    def trained_on(self, name: str, version: int) -> TrainedOn | None:
-        """Digests of what the version was trained on; None when they were not kept."""
-        row = self._versions.row(name, version)
-        return None if row.report is None else read_trained_on(self._blobs.folder(row.report))
-
-    def report_arrays(self, name: str, version: int) -> Mapping[str, NDArray[Any]]:
-        """The arrays of a version's report; empty where it has none."""
-        row = self._versions.row(name, version)
-        return {} if row.report is None else read_arrays(self._blobs.folder(row.report))
+    def report(self, name: str, version: int) -> StoredReport | None:
+        """The version's stored report; None where it scores no pairs."""
+        return self._versions.report(self._versions.row(name, version))
 
     def ledger_number(self, calibration_id: str) -> int | None:
         """A calibration's number among those made on its dataset version; None when it is of no version."""

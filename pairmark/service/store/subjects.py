@@ -27,10 +27,7 @@ from pairmark.service.errors import (
 )
 from pairmark.service.store import repository
 from pairmark.service.store.calibrations import REFUSED, Calibrations
-from pairmark.service.store.versions import (
-    VersionStore,
-    read_calibration_rows,
-)
+from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import CalibrationRow, ModelVersion
 
 MAX_PAIRS = 100_000
@@ -174,10 +171,9 @@ class SubjectCalibrations:
                 f"dataset {reference} lists pairs and does not say whose each row is: {again}, with a label column",
             )
         if parent.summary.get("part") == "held-out":
-            rows = None
-            if version.report is not None:
-                rows = read_calibration_rows(self._versions.blobs.folder(version.report))
-            if rows is None or not rows.size or int(rows.max()) >= len(data):
+            stored = self._versions.report(version)
+            rows = np.empty(0, dtype=np.int64) if stored is None else stored.calibration_rows
+            if not rows.size or int(rows.max()) >= len(data):
                 raise refusal(
                     subjects, f"the version does not say which rows of {reference} were held out: {again}"
                 )

@@ -32,11 +32,8 @@ from pairmark.service.store.calibrations import read_calibration
 from pairmark.service.store.reports import leaderboard_of
 from pairmark.service.store.repository import NewCalibration, NewVersion
 from pairmark.service.store.versions import (
+    StoredReport,
     VersionStore,
-    read_columns,
-    read_pr,
-    read_roc,
-    read_trained_on,
     version_out,
 )
 from pairmark.service.tables import ModelVersion
@@ -225,12 +222,12 @@ def _check_shown(new: NewVersion, report: Path) -> None:
     version_out(new.model, row, [], [])
     leaderboard_of(row)
     if any(report.iterdir()):
-        read_roc(report)
-        if read_pr(report) is not None:
+        stored = StoredReport(report)
+        stored.roc()
+        if stored.pr() is not None:
             # What a decision by it tells.
             _ = [new.metrics[name]["value"] for name in MEASURES]
-        read_columns(report)
-        read_trained_on(report)
+        _ = stored.columns, stored.trained_on
 
 
 def _version_of(

@@ -15,7 +15,6 @@ from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.operating_point import nothing_guaranteed
 from pairmark.models.core.artefact import (
-    Artefact,
     ArtefactError,
     OutdatedModel,
     read_artefact,
@@ -82,6 +81,10 @@ class VersionStore:
             raise CorruptArtefact(
                 f"{name}:{row.version} cannot be loaded: {error}", model=name, version=row.version
             ) from error
+
+    def report(self, row: ModelVersion) -> StoredReport | None:
+        """The version's report; None where it scores no pairs."""
+        return None if row.report is None else StoredReport(self.blobs.folder(row.report))
 
     def model(self, session: Session, name: str) -> ModelRow:
         """A model that has a version, or `UnknownModel`."""
@@ -332,61 +335,52 @@ def write_report(
     )
 
 
-def read_roc(folder: Path, points: int | None = None) -> RocOut:
-    """The ROC of a report folder; with ``points`` at most so many of it, dense at low rates."""
-    artefact = _read(folder)
-    return RocOut.model_validate(roc_lists(artefact.arrays, artefact.meta["confidence"], points))
+class StoredReport:
+    """What a version's report folder holds. `CorruptArtefact` for what no training writes.
 
-
-def read_pr(folder: Path, points: int | None = None) -> PrOut | None:
-    """Precision and recall of a report folder, with ``points`` at most so many; None where they were not measured."""
-    found = pr_lists(_read(folder).arrays, points)
-    return None if found is None else PrOut.model_validate(found)
-
-
-def read_columns(folder: Path) -> list[dict[str, Any]]:
-    """What leaving columns of records out costs, as the report folder says.
-
-    Raises
-    ------
-    CorruptArtefact
-        For what no training writes.
+    Attributes
+    ----------
+    arrays : all that are stored.
     """
-    reported = _read(folder).meta.get("evidence") or {}
-    try:
-        return _COSTS.validate_python(reported.get("columns", []))
-    except (AttributeError, ValidationError) as error:
-        raise CorruptArtefact(f"the report cannot be read: {error}") from error
 
+    def __init__(self, folder: Path) -> None:
+        try:
+            artefact = read_artefact(folder, mmap=False)
+            if (
+                artefact.kind != REPORT
+                or not artefact.arrays.keys() >= _EXPECTED
+                or not {"salt", "confidence"} <= artefact.meta.keys()
+            ):
+                raise ArtefactError(f"{folder.name} is not a report")
+        except ArtefactError as error:
+            raise CorruptArtefact(f"the report cannot be read: {error}") from error
+        self.arrays: Mapping[str, NDArray[Any]] = artefact.arrays
+        self._meta = artefact.meta
 
-def read_arrays(folder: Path) -> Mapping[str, NDArray[Any]]:
-    return _read(folder).arrays
+    def roc(self, points: int | None = None) -> RocOut:
+        """The ROC; with ``points`` at most so many of it, dense at low rates."""
+        return RocOut.model_validate(roc_lists(self.arrays, self._meta["confidence"], points))
 
+    def pr(self, points: int | None = None) -> PrOut | None:
+        """Precision and recall, with ``points`` at most so many; None where they were not measured."""
+        found = pr_lists(self.arrays, points)
+        return None if found is None else PrOut.model_validate(found)
 
-def read_trained_on(folder: Path) -> TrainedOn:
-    artefact = _read(folder)
-    return TrainedOn(
-        rows=artefact.arrays["trained_rows"],
-        identities=artefact.arrays["trained_identities"],
-        salt=str(artefact.meta["salt"]),
-    )
+    @property
+    def columns(self) -> list[dict[str, Any]]:
+        """What leaving columns of records out costs."""
+        try:
+            return _COSTS.validate_python((self._meta.get("evidence") or {}).get("columns", []))
+        except (AttributeError, ValidationError) as error:
+            raise CorruptArtefact(f"the report cannot be read: {error}") from error
 
+    @property
+    def trained_on(self) -> TrainedOn:
+        """Digests of what the version was trained on."""
+        rows, identities = self.arrays["trained_rows"], self.arrays["trained_identities"]
+        return TrainedOn(rows=rows, identities=identities, salt=str(self._meta["salt"]))
 
-def read_calibration_rows(folder: Path) -> NDArray[np.int64] | None:
-    """Rows of the version's dataset that were held out to calibrate on; None in reports that did not keep them."""
-    rows = _read(folder).arrays.get("calibration_rows")
-    return None if rows is None else np.asarray(rows, dtype=np.int64)
-
-
-def _read(folder: Path) -> Artefact:
-    try:
-        artefact = read_artefact(folder, mmap=False)
-        if (
-            artefact.kind != REPORT
-            or not artefact.arrays.keys() >= _EXPECTED
-            or not {"salt", "confidence"} <= artefact.meta.keys()
-        ):
-            raise ArtefactError(f"{folder.name} is not a report")
-    except ArtefactError as error:
-        raise CorruptArtefact(f"the report cannot be read: {error}") from error
-    return artefact
+    @property
+    def calibration_rows(self) -> NDArray[np.int64]:
+        """Rows of the version's dataset that were held out to calibrate on; none in reports that did not keep them."""
+        return np.asarray(self.arrays.get("calibration_rows", ()), dtype=np.int64)

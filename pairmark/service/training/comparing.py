@@ -386,10 +386,11 @@ class _Comparison:
 
     def _fold_scores(self, pairs: HeldOutPairs) -> NDArray[np.float32]:
         """(n,) what production's own folds said of these pairs when it was trained on them; NaN of others."""
-        arrays = self._store.report_arrays(self._production.model, self._production.version)
+        stored = self._store.report(self._production.model, self._production.version)
         scores = np.full(len(pairs), np.nan, dtype=np.float32)
-        if "fold_rows" not in arrays:
+        if stored is None or "fold_rows" not in stored.arrays:
             return scores
+        arrays = stored.arrays
         rows, own = arrays["fold_rows"], self._data.row_hashes
         place = np.minimum(np.searchsorted(rows, own), rows.size - 1)
         is_there = rows[place] == own
@@ -403,10 +404,10 @@ class _Comparison:
 
     def _unseen(self, pairs: HeldOutPairs) -> NDArray[np.bool_]:
         """Pairs of which production learned neither side."""
-        digests = self._store.trained_on(self._production.model, self._production.version)
-        if digests is None:
+        stored = self._store.report(self._production.model, self._production.version)
+        if stored is None:
             return np.ones(len(pairs), dtype=np.bool_)
-        overlap = overlapping(digests, self._data, identities=pairs.protocol == "open-set")
+        overlap = overlapping(stored.trained_on, self._data, identities=pairs.protocol == "open-set")
         return np.asarray(~(overlap[pairs.left] | overlap[pairs.right]))
 
 
