@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import os
 import stat
+import subprocess
 import tarfile
 import threading
 import zipfile
@@ -28,6 +30,7 @@ from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import AuditRow, Base, SessionRow
 from tests.service.conftest import Deployment, people
+from tests.serving import PAIRMARK, ROOT
 
 MANIFEST, DATABASE = "pairmark-backup.json", "database"
 
@@ -144,6 +147,27 @@ def test_a_restore_into_a_place_that_holds_data_is_refused_before_a_byte_is_copi
         there.restore(tmp_path / "a.zip")
     assert len(list(there.blobs.ages())) == 1
     assert there.db.revision() is None
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("sign", ["artefacts/blobs/*/*", "artefacts/tmp/*/database", "pairmark.db-wal"])
+def test_a_restore_that_was_killed_is_asked_for_again(place: Place, tmp_path: Path, sign: str) -> None:
+    """Killed as soon as something of it is on disk: artefacts, the copy of the database, rows."""
+    place.back_up(tmp_path / "a.zip")
+    home = tmp_path / "there"
+    there = Place(Settings(home=home), Database(f"sqlite:///{home}/pairmark.db"), Blobs(home / "artefacts"))
+    words = [*PAIRMARK, "restore", str(tmp_path / "a.zip"), "--keys", "keep"]
+    process = subprocess.Popen(words, cwd=ROOT, env=os.environ | {"PAIRMARK_HOME": str(home)})
+    while process.poll() is None:
+        if any(home.glob(sign)):
+            process.kill()
+    if there.db.revision() is None:
+        there.restore(tmp_path / "a.zip", "--keys", "keep")
+    assert there.rows() == place.rows()
+    assert there.scores() == place.scores()
+    there.blobs.sweep()
+    assert list((home / "artefacts" / "tmp").iterdir()) == []
+    there.db.dispose()
 
 
 def test_keys_of_a_backup_do_not_work_again_unless_they_are_kept(

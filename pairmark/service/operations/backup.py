@@ -12,7 +12,6 @@ import shutil
 import sqlite3
 import subprocess
 import tarfile
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -290,8 +289,10 @@ def restore(
         # 1. Blobs first: a restore that ends early leaves blobs that no row names, and can be asked for again.
         for key, names in manifest.blobs.items():
             _restore_blob(blobs, archive, key, names)
-        with tempfile.TemporaryDirectory(prefix=".restore-", dir=settings.home) as folder:
-            copy = Path(folder) / DATABASE
+        # A workspace that a killed restore leaves is removed by the next sweep.
+        with blobs.workspace() as folder:
+            folder.chmod(0o700)
+            copy = folder / DATABASE
             if archive.extract(DATABASE, copy) != manifest.database_sha256:
                 raise CorruptArtefact(
                     "the backup's database was changed after it was written (sha256 differs)"
