@@ -103,8 +103,10 @@ def test_what_cannot_be_a_group_or_a_stranger_is_told(
 def test_strangers_did_not_train(deployment: Deployment) -> None:
     version = deployment.train(learner="plda", params={}, promote=False)
     deployment.upload("same", people(40, 5)[0])
-    with pytest.raises(CalibrationOverlap):
-        deployment.store.calibrations.calibrate("faces", version, None, strangers="same")
+    deployment.upload("later", *people(60, 2, seed=7, first=900))
+    for dataset in (None, "later"):
+        with pytest.raises(CalibrationOverlap):
+            deployment.store.calibrations.calibrate("faces", version, dataset, strangers="same")
 
 
 def test_versions_are_compared_on_people_whom_neither_has_seen(deployment: Deployment) -> None:

@@ -69,6 +69,16 @@ def test_people_who_return_raise_no_alarm(name: str, d: int) -> None:
     assert [moved_at_once(ranges, batch) for batch in batches] == [None] * 4
 
 
+def test_one_person_beyond_an_edge_who_sends_half_raises_no_alarm() -> None:
+    random = np.random.default_rng(5)
+    rows = people(1_500, 1, 6, random)
+    # Larger than four of five who calibrated, and like them.
+    large = np.array([2, -2, 2, -2, 1, 1]) + 0.5 * random.normal(size=(1_500, 6))
+    mixed = np.where(random.random((1_500, 1)) < 0.5, large, rows).astype(np.float32)
+    assert alarmed(6, mixed) == (None, None)
+    assert alarmed(6, large.astype(np.float32)) == (None, None), "nobody else came"
+
+
 @pytest.mark.parametrize(
     ("d", "directions", "within"), [(6, 1, 100), (16, 1, 200), (16, 2, 200), (6, 2, 800)]
 )
