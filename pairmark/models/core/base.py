@@ -201,17 +201,12 @@ class PairScorerMixin(Stateful):
         """
         check_is_fitted(self)
         a, b = self._validated(left, "left"), self._validated(right, "right")
-        if a.shape[0] != b.shape[0]:
-            if a.shape[0] == 1:
-                a = _repeat_row(a, b.shape[0])
-            elif b.shape[0] == 1:
-                b = _repeat_row(b, a.shape[0])
-            else:
-                raise ValueError(
-                    f"left has {a.shape[0]} rows and right {b.shape[0]}: expected equal numbers, or a single "
-                    "row on one side"
-                )
-        return self._pair_score(a, b)
+        if a.shape[0] != b.shape[0] and 1 not in (a.shape[0], b.shape[0]):
+            raise ValueError(
+                f"left has {a.shape[0]} rows and right {b.shape[0]}: expected equal numbers, or a single row on one "
+                "side"
+            )
+        return score_checked(self, a, b)
 
     def score_pairs(
         self,
@@ -515,7 +510,10 @@ class PairScorerMixin(Stateful):
 
 
 def score_checked(learner: PairScorerMixin, left: Any, right: Any) -> Float32:
-    """`PairScorerMixin.pair_score` of rows that were checked already, equally many on both sides."""
+    """`PairScorerMixin.pair_score` of rows that were checked already."""
+    if left.shape[0] != right.shape[0]:
+        n = max(left.shape[0], right.shape[0])
+        left, right = (side if side.shape[0] == n else _repeat_row(side, n) for side in (left, right))
     return learner._pair_score(left, right)
 
 

@@ -27,7 +27,8 @@ from pairmark.service.blobs import open_blobs
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import InvalidInput, SearchTooLong, UnknownGallery
 from pairmark.service.galleries import repository
-from pairmark.service.galleries.rows import Filter, StoredRows, choose, form_of
+from pairmark.service.galleries.metadata import Filter, choose
+from pairmark.service.galleries.rows import StoredRows, form_of
 from pairmark.service.galleries.segments import (
     ItemHit,
     MaskedParts,

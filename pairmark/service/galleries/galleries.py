@@ -28,6 +28,7 @@ from pairmark.service.errors import (
 )
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.live_gallery import MEMTABLE_ROWS, SEGMENT_ROWS, OpenGalleries
+from pairmark.service.galleries.metadata import new_fields
 from pairmark.service.galleries.repository import erase_probes
 from pairmark.service.galleries.rows import (
     ItemForm,
@@ -37,7 +38,6 @@ from pairmark.service.galleries.rows import (
     body_json,
     checked_id,
     form_of,
-    new_fields,
     same_columns,
     spellings,
     subject_spellings,
@@ -232,7 +232,7 @@ class Galleries:
                     limit=self._settings.max_gallery_items,
                 )
             now = self.database.now(session)
-            repository.upsert(session, state, rows, now, new_fields(rows, state.fields))
+            repository.upsert(session, state, rows, now, new_fields(rows.metadata, state.fields))
             record(session, now, "gallery.upsert", f"gallery:{name}", after={"items": len(rows)})
             repository.prune_removals(session, state)
         return state

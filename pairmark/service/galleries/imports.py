@@ -21,10 +21,10 @@ from pairmark.models.records.schema import Schema
 from pairmark.schemas.galleries import ImportOptions
 from pairmark.service.datasets.confined import FileLimits, reading
 from pairmark.service.errors import InvalidInput
+from pairmark.service.galleries.metadata import MAX_METADATA_BYTES
 from pairmark.service.galleries.rows import (
     ERRORS_SHOWN,
     MAX_ID_BYTES,
-    MAX_METADATA_BYTES,
     ItemForm,
     Matrix,
     RecordForm,

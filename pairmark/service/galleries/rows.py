@@ -1,33 +1,25 @@
-"""Rows of a gallery as they travel between requests, the database and the index; their metadata, and filters on it.
-
-Metadata is a flat, bounded JSON object. A filter is an object of field -> condition, all of which must hold: a plain
-value (equality), ``{"in": [..]}``, or a range of ``gt``, ``gte``, ``lt``, ``lte``. Text is compared with text and
-numbers with numbers; an item without the field matches no condition on it.
-"""
+"""Rows of a gallery as they travel between requests, the database and the index."""
 
 from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from pydantic_core import from_json
 
 from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.core.arrays import Bool, Float32
-from pairmark.models.core.artefact import open_array
 from pairmark.models.core.inputs import is_placeholder, label_of
 from pairmark.models.records.schema import RecordError, Records, Schema, is_plain, schema_of_model
 from pairmark.schemas.base import UNSEEN
 from pairmark.service.errors import InvalidInput, UnknownItem
+from pairmark.service.galleries.metadata import checked_metadata
 
 Matrix = Any
 """(n, d): float32, or the cells of records."""
@@ -93,11 +85,6 @@ class RecordForm:
 
     def __init__(self, schema: Schema, encoder: Any = None) -> None:
         self.schema, self._encoder = schema, encoder
-
-    @property
-    def compares_cells(self) -> bool:
-        """Whether the model compares cells, without numbers made of them."""
-        return self._encoder is None
 
     @property
     def columns(self) -> list[dict[str, Any]]:
@@ -347,7 +334,8 @@ class RowChecks:
         bad : what is wrong with a row already, where something is.
         """
         # 1. Each row by itself: the first problem of one is told, and the others go on.
-        finite = _are_finite(vectors).tolist()
+        is_fine = np.ones(len(vectors), dtype=np.bool_)
+        finite = (is_fine if vectors.dtype == object else np.isfinite(vectors).all(axis=1)).tolist()
         positions: list[int] = []
         names: list[str] = []
         row_subjects: list[str | None] = []
@@ -391,12 +379,6 @@ class RowChecks:
             places=[start + at for at in positions],
             form=self._form,
         )
-
-
-def _are_finite(vectors: Matrix) -> NDArray[np.bool_]:
-    if vectors.dtype == object:
-        return np.ones(len(vectors), dtype=np.bool_)
-    return np.asarray(np.isfinite(vectors).all(axis=1))
 
 
 def id_text(value: Any, field: str) -> str:
@@ -473,237 +455,3 @@ def spellings(text: str) -> list[str]:
 def subject_spellings(text: str) -> list[str]:
     """The same of a subject, which is stored without the spaces around it."""
     return list(dict.fromkeys((*spellings(text), *spellings(label_of(text)))))
-
-
-def new_fields(rows: Rows, fields: Sequence[str]) -> list[str]:
-    """The metadata fields that rows bring to a gallery that has some."""
-    new = set[str]().union(*_read(text for text in rows.metadata if text)) - set(fields)
-    if len(fields) + len(new) > MAX_FIELDS:
-        raise InvalidInput(
-            f"metadata would bring {len(new)} fields, and the gallery has {len(fields)} already; at most {MAX_FIELDS} "
-            "are kept",
-            field="metadata",
-        )
-    return sorted(new)
-
-
-MAX_FIELDS = 64
-"""Fields of one item, and different fields in a whole gallery."""
-MAX_METADATA_BYTES = 4_096
-MAX_FIELD_BYTES = 128
-MAX_FILTER_VALUES = 10_000
-_LARGEST = 2**53
-_RANGES = ("gt", "gte", "lt", "lte")
-_FEW = 4
-_READ_ROWS = 16_384
-"""Rows whose metadata is read into objects at a time."""
-
-Value = str | float | bool | None
-
-
-def checked_metadata(value: Any) -> str | None:
-    """Metadata as compact JSON text; None for none."""
-    if isinstance(value, str):
-        try:
-            value = msgspec.json.decode(value)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            raise InvalidInput("metadata is not JSON; expected an object", field="metadata") from None
-    if not isinstance(value, Mapping):
-        raise InvalidInput("metadata is not an object of field: value", field="metadata")
-    if not value:
-        return None
-    if len(value) > MAX_FIELDS:
-        raise InvalidInput(
-            f"metadata has {len(value)} fields; expected at most {MAX_FIELDS}", field="metadata"
-        )
-    for name, content in value.items():
-        _check_field(name)
-        _check_value(content, name)
-    try:
-        body = msgspec.json.encode(value, order="sorted")
-    except UnicodeEncodeError:
-        raise InvalidInput(
-            "metadata holds half a character; expected whole Unicode text", field="metadata"
-        ) from None
-    if len(body) > MAX_METADATA_BYTES:
-        raise InvalidInput(
-            f"metadata has {len(body)} bytes of JSON; expected at most {MAX_METADATA_BYTES}", field="metadata"
-        )
-    return body.decode()
-
-
-def _read(metadata: Iterable[str | None]) -> list[dict[str, Any]]:
-    """Metadata that `checked_metadata` returned, as objects."""
-    facts: list[dict[str, Any]] = from_json(f"[{','.join([text or '{}' for text in metadata])}]")
-    return facts
-
-
-def _check_field(name: Any) -> None:
-    if not isinstance(name, str) or not name or len(name.encode(errors="replace")) > MAX_FIELD_BYTES:
-        raise InvalidInput(f"a metadata field's name has 1 to {MAX_FIELD_BYTES} bytes", field="metadata")
-    if not name.isprintable():
-        raise InvalidInput("a metadata field's name holds control characters", field="metadata")
-
-
-def _check_value(value: Any, name: str, of: str = "metadata") -> None:
-    if value is None or isinstance(value, bool) or (isinstance(value, str) and "\0" not in value):
-        return
-    # NaN fails every comparison; whole numbers beyond 2**53 would not compare exactly.
-    if isinstance(value, (int, float)) and -_LARGEST <= value <= _LARGEST:
-        return
-    field = f"{of}.{name[:60]}"
-    if isinstance(value, str):
-        raise InvalidInput(f"{field} holds a zero character; expected plain text", field=field)
-    if isinstance(value, (int, float)):
-        raise InvalidInput(f"{field} is not a number within ±2**53; send larger ones as text", field=field)
-    raise InvalidInput(
-        f"{field} is a list or an object; expected text, a number, true, false or null", field=field
-    )
-
-
-# ---------------------------------------------------------------- filters
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One condition on one field: any of some values, or (with none) bounds that all hold."""
-
-    field: str
-    values: tuple[Value, ...]
-    bounds: tuple[tuple[str, Any], ...] = ()
-
-
-Filter = tuple[Condition, ...]
-
-
-def parse_filter(body: Any, gallery_fields: Iterable[str]) -> Filter:
-    """A filter, checked. ``gallery_fields``: the fields that the gallery's items have had."""
-    if body is None:
-        return ()
-    if not isinstance(body, dict):
-        raise InvalidInput(
-            'filter: expected an object, e.g. {"site": "north", "year": {"gte": 2020}}', field="filter"
-        )
-    fields = set(gallery_fields)
-    unknown = [name for name in body if name not in fields]
-    if unknown:
-        where, examples = f"filter.{unknown[0][:60]}", ", ".join(sorted(fields)[:20]) or "none"
-        raise InvalidInput(f"{where}: no item has that field; known: {examples}", field=where)
-    return tuple(_condition(name, condition) for name, condition in body.items())
-
-
-def _condition(name: str, condition: Any) -> Condition:
-    where = f"filter.{name[:60]}"
-    if not isinstance(condition, dict):
-        condition = {"in": condition if isinstance(condition, list) else [condition]}
-    in_set = set(condition) == {"in"}
-    if in_set and not (isinstance(condition["in"], list) and 0 < len(condition["in"]) <= MAX_FILTER_VALUES):
-        raise InvalidInput(f"{where}.in: expected a list of 1 to {MAX_FILTER_VALUES} values", field=where)
-    if not in_set and not (condition and set(condition) <= set(_RANGES)):
-        raise InvalidInput(
-            f'{where}: expected a value, {{"in": [..]}}, or a range of {", ".join(_RANGES)}', field=where
-        )
-    values = condition["in"] if in_set else list(condition.values())
-    for value in values:
-        _check_value(value, name, "filter")
-    if in_set:
-        return Condition(name, tuple(values))
-    kinds = {float if type(value) is int else type(value) for value in values}
-    if kinds not in ({float}, {str}):
-        raise InvalidInput(f"{where}: a range is between numbers, or between texts", field=where)
-    return Condition(name, (), tuple(condition.items()))
-
-
-# ---------------------------------------------------------------- columns
-
-
-def _key(value: Value) -> tuple[int, Any]:
-    """What values of all kinds are ordered by, kind by kind; true is not 1."""
-    if value is None:
-        return 0, None
-    return (1 if isinstance(value, bool) else 3 if isinstance(value, str) else 2), value
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataColumn:
-    """One field of n items: the different values in ascending order, and each item's place among them (-1: it has
-    none), so that a range of values is a range of places."""
-
-    codes: NDArray[np.int32]
-    values: tuple[Value, ...]
-
-    def _place(self, key: tuple[Any, ...], *, after: bool = False) -> int:
-        return (bisect_right if after else bisect_left)(self.values, key, key=_key)
-
-    def matches(self, condition: Condition) -> Bool:
-        """(n,) which items fulfil the condition."""
-        if condition.values:
-            keys = [_key(value) for value in condition.values]
-            codes = [self._place(key) for key in keys if self._place(key) < self._place(key, after=True)]
-            # A few comparisons of whole columns cost less than looking every code up.
-            if len(codes) > _FEW:
-                return np.isin(self.codes, codes)
-            mask: Bool = np.logical_or.reduce([self.codes == code for code in codes or [len(self.values)]])
-            return mask
-        # Values of a kind are next to each other, so that bounds of all kinds are places in one list.
-        kind = _key(condition.bounds[0][1])[0]
-        low, high = self._place((kind,)), self._place((kind + 1,))
-        for word, bound in condition.bounds:
-            at = self._place(_key(bound), after=word in ("gt", "lte"))
-            low, high = (max(low, at), high) if word in ("gt", "gte") else (low, min(high, at))
-        return (self.codes >= low) & (self.codes < high)
-
-
-Columns = dict[str, MetadataColumn]
-
-
-def metadata_columns(metadata: list[str | None]) -> Columns:
-    # Of each field, the items' numbers in a list of its different values.
-    numbers_of: dict[str, NDArray[np.int32]] = {}
-    distinct: dict[str, dict[tuple[int, Any], int]] = {}
-    for start in range(0, len(metadata), _READ_ROWS):
-        for row, facts in enumerate(_read(metadata[start : start + _READ_ROWS]), start):
-            for name, value in facts.items():
-                if name not in distinct:
-                    numbers_of[name] = np.full(len(metadata), -1, dtype=np.int32)
-                    distinct[name] = {}
-                keys = distinct[name]
-                numbers_of[name][row] = keys.setdefault(_key(value), len(keys))
-    columns = {}
-    for name, numbers in numbers_of.items():
-        # Numbers by first appearance become places in ascending order, which ranges are looked up in.
-        ascending = sorted(distinct[name])
-        codes = np.full(len(ascending) + 1, -1, dtype=np.int32)
-        codes[[distinct[name][key] for key in ascending]] = np.arange(len(ascending))
-        columns[name] = MetadataColumn(codes[numbers], tuple(value for _, value in ascending))
-    return columns
-
-
-def choose(columns: Columns, n: int, conditions: Filter) -> Bool | None:
-    """(n,) which items fulfil every condition; None when there is none."""
-    if not conditions:
-        return None
-    mask = np.ones(n, dtype=np.bool_)
-    for condition in conditions:
-        column = columns.get(condition.field)
-        if column is None:
-            return np.zeros(n, dtype=np.bool_)
-        mask &= column.matches(condition)
-    return mask
-
-
-def write_columns(columns: Columns, folder: Path) -> None:
-    """Plain arrays, to be memory-mapped."""
-    folder.mkdir()
-    for number, column in enumerate(columns.values()):
-        np.save(folder / f"{number}.npy", column.codes, allow_pickle=False)
-    values = {name: column.values for name, column in columns.items()}
-    (folder / "columns.json").write_text(json.dumps(values))
-
-
-def read_columns(folder: Path) -> Columns:
-    values = json.loads((folder / "columns.json").read_text())
-    return {
-        name: MetadataColumn(open_array(folder / f"{number}.npy"), tuple(known))
-        for number, (name, known) in enumerate(values.items())
-    }

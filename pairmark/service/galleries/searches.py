@@ -21,13 +21,8 @@ from pairmark.service.errors import InvalidInput, TooLarge, UnknownItem
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.calibration import MAX_TEMPLATES, Thresholds
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.rows import (
-    Matrix,
-    StoredRows,
-    checked_id,
-    form_of,
-    parse_filter,
-)
+from pairmark.service.galleries.metadata import parse_filter
+from pairmark.service.galleries.rows import Matrix, StoredRows, checked_id, form_of
 from pairmark.service.galleries.segments import (
     GalleryView,
     ItemHit,
@@ -212,9 +207,9 @@ class Searches:
             hits = [[] if flag else row for row, flag in zip(hits, flags, strict=True)]
         warnings = [] if point is None else list(point.warnings)
         if by_pattern is not None and point is not None and missing is not None:
-            compared = _matching(hits, missing, point, version, by_pattern)
-            warnings += compared.warnings
-            hits = [_best(row, by_subject=body.group_by is not None)[:k] for row in compared.hits]
+            matching, limits = _matching(hits, missing, point, version, by_pattern)
+            warnings += limits
+            hits = [_best(row, by_subject=body.group_by is not None)[:k] for row in matching]
         # 5. The answer, and what reviews may keep of it.
         n_hits = sum(map(len, hits))
         facts = {
@@ -370,20 +365,15 @@ def model_vectors(rows: SideRows, name: str, version: LoadedVersion) -> Matrix:
     return model_input if model_input.dtype == object else np.ascontiguousarray(model_input, dtype=np.float32)
 
 
-class _Matching(NamedTuple):
-    hits: list[list[ItemHit]]
-    warnings: tuple[dict[str, str], ...]
-
-
 def _matching(
     hits: Sequence[Sequence[Any]],
     missing: NDArray[np.bool_],
     point: ServedPoint,
     version: LoadedVersion,
     patterns: FindThresholds,
-) -> _Matching:
+) -> tuple[list[list[ItemHit]], tuple[dict[str, str], ...]]:
     """Of the hits of each query above the threshold of complete records, those above that of the columns that they and
-    the query have."""
+    the query have; and what limits the answer."""
     every = [hit for row in hits for hit in row]
     query = np.repeat(np.arange(len(hits)), [len(row) for row in hits])
     rows = [np.frombuffer(hit.missing, dtype=np.bool_) for hit in every]
@@ -395,7 +385,7 @@ def _matching(
     matching: list[list[ItemHit]] = [[] for _ in hits]
     for place in np.flatnonzero(decided.codes == DecisionCode.MATCH).tolist():
         matching[query[place]].append(every[place])
-    return _Matching(matching, compared.warnings(version.columns))
+    return matching, compared.warnings(version.columns)
 
 
 def _best(hits: Sequence[ItemHit], *, by_subject: bool) -> list[ItemHit]:

@@ -33,16 +33,15 @@ from pairmark.models.core.artefact import (
 )
 from pairmark.models.core.search import merge_top_k
 from pairmark.service.errors import SearchTooLong
-from pairmark.service.galleries.rows import (
+from pairmark.service.galleries.metadata import (
     Columns,
     Filter,
-    Matrix,
-    StoredRows,
     choose,
     metadata_columns,
     read_columns,
     write_columns,
 )
+from pairmark.service.galleries.rows import Matrix, StoredRows
 from pairmark.service.runtime.versions import check_finite
 
 FORMAT = 3

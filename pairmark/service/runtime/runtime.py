@@ -48,7 +48,6 @@ from pairmark.service.store.calibrations import unknown_calibration
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.subjects import SubjectClass
 
-
 MOST_REFS = 1_024
 """References whose meaning is kept until names change."""
 

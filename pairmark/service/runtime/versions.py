@@ -102,8 +102,6 @@ class LoadedVersion:
         (n,) float32, higher is more similar; swapping the sides changes no bit.
         """
         n = max(left.shape[0], right.shape[0])
-        if left.shape[0] != right.shape[0]:
-            left, right = _repeated(left, n), _repeated(right, n)
         # Both sides were validated as they were parsed, so the estimator's own checks are not paid again.
         if n <= FEW:
             scores = score_checked(self.estimator, left, right)
@@ -133,14 +131,6 @@ class LoadedVersion:
         scores = score_subjects(self.estimator, left, right, how)
         check_finite(scores, noun="pair", what="score", field="left")
         return scores
-
-
-def _repeated(rows: Any, n: int) -> Any:
-    if rows.shape[0] == n:
-        return rows
-    if isinstance(rows, np.ndarray):
-        return np.repeat(rows, n, axis=0)
-    return rows[np.zeros(n, dtype=np.intp)]
 
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,8 @@ from pairmark.service.db import Database
 from pairmark.service.galleries import cluster as cluster_search
 from pairmark.service.galleries import live_gallery as live_module
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.rows import RowErrors, parse_filter
+from pairmark.service.galleries.metadata import parse_filter
+from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.processes import child_environment
 from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.versions import LoadedVersion

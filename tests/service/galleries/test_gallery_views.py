@@ -19,7 +19,8 @@ from pairmark.service.galleries import live_gallery as live_module
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.live_gallery import LiveGallery
-from pairmark.service.galleries.rows import RowErrors, parse_filter
+from pairmark.service.galleries.metadata import parse_filter
+from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.settings import Settings
 from tests.service.galleries.gallery_cases import WIDTH, add_model, rows, served
 
