@@ -14,82 +14,36 @@ from pairmark.models.core.progress import report
 from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters
 from pairmark.models.core.state import Array, Fact
 from pairmark.models.linking import mixture
-from pairmark.models.linking.mixture import SYMBOL_OF, level_weights, plain_column
+from pairmark.models.linking.mixture import LEVELS, SYMBOL_OF, level_weights, plain_column
 from pairmark.models.records.base import COLUMNS, RecordScorer, cell_values
-from pairmark.models.records.comparators import Comparators, Prepared
+from pairmark.models.records.comparators import Prepared
 from pairmark.models.records.estimator import distinct_cells
+from pairmark.models.records.kernels.levels import APART, CLOSE, EQUAL
 from pairmark.models.records.neighbours import candidate_pairs
-from pairmark.models.records.schema import STRINGS, RecordColumn, Records
+from pairmark.models.records.schema import Records
 
-ALIKE_JARO, ALIKE_EDITS, ALIKE_TOKENS = 0.88, 0.75, 0.6
-_ALIKE_RATIO, _ALIKE_DAYS, _ALIKE_KM, _EQUAL_KM = 0.9, 31.0, 25.0, 0.1
-
-
-LEVELS = 3
-"""Apart, alike and equal."""
-
-
-class Levels:
-    """Which features of a pair say how far its fields agree."""
-
-    def __init__(self, comparators: Comparators) -> None:
-        self.fields = comparators.schema.fields
-        places = {feature: at for at, feature in enumerate(comparators.features)}
-        self._places = [
-            {feature: at for (field, feature), at in places.items() if field == column.name}
-            for column in self.fields
-        ]
-
-    def of(self, features: Float32) -> NDArray[np.int8]:
-        """(n, m) features -> (n, d) levels."""
-        out = np.zeros((features.shape[0], len(self.fields)), dtype=np.int8)
-        for at, (column, places) in enumerate(zip(self.fields, self._places, strict=True)):
-            is_equal, is_alike = self._agree(
-                column, {name: features[:, place] for name, place in places.items()}
-            )
-            out[:, at] = np.where(is_equal, 3, 1 + is_alike.astype(np.int8))
-            out[features[:, places["missing"]] > 0, at] = 0
-        return out
-
-    def _agree(self, column: RecordColumn, of: dict[str, Float32]) -> tuple[Bool, Bool]:
-        # Comparisons with NaN, of missing cells, are false: those are told apart by the caller.
-        if column.type == "place":
-            return of["kilometres"] <= _EQUAL_KM, of["kilometres"] <= _ALIKE_KM
-        if column.type in STRINGS:
-            is_alike = (of["Jaro-Winkler"] >= ALIKE_JARO) | (of["Levenshtein"] >= ALIKE_EDITS)
-            if "tokens, lower share" in of:
-                is_alike |= of["tokens, share of both"] >= ALIKE_TOKENS
-            return of["exact"] == 1, is_alike
-        is_close: Bool = np.zeros(of["equal"].shape, dtype=np.bool_)
-        if "Levenshtein" in of:
-            is_close |= of["Levenshtein"] >= ALIKE_EDITS
-        elif column.type == "number":
-            is_close |= of["ratio"] >= _ALIKE_RATIO
-        if column.type == "date":
-            is_close |= of["days between"] <= _ALIKE_DAYS
-        return of["equal"] == 1, is_close
-
-
+_CLOSE_TEXTS = 0.6
+"""Share of the tokens of two texts, weighed by rarity, from which on they are close."""
 _BLOCK = 65_536
 _PSEUDO = 0.5
-_NEVER = 1e-9
-_WORDS = ("missing", "different", "alike", "equal")
+_WORDS = ("missing", "different", "weak", "close", "equal")
 
 
 @document_parameters
 class FellegiSunter(RecordScorer):
     """How much likelier the agreement of two records is for one entity than for two, field by field.
 
-    A field of a pair is equal, alike or apart; a missing cell says nothing. A score is the natural log of the
-    likelihood ratio, the sum of ``log m / u`` over the fields (Fellegi and Sunter 1969): m is a level's share among
-    same pairs, u among pairs drawn at random. `fit` needs no labels: u stays as random pairs have it, and m is found by
-    expectation maximization over candidates, the records that share most with each, as a link job does
-    (`pairmark.models.linking.mixture`). More agreement never scores less. Scores rank pairs; ``prior_`` makes a
-    cut of them only where fields say much by themselves, as of people: elsewhere labels are needed for a cut.
+    A field of a pair is equal, close, weak or apart, as links have it; texts are close where they share their rare
+    words, and a missing cell says nothing. A score is the natural log of the likelihood ratio, the sum of ``log m / u``
+    over the fields (Fellegi and Sunter 1969): m is a level's share among same pairs, u among pairs drawn at random.
+    `fit` needs no labels: u stays as random pairs have it, and m is found by expectation maximization over candidates,
+    the records that share most with each, as a link job does (`pairmark.models.linking.mixture`). More agreement never
+    scores less. Scores rank pairs; ``prior_`` makes a cut of them only where fields say much by themselves, as of
+    people: elsewhere labels are needed for a cut.
 
     Attributes
     ----------
-    m_, u_ : (d, 3) shares of the levels apart, alike and equal of each field.
+    m_, u_ : (d, 4) shares of the levels apart, weak, close and equal of each field.
     prior_ : share of same pairs among all pairs of the training records.
 
     Examples
@@ -158,15 +112,9 @@ class FellegiSunter(RecordScorer):
             left, right = self._random_pairs(n)
             n_pairs = float(left.size)
         levels, counts = np.unique(self._levels_of(prepared, left, right), axis=0, return_counts=True)
-        # Levels 0 to 3 are missing, apart, close and equal of the mixture's five; none is weak.
-        rare = np.full((len(self.u_), 1), _NEVER)
-        u = np.hstack([self.u_[:, :1], rare, self.u_[:, 1:]])
-        symbols = SYMBOL_OF[[0, 1, 3, 4]][levels]
-        found = mixture.fit(
-            [plain_column(each) for each in u], symbols, counts.astype(np.float64), n_pairs, n
-        )
-        m = np.delete(found.m, 1, axis=1)
-        self.m_, self.prior_ = m / m.sum(axis=1, keepdims=True), float(found.shares[0])
+        columns = [plain_column(each) for each in self.u_]
+        found = mixture.fit(columns, SYMBOL_OF[levels], counts.astype(np.float64), n_pairs, n)
+        self.m_, self.prior_ = found.m, float(found.shares[0])
         self._weigh()
 
     def _learn_pairs(self, left: Records, right: Records, same: Bool, weight: Float64) -> None:
@@ -191,7 +139,7 @@ class FellegiSunter(RecordScorer):
         and the ``level`` of its agreement.
         """
         a, b, features = self._compared_pair(left, right)
-        levels = self._levels.of(features)[0]
+        levels = self._levels(features)[0]
         cells = cell_values(self.schema_, a, b)
         fields: list[dict[str, Any]] = [
             {"field": column.name, "left": cells[0].get(column.name), "right": cells[1].get(column.name),
@@ -206,14 +154,20 @@ class FellegiSunter(RecordScorer):
         self._weigh()
 
     def _weigh(self) -> None:
-        self._levels = Levels(self._comparators)
         self._weights = np.stack([level_weights(m, u) for m, u in zip(self.m_, self.u_, strict=True)])
 
+    def _levels(self, features: Float32) -> NDArray[np.int8]:
+        """(n, m) features -> (n, d) levels, 0 where a cell is missing."""
+        d = len(self.schema_.fields)
+        levels = np.nan_to_num(features[:, d : 2 * d]).astype(np.int8)
+        for at, place in self._comparators.rare_words_of.items():
+            differ = (levels[:, at] > 0) & (levels[:, at] < EQUAL)
+            levels[differ, at] = np.where(features[differ, place] >= _CLOSE_TEXTS, CLOSE, APART)
+        return levels
+
     def _scores(self, features: Float32) -> Float32:
-        levels = self._levels.of(features)
-        total = np.zeros(features.shape[0])
-        for field in range(levels.shape[1]):
-            total += self._weights[field, levels[:, field]]
+        levels = self._levels(features)
+        total: Float64 = self._weights[np.arange(levels.shape[1]), levels].sum(axis=1)
         return total.astype(np.float32)
 
     def _random_shares(self, prepared: Prepared) -> Float64:
@@ -229,17 +183,15 @@ class FellegiSunter(RecordScorer):
         return left, (left + random.integers(1, n, self.n_pairs)) % n
 
     def _levels_of(self, prepared: Prepared, left: Int64, right: Int64) -> NDArray[np.int8]:
-        levels = Levels(self._comparators)
+        parts = (slice(start, start + _BLOCK) for start in range(0, left.size, _BLOCK))
+        compare = self._comparators.compare
         return np.concatenate(
-            [
-                levels.of(self._comparators.compare(prepared, left[part], prepared, right[part]))
-                for part in (slice(start, start + _BLOCK) for start in range(0, left.size, _BLOCK))
-            ]
+            [self._levels(compare(prepared, left[part], prepared, right[part])) for part in parts]
         )
 
 
 def _shares(levels: NDArray[np.int8], weight: Float64 | None = None) -> Float64:
-    """(d, 3) shares of each field's levels, missing cells left out; a pseudo-count keeps all of them above 0."""
+    """(d, 4) shares of each field's levels, missing cells left out; a pseudo-count keeps all of them above 0."""
     out = np.empty((levels.shape[1], LEVELS))
     for field in range(levels.shape[1]):
         out[field] = np.bincount(levels[:, field], weights=weight, minlength=LEVELS + 1)[1:] + _PSEUDO

@@ -27,7 +27,7 @@ from pairmark.models.records.neighbours import N_CONTEXT
 from pairmark.models.records.schema import Records, Schema
 from pairmark.models.records.tables import cells_of, columns_of, schema_of
 
-_SHOWN = ("missing", "exact", "Jaro-Winkler", "tokens, lower share", "equal", "days between", "ratio", "kilometres",
+_SHOWN = ("missing", "level", "Jaro-Winkler", "tokens, lower share", "days between", "ratio", "kilometres",
           "numbers, Jaccard", "model tokens, best")  # fmt: skip
 """Comparisons that people can read."""
 
@@ -88,9 +88,11 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
     ]
 
     def _sizes(self, file: StoredState) -> Mapping[str, int]:
-        if "one_sided_codes" not in file.arrays:
-            raise OutdatedModel("comparators cross two texts, which this version no longer does")
         comparators = file.facts.comparators
+        if comparators.is_outdated or "one_sided_codes" not in file.arrays:
+            raise OutdatedModel(
+                "comparators decide for themselves what is alike, which this version no longer does"
+            )
         n_fields, n = len(comparators.schema.fields), len(comparators.features)
         if n_fields != file.sizes["features"]:
             raise ArtefactError(

@@ -1,31 +1,33 @@
 """Symmetric features of a pair of records, field by field.
 
-Of text, names and all cells joined: exact equality, Jaro-Winkler, Levenshtein, and tokens weighed by how rare they are
-in the training records, ``log((1 + N) / (1 + df))``, compared softly (see `kernels.tokens`). Of categories, and of
-numbers and dates as they are written: the first three. Of numbers and dates: equal, difference, ratio. Of places:
-kilometres. Of every field: whether it is missing. A field that one side lacks is taken as missing on both, in what is
-joined too, unless training pairs often lack just these fields on just these sides (`Comparators.one_sided`).
-A feature that a missing cell leaves open is NaN. Swapped sides give the same features to the last bit.
+Of every field: whether it is missing, and the level of its agreement, as links have it (`compare.KINDS`). Cells are
+compared in the normal form of their kind. Of all but places: Jaro-Winkler and Levenshtein. Of texts, names and all
+cells joined: tokens weighed by how rare they are in the training records, ``log((1 + N) / (1 + df))``, compared softly
+(see `kernels.tokens`). Of numbers and dates: difference, ratio. Of places: kilometres. A field that one side lacks is
+taken as missing on both, in what is joined too, unless training pairs often lack just these fields on just these sides
+(`Comparators.one_sided`). A feature that a missing cell leaves open is NaN. Swapped sides give the same features to the
+last bit.
 """
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, Field
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.state import Array, checked_model
-from pairmark.models.records.kernels import measures, tokens
+from pairmark.models.records.compare import KINDS
+from pairmark.models.records.compare.normal import LONGEST
+from pairmark.models.records.kernels import levels, measures, tokens
+from pairmark.models.records.kernels.levels import RULES
 from pairmark.models.records.kernels.tokens import Cells
-from pairmark.models.records.schema import STRINGS, TEXTS, RecordColumn, Records, Schema
+from pairmark.models.records.schema import STRINGS, TEXTS, Records, Schema
 
-PLAIN = ("exact", "Jaro-Winkler", "Levenshtein")
+PLAIN = ("Jaro-Winkler", "Levenshtein")
 SOFT = (
     "tokens, lower share", "tokens, higher share", "rarest token in both", "rarest token in one, lower",
     "rarest token in one, higher", "unmatched mass, lower", "unmatched mass, higher", "matched mass",
@@ -34,9 +36,8 @@ SOFT = (
     "unmatched model tokens, higher", "fewest tokens", "ratio of token counts", "first token",
 )  # fmt: skip
 _NUMERIC = {
-    "number": ("equal", "difference", "ratio"),
-    "date": ("equal", "days between", "ratio"),
-    "boolean": ("equal",),
+    "number": ("difference", "ratio"),
+    "date": ("days between", "ratio"),
     "place": ("kilometres",),
 }
 _FALLING = frozenset({
@@ -47,8 +48,6 @@ _FREE = frozenset({"missing", "fewest tokens"})
 """Features that are smaller the more alike two cells are; and those that do not say how alike they are."""
 _FREE_TYPES = frozenset({"text", "list"})
 JOINED = "all fields"
-_ACCENTED = re.compile("[a-z\u0370-\u03ff]")
-"""Letters that differ from each other by more than an accent, once decomposed."""
 _OFTEN, _MOST_PATTERNS = 0.01, 32
 """Share of training pairs that what sides lack occurs in often, and how many such patterns there may be."""
 _LEAST_WEIGHT = 1e-3
@@ -87,7 +86,6 @@ class _Stored(BaseModel):
     """Comparators as an artefact declares them."""
 
     table: Schema = Field(alias="schema")
-    whole: tuple[int, ...] = ()
 
 
 class Comparators:
@@ -99,31 +97,25 @@ class Comparators:
     """
 
     def __init__(self, schema: Schema) -> None:
-        self.schema = schema
-        fields = schema.fields
+        self.schema, fields = schema, schema.fields
+        self.one_sided, self.is_outdated = np.empty(0, dtype=np.int64), False
+        self._strings = [at for at, column in enumerate(fields) if column.type != "place"]
         self._numeric = [at for at, column in enumerate(fields) if column.type in _NUMERIC]
-        self._n_measures = np.array([len(_NUMERIC[fields[at].type]) for at in self._numeric], dtype=np.int64)
         self._is_place = np.array([fields[at].type == "place" for at in self._numeric], dtype=np.bool_)
         self._columns = np.concatenate([[0], np.cumsum(1 + self._is_place)]).astype(np.int64)
-        self.one_sided = np.empty(0, dtype=np.int64)
-        self.describe(())
-
-    def describe(self, whole: tuple[int, ...]) -> None:
-        """Take which numbers are all whole, which are compared as they are written too; sets the features' names and
-        where each field's begin, missing counts first."""
-        self.whole, fields = whole, self.schema.fields
-        self._strings = [
-            at
-            for at, column in enumerate(fields)
-            if column.type in STRINGS or column.type == "date" or at in whole
-        ]
-        names: list[tuple[str, str]] = [(column.name, "missing") for column in fields]
-        plain, groups, soft, numeric = [], [], [], []
+        column_of = dict(zip(self._numeric, self._columns.tolist(), strict=False))
+        self._numbers_of = np.array([column_of.get(at, -1) for at in self._strings], dtype=np.int64)
+        self._rules = np.array(
+            [RULES.index(KINDS[fields[at].type].rule) for at in self._strings], dtype=np.int64
+        )
         self.is_text = np.array([fields[at].type in TEXTS for at in self._strings], dtype=np.bool_)
-        for number, at in enumerate(self._strings):
+        # What is missing, and levels, come first: one column a field.
+        names = [(column.name, feature) for feature in ("missing", "level") for column in fields]
+        plain, groups, soft, numeric = [], [], [], []
+        for at, is_text in zip(self._strings, self.is_text.tolist(), strict=True):
             plain.append(len(names))
             names += [(fields[at].name, feature) for feature in PLAIN]
-            if self.is_text[number]:
+            if is_text:
                 groups.append([at if at == other else -1 for other in self._strings])
                 soft.append(len(names))
                 names += [(fields[at].name, feature) for feature in SOFT]
@@ -135,10 +127,18 @@ class Comparators:
             numeric.append(len(names))
             names += [(fields[at].name, feature) for feature in _NUMERIC[fields[at].type]]
         self._groups = np.array(groups, dtype=np.int64).reshape(len(groups), len(self._strings))
+        self._levels_of = len(fields) + np.array(self._strings, dtype=np.int64)
+        self._place_levels = len(fields) + np.array(self._numeric, dtype=np.int64)
         self._plain_places, self._soft_places, self._numeric_places = (
             np.array(places, dtype=np.int64) for places in (plain, soft, numeric)
         )
         self.features = tuple(names)
+        places = {name: at for at, name in enumerate(names)}
+        self.rare_words_of = {
+            at: places[column.name, "tokens, share of both"]
+            for at, column in enumerate(fields)
+            if column.type == "text"
+        }
 
     @property
     def names(self) -> list[str]:
@@ -157,15 +157,7 @@ class Comparators:
         )
 
     def fit(self, records: Records) -> Comparators:
-        """Learn which numbers are whole, and how rare tokens are."""
-        self.describe(
-            tuple(
-                at
-                for at, column in enumerate(self.schema.fields)
-                if column.type == "number"
-                and all(cell is None or float(cell).is_integer() for cell in records[:, at])
-            )
-        )
+        """Learn how rare tokens are."""
         cells, n = self._cells(records), len(records)
         rows = np.repeat(np.arange(cells.starts.size - 1), np.diff(cells.row_tokens)) % n
         of_rows = np.unique(np.stack([cells.hashes, rows], axis=1), axis=0)
@@ -202,9 +194,11 @@ class Comparators:
         measures.compare_missing(a.missing, b.missing, left, right, self.one_sided, lacked, out)
         sides = a.cells, b.cells, a.n, b.n, left, right
         tokens.compare_texts(*sides, self._plain_places, out)
+        rules = self._rules, self._numbers_of, self._plain_places, self._levels_of
+        levels.compare_levels(*sides[:2], a.numbers, b.numbers, *sides[2:], *rules, out)
         groups = self._groups, self.rarity.unseen[0], self._soft_places
         tokens.compare_tokens(*sides, *groups, lacked, out)
-        fields = self._columns, self._n_measures, self._is_place, self._numeric_places
+        fields = self._columns, self._is_place, self._place_levels, self._numeric_places
         measures.compare_numbers(a.numbers, b.numbers, left, right, *fields, out)
         return out
 
@@ -225,7 +219,7 @@ class Comparators:
         texts: list[str] = []
         fields = self.schema.fields
         for place in self._strings:
-            texts += [cell_text(cell, fields[place]) for cell in records[:, place]]
+            texts += [normal_form(cell, fields[place].type) for cell in records[:, place]]
         lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         chars = np.frombuffer("".join(texts).encode("utf-32-le", "replace"), dtype=np.int32)
@@ -242,16 +236,14 @@ class Comparators:
 
     def to_json(self) -> dict[str, Any]:
         """What declares them."""
-        return {"schema": self.schema.model_dump(mode="json"), "whole": list(self.whole)}
+        return {"schema": self.schema.model_dump(mode="json")}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Comparators:
         """Comparators as declared, which learned nothing yet; an `ArtefactError` names what no fit writes."""
-        stored = checked_model(_Stored, value, "comparators.")
-        fields, comparators = stored.table.fields, cls(stored.table)
-        if any(not 0 <= at < len(fields) or fields[at].type != "number" for at in stored.whole):
-            raise ArtefactError("comparators.whole names fields that are no numbers")
-        comparators.describe(stored.whole)
+        comparators = cls(checked_model(_Stored, value, "comparators.").table)
+        # Earlier versions had definitions of alike of their own, of numbers by whether all are whole.
+        comparators.is_outdated = "whole" in value
         return comparators
 
 
@@ -260,19 +252,17 @@ def absent_cells(cells: Any) -> Bool:
     return np.asarray(np.equal(cells, none), dtype=np.bool_)
 
 
-def cell_text(cell: Any, column: RecordColumn) -> str:
-    """A cell as a string to compare: lower case, Latin and Greek without accents; empty where missing."""
+def normal_form(cell: Any, type_: str) -> str:
+    """A cell as a string to compare, by the kind of its column; empty where missing."""
     if cell is None:
         return ""
-    if isinstance(cell, str):
-        if cell.isascii():
-            return cell.strip().lower()
-        letters: list[str] = []
-        for char in unicodedata.normalize("NFKD", cell.casefold()):
-            # In other scripts marks make letters of their own.
-            if not unicodedata.combining(char) or not letters or _ACCENTED.match(letters[-1]) is None:
-                letters.append(char)
-        return unicodedata.normalize("NFC", "".join(letters)).strip()
-    if column.type == "date":
-        return str(np.datetime64(int(np.floor(cell)), "D")).replace("-", "")
-    return str(int(cell)) if cell == int(cell) and abs(cell) < 1e15 else repr(cell)
+    if type_ == "date":
+        return str(np.datetime64(int(np.floor(cell)), "D"))
+    written = str(cell)
+    form = _form if len(written) <= LONGEST else _form.__wrapped__
+    return form(written, type_)
+
+
+@lru_cache(65_536)
+def _form(written: str, type_: str) -> str:
+    return KINDS[type_].form(written) or written.casefold()

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.state import Array, State, check_arrays, checked_model
-from pairmark.models.records.comparators import absent_cells, cell_text
+from pairmark.models.records.comparators import absent_cells, normal_form
 from pairmark.models.records.kernels.tokens import FNV_PRIME, FNV_START
 from pairmark.models.records.schema import TEXTS, RecordColumn, Records, Schema
 
@@ -78,11 +78,11 @@ class RecordEncoder:
         self._levels = {}
         for column, cells in zip(self.schema.fields, records.T, strict=True):
             if column.type == "category":
-                levels = sorted({cell_text(cell, column) for cell in cells if cell is not None})
+                levels = sorted({normal_form(cell, "text") for cell in cells if cell is not None})
                 self._levels[column.name] = levels if len(levels) <= MOST_LEVELS else []
         self._rarity = np.ones((len(texts), self._n_grams), dtype=np.float32)
         for place, at in enumerate(texts):
-            grams_of = self._gram_counts(records[:, at], self.schema.fields[at])
+            grams_of = self._gram_counts(records[:, at])
             frequency = np.bincount(grams_of.indices, minlength=self._n_grams)
             n_cells = int(np.count_nonzero(np.diff(grams_of.indptr)))
             self._rarity[place] = np.log((1 + n_cells) / (1 + frequency)) + 1
@@ -123,7 +123,7 @@ class RecordEncoder:
             levels = self._levels.get(column.name, [])
             for record in records if levels else ():
                 cell = column.cell(record.get(column.name))
-                if cell is not None and cell_text(cell, column) not in levels:
+                if cell is not None and normal_form(cell, "text") not in levels:
                     unseen.setdefault(column.name, {})[str(cell)] = None
         return {name: list(values) for name, values in unseen.items()}
 
@@ -157,14 +157,14 @@ class RecordEncoder:
         present = np.flatnonzero(~absent)
         absent_rows = np.flatnonzero(absent)
         if column.type in TEXTS:
-            grams_of = self._gram_counts(cells, column)
+            grams_of = self._gram_counts(cells)
             rows = np.repeat(np.arange(len(cells)), np.diff(grams_of.indptr))
             weights = grams_of.data * self._rarity[self._texts.index(at)][grams_of.indices]
             length = np.sqrt(np.bincount(rows, weights=weights.astype(np.float64) ** 2, minlength=len(cells)))
             own, values = grams_of.indices.astype(np.int64), weights / np.maximum(length, 1e-12)[rows]
         elif column.type == "category":
             rows, values = present, np.ones(present.size)
-            own = self._category_columns(column, [cell_text(cells[row], column) for row in present])
+            own = self._category_columns(column, [normal_form(cells[row], "text") for row in present])
         else:
             block = self._numbers(at, column, [cells[row] for row in present])
             rows = np.repeat(present, block.shape[1])
@@ -208,9 +208,9 @@ class RecordEncoder:
         )
         return np.stack([standard, np.sin(year), np.cos(year), np.sin(week), np.cos(week)], axis=1)
 
-    def _gram_counts(self, cells: Any, column: RecordColumn) -> Any:
+    def _gram_counts(self, cells: Any) -> Any:
         """Counts of hashed n-grams, (n, n_grams) CSR."""
-        texts = [f" {text} " if text else "" for text in (cell_text(cell, column) for cell in cells)]
+        texts = [f" {text} " if text else "" for text in (normal_form(cell, "text") for cell in cells)]
         chars = np.frombuffer("".join(texts).encode("utf-32-le", "replace"), dtype=np.uint32)
         row = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
         rows, columns = [], []

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz.distance import JaroWinkler, Levenshtein
 
-from pairmark.models.records.comparators import Comparators, cell_text
+from pairmark.models.records.comparators import Comparators, normal_form
 from pairmark.models.records.schema import RecordColumn, Records, Schema
 
 TEXT = st.text(st.sampled_from("abcde 1290.-é漢ß"), max_size=90) | st.text(max_size=8)
@@ -61,8 +61,7 @@ def of_titles(comparators: Comparators, one: str, other: str) -> dict[str, float
 def test_texts_score_as_rapidfuzz_does(one: str, other: str, shared: int) -> None:
     one, other = f"{one} word" + " shared words" * shared, f"{other} word" + " shared words" * shared
     got = of_titles(titles("sony tv", "nikon camera"), one, other)
-    column = RecordColumn(name="title", type="text")
-    one, other = cell_text(one, column), cell_text(other, column)
+    one, other = normal_form(one, "text"), normal_form(other, "text")
     one, other = one[:64], other[:64]
     assert got["title: Levenshtein"] == pytest.approx(Levenshtein.normalized_similarity(one, other))
     assert got["title: Jaro-Winkler"] == pytest.approx(JaroWinkler.similarity(one, other), abs=1e-6)
@@ -146,9 +145,9 @@ class TestPairs:
         cells = np.array([[f"{start}one"], [f"{start}two"], [f"{start}one"]], dtype=object)
         comparators, sides = titles("word", "one"), np.array([[0, 0, 0], [1, 2, 0]])
         prepared = comparators.prepare(cells)
-        place = comparators.names.index("title: exact")
-        assert comparators.compare(prepared, sides[0], prepared, sides[1])[:, place].tolist() == [0, 1, 1]
-        for number, expected in enumerate([0, 1, 1]):
+        place = comparators.names.index("title: level")
+        assert comparators.compare(prepared, sides[0], prepared, sides[1])[:, place].tolist() == [3, 4, 4]
+        for number, expected in enumerate([3, 4, 4]):
             alone = comparators.compare(prepared, sides[0, :1], prepared, sides[1, number : number + 1])
             assert alone[0, place] == expected
 
@@ -189,7 +188,7 @@ class TestPairs:
         assert got["price: difference"] == 250
         assert got["price: ratio"] == -0.25
         assert got["day: days between"] == 31
-        assert got["ok: equal"] == 0
+        assert got["ok: level"] == 1
         assert got["at: kilometres"] == pytest.approx(343.6, abs=0.5)
 
 
@@ -202,5 +201,4 @@ class TestPairs:
     ],
 )  # fmt: skip
 def test_accents_fold_and_letters_of_their_own_do_not(one: str, other: str, alike: bool) -> None:
-    column = RecordColumn(name="name", type="name")
-    assert (cell_text(one, column) == cell_text(other, column)) is alike
+    assert (normal_form(one, "text") == normal_form(other, "text")) is alike

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import duckdb
+import numpy as np
 import pytest
 
-from pairmark.models.records.compare import LinkField, register
+from pairmark.models.records.comparators import Comparators
+from pairmark.models.records.compare import KINDS, LinkField, register
+from pairmark.models.records.schema import TYPES, RecordColumn, Schema
 
 MISSING, APART, WEAK, CLOSE, EQUAL = range(5)
 CASES = {
@@ -127,3 +132,63 @@ def test_alike_cells_share_a_key(connection):
             for cell in cells
         )
         assert set(left) & set(right) - {None}, kind
+
+
+def miswritten(drawn: random.Random, cell: str) -> str:
+    """A cell with some slips: characters changed, swapped, left out, words left out, shortened or in another order."""
+    for _ in range(drawn.choice([0, 1, 1, 2, 3])):
+        at, words = drawn.randrange(max(len(cell), 1)), cell.split(" ")
+        word = drawn.randrange(len(words))
+        cell = drawn.choice([
+            cell[:at] + drawn.choice("aé7 .") + cell[at + 1 :], cell[:at] + cell[at + 1 :],
+            cell[:at] + cell[at : at + 2][::-1] + cell[at + 2 :], " ".join(words[::-1]),
+            " ".join(words[:word] + words[word + 1 :]), " ".join([*words[:word], words[word][:2], *words[word + 1 :]]),
+        ])  # fmt: skip
+    return cell
+
+
+@pytest.mark.parametrize(
+    "kind", [name for name in KINDS if name in TYPES and name not in ("id", "date", "place")]
+)
+def test_learners_have_the_levels_of_links(kind):
+    connection = duckdb.connect()
+    register(connection)
+    drawn = random.Random(kind)
+    cells = [cell for left, right, _ in CASES.get(kind, CASES["surname"]) for cell in (left, right)]
+    if kind in ("number", "boolean"):
+        cells = (
+            ["1", "0"]
+            if kind == "boolean"
+            else [f"{drawn.uniform(-300, 300):.{drawn.randrange(3)}f}" for _ in range(60)]
+        )
+    pairs = []
+    while len(pairs) < 1_500:
+        left, right = drawn.choice(cells), drawn.choice(cells)
+        if kind not in ("number", "boolean"):
+            left, right = miswritten(drawn, left), miswritten(drawn, drawn.choice([left, right]))
+        # A word that is there twice counts once in SQL alone.
+        forms = [KINDS[kind].form(cell) for cell in (left, right)]
+        if all(form and len({*form.split(" ")}) == len(form.split(" ")) for form in forms):
+            pairs.append((left, right))
+    field = LinkField("column", kind)
+    connection.register(
+        "pairs", {side: np.array([pair[at] for pair in pairs], object) for at, side in enumerate("ab")}
+    )
+    expected = connection.execute(
+        f"SELECT {field.level('one', 'other')} FROM "
+        f"(SELECT {field.normal('a')} AS one, {field.normal('b')} AS other FROM pairs)"
+    ).fetchall()
+    comparators = Comparators(Schema(columns=(RecordColumn(name="column", type=kind),)))
+    sides = [
+        np.array([[float(pair[at]) if kind in ("number", "boolean") else pair[at]] for pair in pairs], object)
+        for at in (0, 1)
+    ]
+    one, other = (comparators.fit(np.concatenate(sides)).prepare(side) for side in sides)
+    rows = np.arange(len(pairs))
+    levels = comparators.compare(one, rows, other, rows)[:, comparators.names.index("column: level")]
+    odd = [
+        (pair, level, got)
+        for pair, (level,), got in zip(pairs, expected, levels.tolist(), strict=True)
+        if level != got
+    ]
+    assert not odd

@@ -1,7 +1,8 @@
 """Kinds of columns: the normal form of a cell, how far two of them agree, and further keys that alike ones share.
 
 A level is 0 where a cell is missing, 1 apart, 2 weak, 3 close, 4 equal. Normal forms are functions of Python, which
-`register` gives to a DuckDB connection; levels and keys are SQL of normal forms.
+`register` gives to a DuckDB connection; levels and keys are SQL of normal forms. Learners of records have the same
+levels compiled, by the ``rule`` of a kind.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from pairmark.models.records.compare import normal
-from pairmark.models.records.compare.words import CO_DOMAINS
+from pairmark.models.records.kernels.levels import ALIKE, LIKELY, VERY_ALIKE, Rule
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,7 +38,13 @@ def _edits(n: int, same: str) -> str:
 _ONE_EDIT = _edits(1, f"({_LEAST} - 1) // 2")
 # Two records of one person may each have a mistake in the date; strangers' dates are seldom that close.
 _TWO_EDITS = _edits(2, f"{_LEAST} // 3")
-_JARO = "jaro_winkler_similarity({a}, {b}, 0.9) >= 0.9"
+
+
+def _jaro(least: float) -> str:
+    return f"jaro_winkler_similarity({{a}}, {{b}}, {least}) >= {least}"
+
+
+_JARO = _jaro(ALIKE)
 _SPELLED = f"(({_LEAST} > 2 AND {_JARO}) OR ({_LEAST} > 3 AND {_ONE_EDIT}))"
 _A, _B = "string_split({a}, ' ')", "string_split({b}, ' ')"
 _REST_A = f"list_filter({_A}, lambda x: NOT list_contains({_B}, x))"
@@ -74,8 +81,7 @@ _ACRONYM = (
     + f"array_to_string(list_transform(string_split({_LONG}, ' '), lambda x: left(x, 1)), '') = {_SHORT} "
     + "ELSE false END)"
 )  # fmt: skip
-_NUMBER, _NAME = "split_part({{{0}}}, '|', 1)", "split_part({{{0}}}, '|', 2)"
-_STEM = r"regexp_replace({{{0}}}, '(\.(?:" + CO_DOMAINS + r"))?\.[^.]+$', '')"
+_FIRST, _NAME = "split_part({{{0}}}, '|', 1)", "split_part({{{0}}}, '|', 2)"
 
 
 def _within(test: str, part: str) -> str:
@@ -96,14 +102,14 @@ def _numbers(share: float) -> str:
     return f"coalesce(abs({a} - {b}) <= {share} * greatest(abs({a}), abs({b})), false)"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ColumnKind:
     """What a column's cells are.
 
     Attributes
     ----------
     name : as it is shown. role : what its agreement says of relatives.
-    form : a cell's normal form; None for a missing one.
+    form : a cell's normal form; None for a missing one. rule : which of `kernels.levels.RULES` is its level, compiled.
     close, weak : SQL tests of two normal forms ``{a}`` and ``{b}`` that are not equal.
     further : SQL of keys of a normal form ``{a}``, which alike cells share; any key of a cell may equal any of another.
     """
@@ -111,6 +117,7 @@ class ColumnKind:
     name: str
     role: Role
     form: Callable[[str], str | None]
+    rule: Rule
     close: str = "false"
     weak: str = "false"
     further: tuple[str, ...] = ()
@@ -169,8 +176,7 @@ def _is_phone(part: str) -> bool:
     return digits >= 6 and not any(char.isalpha() for char in part)
 
 
-_WORDS_CLOSE = f"({_JARO} OR {_ONE_EDIT} OR {_SHARED} >= 0.8 * least({_N_A}, {_N_B}))"
-_WORDS_WEAK = f"{_SHARED} >= 0.5 * least({_N_A}, {_N_B})"
+_WORDS_CLOSE = f"({_JARO} OR {_ONE_EDIT} OR 2 * {_SHARED} >= 0.6 * ({_N_A} + {_N_B}))"
 _INSIDE = f"({_SHARED} > 0 AND (len({_REST_A}) = 0 OR len({_REST_B}) = 0))"
 _PAIRED = _either(_REST_A, _REST_B, _SPELLED)
 _PERSON_CLOSE = (
@@ -183,29 +189,30 @@ _PERSON_WEAK = (
 )
 _SHORTENED = _each(_REST_A, _REST_B, f"({_ONE_EDIT} OR {_ABBREVIATED})")
 _COMPANY_CLOSE = (
-    f"({_SQUEEZED} OR {_JARO.replace('0.9', '0.95')} "
+    f"({_SQUEEZED} OR {_jaro(VERY_ALIKE)} "
     f"OR (len({_REST_A}) = len({_REST_B}) AND {_N_A} + {_N_B} > 2 AND {_SHORTENED}) "
     f"OR ({_N_A} = 1 AND {_N_B} = 1 AND {_SPELLED}))"
 )
 _COMPANY_WEAK = f"({_INSIDE} OR {_ACRONYM} OR {_JARO})"
 _PHONE_CLOSE = f"(({_LEAST} > 6 AND right({{a}}, 7) = right({{b}}, 7)) OR {_ONE_EDIT})"
 # Few addresses are alike at all: digits are looked for in those.
-_LIKELY = "CASE WHEN jaro_winkler_similarity({a}, {b}, 0.8) >= 0.8 THEN "
+_LIKELY = f"CASE WHEN {_jaro(LIKELY)} THEN "
 _SAME_DIGITS, _LONG_LOCAL = _same(_DIGITS), f"length({_LOCAL.format('a')}) > 5"
 _EMAIL_CLOSE = (
     f"{_LIKELY} {_SAME_DIGITS} AND ({_ONE_EDIT} OR ({_same(_LOCAL)} AND {_LONG_LOCAL})) ELSE false END"
 )
 _EMAIL_WEAK = f"{_LIKELY} {_SAME_DIGITS} AND {_within(_JARO, _LOCAL)} ELSE false END"
-_WEB_CLOSE = f"({_same(_STEM)} AND length({_STEM.format('a')}) > 2)"
-_WEB_WEAK = f"(length({_STEM.format('a')}) > 5 AND {_within(_ONE_EDIT, _STEM)})"
+_WEB_CLOSE = f"({_same(_FIRST)} AND length({_FIRST.format('a')}) > 2)"
+_WEB_WEAK = f"(length({_FIRST.format('a')}) > 5 AND {_within(_ONE_EDIT, _FIRST)})"
 _SAME_NAME, _NAME_CLOSE = f"({_same(_NAME)} AND {_within('{a}', _NAME)} <> '')", _within(_SPELLED, _NAME)
-_STREET_CLOSE = f"({_same(_NUMBER)} AND {_NAME_CLOSE})"
-_STREET_WEAK = f"({_SAME_NAME} OR ({_NAME_CLOSE} AND {_within(_ONE_EDIT, _NUMBER)}))"
+_STREET_CLOSE = f"({_same(_FIRST)} AND {_NAME_CLOSE})"
+_STREET_WEAK = f"({_SAME_NAME} OR ({_NAME_CLOSE} AND {_within(_ONE_EDIT, _FIRST)}))"
 _AREA = f"({_LEAST} > 3 AND left({{a}}, 3) = left({{b}}, 3))"
 _SWAPPED = (
     "(left({a}, 4) = left({b}, 4) AND substr({a}, 6, 2) = substr({b}, 9, 2) "
     "AND substr({a}, 9, 2) = substr({b}, 6, 2))"
 )
+_NUMBER_CLOSE = f"({_numbers(0.01)} OR ({_LEAST} > 3 AND {_ONE_EDIT}))"
 _DATE_CLOSE = f"({_SWAPPED} OR {_ONE_EDIT})"
 _STARTS = "array_to_string(list_transform(string_split({a}, ' '), lambda x: left(x, 3)), ' ')"
 _NAME_KEYS = (f"CASE WHEN contains({{a}}, ' ') THEN {_STARTS} END",)
@@ -213,36 +220,27 @@ _LOCAL_KEYS = (f"CASE WHEN {_LONG_LOCAL} THEN {_LOCAL.format('a')} END",)
 _HOUSE_KEYS = ("CASE WHEN NOT starts_with({a}, '|') THEN left({a}, strpos({a}, '|') + 4) END",)
 
 
-def _kind(
-    name: str,
-    role: Role,
-    form: Callable[[str], str | None],
-    close: str = "false",
-    weak: str = "false",
-    further: tuple[str, ...] = (),
-) -> ColumnKind:
-    return ColumnKind(name=name, role=role, form=form, close=close, weak=weak, further=further)
-
-
 _EVERY = (
-    _kind("given", "given", normal.person, _PERSON_CLOSE, _PERSON_WEAK),
-    _kind("surname", "surname", normal.person, _PERSON_CLOSE, _PERSON_WEAK, ("left({a}, 3)",)),
-    _kind("name", "name", normal.person, _PERSON_CLOSE, _PERSON_WEAK, _NAME_KEYS),
-    _kind("company", "company", normal.company, _COMPANY_CLOSE, _COMPANY_WEAK, ("left({a}, 5)",)),
-    _kind("phone", "phone", normal.phone, _PHONE_CLOSE, further=("right({a}, 7)",)),
-    _kind("email", "email", normal.email, _EMAIL_CLOSE, _EMAIL_WEAK, _LOCAL_KEYS),
-    _kind("web", "web", normal.web, _WEB_CLOSE, _WEB_WEAK, (_STEM.format("a"),)),
-    _kind("street", "place", normal.street, _STREET_CLOSE, _STREET_WEAK, _HOUSE_KEYS),
-    _kind("city", "place", normal.text, _SPELLED, _INSIDE),
-    _kind("postcode", "place", normal.postcode, _ONE_EDIT, _AREA),
-    _kind("place", "place", normal.text, _ONE_EDIT),
-    _kind("date", "date", normal.date, _DATE_CLOSE, _TWO_EDITS),
-    _kind("id", "id", normal.identifier, f"({_LEAST} > 4 AND {_ONE_EDIT})"),
-    _kind("category", "other", normal.text, _SPELLED),
-    _kind("text", "other", normal.text, _WORDS_CLOSE, _WORDS_WEAK),
-    _kind("number", "other", normal.number, f"({_numbers(0.01)} OR {_ONE_EDIT})", _numbers(0.05)),
-    _kind("boolean", "other", normal.boolean),
-    _ListKind(name="list", role="other", form=_several, close=_WORDS_CLOSE),
+    ColumnKind("given", "given", normal.person, "person", _PERSON_CLOSE, _PERSON_WEAK),
+    ColumnKind("surname", "surname", normal.person, "person", _PERSON_CLOSE, _PERSON_WEAK, ("left({a}, 3)",)),
+    ColumnKind("name", "name", normal.person, "person", _PERSON_CLOSE, _PERSON_WEAK, _NAME_KEYS),
+    ColumnKind(
+        "company", "company", normal.company, "company", _COMPANY_CLOSE, _COMPANY_WEAK, ("left({a}, 5)",)
+    ),
+    ColumnKind("phone", "phone", normal.phone, "phone", _PHONE_CLOSE, further=("right({a}, 7)",)),
+    ColumnKind("email", "email", normal.email, "email", _EMAIL_CLOSE, _EMAIL_WEAK, _LOCAL_KEYS),
+    ColumnKind("web", "web", normal.web, "web", _WEB_CLOSE, _WEB_WEAK, (_FIRST.format("a"),)),
+    ColumnKind("street", "place", normal.street, "street", _STREET_CLOSE, _STREET_WEAK, _HOUSE_KEYS),
+    ColumnKind("city", "place", normal.text, "city", _SPELLED, _INSIDE),
+    ColumnKind("postcode", "place", normal.postcode, "postcode", _ONE_EDIT, _AREA),
+    ColumnKind("place", "place", normal.text, "edit", _ONE_EDIT),
+    ColumnKind("date", "date", normal.date, "date", _DATE_CLOSE, _TWO_EDITS),
+    ColumnKind("id", "id", normal.identifier, "id", f"({_LEAST} > 4 AND {_ONE_EDIT})"),
+    ColumnKind("category", "other", normal.text, "spelled", _SPELLED),
+    ColumnKind("text", "other", normal.text, "text", _WORDS_CLOSE),
+    ColumnKind("number", "other", normal.number, "number", _NUMBER_CLOSE, _numbers(0.05)),
+    ColumnKind("boolean", "other", normal.boolean, "same"),
+    _ListKind("list", "other", _several, "list", _WORDS_CLOSE),
 )
 KINDS = {kind.name: kind for kind in _EVERY}
 
@@ -296,6 +294,6 @@ def _known(form: Callable[[str], str | None]) -> Callable[[str], str]:
 
     @lru_cache(_CACHED)
     def of(cell: str) -> str:
-        return form(cell) or ""
+        return form(cell[: normal.LONGEST]) or ""
 
     return of

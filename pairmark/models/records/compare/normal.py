@@ -8,6 +8,7 @@ import unicodedata
 
 from pairmark.models.core.inputs import is_placeholder
 from pairmark.models.records.compare.words import (
+    CO_DOMAINS,
     COMPANY_WORDS,
     FILLERS,
     LEGAL_FORMS,
@@ -21,7 +22,7 @@ from pairmark.models.records.compare.words import (
 LONGEST = 512
 """Characters of a cell that are compared: what costs the square of its length stays small."""
 PART = "|"
-"""Between a street's number and its name."""
+"""Between a street's number and its name, and the stem of a host and what follows."""
 VALUE = "\x1f"
 """Between several values of a cell."""
 _INVISIBLE = re.compile(
@@ -38,19 +39,20 @@ _TAG, _SCHEME, _AFTER_HOST = re.compile(r"\+[^@]*(?=@)"), re.compile(r"^\w+:(?:/
 _INITIALS = re.compile(r"\b(\w)\.(?=\w\b)|(?<=\b\w)\.")
 _HOUSE = re.compile(r"\b(\d+)(?:\s?([a-z])\b)?")
 _COUNTRY = re.compile(r"^[a-z]{1,3}[- ]?(?=\d{4,6}$)")
+_DOMAIN = re.compile(rf"(\.(?:{CO_DOMAINS}))?\.[^.]+$")
 _SEPARATOR = re.compile(r"\s*[;|\n]\s*|\s*,\s+|\s+/\s+|\s*/\s*(?=[\w.+-]+@)")
 
 
 def cleaned(cell: str) -> str:
     """A cell without marks that nobody sees, spaces around it, or the apostrophe of a spreadsheet."""
-    text = cell[:LONGEST]
+    text = cell
     if not text.isascii() or not text.isprintable():
         text = _INVISIBLE.sub("", text)
         text = unicodedata.normalize("NFKC", text)
     return _QUOTE.sub("", " ".join(text.split()))
 
 
-def folded(cell: str) -> str | None:
+def text(cell: str) -> str | None:
     """In lower case and without accents; None for what stands for no value."""
     text = cleaned(cell).casefold()
     if not text or is_placeholder(text):
@@ -72,8 +74,9 @@ def words_of(text: str) -> list[str]:
     return _WORD.findall(_DIPHTHONG.sub("", _APOSTROPHE.sub("", text)))
 
 
-def text(cell: str) -> str | None:
-    return folded(cell)
+def folded(cell: str) -> str | None:
+    """The same of a cell that is no text, which is short."""
+    return text(cell[:LONGEST])
 
 
 def person(cell: str) -> str | None:
@@ -118,12 +121,13 @@ def email(cell: str) -> str | None:
 
 
 def web(cell: str) -> str | None:
-    """The host."""
+    """The host, its stem apart from what follows: ``acme|.co.uk``."""
     plain = folded(cell)
     if plain is None:
         return None
     host = _AFTER_HOST.sub("", _SCHEME.sub("", plain, count=1)).split("@")[-1]
-    return host.removeprefix("www.").strip(". ") or plain
+    host = host.removeprefix("www.").strip(". ") or plain
+    return _DOMAIN.sub(rf"{PART}\g<0>", host)
 
 
 def street(cell: str) -> str | None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
+from pairmark.models.records.kernels.levels import APART, CLOSE, EQUAL
 
 LARGEST = 3e38
 """Beyond float32 a difference is as good as any other that large."""
 EARTH_KM = 6371.0088
+EQUAL_KM, CLOSE_KM = 0.1, 25.0
+"""Within which two places are equal, and close."""
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -60,32 +63,32 @@ def compare_missing(a, b, left, right, patterns, lacked, out):
 
 
 @kernel
-def compare_numbers(a, b, left, right, columns, n_measures, is_place, places, out):
-    """Features of numbers, dates, flags and places; NaN where either side is missing.
+def compare_numbers(a, b, left, right, columns, is_place, levels, places, out):
+    """Features of numbers, dates and places; NaN where either side is missing.
 
     Parameters
     ----------
     a, b : (n_a, c) and (n_b, c) numbers, NaN where missing. left, right : (n,) rows.
-    columns : (F + 1,) where each field's numbers begin. n_measures : (F,) how many features each field has.
-    is_place : (F,) latitude and longitude. places : (F,) the first column of each field in ``out``.
+    columns : (F + 1,) where each field's numbers begin. is_place : (F,) latitude and longitude.
+    levels, places : (F,) the column of each field's level in ``out``, set of places alone, and its first other one.
     """
     for k in range(left.shape[0]):
         for field in range(places.shape[0]):
-            own = out[k, places[field] : places[field] + n_measures[field]]
             one = a[left[k], columns[field] : columns[field + 1]]
             other = b[right[k], columns[field] : columns[field + 1]]
-            x, y = one[0], other[0]
-            if np.isnan(x) or np.isnan(y):
-                own[:] = np.nan
-            elif is_place[field]:
-                own[0] = _kilometres(one, other)
+            x, y, own = one[0], other[0], out[k, places[field] :]
+            is_missing = np.isnan(x) or np.isnan(y)
+            if is_place[field]:
+                own[0] = np.nan if is_missing else _kilometres(one, other)
+                near = EQUAL if own[0] <= EQUAL_KM else CLOSE if own[0] <= CLOSE_KM else APART
+                out[k, levels[field]] = np.nan if is_missing else near
+            elif is_missing:
+                own[:2] = np.nan
             else:
-                own[0] = x == y
-                if own.shape[0] > 1:
-                    larger, smaller = max(abs(x), abs(y)), min(abs(x), abs(y))
-                    ratio = smaller / larger if larger != 0.0 else 1.0
-                    own[1] = min(abs(x - y), LARGEST)
-                    own[2] = ratio if (x < 0.0) == (y < 0.0) else -ratio
+                larger, smaller = max(abs(x), abs(y)), min(abs(x), abs(y))
+                ratio = smaller / larger if larger != 0.0 else 1.0
+                own[0] = min(abs(x - y), LARGEST)
+                own[1] = ratio if (x < 0.0) == (y < 0.0) else -ratio
 
 
 @kernel

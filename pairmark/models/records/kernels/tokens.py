@@ -184,7 +184,7 @@ def levenshtein(a, b, row):
 
 @kernel
 def compare_texts(a, b, n_a, n_b, left, right, places, out):
-    """Equality, Jaro-Winkler and Levenshtein similarity of whole strings; NaN where either is missing.
+    """Jaro-Winkler and Levenshtein similarity of whole strings; NaN where either is missing.
 
     Parameters
     ----------
@@ -197,11 +197,10 @@ def compare_texts(a, b, n_a, n_b, left, right, places, out):
             p, q, own = string * n_a + left[k], string * n_b + right[k], out[k, places[string] :]
             one, other = a.chars[a.starts[p] : a.starts[p + 1]], b.chars[b.starts[q] : b.starts[q + 1]]
             if one.shape[0] == 0 or other.shape[0] == 0:
-                own[:3] = np.nan
+                own[:2] = np.nan
                 continue
-            own[0] = np.array_equal(one, other)
             one, other = one[:TEXT_CHARS], other[:TEXT_CHARS]
-            own[1], own[2] = jaro_winkler(one, other), levenshtein(one, other, row)
+            own[0], own[1] = jaro_winkler(one, other), levenshtein(one, other, row)
 
 
 @inner_kernel
