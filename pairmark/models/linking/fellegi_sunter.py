@@ -107,7 +107,7 @@ class FellegiSunter(RecordScorer):
         report(0.3, "finding candidates")
         n_pairs = n * (n - 1) / 2
         left, right = candidate_pairs(self._comparators, prepared)
-        if not left.size:
+        if not left.size or {column.type for column in self.schema_.fields} == {"number"}:
             # Tables of numbers have no words to share: what random pairs show has to do.
             left, right = self._random_pairs(n)
             n_pairs = float(left.size)

@@ -238,7 +238,7 @@ _EVERY = (
     ColumnKind("id", "id", normal.identifier, "id", f"({_LEAST} > 4 AND {_ONE_EDIT})"),
     ColumnKind("category", "other", normal.text, "spelled", _SPELLED),
     ColumnKind("text", "other", normal.text, "text", _WORDS_CLOSE),
-    ColumnKind("number", "other", normal.number, "number", _NUMBER_CLOSE, _numbers(0.05)),
+    ColumnKind("number", "other", normal.number, "number", _NUMBER_CLOSE, _numbers(0.1)),
     ColumnKind("boolean", "other", normal.boolean, "same"),
     _ListKind("list", "other", _several, "list", _WORDS_CLOSE),
 )

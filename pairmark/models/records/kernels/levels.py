@@ -240,7 +240,7 @@ def _level(a, b, x, y, rule, jaro):
         return _of_parts(a, b, rule, jaro)
     if rule == _SPELLED:
         return CLOSE if _is_alike(a, b, jaro) else APART
-    if rule == _NUMBER and abs(x - y) <= 0.05 * max(abs(x), abs(y)):
+    if rule == _NUMBER and abs(x - y) <= 0.1 * max(abs(x), abs(y)):
         is_close = abs(x - y) <= 0.01 * max(abs(x), abs(y)) or (least > 3 and _one_edit(a, b))
         return CLOSE if is_close else WEAK
     if rule == _PHONE and least > 6 and _is_same(a[a.shape[0] - 7 :], b[b.shape[0] - 7 :]):
