@@ -242,10 +242,8 @@ def _check_people(evaluation: EvaluationRequest, dataset: DatasetOut) -> None:
 
 
 def _promotion(promote: bool | str) -> str | None:
-    if promote is False:
-        return None
-    if promote is True:
-        return PRODUCTION
+    if isinstance(promote, bool):
+        return PRODUCTION if promote else None
     return promote if promote == IF_BETTER else checked_alias(promote, "promote")
 
 
@@ -342,15 +340,11 @@ class TrainingQueue(JobQueue):
         )
 
         def prepare(session: Session) -> NewJob:
-            dataset = dataset_out(dataset_of(session, request.dataset, hold=True))
-            unlabelled_ref = request.unlabelled
-            unlabelled = (
-                None
-                if unlabelled_ref is None
-                else dataset_out(dataset_of(session, unlabelled_ref, hold=True))
+            dataset, unlabelled, strangers = (
+                None if ref is None else dataset_out(dataset_of(session, ref, hold=True))
+                for ref in (request.dataset, request.unlabelled, request.evaluation.strangers)
             )
-            named = request.evaluation.strangers
-            strangers = None if named is None else dataset_out(dataset_of(session, named, hold=True))
+            assert dataset is not None
             return checked_request(request, dataset, self._settings, unlabelled, strangers)
 
         return self.enqueue(prepare, once)
