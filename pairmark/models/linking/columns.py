@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from pairmark.models.core.arrays import Float64
 from pairmark.models.linking.mixture import BINS, IDENTIFYING, bin_of
 from pairmark.models.linking.sides import Sides
+from pairmark.models.records.compare import LinkField
 
 if TYPE_CHECKING:
     import duckdb
@@ -19,6 +21,9 @@ _MOST_VALUES = 2_000
 _FEWEST_ROWS = 3
 _LEAST_LIFT, _SURE_FROM = 6.0, 1_200
 _LOOKED_AT = 50_000
+_WHO, _FEWEST_PAIRS, _MOST_AGREEING = frozenset({"id", "email", "phone"}), 20, 0.05
+"""Roles that strangers have in common by chance in no table; how many pairs with a column in common, and which share of
+them agreeing in another at most, say that these two contradict each other."""
 _TELLS = 0.005
 """Columns that fewer random pairs have equal tell one thing from another."""
 _BIN = "least(CAST(floor(log2({n} - 1)) AS INTEGER), " + f"{BINS - 1})"
@@ -80,16 +85,17 @@ def bins_sql(
 
 def lifts(
     connection: duckdb.DuckDBPyConnection, names: Sequence[str], equal: Float64, sides: Sides
-) -> Float64:
+) -> tuple[Float64, Float64]:
     """(d,) how far pairs that have one column in common agree in another beyond chance, in standard errors: for each
-    column that of its best other one, either way round.
+    column that of its best other one, either way round. And (d, d) the share of the pairs with the one equal that have
+    the other equal; NaN where there are few.
 
     Parameters
     ----------
     equal : (d,) how often random pairs have a column equal.
     """
     d = len(names)
-    best = np.zeros(d)
+    best, shares = np.zeros(d), np.full((d, d), np.nan)
     # Rows that equal an earlier one speak for every column: matches that are all written alike are nothing else.
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE hashed AS FROM hashes UNION ALL "
@@ -112,11 +118,38 @@ def lifts(
         for place, other in enumerate(others):
             agreements, both = found[2 * place], found[2 * place + 1]
             expected = both * equal[other]
+            if both >= _FEWEST_PAIRS:
+                shares[at, other] = agreements / both
             excess = agreements - expected
             if agreements > 1.3 * expected + 3 or excess > 0.1 * max(both - expected, 1):
                 lift = excess / np.sqrt(expected + 1)
                 best[[at, other]] = np.maximum(best[[at, other]], lift)
-    return best
+    return best, shares
+
+
+def contradictions(
+    connection: duckdb.DuckDBPyConnection, shares: Float64, fields: Sequence[LinkField], names: Sequence[str]
+) -> Iterator[tuple[tuple[int, int], str]]:
+    """Places of two columns that each say who a row is, where nearly all rows that agree in either differ in the other;
+    and a sentence with the first rows that do."""
+    differ = np.fmax(shares, shares.T) < _MOST_AGREEING
+    who = [at for at, field in enumerate(fields) if field.role in _WHO]
+    for i, j in (pair for pair in combinations(who, 2) if differ[pair]):
+        one, two = names[i], names[j]
+        examples = connection.execute(
+            f"SELECT x.{one}, x.{two}, y.{two} FROM (SELECT row, lead(row) OVER (PARTITION BY {one} ORDER BY row) "
+            f"AS next FROM cells WHERE {one} IS NOT NULL) p JOIN cells u ON u.row = p.row JOIN cells v ON v.row = next "
+            f"JOIN source x ON x.row = p.row JOIN source y ON y.row = next WHERE u.{two} <> v.{two} "
+            "ORDER BY p.row LIMIT 1"
+        )
+        for same, left, right in examples.fetchall():
+            one, two = fields[i].name, fields[j].name
+            yield (
+                (i, j),
+                f"columns {one!r} and {two!r} contradict each other: two rows with {one} {same!r} have {two} {left!r} "
+                f"and {right!r}, and so it is with nearly all. Leave out the one that does not say who a row is by "
+                f"--column {one}:ignore or --column {two}:ignore",
+            )
 
 
 def tells_nothing(best: Float64, roles: Sequence[str], equal: Float64, n_rows: int) -> list[int]:

@@ -16,7 +16,7 @@ from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.linking import mixture
 from pairmark.models.linking.candidates import Blocks
-from pairmark.models.linking.columns import bins_sql, count_values, lifts, tells_nothing
+from pairmark.models.linking.columns import bins_sql, contradictions, count_values, lifts, tells_nothing
 from pairmark.models.linking.constraints import Constraints
 from pairmark.models.linking.entities import MAX_RECORDS, Pairs, entities
 from pairmark.models.linking.mixture import BINS, BITS, Column, Mixture, chances, column_of
@@ -116,6 +116,7 @@ class Linking:
         self.rules: list[tuple[str, ...]] = []
         self.left_out: list[tuple[str, ...]] = []
         self._screened: dict[int, str] = {}
+        self._contradicted: dict[int, str] = {}
         register(connection)
 
     @property
@@ -124,7 +125,12 @@ class Linking:
         weights = [0.0 if self.model is None else self.model.weight(at) for at in range(len(self.fields))]
         of_place = dict(zip(self.places, weights, strict=True))
         return [
-            (field.name, field.kind, of_place.get(at, 0.0), self._screened.get(at))
+            (
+                field.name,
+                field.kind,
+                of_place.get(at, 0.0),
+                self._screened.get(at) or self._contradicted.get(at),
+            )
             for at, field in enumerate(self.source_fields)
         ]
 
@@ -249,8 +255,12 @@ class Linking:
     def _screen(self) -> None:
         """Leave out the columns that agree by chance alone."""
         self._equals = np.array([self._equal(name) for name in self._names])
-        best = lifts(self.connection, self._names, self._equals, self.sides)
-        nothing = tells_nothing(best, [field.role for field in self.fields], self._equals, self.n_rows)
+        best, shares = lifts(self.connection, self._names, self._equals, self.sides)
+        roles = [field.role for field in self.fields]
+        for pair, sentence in contradictions(self.connection, shares, self.fields, self._names):
+            self._contradicted |= {self.places[at]: sentence for at in pair}
+            self.notes.append(sentence)
+        nothing = tells_nothing(best, roles, self._equals, self.n_rows)
         for at in nothing:
             self._screened[self.places[at]] = "rows that agree elsewhere agree in it by chance alone"
         if nothing:

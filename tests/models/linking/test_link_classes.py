@@ -129,3 +129,17 @@ def test_matches_that_differ_in_writing_alone_let_every_column_tell() -> None:
     linking, links = linked(rows, fields)
     assert all(weight > 0 for _, _, weight, _ in linking.columns)
     assert len(links) == len(again)
+
+
+def test_columns_that_contradict_each_other_are_named_with_an_example() -> None:
+    _, rows = homes("couple", 0)
+    # One number joins rows 0 and 1, 2 and 3; the other 1 and 2, 3 and 4.
+    numbered = [[*row, f"M{90_000 + at // 2}", f"K{70_000 + (at + 1) // 2}"] for at, row in enumerate(rows)]
+    fields = [LinkField(name, kind) for name, kind in {**KINDS, "member": "id", "account": "id"}.items()]
+    linking, _ = linked(numbered, fields)
+    [said] = [note for note in linking.notes if "contradict" in note]
+    assert "two rows with member 'M90000' have account 'K70000' and 'K70001'" in said
+    named = {name for name, _, _, note in linking.columns if note is not None and "contradict" in note}
+    assert named == {"member", "account"}
+    alike = [[*row[:-1], row[-2]] for row in numbered]
+    assert not any("contradict" in note for note in linked(alike, fields)[0].notes)
