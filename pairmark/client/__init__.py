@@ -28,7 +28,7 @@ Errors are one tree::
 """
 
 from pairmark.client.client import AsyncClient, Client
-from pairmark.client.endpoints import MatchResult
+from pairmark.client.scoring import MatchResult
 from pairmark.client.transport import (
     Busy,
     ClientError,
