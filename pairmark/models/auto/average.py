@@ -1,12 +1,12 @@
-"""The mean of similarities that folds cannot tell apart, each by its ranks among the folds' negative pairs.
+"""The mean of similarities that are as good together, each by its ranks among the folds' negative pairs.
 
-Picking one of several that are level is a lottery of rows and seeds; their mean is as good as the best of them, and the
-same whatever the seed.
+Picking one of several that are level is a lottery of rows and seeds; their mean is as good as the best of them, and
+better where they err on other pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -16,16 +16,18 @@ from sklearn.base import BaseEstimator
 
 from pairmark.models.auto.candidates import RACING, Candidate, Data
 from pairmark.models.auto.nested import model_of, prefixed, restore, without_prefix
-from pairmark.models.auto.race import Entry, fitted, standard_error, to_the_end
+from pairmark.models.auto.race import Entry, fitted, to_the_end
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import GalleryIndex, Rows
 from pairmark.models.core.spec import LearnerSpec, document_parameters, jsonable_params
 from pairmark.models.core.state import Fact, State, checked_model
-from pairmark.models.evaluation.validation import GroupedRows, other_folds, pooled_rates
+from pairmark.models.evaluation.validation import GroupedRows, fold_means, other_folds, pooled_rates
 
-_MOST, _KNOTS, _FAR = 3, 96, 1e6
+_MOST, _KNOTS, _FAR = 4, 96, 1e6
 """Members; knots of a scale, and how many widths of it the outermost are away."""
+_NOT_BEHIND = 0.005
+"""Mean TPR by which one more member may lower what the others reach: a mean of more hangs less on the draw of folds."""
 AVERAGE_NAME = "average"
 
 
@@ -66,43 +68,51 @@ def scale_of(negative: NDArray[np.floating]) -> dict[str, list[float]]:
     }
 
 
-def finalists(means: Float64, within: float) -> list[int]:
-    """The best of candidates, (n_candidates, n_folds), and up to two that are level with it, best first."""
-    order = np.argsort(-means.mean(axis=1), kind="stable")
-    deficits = means[order[0]] - means[order]
-    level = [max(2 * standard_error(deficit), within) >= deficit.mean() for deficit in deficits]
-    return [int(number) for number in order[level][:_MOST]]
+def finalists(means: Float64, mean_rate: Callable[[list[int]], float]) -> list[int]:
+    """The best of candidates, (n_candidates, n_folds), and the next ones as long as their mean with it is not behind.
+
+    ``mean_rate`` : of the mean of candidates by number, what it reaches on the same folds.
+    """
+    first, *others = (int(number) for number in np.argsort(-means.mean(axis=1), kind="stable"))
+    chosen, reached = [first], float(means[first].mean())
+    for number in others[: _MOST - 1]:
+        together = mean_rate([*chosen, number])
+        if together > reached - _NOT_BEHIND:
+            chosen, reached = [*chosen, number], together
+    return chosen
 
 
 def average(
     entries: Sequence[Entry], data: Data, folds: Sequence[Any], at: tuple[float, ...], shared: dict[str, Any]
 ) -> Entry | None:
-    """The mean of those that are level, as an entry; None where one is ahead of all."""
-    within, eligible = data.reach, to_the_end(entries)
-    if within is None or len(eligible) < 2:
+    """The mean of those that are as good together, as an entry; None where one is better alone."""
+    eligible = to_the_end(entries)
+    if data.reach is None or len(eligible) < 2:
         return None
-    means = np.stack([entry.means for entry in eligible])
-    chosen = finalists(means, within)
-    if len(chosen) < 2:
-        return None
-    members = []
+    means, members, values = np.stack([entry.means for entry in eligible]), [], []
     for entry in eligible:
         model = entry.candidate.build({**entry.params, **entry.candidate.grown(data)}, shared)
         params = jsonable_params(RACING[entry.candidate.kind], model)
         scale = scale_of(np.concatenate([negative for _, negative in entry.scores]))
-        members.append(Member(kind=entry.candidate.kind, params=params, **scale))
+        member = Member(kind=entry.candidate.kind, params=params, **scale)
+        members.append(member)
+        values.append([[member.on_scale(side) for side in fold] for fold in entry.scores])
 
-    def scores_of(fold: int, numbers: Sequence[int]) -> Any:
-        return tuple(
-            np.mean(
-                [members[number].on_scale(eligible[number].scores[fold][side]) for number in numbers], axis=0
-            )
-            for side in (0, 1)
-        )
+    def mean_scores(fold: int, numbers: Sequence[int]) -> Any:
+        return tuple(np.mean([values[number][fold][side] for number in numbers], axis=0) for side in (0, 1))
 
-    scores = [scores_of(fold, chosen) for fold in range(len(folds))]
+    def chosen_on(some: NDArray[Any]) -> list[int]:
+        def mean_rate(numbers: list[int]) -> float:
+            return float(fold_means(pooled_rates([mean_scores(fold, numbers) for fold in some], at)).mean())
+
+        return finalists(means[:, some], mean_rate)
+
+    chosen = chosen_on(np.arange(len(folds)))
+    if len(chosen) < 2:
+        return None
+    scores = [mean_scores(fold, chosen) for fold in range(len(folds))]
     nested = [
-        scores_of(fold, finalists(means[:, is_other], within))
+        mean_scores(fold, chosen_on(np.flatnonzero(is_other)))
         for fold, is_other in enumerate(other_folds(folds))
     ]
     return Entry(

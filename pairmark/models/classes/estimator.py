@@ -25,7 +25,7 @@ from pairmark.models.label_ranking.trees import GrowOptions, Trees, grow_trees, 
 from pairmark.models.pairs.lists import labeled_rows_of_pairs
 
 ClassifierName = Literal["logistic", "svc", "extra-trees"]
-_FOLDS, _TREES = 3, 100
+_FOLDS = 3
 _SHARPNESS = tuple(2.0 ** np.arange(-6, 6.5, 0.5))
 _SMOOTHING = (1e-4, 0.01, 0.1)
 _STRENGTHS = {"logistic": (1.0,), "svc": (1.0, 10.0, 100.0), "extra-trees": (1.0,)}
@@ -120,6 +120,9 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
                 "extra-trees: extremely randomized trees"
             ),
         ] = "logistic",
+        n_estimators: Annotated[
+            int, Field(ge=_FOLDS, le=10_000, description="trees, where the classifier is extra-trees")
+        ] = 100,
         protocol: Annotated[
             Literal["auto", "open-set", "closed-set"],
             Field(description="what rows to come are of; open-set, identities that are new, is refused"),
@@ -127,6 +130,7 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
         random_state: Annotated[RandomState, Field(description="seed of folds and trees")] = 0,
     ) -> None:
         self.classifier = classifier
+        self.n_estimators = n_estimators
         self.protocol = protocol
         self.random_state = random_state
 
@@ -169,13 +173,15 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
             for strength in _STRENGTHS[self.classifier]:
                 margins = np.zeros(shown.shape)
                 for test in (part == number for number in np.unique(part) if np.ptp(part)):
-                    learned = self._learned(points[~test], shown[~test], strength, _TREES // _FOLDS, seed)
+                    learned = self._learned(
+                        points[~test], shown[~test], strength, self.n_estimators // _FOLDS, seed
+                    )
                     margins[test] = learned.margins(points[test])
                 trials.append((*_calibrated(margins, codes), strength))
             # A strength that is not the default must fit better by as much as a row tells.
             losses = [loss + (place > 0) / codes.size for place, (loss, *_) in enumerate(trials)]
             _, self.sharpness_, self.smoothing_, self.strength_ = trials[int(np.argmin(losses))]
-            self._model = self._learned(points, shown, self.strength_, _TREES, seed)
+            self._model = self._learned(points, shown, self.strength_, self.n_estimators, seed)
 
     def _learned(
         self, points: Float64, shown: Float64, strength: float, n_trees: int, seed: int

@@ -21,9 +21,10 @@ from pairmark.models.core.inputs import checked_same, feature_names_of
 from pairmark.models.core.progress import report
 from pairmark.models.core.search import SearchLimits, TopK
 from pairmark.models.core.spec import LearnerSpec, RandomState, Threads, document_parameters
-from pairmark.models.core.state import Fact
+from pairmark.models.core.state import Fact, StateRecord
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
 from pairmark.models.similarity import explain, search
+from pairmark.models.similarity.axes import Axes, axes_of
 from pairmark.models.similarity.explain import PairWords
 from pairmark.models.similarity.growth import (
     EACH_GIVEN,
@@ -51,12 +52,13 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
     Explicit pairs are all used, `n_pairs` plays no part; their weights
     with a relative precision of one in 2^30 of their sum. Each tree of a forest with ``bootstrap`` resamples them: as
     many as there are up to 10,000, and of more at least 10,000 and so many that a pair is drawn four times over all
-    trees.
+    trees. It sees eight discriminant axes of these pairs beside the features.
     """
 
     _missing = "below"
 
     _packed: PackedTrees
+    _axes: Annotated[Axes | None, StateRecord(prefix="axes_")] = None
     max_depth: int
     leaf_depth: int
     pair_map: PairMap
@@ -82,6 +84,7 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
             population=PairPopulation(codes),
             n_pairs=self.n_pairs,
         )
+        self._axes = None
         self._grow(rows, source, random)
 
     def _checked_labels(self, n: int, same: ArrayLike, sample_weight: ArrayLike | None) -> tuple[Bool, Any]:
@@ -100,7 +103,12 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
             listed_pairs=PairTable(np.stack([numbers, numbers + np.int32(n)]), weight[numbers], n_same),
             max_listed=max(LEAST_GIVEN, EACH_GIVEN * n // self.n_estimators),
         )
-        self._grow(np.concatenate([left, right]), source, random)
+        self._axes = axes_of(left, right, same) if self.bootstrap else None
+        self._grow(self._beside(np.concatenate([left, right])), source, random)
+
+    def _beside(self, rows: Float32) -> Float32:
+        """What trees see of rows."""
+        return rows if self._axes is None else self._axes.beside(rows)
 
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
@@ -118,10 +126,18 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         """
         a, b = self._one_pair(left, right)
         words = self._words(feature_names)
-        return self._explain(a[0], b[0], float(self._pair_score(a, b)[0]), words)
+        score = float(self._pair_score(a, b)[0])
+        return self._explain(self._beside(a)[0], self._beside(b)[0], score, words)
 
     def _words(self, feature_names: Sequence[str] | None) -> PairWords:
-        return PairWords(names=feature_names_of(self, feature_names), pair_map=self.pair_map)
+        names = feature_names_of(self, feature_names)
+        names += [f"axis {number + 1}" for number in range(self._n_seen - len(names))]
+        return PairWords(names=names, pair_map=self.pair_map)
+
+    @property
+    def _n_seen(self) -> int:
+        """Features and axes that trees see."""
+        return self.n_features_in_ + (0 if self._axes is None else self._axes.weights.shape[1])
 
     @abstractmethod
     def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]: ...
@@ -165,11 +181,13 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
 
     def _pair_score(self, left: Float32, right: Float32) -> Float32:
         n_threads = 1 if self.n_jobs is None else effective_n_jobs(self.n_jobs)
-        return (self._packed.sums(left, right, n_threads) / len(self.trees_)).astype(np.float32)
+        sums = self._packed.sums(self._beside(left), self._beside(right), n_threads)
+        return (sums / len(self.trees_)).astype(np.float32)
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
-        """The byte columns that trees are searched by, worked out once."""
-        return {} if vectors.shape[0] < search.SMALLEST else column_arrays(vectors)
+        """The byte columns that trees are searched by, worked out once; with axes, all is scored."""
+        small = vectors.shape[0] < search.SMALLEST
+        return {} if small or self._axes is not None else column_arrays(vectors)
 
     def _passing_index(self, vectors: Matrix) -> GalleryIndex:
         # Byte columns cost about as much as a query that scores everything.
@@ -354,12 +372,17 @@ class SimilarityForest(SimilarityBase):
 
     @property
     def pair_feature_importances_(self) -> Float64:
-        """(2 d,) each pair feature's share of the trees' AUC gain.
+        """(2 d,) each pair feature's share of the trees' AUC gain, that of axes by their weights.
 
         A cell's gain, half its Lambda, is shared evenly by the nodes that split it.
         """
         check_is_fitted(self)
-        return importances(self.trees_, 2 * self.n_features_in_)
+        shares = importances(self.trees_, 2 * self._n_seen).reshape(2, -1)
+        own, of_axes = np.hsplit(shares, [self.n_features_in_])
+        if self._axes is not None:
+            weights = np.abs(self._axes.weights)
+            own = own + of_axes @ (weights / weights.sum(axis=0)).T
+        return own.reshape(-1)
 
     @property
     def feature_importances_(self) -> Float64:

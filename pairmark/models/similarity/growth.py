@@ -41,7 +41,7 @@ WEIGHT_TOTAL = 2**30
 """Integer weights of a tree's pairs sum to at most this, so that sums fit an int32 and their products an int64."""
 LEAST_GIVEN, EACH_GIVEN = 10_000, 4
 """Trees that resample given pairs draw at least so many, and each pair so often over all trees. Trees that resample all
-of many pairs cost more and are hardly better: a tenth of 100,000 pairs each loses .001 of AUC (`defaults_cost`)."""
+of many pairs cost more and are hardly better."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -345,7 +345,8 @@ class SimilarityState(Stateful):
     def _sizes(self, file: StoredState) -> Mapping[str, int]:
         if "learned_forms" in file.arrays:
             raise OutdatedModel("pair_features is 'discriminant', which this version no longer has")
-        return {"pair features": 2 * file.sizes["features"]}
+        n_axes = file.length("axes_weights", 1) if "axes_weights" in file.arrays else 0
+        return {"pair features": 2 * (file.sizes["features"] + n_axes)}
 
     def _relate(self, file: StoredState) -> None:
         learner: Any = self

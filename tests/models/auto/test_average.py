@@ -48,12 +48,11 @@ def test_a_damaged_member_is_named(averaged: SimilarityAuto) -> None:
         SimilarityAuto().from_state(damaged, {**meta, "n_features_in": 4, "feature_names_in": None})
 
 
-def test_finalists_are_level_with_the_best_and_few() -> None:
-    rng = np.random.default_rng(0)
-    noise = rng.normal(0, 0.01, 8)
-    means = np.stack([0.5 + noise, 0.9 + noise, 0.899 + noise[::-1], 0.85 + noise, 0.84 + noise])
-    assert finalists(means, 0.0) == [1, 2]
-    assert finalists(means, 0.1) == [1, 2, 3]
+def test_finalists_are_the_best_and_those_that_do_not_lower_what_they_reach_together() -> None:
+    means = np.array([[0.5], [0.9], [0.8], [0.7], [0.6]])
+    together = {(1,): 0.9, (1, 2): 0.93, (1, 2, 3): 0.9, (1, 2, 4): 0.928}
+    assert finalists(means, lambda numbers: together[tuple(numbers)]) == [1, 2, 4]
+    assert finalists(means, lambda numbers: 0.8) == [1]
 
 
 def test_a_scale_rises_with_the_rank_among_negative_pairs() -> None:
