@@ -164,7 +164,11 @@ class TestPairScorers:
                 model.top_k(X[:9], index, 4), reader.top_k(X[:9], opened, 4), strict=True
             ):
                 assert mine.tobytes() == theirs.tobytes()
-        if "n_estimators" in spec.params.model_fields or "n_pairs" in spec.params.model_fields:
+        # A logistic regression is the same whatever the seed.
+        if {
+            "n_estimators",
+            "n_pairs",
+        } & spec.params.model_fields.keys() and spec.kind != "similarity-classes":
             other = build(spec, random_state=4).fit(X, y)
             with pytest.raises(ArtefactError, match="another model"):
                 other.open_index(tmp_path / "index")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from pairmark.models.core import kernels
@@ -33,7 +34,8 @@ class Axes(NamedTuple):
     def beside(self, X: Float32) -> Float32:
         """The features and the axes of rows (n, d), each as if alone."""
         rows = one_of_equals(X)
-        points = np.clip((rows - self.centre) * self.scale, -_LIMIT, _LIMIT)
+        with np.errstate(over="ignore"):
+            points = np.clip((rows - self.centre) * self.scale, -_LIMIT, _LIMIT)
         out = np.empty((rows.shape[0], self.weights.shape[1]), dtype=np.float32)
         kernels.affine(points, np.array(self.weights), np.zeros(out.shape[1], dtype=np.float32), out)
         return np.broadcast_to(np.hstack([rows, out]), (X.shape[0], X.shape[1] + out.shape[1]))
@@ -45,12 +47,12 @@ def axes_of(left: Float32, right: Float32, same: Bool) -> Axes | None:
     if not 2 <= d <= _MOST_FEATURES or np.count_nonzero(same) < max(_LEAST_PAIRS, d):
         return None
     step = -(-same.size // _LOOKED_AT)
-    rows = np.concatenate([left[::step], right[::step]])
+    rows = np.concatenate([left[::step], right[::step]]).astype(np.float64)
     low, centre, high = np.quantile(rows, (0.16, 0.5, 0.84), axis=0)
     # A feature that is one value for most is not blown up: its deviation counts there.
     spread = np.maximum((high - low) / 2, np.maximum(0.1 * rows.std(axis=0), 1e-30))
 
-    def scaled(points: Float32) -> Float64:
+    def scaled(points: NDArray[np.floating]) -> Float64:
         return np.asarray(np.clip((points - centre) / spread, -_LIMIT, _LIMIT), dtype=np.float64)
 
     differences, whole = scaled(left[same]) - scaled(right[same]), np.cov(scaled(rows).T)
