@@ -340,10 +340,17 @@ def _in_our_words() -> Iterator[None]:
         message = str(getattr(error, "orig", error)).lower()
         if any(
             words in message
-            for words in ("is full", "disk i/o", "no space", "could not extend", "could not write")
+            for words in (
+                "is full",
+                "disk i/o",
+                "no space",
+                "could not extend",
+                "could not write",
+                "readonly",
+            )
         ):
             raise StorageFailed(
-                "the database's disk is full or failing: free some space and try again"
+                "the database's disk is full, failing or read-only: free some space, or mend it, and try again"
             ) from error
         raise NotReady("the database does not answer just now: try again in a moment") from error
     except DataError as error:

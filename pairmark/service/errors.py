@@ -199,10 +199,14 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 @contextmanager
 def storage_errors(doing: str) -> Iterator[None]:
-    """Tell an `OSError` while writing as `StorageFailed`: a full disk in words that a person can act on."""
+    """Tell an `OSError` while writing as `StorageFailed`: a full disk in words that a person can act on.
+    `NotReady` where the process has too many files open."""
     try:
         yield
     except OSError as error:
+        refusal = out_of_files(error)
+        if refusal is not None:
+            raise refusal from error
         # NumPy raises one without a number when a disk takes a part of an array only.
         if error.errno in _FULL or (error.errno is None and "requested and" in str(error)):
             raise StorageFailed(f"no space left while {doing}: free some space and try again") from error

@@ -17,6 +17,7 @@ from sqlalchemy import select, text
 from pairmark import migrations
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, NotReady, SchemaMismatch, StorageFailed
+from pairmark.service.galleries.segments import GalleryDisk
 from pairmark.service.tables import Base, DatasetName, Revision
 
 pytestmark = pytest.mark.each_database
@@ -143,6 +144,21 @@ def test_what_postgresql_cannot_hold_is_the_senders_error(new_database) -> None:
     with pytest.raises(InvalidInput, match="zero byte"), database.write() as session:
         session.add(DatasetName(name="a\x00b", next_version=1))
     database.dispose()
+
+
+def test_a_disk_that_takes_no_writes_is_named(new_database) -> None:
+    database = Database(new_database("sqlite"))
+    with database.engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA query_only=ON")
+    with pytest.raises(StorageFailed, match="read-only"), database.write() as session:
+        session.add(DatasetName(name="a", next_version=1))
+    database.dispose()
+
+
+def test_a_disk_that_takes_no_gallery_is_named(tmp_path: Path) -> None:
+    (tmp_path / "gallery").write_text("no folder can be made here")
+    with pytest.raises(StorageFailed, match="locking a gallery"), GalleryDisk(tmp_path / "gallery").lock():
+        pass
 
 
 def test_a_full_disk_is_said_in_words(new_database) -> None:

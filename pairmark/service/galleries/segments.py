@@ -32,7 +32,7 @@ from pairmark.models.core.artefact import (
     open_array,
 )
 from pairmark.models.core.search import merge_top_k
-from pairmark.service.errors import SearchTooLong
+from pairmark.service.errors import SearchTooLong, storage_errors
 from pairmark.service.galleries.metadata import (
     Columns,
     Filter,
@@ -187,8 +187,9 @@ class GalleryDisk:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Keep out every other thread and process of this machine that makes or removes segments of the gallery."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        number = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with storage_errors("locking a gallery"):
+            self.path.mkdir(parents=True, exist_ok=True)
+            number = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(number, fcntl.LOCK_EX)
             yield
