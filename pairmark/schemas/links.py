@@ -369,20 +369,14 @@ class LinksOut(Answer):
         None, description="pairs that would join records that contradict each other", examples=[0]
     )
     entities: int | None = Field(None, description="entities of two records or more", examples=[1_870])
-    empty: int | None = Field(
-        None, description="records without any cell, which link to nothing", examples=[0]
-    )
+    empty: int | None = Field(None, description="records without any cell, which link to none", examples=[0])
     blocking: LinkBlocking | None = Field(None, description="how candidates were found")
     false_links: FalseLinks | None = Field(
         None, description="how many of the links are false; null where there are none"
     )
     columns: list[LinkColumn] | None = Field(None, description="what was compared, and what each column says")
     missed_links: MissedLinks | None = Field(None, description="with `missed_links`, how many are missed")
-    review: str | None = Field(
-        None,
-        description="the review whose judgements bound the share of false links",
-        examples=["5d41402abc4b2a76b971"],
-    )
+    review: str | None = Field(None, description="the review that bounds the share of false links")
     operating_point: LinkPoint | None = Field(None, description="with `fpr`, where the cut is")
     model: str | None = Field(None, description="the model that scores; null: one was fitted on the tables")
     one_to_one: bool = Field(False, description="whether a record is linked to one other at most")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pairmark.client import Client, Conflict, JobFailed, NotFound
+from pairmark.client import Client, Conflict, JobFailed, NotFound, Problem
 from pairmark.client import InvalidInput as RefusedInput
 from pairmark.models.linking import mixture
 from pairmark.schemas.datasets import DatasetRequest
@@ -324,6 +324,8 @@ def test_a_learned_model_scores_candidates_and_fpr_takes_its_threshold(
     assert f1([{name: str(value) for name, value in row.items()} for row in rows], identity) > 0.9
     link = asked(client, "GET", f"/links/{made['id']}/links/{rows[0]['left']}/{rows[0]['right']}")
     assert any(field["weight"] for field in link["fields"])
+    with pytest.raises(Problem, match="by a trained model or by the words of texts"):
+        asked(client, "POST", f"/links/{made['id']}/resolve", json={"record": {"last": "miller"}})
     strict = client.link("to-link", model="matcher:1", fpr=0.1)
     point = strict["operating_point"]
     assert (point["fpr"], point["guarantee"]) == (0.1, "none")
@@ -670,7 +672,11 @@ def test_any_number_of_tables_is_linked_as_the_command_does_it(
     for method, end, body in (
         ("GET", "pair?left=n1&right=n2", None),
         ("POST", "erase", {"record": "n1"}),
-        ("POST", "entities", {"merge": sorted({row["right"] for row in rows} - {*entities_of(client, made)})[:2]}),
+        (
+            "POST",
+            "entities",
+            {"merge": sorted({row["right"] for row in rows} - {*entities_of(client, made)})[:2]},
+        ),
     ):
         with pytest.raises(RefusedInput, match=r"expected '1:n\d+' or '2:n\d+' or '3:n"):
             asked(client, method, f"{path}/{end}", **({} if body is None else {"json": body}))
@@ -690,15 +696,51 @@ def test_any_number_of_tables_is_linked_as_the_command_does_it(
             client.link(tables=tables, previous=made["id"])
 
 
+def test_command_and_service_read_a_messy_table_alike(client: Client, columns: Rows, tmp_path: Path) -> None:
+    born = [cell[8:] + cell[4:8] + cell[:4] if at % 3 else cell for at, cell in enumerate(columns["born"])]
+    born[5:900:40] = ["31.02.19x0"] * len(born[5:900:40])
+    messy = columns | {"born": born, "last": [f" {cell.title()}" for cell in columns["last"]]}
+    path = write(tmp_path / "messy.csv", messy)
+    declared = {"suburb": "text", "phone": "phone"}
+    client.add_dataset("messy", path, format="csv", unlabelled=True, columns=declared)
+    made = client.link("messy")
+    served = client.request("GET", f"/links/{made['id']}/links", headers={"Accept": "text/csv"}).content
+    out, home = tmp_path / "links.csv", {"PAIRMARK_HOME": str(tmp_path)}
+    words = ["-m", "pairmark.service.cli", "link", str(path), "-o", str(out)]
+    words += [word for each in declared.items() for word in ("--column", ":".join(each))]
+    subprocess.run([sys.executable, *words], env=os.environ | home, check=True, capture_output=True)
+    assert {each["name"]: each["kind"] for each in made["columns"]}["suburb"] == "text"
+    assert len(served.splitlines()) > 100
+    assert served == out.read_bytes()
+
+    # An addition is made once by its id, goes into no entity that has a record of a unique table, and stays.
+    register = {name: cells[:300] for name, cells in columns.items()}
+    upload(client, "register", register)
+    both = client.link(left="messy", right="register", unique=["register"])
+    entity = next(each for each in client.pages(f"/links/{both['id']}/entities") if 2 in each["tables"])
+    at = columns["id"].index(entity["records"][entity["tables"].index(2)])
+    adding = {
+        "record": {name: cells[at] for name, cells in register.items() if name != "id" and cells[at]},
+        "add": True,
+        "id": "new",
+    }
+    for _ in range(2):
+        answer = asked(client, "POST", f"/links/{both['id']}/resolve", json=adding)
+        assert answer["added"] == "new"
+    kept = [each for each in client.pages(f"/links/{both['id']}/entities") if "new" in each["records"]]
+    assert all(each["tables"].count(2) == 1 for each in kept)
+    assert asked(client, "GET", f"/links/{both['id']}")["records"] == both["records"] + 1
+
+
 def test_links_to_a_unique_table_are_kept_to_an_expected_share(
     client: Client, columns: Rows, identity: dict[str, int]
 ) -> None:
     once = {who: at for at, who in reversed([*enumerate(identity.values())])}
     register = sorted(once.values())
     others = sorted({*range(N)} - {*register})
-    for name, rows in (("register", register), ("others", others)):
+    for name, rows in (("whole", register), ("others", others)):
         upload(client, name, {column: [of[row] for row in rows] for column, of in columns.items()})
-    options = {"left": "others", "right": "register", "unique": ["register"]}
+    options = {"left": "others", "right": "whole", "unique": ["whole"]}
     found = client.link(**options, expected_false_links=0.05)
     rows = rows_of(client, found)
     assert sum(identity[row["left"]] == identity[row["right"]] for row in rows) > 0.9 * len(rows)

@@ -28,16 +28,14 @@ class CellComparer:
         self._lock, self._prepared = Lock(), set[str]()
         self._con = duckdb.connect(config={"threads": "1", "memory_limit": "256MB"})
 
-    def keys(self, field: LinkField, form: str | None) -> list[str]:
-        """Texts that a cell shares with those that it is like."""
-        if form is None:
-            return []
-        values = self._run(
-            f"keys_{field.kind}",
-            f"SELECT {key_values(field, 'a')} FROM (SELECT $1::VARCHAR AS a)",
-            quoted(form),
-        )[0][0]
-        return [value for value in values if value is not None]
+    def keys(self, fields: Sequence[LinkField], forms: Sequence[str | None]) -> list[list[str]]:
+        """Of each column, texts that its cell shares with those that it is like."""
+        lists = ", ".join(key_values(field, f"a{at}") for at, field in enumerate(fields))
+        cells = ", ".join(f"${at + 1}::VARCHAR AS a{at}" for at in range(len(fields)))
+        literals = ["NULL" if form is None else quoted(form) for form in forms]
+        name = "_".join(["keys", *(field.kind for field in fields)])
+        found = self._run(name, f"SELECT {lists} FROM (SELECT {cells})", *literals)[0]
+        return [[value for value in values or () if value is not None] for values in found]
 
     def levels(self, kind: str, form: str | None, others: Sequence[str | None]) -> list[int]:
         """How far a normal form agrees with each of some others."""

@@ -30,7 +30,8 @@ from pairmark.service.links.folders import LinkFolders
 from pairmark.service.links.learned import Learned
 from pairmark.service.links.linking import AT_MOST, Linked, linked, summary_of
 from pairmark.service.names import EVERY_NAME
-from pairmark.service.reviews.reviews import Decisions, Item, drawn_from, open_review
+from pairmark.service.reviews.populations import Decisions, Item, drawn_from
+from pairmark.service.reviews.reviews import open_review
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DecisionCode
 
@@ -60,6 +61,7 @@ class Linker:
         progress.stage("loading")
         params = dict(claim.params)
         threshold, further = params.pop("threshold"), params.pop("further", [])
+        declared = params.pop("declared", [])
         request = LinksRequest.model_validate(params)
         with ExitStack() as stack:
             work = stack.enter_context(self._blobs.workspace())
@@ -93,7 +95,11 @@ class Linker:
                         request,
                         id_column=row_id,
                         # What was inferred at upload is inferred from the same cells as the command does it.
-                        columns={name: kind for name, kind in types.items() if kind not in INFERRED},
+                        columns={
+                            name: kind
+                            for name, kind in types.items()
+                            if name in declared or kind not in INFERRED
+                        },
                         learned=learned,
                         previous=previous,
                     )

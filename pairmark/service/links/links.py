@@ -39,7 +39,7 @@ from pairmark.service.links.resolving import Addition, Resolvers, stored_additio
 from pairmark.service.names import VisibleNames, parse_ref, tenant_of
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.reviews import repository as reviews
-from pairmark.service.reviews.reviews import sizes_of
+from pairmark.service.reviews.populations import sizes_of
 from pairmark.service.runtime.operating_points import OperatingPoints, PointRequest
 from pairmark.service.settings import Settings
 from pairmark.service.store.versions import VersionStore
@@ -96,6 +96,7 @@ class Links:
                 tables=names_of,
                 unique=request.unique and [called[each] for each in request.unique],
                 further=[row.id for row in rows[2:]],
+                declared=sorted({name for row in rows for name in row.summary["spec"].get("columns") or ()}),
             )
             check_columns(request, list(_columns(rows[0])))
             learner = _LEARNER

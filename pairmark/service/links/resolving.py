@@ -264,26 +264,24 @@ class Resolver:
 
     def _keys(self, forms: Sequence[str | None]) -> list[tuple[int, int]]:
         """The number of a column and a key of its cell."""
-        return [
-            (at, key_number(f"{at}:{value}"))
-            for at, (field, form) in enumerate(zip(self._fields, forms, strict=True))
-            for value in comparer().keys(field, form)
-        ]
+        values = comparer().keys(self._fields, forms)
+        return [(at, key_number(f"{at}:{value}")) for at, each in enumerate(values) for value in each]
 
     def _candidates(self, forms: Sequence[str | None]) -> list[int]:
         """Records that agree in all columns of a rule: those that share most, and the rarest, first."""
         shared = [(at, self._rows(key)) for at, key in {*self._keys(forms)}]
-        of_column: dict[int, list[Int64]] = {}
-        for at, rows in shared:
-            of_column.setdefault(at, []).append(rows)
         seeds = [rows for _, rows in shared if rows.size <= _FREQUENT]
+        n_rows = np.zeros(len(self._fields), dtype=np.int64)
+        for at, rows in shared:
+            n_rows[at] = max(n_rows[at], rows.size)
         for rule in self._rules:
             # Values that many have make candidates together only.
-            lists = [np.unique(np.concatenate(of_column[at])) for at in rule if at in of_column]
-            lists.sort(key=len)
-            if len(lists) == len(rule) > 1 and _FREQUENT < lists[0].size <= _MOST_FREQUENT:
-                both = lists[0]
-                for other in lists[1:]:
+            if len(rule) > 1 and n_rows[rule].min() > _FREQUENT and n_rows[rule].min() <= _MOST_FREQUENT:
+                both, *others = sorted(
+                    (np.unique(np.concatenate([rows for of, rows in shared if of == at])) for at in rule),
+                    key=len,
+                )
+                for other in others:
                     both = both[_is_in(both, other)]
                 seeds += [both] if both.size <= _FREQUENT else []
         if not seeds:
@@ -306,27 +304,28 @@ class Resolver:
     def _judge(self, compared: Sequence[_Compared], *, is_added: bool = False) -> list[ResolvedEntity]:
         """Entities by what all their records say together; of one that ``is_added``, none with another of its table
         where that has no duplicates."""
-        of: dict[str, list[_Compared]] = {}
+        of: dict[str | int, list[_Compared]] = {}
         for each in compared:
-            of.setdefault(self._called(each), []).append(each)
+            of.setdefault(each.row if each.entity is None else each.entity, []).append(each)
         judged = []
-        for name, members in of.items():
+        for members in of.values():
             odds = np.array([each.log_odds for each in members])
-            total = float(np.clip(odds, -_CLIP, _CLIP).sum()) if np.isfinite(odds).all() else -np.inf
             score = float(chances(odds.max()))
+            if score < _LEAST:
+                continue
+            total = float(np.clip(odds, -_CLIP, _CLIP).sum()) if np.isfinite(odds).all() else -np.inf
             is_match = score > self._cut and total > 0 and len(members) < self._most
             if is_added and self._is_unique and any(each.key[0] == self._last for each in members):
                 is_match = False
-            judged.append((not is_match, -score, -total, name, [each.key[1] for each in members]))
+            judged.append((not is_match, -score, -total, members[0].row, members))
         return [
             ResolvedEntity(
-                entity=name,
+                entity=self._called(members[0]),
                 score=round(-score, 6),
                 decision="different" if is_none else "match",
-                records=records,
+                records=[each.key[1] for each in members],
             )
-            for is_none, score, _, name, records in sorted(judged)[:_SHOWN]
-            if -score >= _LEAST
+            for is_none, score, _, _, members in sorted(judged)[:_SHOWN]
         ]
 
     def _called(self, each: _Compared) -> str:

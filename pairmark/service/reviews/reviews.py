@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import itertools
 import logging
 import secrets
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from random import SystemRandom
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final
 
 from prometheus_client import Counter
-from pydantic_core import to_json
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
-from starlette.datastructures import UploadFile
 
 from pairmark.models.reviews.evidence import (
     Judgements,
@@ -28,31 +20,32 @@ from pairmark.models.reviews.evidence import (
     share_bound,
 )
 from pairmark.schemas.base import Page, iso
-from pairmark.schemas.datasets import DatasetOut, DatasetRequest
 from pairmark.schemas.reviews import (
     ElsewhereOut,
     ElsewhereRequest,
     ItemsToJudge,
     ItemToJudge,
-    JudgedDatasetRequest,
     Outcome,
-    OutcomesDatasetRequest,
     RefsErased,
     ReviewOut,
     ReviewRequest,
-    ReviewSource,
 )
 from pairmark.service.audit.log import record
-from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, UnknownGallery, UnknownModel, UnknownReview
 from pairmark.service.names import VisibleNames
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.reviews import repository
-from pairmark.service.reviews.recorder import HOUR_S
+from pairmark.service.reviews.populations import (
+    BLANK,
+    KINDS,
+    Decisions,
+    Item,
+    population_of,
+    sizes_of,
+    window_of,
+)
 from pairmark.service.tables import DECISIONS, DecisionCode, ReviewItem, ReviewJudgement, ReviewRow
-
-_RANDOM: Final = SystemRandom()
 
 
 def progress_of(review: ReviewRow, drawn: Sequence[Row[Any]]) -> dict[str, Any]:
@@ -105,126 +98,6 @@ def progress_of(review: ReviewRow, drawn: Sequence[Row[Any]]) -> dict[str, Any]:
         "alarm": alarm,
         "expected_more": 0 if is_enough else n_expected,
     }
-
-
-def sizes_of(review: ReviewRow) -> list[int]:
-    """How many decisions of each kind there are."""
-    return [int(kind["size"]) for kind in review.strata]
-
-
-MOST_DRAWN: Final = 5_000
-"""Most pairs of a kind that a review may hand out; the population may have any size."""
-MOST_SAMPLED: Final = 100_000
-"""Kept decisions of a kind, about, that these are drawn from."""
-MAX_SIDES_BYTES: Final = 16 * 2**20
-"""Of the sides that are stored of a kind, as JSON: what is drawn later is left out, which is as random."""
-KINDS: Final[dict[str, tuple[DecisionCode, ...]]] = {
-    "false-matches": (DecisionCode.MATCH,),
-    "missed-matches": (DecisionCode.MATCH, DecisionCode.DIFFERENT),
-    "label": (DecisionCode.MATCH, DecisionCode.DIFFERENT),
-}
-Item = dict[str, Any]
-_BLANK: Final[Item] = {
-    **dict.fromkeys(("left_ref", "right_ref", "subject", "score", "version", "sides")),
-    "gallery": "",
-    "erased": False,
-}
-"""What an item has that says no more than that it was decided."""
-
-
-class Decisions(NamedTuple):
-    """Decisions of one kind: how many there are, and items of a uniform sample of them in random order."""
-
-    decision: DecisionCode
-    size: int
-    items: list[Item]
-
-
-def population_of(session: Session, request: ReviewRequest, model_id: str | None) -> list[Decisions]:
-    """The decisions that a question is about, by kind."""
-    source = request.source
-    kinds = KINDS[request.question]
-    if source.refs is not None:
-        population = [_listed(source, kind) for kind in kinds]
-    else:
-        assert model_id is not None
-        if not repository.lock_model(session, model_id)[0]:
-            raise UnknownModel("the model was deleted", field="source")
-        window = window_of(source, model_id)
-        counts, chance = repository.decision_counts(session, window)
-        population = []
-        for kind in kinds:
-            size = counts.get(kind, 0)
-            chance_of_kind = min(chance, MOST_SAMPLED / max(size, 1))
-            ids = repository.kept_decisions(session, window, kind, chance_of_kind)
-            population.append(drawn_from(kind, size, ids, partial(_kept_items, session)))
-    if not sum(decisions.size for decisions in population):
-        if source.refs is not None:
-            relation = "matched" if request.question == "false-matches" else "is asked about"
-            raise InvalidInput(
-                f"source.refs holds no pair that {relation}; expected at least one", field="source.refs"
-            )
-        raise InvalidInput(
-            "there is no such decision to review; expected a window with some. Decisions are kept from when the "
-            "model's policy says so (PUT /models/NAME/policy)",
-            field="source",
-        )
-    return population
-
-
-def window_of(source: ReviewSource, model_id: str) -> repository.DecisionWindow:
-    """The decisions that a source is about, by hours since the epoch."""
-    since = 0.0 if source.since is None else source.since.timestamp()
-    until = time.time() + HOUR_S if source.until is None else source.until.timestamp() + HOUR_S - 1e-3
-    first, end = int(since // HOUR_S), int(until // HOUR_S)
-    if end <= first or not 0 <= end < 2**31:
-        raise InvalidInput("until is not after since", field="source.until")
-    return repository.DecisionWindow(model_id, (max(0, first), end), source.gallery, source.version)
-
-
-def drawn_from(
-    decision: DecisionCode,
-    size: int,
-    sample: Sequence[int],
-    items: Callable[[list[int]], Iterable[Item]],
-    *,
-    best_first: bool = False,
-) -> Decisions:
-    """Decisions of one kind, of which ``sample`` numbers a uniform sample (or all); ``items`` are those of numbers.
-    ``best_first``: for labels, every other one is the next of the sample."""
-    numbers = _RANDOM.sample(sample, min(len(sample), MOST_DRAWN))
-    if best_first:
-        numbers = [*dict.fromkeys(itertools.chain(*zip(sample, numbers, strict=False)))][:MOST_DRAWN]
-    n_bytes = 0
-    stored: list[Item] = []
-    for item in items(numbers):
-        n_bytes += len(to_json(item.get("sides")))
-        if stored and n_bytes > MAX_SIDES_BYTES:
-            break
-        stored.append(item)
-    return Decisions(decision, size, stored)
-
-
-def _listed(source: ReviewSource, kind: DecisionCode) -> Decisions:
-    assert source.refs is not None
-    refs, scores = source.refs, source.scores
-    matches = source.matches or [True] * len(refs)
-    indices = [index for index, match in enumerate(matches) if match == (kind == DecisionCode.MATCH)]
-
-    def items(numbers: list[int]) -> Iterator[Item]:
-        for index in numbers:
-            left, right = refs[index]
-            score = None if scores is None else scores[index]
-            yield {"left_ref": left, "right_ref": right, "score": score, "decision": kind}
-
-    return drawn_from(kind, len(indices), indices, items)
-
-
-def _kept_items(session: Session, ids: list[int]) -> Iterator[Item]:
-    for start in range(0, len(ids), 100):
-        part = ids[start : start + 100]
-        rows = repository.decisions(session, part)
-        yield from ({name: getattr(rows[id], name) for name in ("decision", *_BLANK)} for id in part)
 
 
 log = logging.getLogger(__name__)
@@ -443,7 +316,7 @@ def open_review(
     session.flush()
     items: list[Item] = [
         {
-            **_BLANK,
+            **BLANK,
             **item,
             # It tells nothing.
             "id": secrets.token_hex(12),
@@ -572,84 +445,3 @@ def _statement(review: ReviewRow) -> str:
         f"at most {100 * progress['bound']:.3g} % {what}, {100 * review.confidence:g} % confidence ({month})"
     )
     return f"{sentence}; more than {100 * review.at_most:g} % are" if progress["alarm"] else sentence
-
-
-MOST_PAIRS: Final = 100_000
-
-
-class JudgedPair(NamedTuple):
-    """Two sides as they were sent, and what was said of them."""
-
-    left: Any
-    right: Any
-    same: bool
-
-
-class JudgedPairs:
-    """Makes datasets of pairs that people judged, as far as their sides are kept: they train, and calibrate nothing."""
-
-    def __init__(self, db: Database, datasets: Datasets) -> None:
-        self._db = db
-        self._datasets = datasets
-
-    def of_review(self, review_id: str, request: JudgedDatasetRequest) -> DatasetOut:
-        """The judged pairs of a review; what nobody could tell is left out."""
-        with self._db.read() as session:
-            review = repository.review(session, review_id)
-            if review is None:
-                raise unknown_review(review_id)
-            rows, columns = repository.judged_items(session, review_id), review.source.get("columns")
-        pairs = [
-            JudgedPair(row.sides["left"], row.sides["right"], row.same)
-            for row in rows
-            if row.sides is not None and row.same is not None
-        ]
-        return self._add_dataset(request.name, pairs, columns)
-
-    def of_outcomes(self, request: OutcomesDatasetRequest) -> DatasetOut:
-        """Outcomes from elsewhere, of pairs whose sides are kept under the same refs."""
-        with self._db.read() as session:
-            model_id = repository.model_id_of(session, request.model)
-            if model_id is None:
-                raise UnknownModel(f"there is no model {request.model!r}", field="model")
-            rows = repository.outcomes_with_sides(session, request.model, model_id, MOST_PAIRS)
-        pairs = [JudgedPair(sides["left"], sides["right"], same) for sides, same in rows]
-        return self._add_dataset(request.name, pairs)
-
-    def _add_dataset(
-        self, name: str, pairs: Sequence[JudgedPair], columns: dict[str, str] | None = None
-    ) -> DatasetOut:
-        if not pairs:
-            raise InvalidInput(
-                "there is no judged pair whose sides are kept; expected some. A model's policy keeps sides with "
-                '{"reviews": {"sides": true}}'
-            )
-        rows = [side for pair in pairs for side in (pair.left, pair.right)]
-        if (
-            len({type(row) for row in rows}) > 1
-            or len({len(row) for row in rows if isinstance(row, list)}) > 1
-        ):
-            raise InvalidInput(
-                "the judged pairs are of several kinds or dimensions; expected those of one model"
-            )
-        records = isinstance(rows[0], dict)
-        cells = rows if records else [{f"x{at}": cell for at, cell in enumerate(row)} for row in rows]
-        lines = (
-            {"left": 2 * at, "right": 2 * at + 1, "same": int(pair.same)} for at, pair in enumerate(pairs)
-        )
-        return self._datasets.add(
-            UploadFile(_table(cells), filename="points.csv"),
-            DatasetRequest.model_validate({"name": name, "columns": columns or ({} if records else None)}),
-            pairs=UploadFile(_table(lines), filename="pairs.csv"),
-            chosen=True,
-        )
-
-
-def _table(rows: Iterable[Mapping[str, Any]]) -> io.BytesIO:
-    text = io.StringIO(newline="")
-    lines = list(rows)
-    columns = dict.fromkeys(name for row in lines for name in row)
-    writer = csv.DictWriter(text, list(columns), restval="")
-    writer.writeheader()
-    writer.writerows(lines)
-    return io.BytesIO(text.getvalue().encode())
