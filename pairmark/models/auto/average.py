@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from sklearn.base import BaseEstimator
 
@@ -41,7 +41,7 @@ class Member(BaseModel):
     knots: list[float] = Field(min_length=2, max_length=_KNOTS + 2)
     values: list[float] = Field(min_length=2, max_length=_KNOTS + 2)
 
-    def on_scale(self, scores: NDArray[np.floating]) -> Float64:
+    def on_scale(self, scores: NDArray[np.floating] | float) -> Float64:
         """Minus the log of the share of negative pairs above each score."""
         return np.asarray(np.interp(scores, self.knots, self.values))
 
@@ -164,6 +164,18 @@ class AverageSimilarity(GroupedRows, BaseEstimator):
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         return self._mean([model._pair_score(left, right) for model in self.models_])
+
+    def explain(
+        self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """What each of the ``members`` says of one pair; a ``contribution`` is its part of the ``score``, their sum."""
+        sides = self._one_pair(left, right)
+        scores = [float(model._pair_score(*sides)[0]) for model in self.models_]
+        members = [
+            {"kind": scale.kind, "score": score, "contribution": float(scale.on_scale(score) / len(scores))}
+            for scale, score in zip(self._scales, scores, strict=True)
+        ]
+        return {"score": float(self._pair_score(*sides)[0]), "members": members}
 
     def _pairs_of(self, rows: Matrix) -> PairsOfRows:
         scorers = [model._pairs_of(rows) for model in self.models_]

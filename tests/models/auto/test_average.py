@@ -37,6 +37,12 @@ def test_level_candidates_are_averaged_and_serve_as_one(averaged: SimilarityAuto
     rows, scores = again.top_k(X[1:2], X[::2], 5)
     assert scores[0].tolist() == grid[0, rows[0]].tolist() == sorted(grid[0], reverse=True)[:5]
     assert averaged.score(X[1::2], y[1::2]) > 0.96
+    reason = averaged.explain(X[1], X[0])
+    assert (
+        reason["score"]
+        == grid[0, 0]
+        == pytest.approx(sum(part["contribution"] for part in reason["members"]))
+    )
     assert averaged.settled().fit(X, y).winner_ == "average"
 
 
