@@ -41,7 +41,7 @@ from pairmark.service.galleries import repository
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.repository import RECORD, scores_of
 from pairmark.service.galleries.rows import ItemForm, Matrix, RecordForm, form_of, subject_text
-from pairmark.service.galleries.segments import GalleryView
+from pairmark.service.galleries.view import GalleryView
 from pairmark.service.runtime.operating_points import ServedPoint, plain
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.store import ModelStore

@@ -29,15 +29,8 @@ from pairmark.service.errors import InvalidInput, SearchTooLong, UnknownGallery
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.metadata import Filter, choose
 from pairmark.service.galleries.rows import StoredRows, form_of
-from pairmark.service.galleries.segments import (
-    ItemHit,
-    MaskedParts,
-    OtherSearch,
-    Part,
-    Segment,
-    best_of_segments,
-    make_segment,
-)
+from pairmark.service.galleries.segments import Segment, make_segment
+from pairmark.service.galleries.view import ItemHit, MaskedParts, OtherSearch, Part, best_of_segments
 from pairmark.service.processes import connected
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore

@@ -31,13 +31,8 @@ from pairmark.service.errors import UnknownGallery
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.cluster import ClusterSearch, prefix_of, task_of
 from pairmark.service.galleries.rows import StoredRows, form_of
-from pairmark.service.galleries.segments import (
-    GalleryDisk,
-    GalleryView,
-    Part,
-    Segment,
-    make_segment,
-)
+from pairmark.service.galleries.segments import GalleryDisk, Segment, make_segment
+from pairmark.service.galleries.view import GalleryView, Part
 from pairmark.service.settings import Settings
 from pairmark.service.tables import GalleryRow
 

@@ -23,14 +23,8 @@ from pairmark.service.galleries.calibration import MAX_TEMPLATES, Thresholds
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.rows import Matrix, StoredRows, checked_id, form_of
-from pairmark.service.galleries.segments import (
-    GalleryView,
-    ItemHit,
-    Likeness,
-    Owner,
-    Segment,
-    owner_of,
-)
+from pairmark.service.galleries.segments import Segment
+from pairmark.service.galleries.view import GalleryView, ItemHit, Likeness, Owner, owner_of
 from pairmark.service.runtime.missing_columns import ComparedPairs
 from pairmark.service.runtime.operating_points import ServedPoint
 from pairmark.service.runtime.versions import LoadedVersion

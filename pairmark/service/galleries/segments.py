@@ -1,8 +1,7 @@
 """Segments: immutable pieces of a gallery's index, each a range of sequence numbers, memory-mapped from a folder.
 
 Rows are sorted by id, so that an engine's ties by row are ties by id. A segment is made from the rows in the database
-and is never changed: rows replaced or deleted since are masked until compaction. A `GalleryView` is some segments with
-their masks and a memtable; exact search in it is the second half of this module.
+and is never changed: rows replaced or deleted since are masked until compaction.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ import json
 import os
 import secrets
 import shutil
-import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.arrays import Bool
 from pairmark.models.core.artefact import (
     OUT_OF_FILES,
     ArtefactError,
@@ -31,18 +28,14 @@ from pairmark.models.core.artefact import (
     make_folders,
     open_array,
 )
-from pairmark.models.core.search import merge_top_k
-from pairmark.service.errors import SearchTooLong, storage_errors
+from pairmark.service.errors import storage_errors
 from pairmark.service.galleries.metadata import (
     Columns,
-    Filter,
-    choose,
     metadata_columns,
     read_columns,
     write_columns,
 )
-from pairmark.service.galleries.rows import Matrix, StoredRows
-from pairmark.service.runtime.versions import check_finite
+from pairmark.service.galleries.rows import StoredRows
 
 FORMAT = 3
 FACTS = "segment.json"
@@ -345,283 +338,3 @@ def remove(path: Path) -> None:
     shutil.rmtree(hidden, ignore_errors=True)
     # An erasure is promised to be over: a power cut must not bring the folder back.
     fsync_path(path.parent)
-
-
-QUERIES_AT_A_TIME = 32
-
-
-Owner = tuple[str, str]
-"""(``subject``, its name), or (``item``, its id) for an item without a subject, which stands for itself."""
-
-
-def owner_of(subject: str | None, id: str) -> Owner:
-    """What an item is part of."""
-    return ("item", id) if subject is None else ("subject", subject)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Part:
-    """A segment and which of its rows are current (None: all), up to the write with number ``as_of``."""
-
-    segment: Segment
-    as_of: int
-    alive: Bool | None = None
-
-    @property
-    def n_alive(self) -> int:
-        return len(self.segment) if self.alive is None else int(np.count_nonzero(self.alive))
-
-    def rows(self) -> NDArray[np.intp]:
-        """The current rows."""
-        return np.arange(len(self.segment)) if self.alive is None else np.flatnonzero(self.alive)
-
-    def dead_seqs(self) -> NDArray[np.int64]:
-        """Sequence numbers of the rows that were replaced or removed."""
-        if self.alive is None:
-            return np.empty(0, dtype=np.int64)
-        return np.ascontiguousarray(self.segment.seqs[~self.alive[self.segment.order]])
-
-    def without(self, seqs: NDArray[np.int64], as_of: int) -> Part:
-        """As of a later write, when the rows that were written under these numbers had gone."""
-        rows = self.segment.rows_of(seqs)
-        if not rows.size or (self.alive is not None and not self.alive[rows].any()):
-            return replace(self, as_of=as_of)
-        alive = np.ones(len(self.segment), dtype=np.bool_) if self.alive is None else self.alive.copy()
-        alive[rows] = False
-        return Part(self.segment, as_of, alive)
-
-
-@dataclass(frozen=True, slots=True)
-class ItemHit:
-    """One item that a search found."""
-
-    id: str
-    subject: str | None
-    score: float
-    missing: bytes | None = None
-    """Which columns a record lacks, bools; None for vectors."""
-
-
-MaskedParts = Sequence[tuple[Part, Bool | None]]
-MaskedSegments = Sequence[tuple[Segment, Bool | None]]
-"""Each with which of its rows may be found; None: all."""
-Likeness = Callable[[Segment], Bool | None]
-"""Which rows of a segment are like those of the calibration; None: all."""
-OtherSearch = Callable[
-    [MaskedParts, Matrix, int, np.float32 | None, float | None], tuple[list[list[ItemHit]], MaskedParts]
-]
-"""Segments with masks, queries, k, the score to beat and a deadline -> the best of those that it searched (nothing,
-where it searched none), and the segments that are left."""
-
-
-class GalleryView:
-    """Segments and a memtable: everything that was written up to ``seq``. Never changes.
-
-    Attributes
-    ----------
-    segments : from files that all processes map. memtable : rows that no segment holds yet.
-    parts : the segments, and the memtable as one.
-    """
-
-    def __init__(self, estimator: Any, seq: int, segments: tuple[Part, ...], memtable: StoredRows) -> None:
-        self.estimator = estimator
-        self.seq = seq
-        self.segments = segments
-        self.memtable = memtable
-        self.parts = segments
-        if len(memtable):
-            in_memory = make_segment(estimator, memtable, low=-1, high=-1, as_of=seq)
-            self.parts = (*segments, Part(in_memory, seq))
-        self.n_items = sum(part.n_alive for part in self.parts)
-
-    def holds(self, seqs: NDArray[np.int64]) -> Bool:
-        """Which of the rows that were written under these numbers can still be found."""
-        present = np.zeros(seqs.shape, dtype=np.bool_)
-        for part in self.parts:
-            segment = part.segment
-            if not len(segment):
-                continue
-            at = np.minimum(np.searchsorted(segment.seqs, seqs), len(segment) - 1)
-            here = segment.seqs[at] == seqs
-            present |= here if part.alive is None else here & part.alive[segment.order[at]]
-        return present
-
-    def search(
-        self,
-        queries: Matrix,
-        k: int,
-        *,
-        conditions: Filter = (),
-        above: np.float32 | None = None,
-        by_subject: bool = False,
-        deadline: float | None = None,
-        other_search: OtherSearch | None = None,
-        after: int = 0,
-        like: Likeness | None = None,
-    ) -> list[list[ItemHit]]:
-        """The k best items (or subjects, each by its best item) of every query: best first, ties by id.
-
-        Parameters
-        ----------
-        queries : (q, d) finite float32.
-        above : only scores strictly above it.
-        by_subject : one item a subject; items without one stand for themselves.
-        deadline : monotonic time after which it is given up.
-        other_search : who searches some of the segments instead; it must be None with ``after``.
-        after : only items that were written under a greater sequence number.
-        like : which rows of a segment may be found; None: all.
-        """
-        # 1. Which rows may be found at all: exact search is over these alone.
-        masks = [self._mask(part, conditions, after, like) for part in self.parts]
-        parts_to_search = [
-            (part, mask) for part, mask in zip(self.parts, masks, strict=True) if mask is None or mask.any()
-        ]
-        n = sum(
-            len(part.segment) if mask is None else int(np.count_nonzero(mask))
-            for part, mask in parts_to_search
-        )
-        if not n:
-            return [[] for _ in queries]
-
-        def search_items(batch: Matrix, k: int) -> list[list[ItemHit]]:
-            hits, remaining = (
-                ([], parts_to_search)
-                if other_search is None
-                else other_search(parts_to_search, batch, k, above, deadline)
-            )
-            segments = [(part.segment, mask) for part, mask in remaining]
-            local_hits = best_of_segments(self.estimator, batch, k, segments, above, deadline)
-            if not hits:
-                return local_hits
-            pairs = zip(hits, local_hits, strict=True)
-            return [sorted([*a, *b], key=lambda hit: (-hit.score, hit.id))[:k] for a, b in pairs]
-
-        # 2. Some queries at a time, so that the deadline is looked at in between.
-        hits: list[list[ItemHit]] = []
-        for start in range(0, len(queries), QUERIES_AT_A_TIME):
-            batch = queries[start : start + QUERIES_AT_A_TIME]
-            if by_subject:
-                hits += [_best_subjects(search_items, batch[at : at + 1], k, n) for at in range(len(batch))]
-            else:
-                hits += search_items(batch, min(k, n))
-        return hits
-
-    def _mask(self, part: Part, conditions: Filter, after: int, like: Likeness | None) -> Bool | None:
-        segment = part.segment
-        if not len(segment) or segment.seqs[-1] <= after:
-            return np.zeros(len(segment), dtype=np.bool_)
-        mask = choose(segment.columns, len(segment), conditions)
-        if segment.seqs[0] <= after:
-            newer = np.zeros(len(segment), dtype=np.bool_)
-            newer[segment.order[np.searchsorted(segment.seqs, after, side="right") :]] = True
-            mask = newer if mask is None else mask & newer
-        alike = None if like is None else like(segment)
-        if alike is not None:
-            mask = alike if mask is None else mask & alike
-        if part.alive is None:
-            return mask
-        return part.alive if mask is None else mask & part.alive
-
-
-def _best_subjects(
-    best: Callable[[Matrix, int], list[list[ItemHit]]], query: Matrix, k: int, n: int
-) -> list[ItemHit]:
-    # The best item of every subject that is among the best items is the subject's best: ask for more items until
-    # k subjects are among them, or there are no more.
-    n_wanted = min(4 * k, n)
-    while True:
-        items = best(query, n_wanted)[0]
-        best_of: dict[Owner, ItemHit] = {}
-        for hit in items:
-            best_of.setdefault(owner_of(hit.subject, hit.id), hit)
-        hits = list(best_of.values())
-        if len(hits) >= k or len(items) < n_wanted or n_wanted >= n:
-            return hits[:k]
-        n_wanted = min(4 * n_wanted, n)
-
-
-def best_of_segments(
-    estimator: Any,
-    queries: Matrix,
-    k: int,
-    segments: MaskedSegments,
-    above: np.float32 | None,
-    deadline: float | None,
-) -> list[list[ItemHit]]:
-    """The k best rows of some segments together, of each query: best first, ties by id. Masks say which rows may be
-    found; None: all. Of many records, a model that compares cells scores the candidates of each query only."""
-    n_candidates = estimator.n_candidates
-    n = sum(len(segment) if mask is None else int(np.count_nonzero(mask)) for segment, mask in segments)
-    if n_candidates and n > estimator.max_scored:
-        hits = []
-        for at in range(len(queries)):
-            query = queries[at : at + 1]
-            candidate_segments = candidates_of(estimator, query, max(n_candidates, k), segments)
-            hits += _best_of_rows(estimator, query, k, candidate_segments, above, deadline)
-        return hits
-    return _best_of_rows(estimator, queries, k, segments, above, deadline)
-
-
-def _missing(segment: Segment, row: int) -> bytes | None:
-    vectors = segment.index.vectors
-    return vectors[row].tobytes() if vectors.dtype == np.bool_ else None
-
-
-def candidates_of(
-    estimator: Any, query: Matrix, n: int, segments: MaskedSegments
-) -> list[tuple[Segment, Bool | None]]:
-    """The segments that hold candidates for one record, each with a mask of them: the ``n`` that share most with it,
-    ties by id."""
-    # Drawn from all segments together, as if they were one.
-    indices, masks = [segment.index for segment, _ in segments], [mask for _, mask in segments]
-    merged = merge_top_k(
-        estimator.candidates(query, n, indices, masks), n, [segment.ids for segment, _ in segments]
-    )
-    candidate_segments: list[tuple[Segment, Bool | None]] = []
-    for at, (segment, _) in enumerate(segments):
-        rows = merged.row[0][merged.part[0] == at]
-        if rows.size:
-            mask = np.zeros(len(segment), dtype=np.bool_)
-            mask[rows] = True
-            candidate_segments.append((segment, mask))
-    return candidate_segments
-
-
-def _best_of_rows(
-    estimator: Any,
-    queries: Matrix,
-    k: int,
-    segments: MaskedSegments,
-    above: np.float32 | None,
-    deadline: float | None,
-) -> list[list[ItemHit]]:
-    if not segments:
-        return [[] for _ in queries]
-    results = []
-    best_scores = np.empty((len(queries), 0), dtype=np.float32)
-    for segment, mask in segments:
-        if deadline is not None and time.monotonic() > deadline:
-            raise SearchTooLong("the search took longer than a request may; send fewer queries at a time")
-        # What the segments before gave raises the bar for this one.
-        floor = above
-        if best_scores.shape[1] >= k:
-            # What is below every query's k-th best so far cannot be among the best; what equals it may, by its id.
-            k_th_best = np.nextafter(best_scores[:, :k].min(), np.float32(-np.inf), dtype=np.float32)
-            floor = k_th_best if floor is None else max(floor, k_th_best)
-        rows, scores = estimator.top_k(queries, segment.index, k, allowed=mask, above=floor)
-        check_finite(np.where(rows < 0, 0, scores), noun="query", what="score", field="queries")
-        results.append((rows, scores))
-        best_scores = -np.sort(-np.concatenate([best_scores, scores], axis=1), axis=1)[:, :k]
-    merged = merge_top_k(results, k, [segment.ids for segment, _ in segments])
-    return [
-        [
-            ItemHit(
-                segments[at][0].ids[row], segments[at][0].subject(row), score, _missing(segments[at][0], row)
-            )
-            for at, row, score in zip(parts, rows, scores, strict=True)
-            if at >= 0
-        ]
-        for parts, rows, scores in zip(
-            merged.part.tolist(), merged.row.tolist(), merged.score.tolist(), strict=True
-        )
-    ]
