@@ -27,7 +27,7 @@ from sqlalchemy import (
     true,
     update,
 )
-from sqlalchemy.exc import DatabaseError, DataError, OperationalError, ProgrammingError
+from sqlalchemy.exc import DatabaseError, DataError, InternalError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -331,27 +331,31 @@ def _file_errors() -> Iterator[None]:
         ) from error
 
 
+_NO_WRITES = (
+    "is full",
+    "disk i/o",
+    "no space",
+    "could not extend",
+    "could not write",
+    "readonly",
+    "read-only transaction",
+)
+"""What databases say of a disk that takes no more, or of a server that only reads, a standby say."""
+
+
 @contextmanager
 def _in_our_words() -> Iterator[None]:
     try:
         with _file_errors():
             yield
-    except (OperationalError, PoolTimeout) as error:
+    except (OperationalError, InternalError, PoolTimeout) as error:
         message = str(getattr(error, "orig", error)).lower()
-        if any(
-            words in message
-            for words in (
-                "is full",
-                "disk i/o",
-                "no space",
-                "could not extend",
-                "could not write",
-                "readonly",
-            )
-        ):
+        if any(words in message for words in _NO_WRITES):
             raise StorageFailed(
                 "the database's disk is full, failing or read-only: free some space, or mend it, and try again"
             ) from error
+        if isinstance(error, InternalError):
+            raise
         raise NotReady("the database does not answer just now: try again in a moment") from error
     except DataError as error:
         raise InvalidInput("a value is outside what the database can hold (a zero byte in text?)") from error

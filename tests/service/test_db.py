@@ -146,10 +146,15 @@ def test_what_postgresql_cannot_hold_is_the_senders_error(new_database) -> None:
     database.dispose()
 
 
-def test_a_disk_that_takes_no_writes_is_named(new_database) -> None:
-    database = Database(new_database("sqlite"))
+@pytest.mark.parametrize(
+    ("kind", "statement"),
+    [("sqlite", "PRAGMA query_only=ON"), ("postgresql", "SET default_transaction_read_only = on")],
+)
+def test_a_disk_that_takes_no_writes_is_named(new_database, kind: str, statement: str) -> None:
+    database = Database(new_database(kind))
     with database.engine.connect() as connection:
-        connection.exec_driver_sql("PRAGMA query_only=ON")
+        connection.exec_driver_sql(statement)
+        connection.commit()
     with pytest.raises(StorageFailed, match="read-only"), database.write() as session:
         session.add(DatasetName(name="a", next_version=1))
     database.dispose()
