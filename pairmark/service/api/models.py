@@ -1,11 +1,10 @@
-"""Models: versions, aliases, ROC, tree, reports, calibrations, export and import; and the kinds of learners."""
+"""Models: versions, aliases, ROC, tree, reports, export and import."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import hashlib
-import math
 import re
 from functools import cache
 from pathlib import Path as FilePath
@@ -17,7 +16,6 @@ from pydantic import BeforeValidator, Field
 
 from pairmark.models.calibration.guarantees import askable
 from pairmark.models.evaluation.pairs import MEDIA_TYPES, Format, draw_roc
-from pairmark.models.registry import learner_specs
 from pairmark.schemas.base import Page, QueryModel
 from pairmark.schemas.models import (
     AliasChangeOut,
@@ -31,15 +29,12 @@ from pairmark.schemas.models import (
     EvaluationOut,
     InputsOut,
     LeaderboardOut,
-    LearnerOut,
     MeasureRequest,
     ModelOut,
     Policy,
     PrOut,
     ReportOut,
     RocOut,
-    ScoresOptions,
-    ScoresRequest,
     VersionOut,
     VersionSummary,
 )
@@ -48,29 +43,21 @@ from pairmark.service.api import metrics
 from pairmark.service.api.docs import with_code
 from pairmark.service.api.routing import (
     BINARY,
-    FORM,
-    JSON,
     LONG,
-    TABLE,
     UPLOAD,
-    Call,
     GuardedRoute,
     PageQuery,
     Paging,
-    PlainRoute,
     content,
     needs,
 )
 from pairmark.service.api.services import Caller, InServices, Workspace, check_may, may, names_of
-from pairmark.service.datasets.table_bodies import TableForm
 from pairmark.service.errors import InvalidInput, UnknownCalibration, UnknownDataset
 from pairmark.service.names import MAX_NAME, MAX_VERSION, name_of
 from pairmark.service.runtime.operating_points import Rate
 from pairmark.service.runtime.versions import tree_data
-from pairmark.service.scoring.json import list_of, parse_lists, read_scores
-from pairmark.service.store.calibrations import unknown_calibration
 from pairmark.service.store.reports import HARDEST, ErrorKind
-from pairmark.service.store.versions import calibration_without_origin, without_origin
+from pairmark.service.store.versions import without_origin
 from pairmark.version import code_version
 
 router = APIRouter(tags=["models"], route_class=GuardedRoute)
@@ -525,111 +512,3 @@ def _template() -> Any:
     environment.filters["askable"] = askable
     environment.filters["code"] = with_code
     return environment.get_template("report.html")
-
-
-calibrations = APIRouter(tags=["calibrations"], route_class=GuardedRoute)
-scores = APIRouter(tags=["calibrations"], route_class=PlainRoute)
-
-
-Unit = int | str
-
-
-def _read_same(text: bytes, name: str) -> list[int | bool]:
-    labels: list[Any] = list_of(bool | int | str)(text, name)
-    for at, label in enumerate(labels):
-        if isinstance(label, str):
-            if label not in ("0", "1"):
-                raise InvalidInput(
-                    f"{name}[{at}] is {label[:50]!r}; expected 1 (same) or 0 (different)",
-                    field=f"{name}[{at}]",
-                )
-            labels[at] = int(label)
-    return labels
-
-
-_UNITS = list_of(Unit)
-SCORES_LISTS = {
-    "scores": read_scores,
-    "same": _read_same,
-    "left_unit": _UNITS,
-    "right_unit": _UNITS,
-}
-
-SCORES_TABLE = TableForm(
-    columns={"score": "scores", **{name: name for name in ("same", "left_unit", "right_unit")}},
-    optional=("left_unit", "right_unit"),
-)
-
-
-@scores.post("/calibrations", status_code=201, response_model=CalibrationOut)
-@needs("train", limits=TABLE, body=ScoresRequest, table=SCORES_TABLE)
-async def add_calibration(call: Call) -> Response:
-    """Calibrate scores of another system. `POST /match?fpr=..&calibration=ID {"scores": [..]}` then decides.
-
-    In place of JSON, a form takes the lists as a file: CSV or Parquet with the columns `score`, `same`, `left_unit` and
-    `right_unit`. The same rows give the same calibration.
-    """
-    services = call.services
-    call.media(JSON, FORM)
-    request = await call.parsed(lambda body: parse_lists(ScoresRequest, body, SCORES_LISTS, ScoresOptions))
-    check_may(call, "train", request.name, unknown=UnknownCalibration)
-    calibration = await call.work.run(
-        math.inf, lambda: services.store.calibrations.add_scores(**dict(request))
-    )
-    headers = {"Location": f"/calibrations/{calibration.id}"}
-    return Response(calibration.model_dump_json(), 201, headers, media_type=JSON)
-
-
-@calibrations.get("/calibrations")
-@needs("train")
-def list_calibrations(http: Request, services: InServices, query: Paging) -> Page[CalibrationOut]:
-    """Calibrations that the key may see, newest first."""
-    names = names_of(http).resources("train")
-    return services.store.calibrations.page(limit=query.limit, cursor=query.cursor, names=names)
-
-
-@calibrations.get("/calibrations/{calibration_id}")
-@needs("any")
-async def get_calibration(
-    http: Request,
-    services: InServices,
-    calibration_id: Annotated[str, Path(max_length=64, description="the calibration's id")],
-) -> CalibrationOut:
-    """A calibration: what it was made from, and the smallest rate that each method supports.
-
-    The key must be allowed to see the calibration's model. For scores of other systems it needs access to all models,
-    or `train` on the calibration's name.
-    """
-    _, calibration = await asyncio.to_thread(services.store.calibrations.load, calibration_id)
-    grants = names_of(http)
-    if not grants.allows("train", calibration.model or calibration.name):
-        models = grants.resources("score", "train")
-        if (calibration.model or calibration.name) not in models or (
-            calibration.model is None and models.members is not None
-        ):
-            raise unknown_calibration(calibration_id)
-        calibration = calibration_without_origin(calibration)
-    return calibration
-
-
-learners = APIRouter(tags=["learners"], route_class=GuardedRoute)
-
-
-@learners.get("/learners")
-@needs("any")
-async def list_learners() -> Page[LearnerOut]:
-    """Every learner, with the JSON Schema of its parameters."""
-    return Page[LearnerOut](
-        items=[
-            LearnerOut(
-                kind=spec.kind,
-                title=spec.title,
-                capabilities=sorted(spec.capabilities),
-                needs=spec.needs,
-                accepts_sparse=spec.accepts_sparse,
-                takes_unlabelled=spec.takes_unlabelled,
-                params=spec.params.model_json_schema(),
-            )
-            for spec in learner_specs()
-        ]
-    )

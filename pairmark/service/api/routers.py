@@ -8,6 +8,7 @@ from fastapi import APIRouter
 
 from pairmark.service.api import (
     admin,
+    calibrations,
     datasets,
     docs,
     galleries,
@@ -27,9 +28,9 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     datasets.router,
     jobs.router,
     models.router,
-    models.scores,
-    models.calibrations,
-    models.learners,
+    calibrations.scores,
+    calibrations.router,
+    calibrations.learners,
     galleries.router,
     links.router,
     reviews.lists,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pairmark.schemas.base import RefPair
 from pairmark.schemas.models import ScoresOptions, ScoresRequest
-from pairmark.service.api.models import SCORES_LISTS
+from pairmark.service.api.calibrations import SCORES_LISTS
 from pairmark.service.api.routers import guarded_routes
 from pairmark.service.api.routing import GuardedRoute
 from pairmark.service.app import create_app

@@ -7,7 +7,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import TypeAdapter, ValidationError
 
 from pairmark.schemas.models import ScoresOptions, ScoresRequest
-from pairmark.service.api.models import SCORES_LISTS
+from pairmark.service.api.calibrations import SCORES_LISTS
 from pairmark.service.api.problems import invalid_request
 from pairmark.service.errors import InvalidInput
 from pairmark.service.scoring.json import parse_lists
