@@ -7,21 +7,23 @@ of threads: sums are of whole numbers, and what is kept is in an order of its ow
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.arrays import Bool, Float64, Int64
+from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.linking import mixture
 from pairmark.models.linking.candidates import Blocks
 from pairmark.models.linking.columns import bins_sql, contradictions, count_values, lifts, tells_nothing
 from pairmark.models.linking.constraints import Constraints
-from pairmark.models.linking.entities import MAX_RECORDS, Pairs, entities
-from pairmark.models.linking.mixture import BINS, BITS, Column, Mixture, chances, column_of
+from pairmark.models.linking.entities import MAX_RECORDS, entities
+from pairmark.models.linking.mixture import Column, Mixture, chances, column_of
 from pairmark.models.linking.share import FalseShare, share_of, unknown
 from pairmark.models.linking.sides import Sides
+from pairmark.models.linking.symbols import coded_pairs, symbols_of, words_of
 from pairmark.models.linking.texts import LEAST_SCORE, link_texts, read_texts, texts_or_columns
 from pairmark.models.linking.unique import register_links
 from pairmark.models.records.compare import LinkField, register
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
 
 MAX_FIELDS = 60
 """Columns that are compared."""
-_A_WORD = 60 // BITS
-"""Columns whose symbols make one integer of 64 bits."""
 _RANDOM_PAIRS = 200_000
 _LEARNED_FROM = 400_000
 """Candidates that a model is fitted on, about."""
@@ -301,37 +301,8 @@ class Linking:
             blocks.take(self._given)
         self.rules, self.left_out, self._n_pairs = blocks.rules, blocks.left_out, blocks.n_pairs
 
-    @property
-    def _words(self) -> list[str]:
-        return [f"w{at}" for at in range(1 + (len(self.fields) - 1) // _A_WORD)]
-
     def _coded(self, pairs: str, more: str = "") -> str:
-        """SQL of pairs with their symbols, `_A_WORD` of them in a word."""
-        levels = ", ".join(
-            f"{field.level(f'a.{name}', f'b.{name}')} AS l{at}, greatest(a.f{at}, b.f{at}) AS f{at}"
-            for at, (field, name) in enumerate(zip(self.fields, self._names, strict=True))
-        )
-        symbols = [
-            f"CAST(CASE WHEN l{at} < 3 THEN l{at} ELSE 3 + (l{at} - 3) * {BINS} + f{at} END AS BIGINT) * "
-            f"{2 ** (BITS * (at % _A_WORD))}"
-            for at in range(len(self.fields))
-        ]
-        words = ", ".join(
-            f"{' + '.join(symbols[at * _A_WORD : (at + 1) * _A_WORD]) or '0'} AS {word}"
-            for at, word in enumerate(self._words)
-        )
-        return (
-            f"SELECT {more}a, b, {words} FROM (SELECT p.*{', ' if levels else ''}{levels} FROM ({pairs}) p "
-            "JOIN cells a ON a.row = p.a JOIN cells b ON b.row = p.b)"
-        )
-
-    def _symbols(self, words: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
-        """(n, d) symbols of words."""
-        out = np.empty((words["w0"].size, len(self.fields)), dtype=np.uint8)
-        for at in range(len(self.fields)):
-            word = np.asarray(words[f"w{at // _A_WORD}"], dtype=np.int64)
-            out[:, at] = (word >> (BITS * (at % _A_WORD))) & (2**BITS - 1)
-        return out
+        return coded_pairs(self.fields, self._names, pairs, more)
 
     def _compare(self) -> None:
         """Table ``compared`` of candidates with the columns of their rules and the words of their symbols."""
@@ -347,7 +318,7 @@ class Linking:
             )
 
         compared = self._coded("FROM pairs", "columns, ")
-        words = ", ".join(f"{word} BIGINT" for word in self._words)
+        words = ", ".join(f"{word} BIGINT" for word in words_of(self.fields))
         con.execute(f"CREATE TABLE compared (columns UBIGINT, a INTEGER, b INTEGER, {words})")
         n_parts = 1 + self._n_pairs // _AT_ONCE
         if self._spread is None:
@@ -369,7 +340,7 @@ class Linking:
 
     def _patterns(self, source: str) -> tuple[dict[str, NDArray[Any]], Float64]:
         """Words of the patterns of some pairs, and how many have each."""
-        words = ", ".join(self._words)
+        words = ", ".join(words_of(self.fields))
         found = self.connection.execute(
             f"SELECT {words}, count(*) AS n FROM ({source}) GROUP BY {words} ORDER BY {words}"
         ).fetchnumpy()
@@ -380,7 +351,7 @@ class Linking:
         a, b = self.sides.random_pairs(int(min(_RANDOM_PAIRS, max(10 * self.sides.n_pairs, 1))))
         self._give("random_pairs", a=a, b=b)
         words, counts = self._patterns(self._coded("FROM random_pairs"))
-        symbols = self._symbols(words)
+        symbols = symbols_of(words, len(self.fields))
         levels = mixture.LEVEL_OF[symbols]
         columns = []
         for at, (field, counted, equal) in enumerate(
@@ -395,22 +366,23 @@ class Linking:
     def _score_by_patterns(self) -> None:
         """View ``candidates`` of all pairs, with the chance of a match by what their columns agree in."""
         words, counts = self._patterns("FROM compared")
-        symbols = self._symbols(words)
+        symbols = symbols_of(words, len(self.fields))
         if self._previous is not None:
             self.model = self._previous[1]
         else:
             columns = self._columns()
             step = 1 + self.n_candidates // _LEARNED_FROM
             some, n = self._patterns(f"FROM compared WHERE hash(a, b) % {step} = 0")
-            self.model = mixture.fit(columns, self._symbols(some), n * step, self.sides.n_pairs, self.n_rows)
+            self.model = mixture.fit(
+                columns, symbols_of(some, len(self.fields)), n * step, self.sides.n_pairs, self.n_rows
+            )
         assert self.model is not None
-        log_odds = self.model.log_odds(symbols)
         self._compared = symbols, counts
         given = {name: of for name, of in words.items() if name != "n"}
-        self._give("code_scores", **given, score=chances(log_odds))
+        self._give("code_scores", **given, score=chances(self.model.log_odds(symbols)))
         self.connection.execute(
             "CREATE TEMP VIEW candidates AS SELECT a, b, score, columns FROM compared "
-            f"JOIN code_scores USING ({', '.join(self._words)})"
+            f"JOIN code_scores USING ({', '.join(words_of(self.fields))})"
         )
         if self._previous is None and self.model.is_full(self.sides.n_pairs, self.n_rows):
             self.connection.execute(
@@ -424,8 +396,8 @@ class Linking:
         con = self.connection
         self.notes.append(str(self._as_texts))
         con.execute("DROP TABLE IF EXISTS carried")
-        row = self._arrays("SELECT row FROM hashes ORDER BY row")[0].astype(np.int64)
-        twin, first = self._pairs_of("(SELECT first AS b, row AS a FROM twins)")
+        row, _, _ = self._pairs("(SELECT row AS a, row AS b, 0 AS score FROM hashes)")
+        twin, first, _ = self._pairs("(SELECT row AS a, first AS b, 0 AS score FROM twins)")
         place = np.zeros(self.n_rows, dtype=np.int64)
         place[row] = np.arange(row.size)
         place[twin] = place[first]
@@ -441,9 +413,12 @@ class Linking:
         con.execute("CREATE TEMP VIEW candidates AS SELECT *, NULL::UBIGINT AS columns FROM compared")
 
     def _score_each(self, scorer: Scorer) -> None:
-        found = self.connection.execute("SELECT a, b, columns FROM compared ORDER BY a, b").fetchnumpy()
-        a, b = (np.asarray(found[side], dtype=np.int64) for side in ("a", "b"))
-        self._give("candidates", a=a, b=b, score=scorer(a, b), columns=np.ma.filled(found["columns"], 0))
+        a, b, _ = self._pairs("(SELECT a, b, 0 AS score FROM compared)")
+        self._give("scores", a=a, b=b, score=scorer(a, b))
+        self.connection.execute(
+            "CREATE TEMP VIEW candidates AS SELECT a, b, score, coalesce(columns, 0) AS columns "
+            "FROM compared JOIN scores USING (a, b)"
+        )
 
     def _link(self, false_links: float | None, fpr: float | None) -> None:
         con = self.connection
@@ -470,18 +445,20 @@ class Linking:
                 self.cut = float(found["score"][kept])
                 con.execute("DELETE FROM scored WHERE score <= ?", [self.cut])
         self.constraints.apply(con, self.sides)
-        a, b, score = self._arrays("SELECT a, b, score FROM scored ORDER BY a, b")
-        together, apart = (self._pairs_of(table) for table in ("together", "apart"))
+        a, b, score = self._pairs("scored")
+        together, apart = (
+            self._pairs(f"(SELECT a, b, 0 AS score FROM {table})")[:2] for table in ("together", "apart")
+        )
         rows, first = entities(
-            a.astype(np.int64),
-            b.astype(np.int64),
+            a,
+            b,
             score,
             self._log_odds,
             most=self.most,
             together=together,
             apart=apart,
             exclusive=self._exclusive if self.unique else None,
-            contradicts=self._contradicts if self.constraints.never else None,
+            contradicts=partial(self.constraints.contradicts, con) if self.constraints.never else None,
         )
         self._give("joined", row=rows, first=first)
         con.execute(
@@ -501,57 +478,48 @@ class Linking:
             "SELECT count(*), coalesce(sum(CAST(round(1e6 * (1 - score)) AS BIGINT)), 0), "
             "count(*) FILTER (bit_count(columns) = 1), count(*) FILTER (bit_count(columns) = 2) FROM links WHERE kept"
         )
-        self.share = self._share(float(uncertain) / 1e6 / max(self.n_links, 1))
+        self.share: FalseShare | None = None
+        if self.n_links and self.model is None:
+            self.share = unknown(self.n_links)
+        elif self.n_links and self.model is not None:
+            estimate = float(uncertain) / 1e6 / self.n_links
+            self.share = share_of(self.model, *self._compared, self.cut, self.n_links, estimate)
         self._note()
         # What was found once and what was found twice say what was not found (Chao 1987).
         if self.n_links and self._previous is None and self._as_texts is None:
             self.recall = self.n_links / (self.n_links + once * (once - 1) / (2 * (twice + 1)))
 
-    def _share(self, estimate: float) -> FalseShare | None:
-        """What is known of the share of false links; None: there are none."""
-        if not self.n_links:
-            return None
-        if self.model is None:
-            return unknown(self.n_links)
-        return share_of(self.model, *self._compared, self.cut, self.n_links, estimate)
-
     def _note(self) -> None:
         """Say which columns tell nothing, and of which there is too little agreement for a link."""
         for at, why in self._screened.items():
             name = self.source_fields[at].name
-            if why == getattr(self.source_fields[at], "note", ""):
-                # Whoever found it has told it.
-                continue
-            self.notes.append(f"column {name!r} tells nothing: {why}. Leave it out by --column {name}:ignore")
+            # Whoever found what a field's note says has told it.
+            if why != self.source_fields[at].note:
+                self.notes.append(
+                    f"column {name!r} tells nothing: {why}. Leave it out by --column {name}:ignore"
+                )
         if not self.n_links:
             names = ", ".join(repr(field.name) for field in self.fields)
             self.notes.append(f"no links: no two records agree in enough of {names or 'any column'}")
 
     def _keep_expected(self, expected: float) -> None:
         """Of ``scored``, links to the register at a mean share of false ones."""
-        a, b, score = self._arrays("SELECT a, b, score FROM candidates ORDER BY a, b")
+        a, b, score = self._pairs("candidates")
         is_register = np.isin(self.sides.side_of(np.arange(self.n_rows)), list(self.unique))
-        found = register_links(a.astype(np.int64), b.astype(np.int64), score, is_register, expected, self.cut)
+        found = register_links(a, b, score, is_register, expected, self.cut)
         self._give("expected", a=a[found.is_link], b=b[found.is_link])
         self.connection.execute("DELETE FROM scored WHERE (a, b) NOT IN (SELECT (a, b) FROM expected)")
         self.notes.append(found.meaning(expected))
-
-    def _contradicts(self, a: Int64, b: Int64) -> Bool:
-        return self.constraints.contradicts(self.connection, a, b)
 
     def _exclusive(self, rows: Int64) -> Int64:
         side = self.sides.side_of(rows)
         return np.where(np.isin(side, list(self.unique)), side, -1)
 
-    def _arrays(self, sql: str) -> list[Float64]:
-        return [
-            np.asarray(column, dtype=np.float64)
-            for column in self.connection.execute(sql).fetchnumpy().values()
-        ]
-
-    def _pairs_of(self, table: str) -> Pairs:
-        a, b = self._arrays(f"SELECT a, b FROM {table} ORDER BY a, b")
-        return a.astype(np.int64), b.astype(np.int64)
+    def _pairs(self, table: str) -> tuple[Int64, Int64, Float64]:
+        """Rows and scores of pairs, in their order."""
+        found = self.connection.execute(f"SELECT a, b, score FROM {table} ORDER BY a, b").fetchnumpy()
+        a, b = (np.asarray(found[side], dtype=np.int64) for side in ("a", "b"))
+        return a, b, np.ma.filled(found["score"], 0.0).astype(np.float64)
 
     def _log_odds(self, a: Int64, b: Int64) -> Float64:
         """Of any pairs of rows, less where a scorer has them below its cut."""
@@ -563,7 +531,7 @@ class Linking:
         words = self.connection.execute(
             f"SELECT * FROM ({self._coded('FROM asked', 'place, ')}) ORDER BY place"
         ).fetchnumpy()
-        return self.model.log_odds(self._symbols(words))
+        return self.model.log_odds(symbols_of(words, len(self.fields)))
 
     def _add_twins(self) -> None:
         """Rows that equal an earlier one of their own table link to what that one links to best."""
