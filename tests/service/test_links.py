@@ -335,8 +335,8 @@ def test_next_week_entities_keep_their_ids_and_tables_come_back(tmp_path: Path) 
     new["id"] = ["new0", "new1"]
     write(tmp_path / "new.csv", new)
     adding = ["resolve", tmp_path / "new.csv", "--links", links, "--add", "--id", "id"]
-    said = [run(*adding, **home) for _ in range(2)]
-    assert all("match" in each.stdout and not each.returncode for each in said), said[1].stderr
+    added = [run(*adding, **home) for _ in range(2)]
+    assert all("match" in each.stdout and not each.returncode for each in added), added[1].stderr
     assert not run(files[1], "-o", links, "--previous", links, **home).returncode
     assert {row["right"] for row in read(links)} >= {*new["id"]}
     assert run("resolve", tmp_path / "new.csv", "--links", files[0], **home).returncode == 2
