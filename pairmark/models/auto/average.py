@@ -26,8 +26,6 @@ from pairmark.models.evaluation.validation import GroupedRows, fold_means, other
 
 _MOST, _KNOTS, _FAR = 4, 96, 1e6
 """Members; knots of a scale, and how many widths of it the outermost are away."""
-_NOT_BEHIND = 0.005
-"""Mean TPR by which one more member may lower what the others reach: a mean of more hangs less on the draw of folds."""
 AVERAGE_NAME = "average"
 
 
@@ -69,7 +67,7 @@ def scale_of(negative: NDArray[np.floating]) -> dict[str, list[float]]:
 
 
 def finalists(means: Float64, mean_rate: Callable[[list[int]], float]) -> list[int]:
-    """The best of candidates, (n_candidates, n_folds), and the next ones as long as their mean with it is not behind.
+    """The best of candidates, (n_candidates, n_folds), and of the next ones those that raise what they reach together.
 
     ``mean_rate`` : of the mean of candidates by number, what it reaches on the same folds.
     """
@@ -77,7 +75,7 @@ def finalists(means: Float64, mean_rate: Callable[[list[int]], float]) -> list[i
     chosen, reached = [first], float(means[first].mean())
     for number in others[: _MOST - 1]:
         together = mean_rate([*chosen, number])
-        if together > reached - _NOT_BEHIND:
+        if together > reached:
             chosen, reached = [*chosen, number], together
     return chosen
 

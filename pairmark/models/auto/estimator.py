@@ -86,8 +86,8 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
     positive rate at low false positive rates, at thresholds from the negative pairs of all folds together. The simplest
     candidate within one standard error of the best, paired fold by fold, and at most .01 behind it, wins and learns
     from all rows. Of fewer than 40 people, and of up to 2,000 rows of shared classes, the mean of up to four is the
-    winner instead, by their ranks among the folds' negative pairs: the best, and the next ones as long as that is not
-    behind. Of shared classes, whatever is not a
+    winner instead, by their ranks among the folds' negative pairs: the best, and those of the next that raise
+    what they reach together. Of shared classes, whatever is not a
     forest must be ahead of it by half over the root of the number of rows. What takes a second or more leaves halfway
     when a simpler one is level, or another far ahead. Of identities a forest races where trees over PLDA's ratio help.
     What has trees races with 50; a
