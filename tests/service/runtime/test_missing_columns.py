@@ -27,9 +27,7 @@ def test_an_owner_of_many_choices_lets_go_of_none_but_its_own() -> None:
     patterns.find(scorer, "tenant quiet", point, quiet)
     for choice in many:
         patterns.find(scorer, "tenant busy", point, choice)
-    kept = [
-        patterns.find(scorer, "", point, choice, may_work=False) is not None for choice in (quiet, *many)
-    ]
+    kept = [patterns.find(scorer, "", point, choice, may_work=False) is not None for choice in (quiet, *many)]
     assert kept[0], "another's"
     assert kept[1:] == [False, False, *([True] * (MOST_CHOICES // SHARES))]
     patterns.close()
