@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pairmark.client import Client, Conflict, JobFailed, NotFound, Problem
 from pairmark.client import InvalidInput as RefusedInput
 from pairmark.models.linking import mixture
+from pairmark.models.records.compare.normal import date
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.schemas.links import LinksRequest, ResolveRequest
 from pairmark.service.datasets.ingest import Datasets
@@ -77,6 +79,11 @@ def rows_of(client: Client, found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def entities_of(client: Client, found: Mapping[str, Any]) -> dict[str, list[str]]:
     return {each["id"]: each["records"] for each in client.pages(f"/links/{found['id']}/entities")}
+
+
+def entities_by_table(client: Client, path: str) -> list[tuple[str, set[tuple[int, str]]]]:
+    """Entities, each with its records as (table, id)."""
+    return [(each["id"], {*zip(each["tables"], each["records"], strict=True)}) for each in client.pages(path)]
 
 
 def asked(client: Client, method: str, path: str, **options: Any) -> Any:
@@ -692,25 +699,55 @@ def test_any_number_of_tables_is_linked_as_the_command_does_it(
     assert [[each[name] for name in of] for each in rows_of(client, again)] == [
         [each[name] for name in of] for each in rows
     ]
+    # Of an entity that has an id twice, a split says which table's.
+    path = f"/links/{again['id']}/entities"
+    one = rows_of(client, again)[0]["right"]
+    called = {
+        table: next(
+            (name for name, has in entities_by_table(client, path) if (table, one) in has), f"{table}:{one}"
+        )
+        for table in (2, 3)
+    }
+    asked(client, "POST", path, json={"merge": [*called.values()]})
+    name = next(name for name, has in entities_by_table(client, path) if {(2, one), (3, one)} <= has)
+    with pytest.raises(
+        RefusedInput, match=rf"several tables have a record '{one}'; expected '2:{one}' or '3:"
+    ):
+        asked(client, "POST", path, json={"split": name, "records": [one]})
+    asked(client, "POST", path, json={"split": name, "records": [f"2:{one}"]})
+    assert not any({(2, one), (3, one)} <= has for _, has in entities_by_table(client, path))
     for tables in (["part0", "part1"], ["part1", "part0", "part2"]):
         with pytest.raises(RefusedInput, match="expected the same datasets"):
             client.link(tables=tables, previous=made["id"])
 
 
-def test_command_and_service_read_a_messy_table_alike(client: Client, columns: Rows, tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [{}, {"born": "date"}])
+def test_command_and_service_read_a_messy_table_alike(
+    client: Client, columns: Rows, tmp_path: Path, more: dict[str, str]
+) -> None:
     born = [cell[8:] + cell[4:8] + cell[:4] if at % 3 else cell for at, cell in enumerate(columns["born"])]
     born[5:900:40] = ["31.02.19x0"] * len(born[5:900:40])
     messy = columns | {"born": born, "last": [f" {cell.title()}" for cell in columns["last"]]}
     path = write(tmp_path / "messy.csv", messy)
-    declared = {"suburb": "text", "phone": "phone"}
-    client.add_dataset("messy", path, format="csv", unlabelled=True, columns=declared)
+    declared = {"suburb": "text", "phone": "phone"} | more
+    kept = client.add_dataset("messy", path, format="csv", unlabelled=True, columns=declared)
+    told = [
+        line
+        for line in kept["warnings"]
+        if "49 of 880 cells are not dates, and taken as missing: row 6" in line
+    ]
+    assert len(told) == len(more)
     made = client.link("messy")
     served = client.request("GET", f"/links/{made['id']}/links", headers={"Accept": "text/csv"}).content
     out, home = tmp_path / "links.csv", {"PAIRMARK_HOME": str(tmp_path)}
     words = ["-m", "pairmark.service.cli", "link", str(path), "-o", str(out)]
     words += [word for each in declared.items() for word in ("--column", ":".join(each))]
-    subprocess.run([sys.executable, *words], env=os.environ | home, check=True, capture_output=True)
-    assert {each["name"]: each["kind"] for each in made["columns"]}["suburb"] == "text"
+    said = subprocess.run([sys.executable, *words], env=os.environ | home, check=True, capture_output=True)
+    assert (b"49 cells, such as '31.02.19x0' in row 6, are no date" in said.stdout + said.stderr) == bool(
+        more
+    )
+    kinds = {each["name"]: each["kind"] for each in made["columns"]}
+    assert (kinds["suburb"], kinds["born"]) == ("text", "date")
     assert len(served.splitlines()) > 100
     assert served == out.read_bytes()
 
@@ -731,6 +768,54 @@ def test_command_and_service_read_a_messy_table_alike(client: Client, columns: R
     kept = [each for each in client.pages(f"/links/{both['id']}/entities") if "new" in each["records"]]
     assert all(each["tables"].count(2) == 1 for each in kept)
     assert asked(client, "GET", f"/links/{both['id']}")["records"] == both["records"] + 1
+
+
+def test_records_of_one_number_are_linked_and_those_of_different_dates_never(
+    client: Client, columns: Rows, tmp_path: Path
+) -> None:
+    numbered = columns | {
+        "npi": [f"n{at}" for at in range(N)],
+        "born": [
+            cell if at > 2 else ("1950-01-01", "", "1960-01-01")[at]
+            for at, cell in enumerate(columns["born"])
+        ],
+    }
+    numbered["npi"][:3] = ["same"] * 3
+    file = write(tmp_path / "numbered.csv", numbered)
+    client.add_dataset("numbered", file, format="csv", unlabelled=True, columns={"npi": "category"})
+    made = client.link("numbered", must=[["npi"]], never=["born"])
+    entities = [{*records} for records in entities_of(client, made).values()]
+    assert [len({"r0", "r1", "r2"} & each) for each in entities if "r1" in each] == [2]
+    born = {name: date(cell) for name, cell in zip(columns["id"], numbered["born"], strict=True)}
+    days = [{born[record] for record in each} - {None} for each in entities]
+    assert [each for each in days if len(each) > 1] == []
+    # Nor is a new record of an entity that has another date.
+    entity, records = next((name, each) for name, each in entities_of(client, made).items() if born[each[0]])
+    at = columns["id"].index(records[0])
+    record = {name: cells[at] for name, cells in numbered.items() if name != "id" and cells[at]}
+    for day, decision in (({}, "match"), ({"born": "1899-12-31"}, "different")):
+        answer = asked(client, "POST", f"/links/{made['id']}/resolve", json={"record": record | day})
+        decisions = {each["entity"]: each["decision"] for each in answer["entities"]}
+        assert decisions.get(entity, "different") == decision
+    # A stranger of the number is, if nothing else speaks for it.
+    stranger = {"first": "zzyzx", "last": "quuxbar", "npi": "same"}
+    answer = asked(client, "POST", f"/links/{made['id']}/resolve", json={"record": stranger})["entities"][0]
+    assert (answer["entity"] in {"r0", "r1", "r2"}, answer["decision"]) == (True, "match")
+    for wrong, said in (({"never": ["age"]}, "'age'"), ({"must": [["npi", "age"]]}, "'age'")):
+        with pytest.raises(RefusedInput, match=said):
+            client.link("numbered", **wrong)
+
+
+def test_links_of_texts_take_no_record_and_say_what_does(client: Client) -> None:
+    rng = np.random.default_rng(1)
+    words = [f"{a}{b}{c}" for a in "kmprst" for b in ("anu", "ele", "iro", "osa") for c in ("b", "nd", "ver")]
+    texts = [" ".join(rng.choice(words, 9)) for _ in range(150)]
+    both = [text for first in texts for text in (first, " ".join(first.split()[1:]))]
+    upload(client, "articles", {"id": [f"a{at}" for at in range(300)], "title": both})
+    made = client.link("articles")
+    assert made["links"] > 50
+    with pytest.raises(Problem, match=r"by the words of texts.*link it again with previous"):
+        asked(client, "POST", f"/links/{made['id']}/resolve", json={"record": {"title": both[0]}})
 
 
 def test_links_to_a_unique_table_are_kept_to_an_expected_share(

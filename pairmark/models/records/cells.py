@@ -73,6 +73,10 @@ def is_unit(text: str) -> bool:
     return text in (CLOCK, THOUSANDS) or measured_of(f"1 {text}") is not None
 
 
+class UnfitCell(ValueError):
+    """A cell is not of its column's kind."""
+
+
 def _date_pattern(form: str) -> re.Pattern[str]:
     parts = {"YYYY": r"(?P<y>\d{4})", "YY": r"(?P<y>\d{2})", "MM": r"(?P<m>\d{1,2})", "DD": r"(?P<d>\d{1,2})",
              "Mon": rf"(?P<m>{'|'.join(_MONTHS)})"}  # fmt: skip
@@ -149,8 +153,10 @@ def canonical(
 
     Raises
     ------
-    ValueError
+    UnfitCell
         Saying what was expected of a cell of this kind.
+    ValueError
+        Where no kind takes it.
     """
     if is_absent(value):
         return None
@@ -163,7 +169,7 @@ def canonical(
     take: Callable[[Any, Any, bool], Any] = _TAKEN.get(kind, _text)
     cell = None if stands_for_nothing and not verbatim else take(value, form, strict)
     if cell is None and not stands_for_nothing:
-        raise ValueError(
+        raise UnfitCell(
             f"is {excerpt(value)}; expected {EXPECTED.get(kind, 'text, in quotes').format(form=form)}"
         )
     return cell

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -18,13 +18,15 @@ from pairmark.models.records.cells import (
     THOUSANDS,
     TRUE,
     DateFormat,
+    boolean_of,
     date_of,
     is_unit,
     measured_of,
     number_of,
     place_of,
 )
-from pairmark.models.records.recognition import recognized
+from pairmark.models.records.compare.normal import folded, iso_date
+from pairmark.models.records.recognition import century_turn, month_first, recognized
 from pairmark.models.records.schema import (
     COMPARED,
     RESERVED,
@@ -296,24 +298,68 @@ def _overridden(cells: _Cells, request: str) -> tuple[RecordColumn, str]:
     if measured is not None:
         return measured[0].model_copy(update={"verbatim": verbatim}), "as given"
     if kind != "date":
+        if kind == "boolean" and cells.typed is None:
+            _take_misfits_as_missing(cells, kind, [cell for cell in cells.first if boolean_of(cell) is None])
         return RecordColumn(name=cells.name, type=kind, verbatim=verbatim, unit=form or None), "as given"
     if form:
         if form not in DATE_FORMATS:
             raise RecordError(
                 [problem | {"detail": f"has date format {form!r}; expected {', '.join(DATE_FORMATS)}"}]
             )
-        return RecordColumn(name=cells.name, type="date", format=form), "as given"
-    best, misfits = _date_format(cells.first)
+        best, misfits = form, [cell for cell in cells.first if date_of(cell, form) is None]
+    else:
+        best, misfits = _date_format(cells.first)
     if misfits:
-        row, cell = next(iter((cells.first[cell], cell) for cell in misfits))
-        doubt = (
-            f"most cells are dates as {best}: write all dates in one format"
-            if 2 * len(misfits) < len(cells.first)
-            else f"expected dates, in one of the formats {', '.join(DATE_FORMATS)}"
-        )
-        raise RecordError([problem | {"row": row, "detail": f"is {_cut(cell)!r}; {doubt}"}])
+        day = _day_reader(list(cells.first), best)
+        _take_misfits_as_missing(cells, kind, [cell for cell in misfits if day(cell) is None])
+    if form:
+        return RecordColumn(name=cells.name, type="date", format=best), "as given"
     _warn_of_order(cells, best)
     return RecordColumn(name=cells.name, type="date", format=best), f"as given, {best}"
+
+
+_UNFIT = {"date": "dates", "boolean": "true or false"}
+
+
+def other_readings(
+    table: Mapping[str, Sequence[Any]], schema: Schema, names: Iterable[str]
+) -> dict[str, Callable[[str], float | None]]:
+    """How columns that were declared read texts that do not fit: dates in any usual writing, and None, a missing cell,
+    for what is none. Numbers have no other reading."""
+    readings: dict[str, Callable[[str], float | None]] = {}
+    for column in schema.fields:
+        if column.name in names and column.type == "boolean":
+            readings[column.name] = lambda _: None
+        elif column.name in names and column.format is not None:
+            texts = [cell for cell in table[column.name] if isinstance(cell, str)]
+            readings[column.name] = _day_reader(texts, column.format)
+    return readings
+
+
+def _day_reader(cells: Sequence[str], form: str) -> Callable[[str], float | None]:
+    is_month, turn = form.startswith("MM") or month_first(cells), century_turn(cells)
+
+    def day_of(cell: str) -> float | None:
+        plain = folded(cell)
+        day = plain and iso_date(plain, is_month, turn)
+        return date_of(day, "YYYY-MM-DD") if day else None
+
+    return day_of
+
+
+def _take_misfits_as_missing(cells: _Cells, kind: str, misfits: Sequence[str]) -> None:
+    """Tell of cells that do not fit a declared kind; refuse a column of which most do not."""
+    if not misfits:
+        return
+    first, n = misfits[0], sum(cells.counts[cell] for cell in misfits)
+    said = f"{n} of {cells.n - cells.missing} cells are not {_UNFIT[kind]}"
+    if 2 * len(misfits) > len(cells.first):
+        how = f", in one of the formats {', '.join(DATE_FORMATS)}" if kind == "date" else ""
+        detail = f"is {_cut(first)!r}; expected {_UNFIT[kind]}{how}: {said}, so give the column another type, text say"
+        raise RecordError([{"row": cells.first[first], "column": cells.name, "detail": detail}])
+    rows = ", ".join(f"row {cells.first[cell]}: {_cut(cell)!r}" for cell in misfits[:_EXAMPLES])
+    cells.warnings.append(f"{said}, and taken as missing: {rows}")
+    cells.missing += n
 
 
 def _inferred(cells: _Cells, has_id: bool) -> tuple[RecordColumn, str]:

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
-from pairmark.models.records.compare.normal import folded, iso_date, split, words_of
+from pairmark.models.records.compare.normal import TURN, folded, iso_date, split, words_of
 from pairmark.models.records.compare.words import LEGAL_FORMS, NICKNAMES, STREET_ENDS, STREET_WORDS
 
 _LOOKED_AT = 2_000
@@ -36,6 +36,7 @@ _HEADERS = {
     "isbn|gtin|upc|sku|id|nif|nino|insurance number|versicherungsnummer|account.*|konto.*)",
 }  # fmt: skip
 _HEADER = {kind: re.compile(pattern) for kind, pattern in _HEADERS.items()}
+_YEAR = re.compile("(?:18|19|20)[0-9]{2}")
 _EMAIL = re.compile(r"(?:mailto:)?<?[^@\s,;]+@[^@\s,;]+\.[A-Za-z]{2,}>?")
 _WEB = re.compile(r"(?:https?://)?(?:[\w-]+\.)+[a-z]{2,}(?::\d+)?(?:[/?#]\S*)?")
 _PHONE = re.compile(
@@ -136,6 +137,12 @@ def month_first(cells: Iterable[str | None]) -> bool:
     """Whether dates are written with the month before the day."""
     found = [match for cell in islice(cells, _LOOKED_AT) if cell and (match := _DAY_MONTH.match(cell))]
     return sum(int(match[2]) > 12 for match in found) > sum(int(match[1]) > 12 for match in found)
+
+
+def century_turn(cells: Iterable[str | None]) -> int:
+    """From which year on two digits are of the 1900s: none is later than the latest that is written in full."""
+    latest = max((int(found[0]) for cell in cells if cell and (found := _YEAR.search(cell))), default=0)
+    return latest % 100 + 1 if latest >= 2000 else TURN
 
 
 def _are_postcodes(of: _Cells) -> bool:

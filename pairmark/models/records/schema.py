@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from pairmark.models.records.cells import DATE_FORMATS, NUL, DateFormat, canonical, excerpt
+from pairmark.models.records.cells import DATE_FORMATS, NUL, DateFormat, UnfitCell, canonical, excerpt
 
 FieldType = Literal[
     "number", "category", "text", "name", "date", "place", "boolean",
@@ -35,6 +35,8 @@ VERBATIM = "verbatim"
 """Ends a declared type where cells such as ``N/A`` are values."""
 _SHOWN, _MOST_PROBLEMS = 5, 100
 """Cells that an error names, and that are looked for: what is refused costs no more than what is read."""
+
+EVERY_FITS: Mapping[str, Callable[[str], Any]] = {}
 
 Records = NDArray[np.object_]
 """(n, d) cells of the compared columns in the schema's order: float, str, (latitude, longitude), or None for
@@ -143,8 +145,14 @@ class Schema(BaseModel):
         none: Any = None
         return np.flatnonzero(np.equal(cells, none).all(axis=1))
 
-    def read(self, table: Mapping[str, Sequence[Any]]) -> Records:
+    def read(
+        self, table: Mapping[str, Sequence[Any]], otherwise: Mapping[str, Callable[[str], Any]] = EVERY_FITS
+    ) -> Records:
         """Cells of a table, as a file gives them: strings, or typed values.
+
+        Parameters
+        ----------
+        otherwise : of some columns, how texts are read that do not fit, see `inference.other_readings`.
 
         Raises
         ------
@@ -156,10 +164,16 @@ class Schema(BaseModel):
             raise RecordError(
                 [{"row": None, "column": name, "detail": "is not in the table"} for name in missing_columns]
             )
-        return self._filled(table, len(next(iter(table.values()))), [], strict=False)
+        return self._filled(table, len(next(iter(table.values()))), [], strict=False, otherwise=otherwise)
 
     def _filled(
-        self, table: Mapping[str, Sequence[Any]], n: int, problems: list[dict[str, Any]], *, strict: bool
+        self,
+        table: Mapping[str, Sequence[Any]],
+        n: int,
+        problems: list[dict[str, Any]],
+        *,
+        strict: bool,
+        otherwise: Mapping[str, Callable[[str], Any]] = EVERY_FITS,
     ) -> Records:
         """Cells of a table's columns, each different text read once; what does not fit is added to ``problems``."""
         cells = np.empty((n, len(self.fields)), dtype=object)
@@ -175,8 +189,14 @@ class Schema(BaseModel):
                         else column.cell(value, strict=strict)
                     )
                 except ValueError as error:
-                    problems.append({"row": row + 1, "column": column.name, "detail": str(error)})
-                    continue
+                    if (
+                        column.name not in otherwise
+                        or not isinstance(error, UnfitCell)
+                        or type(value) is not str
+                    ):
+                        problems.append({"row": row + 1, "column": column.name, "detail": str(error)})
+                        continue
+                    cell = otherwise[column.name](value)
                 cells[row, place] = cell
                 if type(value) is str:
                     texts[value] = cell

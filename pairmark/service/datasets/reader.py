@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from pairmark.models.core.inputs import OPEN_SET_FROM, like_labels, refuse_placeholders
-from pairmark.models.records.inference import Inference, infer
+from pairmark.models.records.inference import Inference, infer, other_readings
 from pairmark.models.records.schema import FieldType, RecordError, Records, Schema, key_of
 from pairmark.schemas.datasets import (
     MAX_LISTED_FEATURES,
@@ -380,7 +380,7 @@ def _from_records(
     try:
         inference = infer(table, dict.fromkeys(one_sided, "ignore") | _types(request))
         schema = inference.schema
-        cells = schema.read(table)
+        cells = schema.read(table, other_readings(table, schema, _types(request)))
     except RecordError as error:
         first = error.problems[0]
         facts = {} if first["row"] is None else {"row": first["row"]}

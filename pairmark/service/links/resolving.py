@@ -20,7 +20,7 @@ from pairmark.models.core.arrays import Bool, Int64
 from pairmark.models.linking.candidates import key_number
 from pairmark.models.linking.mixture import Mixture, chances
 from pairmark.models.records.compare import LinkField
-from pairmark.models.records.compare.normal import folded, iso_date
+from pairmark.models.records.compare.normal import TURN, folded, iso_date
 from pairmark.schemas.links import ResolvedEntity
 from pairmark.service.errors import Conflict, InvalidInput, ModelNotCapable
 from pairmark.service.links.by_hand import insert_members, making_anew
@@ -47,7 +47,6 @@ _CLIP = 20.0
 _ADDED = "added"
 _LONGEST = 2_048
 """Characters of a cell that are kept."""
-_CENTURY_TURNS = 69
 _OPEN = 8
 """Folders that a process keeps open."""
 
@@ -106,12 +105,14 @@ class Resolver:
             )
         self.folder, self.lock, self.columns = folder, Lock(), list[str](fitted["columns"])
         self._index, self._model = RecordIndex(folder), Mixture.from_json(fitted["model"])
-        self._fields = [LinkField(**field) for field in fitted["fields"]]
+        self._fields = [LinkField(**field) for field in (*fitted["fields"], *fitted["beside"])]
+        self._n_scored = len(fitted["fields"])
         self._cut, self._most, self._last = fitted["cut"], int(fitted["most"]), int(fitted["tables"]) - 1
         self._is_unique = self._last in fitted["unique"]
         names = [field.name for field in self._fields]
-        self._never = [names.index(name) for name in fitted["never"] if name in names]
-        self._rules = [[names.index(name) for name in rule] for rule in fitted["rules"]]
+        self._never = [names.index(name) for name in fitted["never"]]
+        self._must = [[names.index(name) for name in rule] for rule in fitted["must"]]
+        self._rules = [[names.index(name) for name in rule] for rule in fitted["rules"]] + self._must
         self._n_before, self.added = len(read_hand(folder)["added"]), list[Addition]()
         self._rows_of: dict[int, list[int]] = {}
         self._joined: dict[int, str] = {}
@@ -153,9 +154,7 @@ class Resolver:
         for field in self._fields:
             cell = record.get(field.name)
             plain = folded(str(cell)) if field.kind == "date" and cell is not None else None
-            days = plain and [
-                iso_date(plain, is_month, _CENTURY_TURNS) or plain for is_month in (False, True)
-            ]
+            days = plain and [iso_date(plain, is_month, TURN) or plain for is_month in (False, True)]
             if days and days[0] != days[1]:
                 raise InvalidInput(
                     f"record: {field.name!r} is {str(cell)[:40]!r}, which may be {' or '.join(days)}; write dates as "
@@ -232,14 +231,14 @@ class Resolver:
         rows = sorted(entity_of)
         if not rows:
             return []
-        records = [self._record(row) for row in rows]
+        records, n = [self._record(row) for row in rows], self._n_scored
         levels = [
             comparer().levels(field.kind, form, [record[2][at] for record in records])
-            for at, (field, form) in enumerate(zip(self._fields, forms, strict=True))
+            for at, (field, form) in enumerate(zip(self._fields[:n], forms[:n], strict=True))
         ]
         symbols = np.stack(
             [
-                self._model.symbols(np.array(level), forms, record[2])
+                self._model.symbols(np.array(level), forms[:n], record[2][:n])
                 for level, record in zip(zip(*levels, strict=True), records, strict=True)
             ]
         )
@@ -248,15 +247,22 @@ class Resolver:
                 row,
                 (side, name),
                 entity_of[row],
-                -np.inf
-                if any(None not in (forms[at], other[at]) and forms[at] != other[at] for at in self._never)
-                else float(odds),
+                self._said(forms, other, float(odds)),
                 other == forms,
             )
             for row, (side, name, other), odds in zip(
                 rows, records, self._model.log_odds(symbols), strict=True
             )
         ]
+
+    def _said(self, forms: Sequence[str | None], other: Sequence[str | None], odds: float) -> float:
+        """Log odds, or what `never` and `must` say in their place."""
+        if any(None not in (forms[at], other[at]) and forms[at] != other[at] for at in self._never):
+            return -np.inf
+        is_one = any(
+            all(forms[at] is not None and forms[at] == other[at] for at in rule) for rule in self._must
+        )
+        return np.inf if is_one else odds
 
     def _forms(self, texts: Sequence[str | None]) -> list[str | None]:
         of_name = dict(zip(self.columns, texts, strict=True))
@@ -313,7 +319,10 @@ class Resolver:
             score = float(chances(odds.max()))
             if score < _LEAST:
                 continue
-            total = float(np.clip(odds, -_CLIP, _CLIP).sum()) if np.isfinite(odds).all() else -np.inf
+            total = float(np.clip(odds, -_CLIP, _CLIP).sum())
+            if np.isinf(odds).any():
+                # Never is said before must.
+                total = odds.min() if np.isneginf(odds).any() else np.inf
             is_match = score > self._cut and total > 0 and len(members) < self._most
             if is_added and self._is_unique and any(each.key[0] == self._last for each in members):
                 is_match = False

@@ -27,7 +27,7 @@ LINKS, ENTITIES, RECORDS, CHANGES = (
     f"{name}.parquet" for name in ("links", "entities", "records", "changes")
 )
 FITTED, HAND = "fitted.json", "hand.json"
-_FORM = 5
+_FORM = 6
 """Of what was fitted; earlier ones are read no more."""
 _LEVELS = ("missing", "different", "weak", "close", "equal")
 _ENTITIES_SQL = "SELECT entity, side, record FROM named ORDER BY min(place) OVER (PARTITION BY entity), place"
@@ -180,26 +180,37 @@ def keep(connection: Any, folder: Path, linking: Linking, previous: Path | None)
         "JOIN sides USING (row) ORDER BY row",
         folder / RECORDS,
     )
+    said = {
+        int(column[1:]) for rule in (*linking.constraints.must, linking.constraints.never) for column in rule
+    }
+    # Columns that no model compares, of which somebody said what they must or never have in common.
+    beside = sorted(said - {*linking.places})
+
+    def named(columns: Sequence[str]) -> list[str]:
+        return [linking.source_fields[int(column[1:])].name for column in columns]
+
     fitted = {
         "form": _FORM,
         "columns": [field.name for field in linking.source_fields],
         "fields": [vars(field) for field in linking.fields],
+        "beside": [vars(linking.source_fields[at]) for at in beside],
         "tables": len(linking.sides.sizes),
         "rules": linking.rules,
         "cut": linking.cut,
         "most": linking.most,
         "unique": sorted(linking.unique),
-        "never": [
-            field.name
-            for at, field in enumerate(linking.source_fields)
-            if f"c{at}" in linking.constraints.never
-        ],
+        "must": [named(rule) for rule in linking.constraints.must],
+        "never": named(linking.constraints.never),
         "model": None if linking.model is None else linking.model.to_json(),
     }
     (folder / FITTED).write_text(json.dumps(fitted))
     if linking.model is not None:
-        forms = [f"c{place}" for place in linking.places]
-        keys = [stored_keys(at, *each) for at, each in enumerate(zip(linking.fields, forms, strict=True))]
+        places = [*linking.places, *beside]
+        forms = [f"c{place}" for place in places]
+        keys = [
+            stored_keys(at, linking.source_fields[place], form)
+            for at, (place, form) in enumerate(zip(places, forms, strict=True))
+        ]
         write_records(connection, folder, forms, keys)
     hand: dict[str, Any] = {"together": [], "apart": [], "added": []}
     if previous is None:

@@ -10,10 +10,11 @@ from filecmp import cmp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pairmark.models.records.cells import FALSE, TRUE
 from pairmark.models.records.compare import LinkField, register
 from pairmark.models.records.compare.normal import spreadsheet_date
 from pairmark.models.records.inference import Inference, infer
-from pairmark.models.records.recognition import are_dates, link_kind, month_first
+from pairmark.models.records.recognition import are_dates, century_turn, link_kind, month_first
 from pairmark.models.records.schema import COMPARED, RecordColumn, RecordError, key_of
 from pairmark.service.datasets.confined import FileLimits, format_of
 from pairmark.service.datasets.tabular import TableFile
@@ -33,14 +34,18 @@ _LONGEST = 2_048
 _PLAIN = frozenset({"text", "category", "name", "given", "surname", "number", "city", "id"})
 """Kinds that a column may be taken for where its other table shows that it is of another."""
 _MOSTLY = 0.8
-_YEAR = re.compile("(?:18|19|20)[0-9]{2}")
-_CENTURY_TURNS = 69
-"""Where no year has four digits, as POSIX has it."""
 _ID_NAME = re.compile(r"(?:.*[_ ])?(?:id|uid|uuid|key)", re.IGNORECASE)
 _NOTHING = (
     "no column is left to compare: every one is an id, empty, or has one value in all rows, so nothing tells records "
     "apart"
 )
+_FITTING = {
+    # DuckDB alone takes years of one digit.
+    "date": "CASE WHEN {0} SIMILAR TO '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}' AND TRY_CAST({0} AS DATE) IS NOT NULL "
+    "THEN {0} END",
+    "boolean": f"CASE WHEN lower(trim({{0}})) IN ({', '.join(map(quoted, sorted(TRUE | FALSE)))}) THEN {{0}} END",
+}
+"""SQL of a cell of a declared kind, NULL where it is not of that kind; other kinds take every text."""
 _MEASURED = "^[^0-9]*([0-9,]+([.][0-9]+)?)[^0-9]*$"
 
 
@@ -65,7 +70,8 @@ class LinkTables:
 
 @dataclass
 class _Side:
-    """A table. ``cells`` : those of its first rows, by column; ``kinds`` : by which links compare them."""
+    """A table. ``cells`` : those of its first rows, by column; ``kinds`` : by which links compare them; ``declared`` :
+    columns of which somebody said the kind."""
 
     name: str
     table: str
@@ -74,6 +80,7 @@ class _Side:
     inference: Inference
     cells: dict[str, tuple[str | None, ...]]
     kinds: dict[str, str]
+    declared: frozenset[str] = frozenset()
     id_column: str | None = None
 
     @property
@@ -137,12 +144,14 @@ def read_tables(
         )
     start = 0
     turns = [
-        _turn(sides, own) if field_.kind == "date" else 0
+        century_turn(cell for side, name in zip(sides, own, strict=True) for cell in side.cells[name])
+        if field_.kind == "date"
+        else 0
         for field_, *own in zip(fields, *chosen, strict=True)
     ]
     for at, (side, names) in enumerate(zip(sides, chosen, strict=True)):
         cells = [
-            _cell(side, name, field_.kind, turn, notes)
+            _fitting(connection, side, name, _cell(side, name, field_.kind, turn, notes), notes)
             for field_, name, turn in zip(fields, names, turns, strict=True)
         ]
         row_id = (
@@ -215,7 +224,7 @@ def _read(
         else link_kind(column.name, column.type, distinct[column.name], n - note.missing)
         for column, note in zip(inference.schema.columns, inference.notes, strict=True)
     }
-    return _Side(path.name, table, names, n, inference, cells_of, kinds)
+    return _Side(path.name, table, names, n, inference, cells_of, kinds, frozenset(declared))
 
 
 def _one(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
@@ -343,13 +352,6 @@ def _example(cells: Sequence[str | None]) -> str:
     return repr(next((cell for cell in cells if cell), ""))[:60]
 
 
-def _turn(sides: Sequence[_Side], names: Sequence[str]) -> int:
-    """From which year on two digits are of the 1900s: none is later than the latest that is written in full."""
-    cells = (cell or "" for side, name in zip(sides, names, strict=True) for cell in side.cells[name])
-    latest = max((int(found[0]) for cell in cells if (found := _YEAR.search(cell))), default=0)
-    return latest % 100 + 1 if latest >= 2000 else _CENTURY_TURNS
-
-
 def _unlike(
     connection: duckdb.DuckDBPyConnection, fields: Sequence[LinkField], sides: Sequence[_Side]
 ) -> list[str]:
@@ -374,6 +376,27 @@ def _unlike(
             )
             notes.append(f"column {field_.name!r} has no value in both tables, such as {said}")
     return notes
+
+
+def _fitting(
+    connection: duckdb.DuckDBPyConnection, side: _Side, name: str, cell: str, notes: list[str]
+) -> str:
+    """SQL of a cell, missing where it is not of the kind that its column was said to be of; the notes say how many."""
+    kind = side.kinds[name]
+    if name not in side.declared or kind not in _FITTING:
+        return cell
+    fitting = _FITTING[kind].format(cell)
+    n, first, example = _one(
+        connection,
+        f"SELECT count(*), min(row) + 1, arg_min(raw, row) FROM (SELECT row, {cell} AS raw, {fitting} AS kept "
+        f"FROM {side.table}) WHERE raw IS NOT NULL AND kept IS NULL",
+    )
+    if n:
+        notes.append(
+            f"column {name!r} of {side.name}: {n:,} cells, such as {example[:60]!r} in row {first}, are no {kind}, as "
+            "it was declared, and taken as missing"
+        )
+    return fitting
 
 
 def _cell(side: _Side, name: str, kind: str, turn: int, notes: list[str]) -> str:

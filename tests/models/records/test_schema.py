@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairmark.models.records.inference import infer
+from pairmark.models.records.inference import infer, other_readings
 from pairmark.models.records.schema import RecordColumn, RecordError, Schema
 from pairmark.models.records.tables import declaration, declared
 from tests.models.records.people import people
@@ -65,8 +65,32 @@ class TestInference:
         }
         assert types(table)["born"] != "date"
         assert "row 14: '31/01/1990'" in warnings(table)
+        # Declared, each is read in its own writing by a file's reader, and by no other.
+        found = infer(table, {"born": "date"}).schema
         with pytest.raises(RecordError, match="row 14"):
-            infer(table, {"born": "date"})
+            found.read(table)
+        read = found.read(table, other_readings(table, found, ["born"]))
+        assert read[13, 0] == read[0, 0]
+
+    def test_cells_that_are_not_of_a_declared_kind_are_missing_and_told_up_to_half(self) -> None:
+        table = {
+            "born": ["1990-01-31", "31.02.1990", "soon", "1991-01-31", "1992-01-31"],
+            "b": ["yes"] * 4 + ["?!"],
+        }
+        kinds = {"born": "date", "b": "boolean"}
+        assert "2 of 5 cells are not dates, and taken as missing: row 2: '31.02.1990', row 3" in warnings(
+            table, **kinds
+        )
+        found = infer(table, kinds)
+        assert [each.missing for each in found.notes] == [2, 1]
+        read = found.schema.read(table, other_readings(table, found.schema, kinds))
+        assert [cell is None for cell in read[:, 0]] == [False, True, True, False, False]
+        assert [*read[:, 1]] == [1.0] * 4 + [None]
+        table["born"][3:] = ["never", "ever"]
+        with pytest.raises(
+            RecordError, match=r"row 2, column 'born': is '31.02.1990'; expected dates.*4 of 5 cells"
+        ):
+            infer(table, kinds)
 
     def test_dates_that_read_both_ways_say_so(self) -> None:
         table = {"born": ["01/02/1990", "03/04/1991"]}

@@ -225,11 +225,11 @@ _TIME = re.compile(
 )
 _DAY_PARTS = re.compile(r"\d+|[^\W\d_]+")
 _SPREADSHEET = datetime.date(1899, 12, 30).toordinal()
-_TURN = 69
+TURN = 69
 """Two-digit years from here on are of the 1900s, others of the 2000s, as POSIX has it."""
 
 
-def iso_date(plain: str, month_first: bool = False, turn: int = _TURN) -> str | None:
+def iso_date(plain: str, month_first: bool = False, turn: int = TURN) -> str | None:
     """A day as ``YYYY-MM-DD``; None for what is none."""
     parts = _DAY_PARTS.findall(_TIME.sub("", plain).replace("\u5e74", "-"))
     if len(parts) == 1 and parts[0].isascii() and parts[0].isdigit():
