@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from pairmark.schemas.base import Answer, Moment, Request
 from pairmark.schemas.jobs import JobState
+from pairmark.schemas.link_shares import FalseLinks, LinkRecall, MissedLinks
 
 CANDIDATES_PER_RECORD = 50
 MAX_TABLES = 30
@@ -107,6 +108,13 @@ class LinksRequest(Request):
         description="the share of the true links among candidates that may be missed: the job opens a second review, "
         "of links and of candidates that are none, each of a kind drawn with the same probability",
     )
+    recall: float | None = Field(
+        None,
+        ge=0.1,
+        le=0.99,
+        description="the share of the true links, candidates or not, that is to be found: the job opens a review of "
+        "records drawn at random, each beside the five of all tables that are nearest to it",
+    )
     confidence: float = Field(
         0.95, ge=0.5, le=0.9999, description="the confidence with which the bounds hold"
     )
@@ -153,10 +161,9 @@ class LinksRequest(Request):
     def _one_rate(self) -> Self:
         if self.fpr is not None and self.false_links is not None:
             raise ValueError("expected fpr or false_links, not both")
-        if self.missed_links is not None and self.previous is not None:
-            raise ValueError(
-                "expected missed_links or previous, not both: only what is new is compared again"
-            )
+        for name in ("missed_links", "recall"):
+            if getattr(self, name) is not None and self.previous is not None:
+                raise ValueError(f"expected {name} or previous, not both: only what is new is compared again")
         return self
 
 
@@ -202,67 +209,6 @@ class LinkColumn(Answer):
         examples=[6.4],
     )
     note: str | None = Field(None, description="why it tells nothing, or what it contradicts")
-
-
-class FalseLinks(Answer):
-    """How many of the links are false: exactly one of `bound`, `estimate` and `unknown`."""
-
-    estimate: float | None = Field(
-        None, description="the share as the fitted model has it: an estimate, no bound", examples=[0.015]
-    )
-    expected: float | None = Field(
-        None,
-        description="beside it, with `expected_false_links`: the share is at most this on average over tables like "
-        "these, if what `notes` say holds; no bound",
-        examples=[0.02],
-    )
-    check: Literal["agrees", "doubtful"] | None = Field(
-        None,
-        description="with `estimate`: `agrees` where columns that were held out say the same of the links, `doubtful` "
-        "where they say more, or too few can tell",
-        examples=["agrees"],
-    )
-    unknown: Literal[True] | None = Field(
-        None, description="true where nothing can be said before links are judged"
-    )
-    judge: int | None = Field(
-        None, description="with `unknown`: about how many links to judge", examples=[150]
-    )
-    bound: float | None = Field(
-        None,
-        description="with the confidence, at most this share of the links is false, at every look; null: nothing is "
-        "judged. After changes by hand it is the worst case: all of the judged population that may be false is "
-        "still linked, and all links that were added are false",
-        examples=[0.018],
-    )
-    bound_of: int | None = Field(
-        None, description="how many links there were when the judged ones were drawn", examples=[440]
-    )
-    by_hand: int = Field(0, description="links that were added by hand since", examples=[0])
-    confidence: float = Field(0.95, description="with which the bound holds")
-    judged: int = Field(0, description="judgements that count", examples=[180])
-    enough: bool = Field(False, description="whether the bound is as low as was asked for")
-    expected_more: int | None = Field(
-        None, description="about how many more judgements bring the bound down; null: not known"
-    )
-
-    @model_validator(mode="after")
-    def _one_statement(self) -> Self:
-        if sum(each is not None for each in (self.bound, self.estimate, self.unknown)) != 1:
-            raise ValueError("expected exactly one of bound, estimate and unknown")
-        return self
-
-
-class MissedLinks(Answer):
-    """How many of the true links among candidates are missed; those that are no candidates are not counted."""
-
-    bound: float | None = Field(
-        description="with the confidence, at most this share is missed, at every look; null: nothing is judged",
-        examples=[0.04],
-    )
-    judged: int = Field(description="judgements that count", examples=[420])
-    enough: bool = Field(description="whether the bound is as low as was asked for")
-    review: str = Field(description="the review whose judgements bound it", examples=["5d41402abc4b2a76b971"])
 
 
 class LinkPoint(Answer):
@@ -349,6 +295,9 @@ class LinkSummary(Answer):
     evaluation: LinkEvaluation | None = Field(
         None, description="links against the tables' identities; null: they have none"
     )
+    recall: LinkRecall | None = Field(
+        None, description="how many of the true links were found, where that was asked and judged"
+    )
 
 
 class LinksOut(Answer):
@@ -376,6 +325,10 @@ class LinksOut(Answer):
     )
     columns: list[LinkColumn] | None = Field(None, description="what was compared, and what each column says")
     missed_links: MissedLinks | None = Field(None, description="with `missed_links`, how many are missed")
+    recall: LinkRecall | None = Field(
+        None,
+        description="with `recall`, how many are found; null, too, where no drawn record has another beside it",
+    )
     review: str | None = Field(None, description="the review that bounds the share of false links")
     operating_point: LinkPoint | None = Field(None, description="with `fpr`, where the cut is")
     model: str | None = Field(None, description="the model that scores; null: one was fitted on the tables")

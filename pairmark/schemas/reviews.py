@@ -12,7 +12,7 @@ from pydantic import (
 
 from pairmark.schemas.base import Answer, Moment, Number, Ref, RefPair, Request, StoredRef
 
-Question = Literal["false-matches", "missed-matches", "label"]
+Question = Literal["false-matches", "missed-matches", "label", "recall"]
 MAX_LISTED = 200_000
 """Most pairs of a list, in JSON or in a file."""
 MAX_HANDED = 100
@@ -69,7 +69,8 @@ class ReviewOptions(Request):
     question: Question = Field(
         "false-matches",
         description="`false-matches`: the share of matches that are not the same; `missed-matches`: the share of same "
-        "pairs that were decided to be different; `label`: nothing, the pairs are to be labeled: no bound, no alarm",
+        "pairs that were decided to be different; `label`: nothing, the pairs are to be labeled: no bound, no alarm; "
+        "`recall`: of records drawn at random, the share of their partners that no link has. Link jobs alone ask it",
         examples=["false-matches"],
     )
     at_most: float = Field(0.02, ge=1e-6, le=0.9, description="the share that you accept", examples=[0.02])

@@ -396,7 +396,7 @@ def test_what_is_judged_labels_trains_and_bounds(tmp_path: Path, monkeypatch: py
     scratch = tmp_path / "s"
     scratch.mkdir()
     summary = link_files(
-        [file], scratch, Settings(job_threads=1), LinksRequest(left="t", false_links=0.1),
+        [file], scratch, Settings(job_threads=1), LinksRequest(left="t", false_links=0.1, recall=0.8),
         out=tmp_path / "l.csv", folder=tmp_path / "kept", asking=asking, say=said.append,
     )  # fmt: skip
     assert 5 < sum(labels[:60]) < 55
@@ -409,6 +409,10 @@ def test_what_is_judged_labels_trains_and_bounds(tmp_path: Path, monkeypatch: py
         "after 50 answers",
     ]
     assert "was right about" in said[2]
+    # The person stops after 60 pairs: records that are judged in part do not count.
+    assert summary.recall is not None
+    assert 8 <= summary.recall.judged <= 60
+    assert 0 < summary.recall.bound < summary.recall.recall
     assert f1(read(tmp_path / "l.csv"), identity) > 0.9
 
 

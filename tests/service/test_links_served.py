@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import os
 import signal
 import subprocess
@@ -241,6 +242,56 @@ def test_judgements_of_candidates_bound_the_share_of_missed_links(
     client.request("DELETE", f"/links/{made['id']}")
     with pytest.raises(NotFound):
         client.review(asked_of["review"])
+
+
+def test_judged_records_bound_recall_from_below_and_what_no_rule_found_is_missed(
+    client: Client, columns: Rows, identity: dict[str, int]
+) -> None:
+    upload(client, "recalled", columns)
+    made = client.link("recalled", recall=0.4, rules=[["last", "born"]])
+    known = made["recall"]
+    assert (known["recall"], known["bound"], known["enough"]) == (None, 0, False)
+    review = client.review(known["review"])
+    assert (review["question"], review["judged"], review["bound"]) == ("recall", 0, 1)
+    assert known["expected_more"] < review["expected_more"]
+    joined = {record: id for id, records in entities_of(client, made).items() for record in records}
+    # Rows that equal an earlier one are not drawn, nor are they anybody's partners.
+    cells = zip(*(values for name, values in columns.items() if name != "id"), strict=True)
+    first = {row: one for one, row in reversed([*zip(columns["id"], cells, strict=True)])}
+    shares = []
+    for one in first.values():
+        others = [joined.get(of) for of in first.values() if of != one and identity[of] == identity[one]]
+        shares += [others.count(joined.get(one, "none")) / len(others)] if others else []
+    true, lefts = sum(shares) / len(shares), list[str]()
+    while items := client.pairs_to_judge(known["review"], n=100):
+        lefts += [item["refs"][0] for item in items]
+        said = [
+            {"item": item["item"], "same": identity[item["refs"][0]] == identity[item["refs"][1]]}
+            for item in items
+        ]
+        client.judge(known["review"], said)
+        known = asked(client, "GET", f"/links/{made['id']}")["recall"]
+        assert known["bound"] <= true
+    # The pairs of a record come one after another.
+    assert len({*lefts}) == 1 + sum(one != other for one, other in itertools.pairwise(lefts))
+    assert known["recall"] == pytest.approx(true, abs=0.12)
+    assert (known["enough"], known["expected_more"]) == (True, 0)
+    assert 0.4 <= known["bound"] < true
+    now = client.review(known["review"])
+    assert (now["enough"], now["bound"]) == (True, pytest.approx(1 - known["bound"]))
+    with pytest.raises(RefusedInput, match="recall or previous"):
+        client.link("recalled", recall=0.4, previous=made["id"])
+    with pytest.raises(RefusedInput, match="POST /links"):
+        client.request("POST", "/reviews", json={"source": {"refs": [["a", "b"]]}, "question": "recall"})
+    client.request("DELETE", f"/links/{made['id']}")
+    with pytest.raises(NotFound):
+        client.review(known["review"])
+
+
+def test_where_no_record_is_near_another_there_is_no_recall_to_judge(client: Client) -> None:
+    upload(client, "apart", {"id": ["a", "b"], "first": ["Ann", "Zoe"], "last": ["Miller", "Quist"]})
+    made = client.link("apart", recall=0.9)
+    assert (made["links"], made["recall"]) == (0, None)
 
 
 def test_where_matches_cannot_be_told_from_strangers_a_review_asks_about_pairs(

@@ -8,7 +8,7 @@ candidate counts as missed; a partner that is neither linked nor among the neare
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -39,9 +39,6 @@ def draw_records(
     random: np.random.Generator,
 ) -> tuple[int, list[DrawnRecord]]:
     """Draw records of tables that `Linking.run` has linked, to be judged for the recall of the links.
-
-    A service calls ``draw_records(found.connection, linking.source_fields, linking.sides, n, random)`` after a run,
-    shows each record beside its others in the order of the draws, and passes what people say to `recall_so_far`.
 
     Parameters
     ----------
@@ -86,6 +83,10 @@ class KnownRecall(NamedTuple):
     bound: float
     enough: bool
     expected_more: int | None
+
+    def facts(self) -> dict[str, Any]:
+        """Its members as JSON has them."""
+        return {**self._asdict(), "recall": None if np.isnan(self.recall) else self.recall}
 
 
 def recall_so_far(

@@ -112,6 +112,15 @@ def link(
             "share that is false.",
         ),
     ] = False,
+    recall: Annotated[
+        float | None,
+        typer.Option(
+            parser=rate,
+            metavar="SHARE",
+            help="With --judge: ask about records drawn at random, too, until at least this share of the true links is "
+            "found, as you judge them (0.1 to 0.99).",
+        ),
+    ] = None,
     entities: Annotated[
         Path | None, typer.Option(help="Write the tables' rows here, each with its entity.")
     ] = None,
@@ -207,12 +216,17 @@ def link(
             f"there is no {previous}.pairmark: only runs with -o {previous} leave one",
             param_hint="--previous",
         )
+    if recall is not None and (not judge or previous is not None or not 0.1 <= recall <= 0.99):
+        raise typer.BadParameter(
+            "expected a share of 0.1 to 0.99, with --judge and without --previous", param_hint="--recall"
+        )
     numbered = [str(at) for at in range(1, len(tables) + 1)]
     request = LinksRequest(
         tables=numbered,
         unique=[numbered[tables.index(each)] for each in unique] if unique else None,
         false_links=false_links,
         expected_false_links=expected_false_links,
+        recall=recall,
         rules=_columns_of(rule),
         must=_columns_of(same),
         never=never,
@@ -413,6 +427,7 @@ def _show(
         false_links = f"{100 * share.estimate:.2g} % as the model has it: an estimate, no bound; {checked}"
     else:
         false_links = f"unknown: judge about {share.judge:,} links (--judge)"
+    recall = summary.recall
     output.facts(
         {
             "records": f"{summary.records:,} (named by {ids})",
@@ -421,6 +436,10 @@ def _show(
             "links": f"{summary.links:,}",
             "entities": f"{summary.entities:,} of two records or more",
             "false links": false_links,
+            "recall": f"at least {100 * recall.bound:.3g} %, {100 * recall.confidence:g} % confidence, by "
+            f"{recall.judged:,} records"
+            if recall is not None
+            else None,
             "cut": f"{summary.cut:,} pairs: another is surer, or they would join records that contradict each other"
             if summary.cut
             else None,

@@ -17,7 +17,7 @@ from pairmark.service.names import VisibleNames, tenant_of
 from pairmark.service.reviews import repository as reviews
 from pairmark.service.tables import LinkRow
 
-REVIEWS = ("review", "missed_review")
+REVIEWS = ("review", "missed_review", "recall_review")
 
 Change = Callable[[Path, Path], None]
 """Writes a changed folder to another."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic_core import to_json
 
 from pairmark.models.core.progress import listening
 from pairmark.models.linking.candidates import measured_recall
@@ -27,10 +28,11 @@ from pairmark.service.jobs.progress import Progress
 from pairmark.service.links import duck, repository, result_files
 from pairmark.service.links.evaluations import evaluate
 from pairmark.service.links.folders import LinkFolders
+from pairmark.service.links.judging import records_to_judge
 from pairmark.service.links.learned import Learned
 from pairmark.service.links.linking import AT_MOST, Linked, linked, summary_of
 from pairmark.service.names import EVERY_NAME
-from pairmark.service.reviews.populations import Decisions, Item, drawn_from
+from pairmark.service.reviews.populations import MAX_SIDES_BYTES, MOST_DRAWN, Decisions, Item, drawn_from
 from pairmark.service.reviews.reviews import open_review
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DecisionCode
@@ -43,6 +45,7 @@ _ASKED: dict[Question, str] = {
     "false-matches": "links",
     "missed-matches": "missed links",
     "label": "pairs to label",
+    "recall": "recall of links",
 }
 
 
@@ -119,6 +122,7 @@ class Linker:
             if who is not None:
                 evaluation = evaluate(found.connection, Identities(who), request.confidence)
                 summary = summary.model_copy(update={"evaluation": evaluation})
+            drawn = None if request.recall is None else _records(found)
             key = self._blobs.put_folder(out)
             with self._db.write() as session:
                 hold(session, self._blobs, key)
@@ -127,6 +131,10 @@ class Linker:
                 if missed:
                     kept_facts["missed_review"] = self._reviewed(
                         session, claim, request, missed, kinds, "missed-matches"
+                    )
+                if drawn is not None and drawn.items:
+                    kept_facts["recall_review"] = self._reviewed(
+                        session, claim, request, [drawn], kinds, "recall"
                     )
                 if request.fpr is not None:
                     kept_facts["operating_point"] = {"fpr": request.fpr, "threshold": found.linking.cut}
@@ -148,12 +156,15 @@ class Linker:
         """Open the review of a job; None where there is nothing to judge."""
         if not sum(decisions.size for decisions in population):
             return None
-        is_missed = question == "missed-matches"
+        at_most = {
+            "missed-matches": request.missed_links,
+            "recall": None if request.recall is None else round(1 - request.recall, 6),
+        }.get(question, request.false_links)
         asking = ReviewRequest(
             name=f"{_ASKED[question]} of {claim.dataset}",
             source=ReviewSource(refs=[]),
             question=question,
-            at_most=(request.missed_links if is_missed else request.false_links) or AT_MOST,
+            at_most=at_most or AT_MOST,
             confidence=request.confidence,
         )
         source = {"links": claim.job_id, "columns": columns}
@@ -215,6 +226,29 @@ def _decisions(found: Linked, sql: str, kind: DecisionCode | None = DecisionCode
         ]
 
     return drawn_from(kind or DecisionCode.MATCH, size, range(size), items, best_first=kind is None)
+
+
+def _records(found: Linked) -> Decisions:
+    """Records to judge for recall, as many as a review holds whole: the pairs of each, one after another."""
+    size, drawn = records_to_judge(found.connection, found.linking)
+    items: list[Item] = []
+    records, n_bytes = [], 0
+    for others in drawn:
+        of_record: list[Item] = [
+            {
+                "left_ref": pair.ids[0],
+                "right_ref": pair.ids[1],
+                "decision": DecisionCode.MATCH if is_linked else DecisionCode.DIFFERENT,
+                "sides": {"left": pair.left, "right": pair.right},
+            }
+            for pair, is_linked in others
+        ]
+        n_bytes += sum(len(to_json(item["sides"])) for item in of_record)
+        if items and (n_bytes > MAX_SIDES_BYTES or len(items) + len(of_record) > MOST_DRAWN):
+            break
+        items += of_record
+        records.append("".join(str(int(is_linked)) for _, is_linked in others))
+    return Decisions(DecisionCode.MATCH, size, items, records)
 
 
 def _identities_of(tables: list[LabelledData]) -> NDArray[np.int64] | None:

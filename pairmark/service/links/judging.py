@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from pairmark.models.linking.recall import draw_records, recall_so_far
 from pairmark.models.reviews.evidence import Judgements, expected_judgements, share_bound
+from pairmark.schemas.link_shares import LinkRecall
 from pairmark.service.errors import InvalidInput, refusals
 from pairmark.service.links import duck, result_files
 from pairmark.service.links.learned import Learned
 from pairmark.service.links.tables import LinkTables
 
 if TYPE_CHECKING:
+    from pairmark.models.linking.engine import Linking
     from pairmark.models.records.estimator import RecordSimilarity
 
 _TOLD_AT = (20, 50, 100)
 """Answers after which it is said what is known."""
-_MOST_ASKED = 2_000
+_MOST_ASKED, _MOST_RECORDS = 2_000, 1_000
 
 
 class Pair(NamedTuple):
@@ -34,20 +37,51 @@ class Pair(NamedTuple):
 
 Answers = Iterator[tuple[Pair, bool | None]]
 """What a person says of pairs (None: cannot tell), until there are no more or the person stops."""
+RecordPairs = list[tuple[Pair, bool]]
+"""A record with each that it is held against, and whether they are linked."""
 Asking = Callable[[Iterable[Pair]], Answers]
 Say = Callable[[str], None]
 
 
 def pairs_to_label(connection: Any, names: Sequence[str]) -> list[Pair]:
     """Of pairs that look most alike, the best and a random one in turn: a model learns from both kinds."""
-    cells = ", ".join(f"{side}.c{at}" for side in "xy" for at in range(len(names)))
-    rows = connection.execute(
-        f"SELECT i.id, j.id, {cells} FROM doubtful JOIN ids i ON i.row = a JOIN ids j ON j.row = b JOIN source x "
-        f"ON x.row = a JOIN source y ON y.row = b ORDER BY score DESC, a, b LIMIT {_MOST_ASKED}"
-    ).fetchall()
-    drawn = np.random.default_rng(0).permutation(len(rows)).tolist()
-    order = dict.fromkeys(chain(*zip(range(len(rows)), drawn, strict=True)))
-    return [_pair((rows[at][0], rows[at][1]), names, rows[at][2:]) for at in order]
+    pairs = _read_pairs(connection, names, "doubtful", f"score DESC, a, b LIMIT {_MOST_ASKED}")
+    drawn = np.random.default_rng(0).permutation(len(pairs)).tolist()
+    return [pairs[at] for at in dict.fromkeys(chain(*zip(range(len(pairs)), drawn, strict=True)))]
+
+
+def records_to_judge(connection: Any, linking: Linking) -> tuple[int, list[RecordPairs]]:
+    """Records drawn at random from tables that were linked, to be judged for recall, and how many there are."""
+    fields = linking.source_fields
+    size, drawn = draw_records(connection, fields, linking.sides, _MOST_RECORDS, np.random.default_rng())
+    rows = [(record.row, other) for record in drawn for other, _ in record.others]
+    given = np.array(rows, dtype=np.int64).reshape(-1, 2)
+    connection.register("given", {"place": np.arange(len(rows)), "a": given[:, 0], "b": given[:, 1]})
+    pairs = iter(_read_pairs(connection, [field.name for field in fields], "given", "place"))
+    connection.unregister("given")
+    return size, [[(next(pairs), is_linked) for _, is_linked in record.others] for record in drawn]
+
+
+def recall(
+    size: int, records: Sequence[RecordPairs], asking: Asking, at_least: float, confidence: float, say: Say
+) -> LinkRecall:
+    """Ask about drawn records until the share of the true links that is found is ``at_least``, or the person stops."""
+    say("records are drawn at random: say of each whether those nearest to it are the same")
+    said = asking(pair for others in records for pair, _ in others)
+    answers: list[list[tuple[bool, bool | None]]] = []
+    known = recall_so_far(size, answers, at_least, confidence)
+    for others in records:
+        of_record = [(is_linked, same) for (_, is_linked), (_, same) in zip(others, said, strict=False)]
+        if known.enough or len(of_record) < len(others):
+            break
+        answers.append(of_record)
+        known = recall_so_far(size, answers, at_least, confidence)
+        if len(answers) in _TOLD_AT or known.enough:
+            say(
+                f"after {len(answers)} records: at least {100 * known.bound:.3g} % of the true links are found, "
+                f"{100 * confidence:g} % confidence"
+            )
+    return LinkRecall(**known.facts(), confidence=confidence)
 
 
 def kinds_of(connection: Any, tables: LinkTables) -> dict[str, str]:
@@ -111,9 +145,18 @@ def bound(folder: Path, asking: Asking, at_most: float, confidence: float, say: 
     return known
 
 
-def _pair(ids: tuple[str, str], names: Sequence[str], cells: Sequence[Any]) -> Pair:
-    half = len(names)
-    return Pair(ids, *(dict(zip(names, side, strict=True)) for side in (cells[:half], cells[half:])))
+def _read_pairs(connection: Any, names: Sequence[str], source: str, order: str) -> list[Pair]:
+    """The first pairs (a, b) of a table by an order."""
+    cells = ", ".join(f"{side}.c{at}" for side in "xy" for at in range(len(names)))
+    rows = connection.execute(
+        f"SELECT i.id, j.id, {cells} FROM {source} JOIN ids i ON i.row = a JOIN ids j ON j.row = b JOIN source x "
+        f"ON x.row = a JOIN source y ON y.row = b ORDER BY {order}"
+    ).fetchall()
+    half = 2 + len(names)
+    return [
+        Pair((row[0], row[1]), *(dict(zip(names, side, strict=True)) for side in (row[2:half], row[half:])))
+        for row in rows
+    ]
 
 
 def _fitted(said: Sequence[tuple[Pair, bool]], columns: dict[str, str]) -> RecordSimilarity:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from pairmark.models.linking.engine import Linking, NeedsJudgements
 from pairmark.models.linking.share import FalseShare
-from pairmark.schemas.links import FalseLinks, LinkBlocking, LinkColumn, LinkCut, LinksRequest, LinkSummary
+from pairmark.schemas.link_shares import FalseLinks
+from pairmark.schemas.links import LinkBlocking, LinkColumn, LinkCut, LinksRequest, LinkSummary
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.errors import InvalidInput
-from pairmark.service.links import duck, result_files
+from pairmark.service.links import duck, judging, result_files
 from pairmark.service.links.evaluations import evaluate, is_file, truth_of
-from pairmark.service.links.judging import Asking, Say, bound, kinds_of, learn, pairs_to_label
+from pairmark.service.links.judging import Asking, Say, kinds_of, learn, pairs_to_label
 from pairmark.service.links.outputs import Outputs, read_whole, write_outputs
 from pairmark.service.links.tables import LinkTables, read_tables
 from pairmark.service.settings import Settings
@@ -199,7 +200,8 @@ def link_files(
     Parameters
     ----------
     folder : an empty folder for `result_files.keep`: what later runs and explanations take.
-    asking : asks a person about pairs: for labels where they are needed, and about links drawn at random.
+    asking : asks a person about pairs: for labels where they are needed, about links drawn at random, and with
+        ``request.recall`` about records drawn at random.
     truth : a column that says which records are the same, which is not compared then; or a file of pairs.
     """
     in_column = truth is not None and not is_file(truth)
@@ -221,6 +223,8 @@ def link_files(
                 evaluation = evaluate(found.connection, known, request.confidence)
                 summary = summary.model_copy(update={"evaluation": evaluation})
             write_outputs(found.connection, outputs, names, ids)
+            if asking is not None and request.recall is not None:
+                drawn = judging.records_to_judge(found.connection, found.linking)
         elif asking is None:
             raise InvalidInput(
                 f"without labels, matches cannot be told from strangers here: {found.doubts}. Add --judge, which asks "
@@ -235,13 +239,15 @@ def link_files(
         options |= {"learned": learn(asking(pairs), kinds, say)}
         again = scratch / "again"
         again.mkdir()
-        summary = link_files(
-            files, again, settings, request, out=outputs, folder=folder, truth=truth, **options
-        )
+        options |= {"asking": asking, "say": say, "truth": truth}
+        return link_files(files, again, settings, request, out=outputs, folder=folder, **options)
     if asking is not None and folder is not None and summary.links:
-        share = bound(folder, asking, request.false_links or AT_MOST, request.confidence, say)
+        share = judging.bound(folder, asking, request.false_links or AT_MOST, request.confidence, say)
         assert summary.false_links is not None
         if share.get("bound") is not None:
             share |= dict.fromkeys(("estimate", "check", "unknown", "judge"))
         summary = summary.model_copy(update={"false_links": summary.false_links.model_copy(update=share)})
+    if asking is not None and request.recall is not None and any(drawn[1]):
+        found_share = judging.recall(*drawn, asking, request.recall, request.confidence, say)
+        summary = summary.model_copy(update={"recall": found_share})
     return summary

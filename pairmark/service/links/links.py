@@ -405,6 +405,10 @@ def _out(session: Session, found: tuple[LinkRow, str]) -> LinksOut:
         known = {name: missed.progress[name] for name in ("bound", "judged", "enough")}
         known["bound"] = known["bound"] if known["judged"] else None
         summary = summary | {"missed_links": known | {"review": missed.id}}
+    recall = repository.review_of(session, row, "recall_review")
+    if recall is not None:
+        known = recall.progress["recall"] | {"confidence": recall.confidence, "review": recall.id}
+        summary = summary | {"recall": known}
     summary = summary | {"review": None if review is None else review.id}
     return LinksOut.model_validate(
         facts | {"id": row.id, "state": state, "created_at": row.created_at} | summary

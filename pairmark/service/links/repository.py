@@ -29,7 +29,7 @@ def find(session: Session, link_id: str, *, lock: bool = False) -> tuple[LinkRow
 
 
 def review_of(session: Session, row: LinkRow, which: str = "review") -> ReviewRow | None:
-    """The review of a job's links, while there is one; or its ``missed_review``."""
+    """The review of a job's links, while there is one; or another of `folders.REVIEWS`."""
     review = (row.summary or {}).get(which)
     return None if review is None else session.get(ReviewRow, review)
 

@@ -39,6 +39,7 @@ KINDS: Final[dict[str, tuple[DecisionCode, ...]]] = {
     "false-matches": (DecisionCode.MATCH,),
     "missed-matches": (DecisionCode.MATCH, DecisionCode.DIFFERENT),
     "label": (DecisionCode.MATCH, DecisionCode.DIFFERENT),
+    "recall": (DecisionCode.MATCH,),
 }
 Item = dict[str, Any]
 BLANK: Final[Item] = {
@@ -50,11 +51,16 @@ BLANK: Final[Item] = {
 
 
 class Decisions(NamedTuple):
-    """Decisions of one kind: how many there are, and items of a uniform sample of them in random order."""
+    """Decisions of one kind: how many there are, and items of a uniform sample of them in random order.
+
+    Where recall is asked, ``size`` counts records, and ``items`` are the pairs of the drawn ones, one record after
+    another: ``records`` has a digit for each pair of each of them, 1 where it is linked.
+    """
 
     decision: DecisionCode
     size: int
     items: list[Item]
+    records: Sequence[str] = ()
 
 
 def population_of(session: Session, request: ReviewRequest, model_id: str | None) -> list[Decisions]:

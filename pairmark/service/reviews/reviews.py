@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, Final
 
 from prometheus_client import Counter
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
+from pairmark.models.linking.recall import recall_so_far
 from pairmark.models.reviews.evidence import (
     Judgements,
     draws_match,
@@ -54,8 +57,10 @@ def progress_of(review: ReviewRow, drawn: Sequence[Row[Any]]) -> dict[str, Any]:
     They count in the order of draws. Hard pairs take longer: counting judgements as they come would count easy ones
     first. What nobody could judge is wrong, and so are what was erased and what is passed over.
     """
-    answered = [item.number is not None or item.erased for item in drawn]
+    answered = [_is_answered(item) for item in drawn]
     n_answered = sum(answered)
+    if review.question == "recall":
+        return _recall_progress(review, drawn, n_answered)
     if review.question == "label":
         # Nobody drew at random: the judgements are labels, and say nothing of the others.
         shown = dict.fromkeys(("waiting", "wrong", "held"), 0) | {"bound": None, "expected_more": None}
@@ -100,6 +105,36 @@ def progress_of(review: ReviewRow, drawn: Sequence[Row[Any]]) -> dict[str, Any]:
     }
 
 
+def _is_answered(item: Row[Any]) -> bool:
+    return item.number is not None or item.erased
+
+
+def _recall_progress(review: ReviewRow, drawn: Sequence[Row[Any]], n_answered: int) -> dict[str, Any]:
+    """What the records show all of whose pairs are judged; ``recall`` is about records, and the rest about pairs."""
+    records, said = review.strata[0]["records"], list(takewhile(_is_answered, drawn))
+    answers: list[list[tuple[bool, bool | None]]] = []
+    n_judged = 0
+    for linked in records:
+        of_record = said[n_judged : n_judged + len(linked)]
+        if len(of_record) < len(linked):
+            break
+        answers.append([(each == "1", item.same) for each, item in zip(linked, of_record, strict=True)])
+        n_judged += len(linked)
+    known = recall_so_far(sizes_of(review)[0], answers, 1 - review.at_most, review.confidence)
+    more, pairs = known.expected_more, sum(map(len, records)) / max(len(records), 1)
+    return {
+        "judged": n_judged,
+        "waiting": n_answered - n_judged,
+        "held": len(drawn) - n_answered,
+        "wrong": sum(not linked and same is not False for others in answers for linked, same in others),
+        "bound": 1 - known.bound,
+        "enough": known.enough,
+        "alarm": False,
+        "expected_more": None if more is None else math.ceil(more * pairs),
+        "recall": known.facts(),
+    }
+
+
 log = logging.getLogger(__name__)
 
 _SHOWN: Final = (
@@ -136,6 +171,12 @@ class Reviews:
     def create(self, request: ReviewRequest) -> ReviewOut:
         """Draw the sample of a population, before anything is judged."""
         source = request.source
+        if request.question == "recall":
+            raise InvalidInput(
+                'recall is asked by a link job, which draws the records: POST /links with "recall"; expected '
+                "false-matches, missed-matches or label",
+                field="question",
+            )
         with self._db.write() as session:
             model_id, model = None, source.model
             if source.gallery is not None:
@@ -302,7 +343,12 @@ def open_review(
         at_most=request.at_most,
         confidence=request.confidence,
         strata=[
-            {"decision": decisions.decision, "size": decisions.size, "items": len(decisions.items)}
+            {
+                "decision": decisions.decision,
+                "size": decisions.size,
+                "items": len(decisions.items),
+                "records": list(decisions.records),
+            }
             for decisions in population
         ],
         drawn=0,
@@ -438,6 +484,8 @@ def _statement(review: ReviewRow) -> str:
         return f"{progress['judged']:,} of {sum(sizes):,} pairs are labeled: they train a model, and bound nothing"
     if review.question == "missed-matches":
         what = f"of the positive pairs among {sum(sizes):,} decisions are missed"
+    elif review.question == "recall":
+        what = f"of the partners of {sum(sizes):,} records are not linked with them"
     else:
         what = f"of {sum(sizes):,} matches are false"
     month = iso(review.created_at)[:10]
