@@ -18,7 +18,7 @@ from pairmark.models.pairs.lists import list_blocks
 from pairmark.models.registry import learner_specs, load, sample_rows, save
 
 _SMALL = {
-    "n_estimators": 2,
+    "n_estimators": 3,
     "depth": 1,
     "k_max": 2,
     "n_pairs": 64,
