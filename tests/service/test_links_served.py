@@ -816,8 +816,8 @@ def test_command_and_service_read_a_messy_table_alike(
     for _ in range(2):
         answer = asked(client, "POST", f"/links/{both['id']}/resolve", json=adding)
         assert answer["added"] == "new"
-    kept = [each for each in client.pages(f"/links/{both['id']}/entities") if "new" in each["records"]]
-    assert all(each["tables"].count(2) == 1 for each in kept)
+    joined = [each for each in client.pages(f"/links/{both['id']}/entities") if "new" in each["records"]]
+    assert all(each["tables"].count(2) == 1 for each in joined)
     assert asked(client, "GET", f"/links/{both['id']}")["records"] == both["records"] + 1
 
 
