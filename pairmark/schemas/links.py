@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -429,6 +430,7 @@ class EntitiesEdit(Request):
         return self
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 Cell = str | bool | int | float | list[str] | None
 
 
@@ -452,6 +454,21 @@ class ResolveRequest(Request):
         max_length=512,
         description="with `add`, the id that it has from then on, such as `c5001`; without it, one is made",
     )
+
+    @model_validator(mode="after")
+    def _texts_are_kept(self) -> Self:
+        for name, cell in {
+            **{f"record.{each[:100]}": cell for each, cell in self.record.items()},
+            "id": self.id,
+        }.items():
+            text = "".join(cell) if isinstance(cell, list) else cell
+            if isinstance(text, str) and ("\x00" in text or (not text.isascii() and _SURROGATE.search(text))):
+                raise ValueError(
+                    f"{name} holds a character that no database keeps, NUL or half of one; expected text"
+                )
+        if self.id is not None and not self.id.strip():
+            raise ValueError("id is blank; expected text, or none, and one is made")
+        return self
 
     @model_validator(mode="after")
     def _id_of_added(self) -> Self:

@@ -522,9 +522,16 @@ def test_a_new_record_is_resolved_to_its_entity_and_kept_where_asked(
         ({"record": {"first": None, "last": " "}}, "no cell in the columns"),
         ({"record": {"last": "miller", "born": "03/04/1980"}}, "write dates as YYYY-MM-DD"),
         ({"record": record, "id": "c10"}, "expected id with add"),
+        ({"record": {"last": "a\x00"}, "add": True}, "record.last holds a character that no database keeps"),
+        ({"record": record, "add": True, "id": "a\x00"}, "id holds a character that no database keeps"),
+        ({"record": record, "add": True, "id": " "}, "id is blank"),
     ):
         with pytest.raises(RefusedInput, match=said):
             asked(client, "POST", f"{path}/resolve", json=wrong)
+    # Half of a character, which the client's own JSON cannot hold.
+    body = {"content": b'{"record": {"last": "\\ud800"}}', "headers": {"Content-Type": "application/json"}}
+    with pytest.raises(RefusedInput, match=r"record\.last holds a character"):
+        client.request("POST", f"{path}/resolve", **body)
     # Said again, an addition is the same; another record has no such id.
     adding = {"record": record, "add": True, "id": "c9"}
     assert asked(client, "POST", f"{path}/resolve", json=adding)["added"] == "c9"
@@ -781,10 +788,10 @@ def test_command_and_service_read_a_messy_table_alike(
     messy = columns | {"born": born, "last": [f" {cell.title()}" for cell in columns["last"]]}
     path = write(tmp_path / "messy.csv", messy)
     declared = {"suburb": "text", "phone": "phone"} | more
-    kept = client.add_dataset("messy", path, format="csv", unlabelled=True, columns=declared)
+    uploaded = client.add_dataset("messy", path, format="csv", unlabelled=True, columns=declared)
     told = [
         line
-        for line in kept["warnings"]
+        for line in uploaded["warnings"]
         if "49 of 880 cells are not dates, and taken as missing: row 6" in line
     ]
     assert len(told) == len(more)

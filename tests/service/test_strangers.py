@@ -62,9 +62,8 @@ def sited_file(kind: str, X: np.ndarray, y: np.ndarray) -> UploadFile:
 @pytest.mark.parametrize("kind", ["csv", "npz", "csv of records"])
 def test_a_column_that_is_no_feature_groups_people(deployment: Deployment, kind: str) -> None:
     X, y = people(40, 5)
-    request = DatasetRequest(
-        name="sited", identity="y", keep=["site"], columns={"x0": "number"} if "records" in kind else None
-    )
+    types = {"x0": "number", "site": "category"} if "records" in kind else None
+    request = DatasetRequest(name="sited", identity="y", keep=["site"], columns=types)
     added = deployment.datasets.add(sited_file(kind, X, y), request)
     assert added.features == 6
     if "records" in kind:

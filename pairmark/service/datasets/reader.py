@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from pairmark.models.core.inputs import OPEN_SET_FROM, like_labels, refuse_placeholders
-from pairmark.models.records.inference import Inference, infer, other_readings
-from pairmark.models.records.schema import FieldType, RecordError, Records, Schema, key_of
+from pairmark.models.records.inference import Inference, infer, other_readings, parts_of
+from pairmark.models.records.schema import COMPARED, FieldType, RecordError, Records, Schema, key_of
 from pairmark.schemas.datasets import (
     MAX_LISTED_FEATURES,
     MAX_LISTED_LABELS,
@@ -460,8 +460,10 @@ def _tables(upload: Upload, file: TableFile, scratch: Path) -> tuple[dict[str, l
 
 def _types(request: DatasetRequest) -> dict[str, str]:
     """The types that a request names, by column."""
-    kept = dict.fromkeys(request.keep, "ignore")
-    by_column = {**kept, **(request.columns or {}), **dict.fromkeys(request.exclude, "ignore")}
+    given = request.columns or {}
+    # No learner sees what is kept, whatever its type.
+    kept = [name for name in request.keep if parts_of(given.get(name, "text"))[0] in COMPARED]
+    by_column = {**given, **dict.fromkeys([*kept, *request.exclude], "ignore")}
     for role, types in _ROLES.items():
         name = getattr(request, role)
         if name is not None and by_column.get(name) not in types:
