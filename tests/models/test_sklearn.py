@@ -13,7 +13,7 @@ from tests.models.test_learners import SMALL
 
 CHECKED: dict[str, Any] = {
     **SMALL,
-    "n_estimators": 2,
+    "n_estimators": 3,
     "n_pairs": 100,
     "max_depth": 3,
     "max_iter": 3,

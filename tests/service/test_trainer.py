@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator
 
+from pairmark import MetricSimilarity
 from pairmark.models.core.artefact import read_artefact
 from pairmark.models.pairs.splits import split_data
 from pairmark.schemas.datasets import DatasetRequest
@@ -144,8 +144,8 @@ def test_listed_pairs_of_guessed_people_all_train_and_are_measured_by_folds(depl
     assert report.arrays["calibration_rows"].size == 0
 
 
-class Memory(BaseEstimator):
-    """Scores a pair by how many of its sides were learned from."""
+class Memory(MetricSimilarity):
+    """A learner that scores a pair by how many of its sides it learned from."""
 
     def fit_pairs(self, left, right, same, sample_weight=None):
         self.seen_ = {tuple(side) for side in np.concatenate([left, right]).tolist()}

@@ -194,7 +194,9 @@ def _dense_lists(body: bytes, names: Mapping[str, object]) -> tuple[dict[str, An
                 continue
             numbers = np.frombuffer(value.as_buffer(of_type="d"))
             # Where the sum of squares is no more, no number is: that takes a tenth of looking for the greatest.
-            if not numbers.dot(numbers) <= FLOAT32_MAX and not np.abs(numbers).max() <= FLOAT32_MAX:
+            if not numbers.size or (
+                not numbers.dot(numbers) <= FLOAT32_MAX and not np.abs(numbers).max() <= FLOAT32_MAX
+            ):
                 return None
             shape, first = (1, len(value)), value[0]
             n_lists += 1
