@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import signal
-import sys
 import tempfile
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -234,8 +233,7 @@ def link(
         one_to_one=one_to_one,
     )
     with ExitStack() as stack:
-        # What is told to end removes its folder.
-        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)))
+        stack.enter_context(_ending_when_told())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pairmark-links-")))
         files = [_file(each, folder) for each in tables]
         path = Path(out) if out is not None and is_here else folder / f"links{suffix}"
@@ -475,3 +473,28 @@ def _show(
             cells = [field["field"], field["left"], field["right"], field["level"]]
             rows.append([*cells, f"{field['weight']:+.2f}", f"{total:+.2f}", bar])
         output.table(["column", *explain, "level", "weight", "sum", ""], rows)(to)
+
+
+@contextmanager
+def _ending_when_told() -> Iterator[None]:
+    """End as SIGTERM (143) and Ctrl-C ask, once folders are removed, wherever the program is.
+
+    DuckDB gives up its query at a signal, and raises an error of its own in the place of what a handler raised.
+    """
+    endings: dict[int, BaseException] = {signal.SIGTERM: SystemExit(143), signal.SIGINT: KeyboardInterrupt()}
+    told: list[BaseException] = []
+
+    def end(number: int, _: object) -> None:
+        told.append(endings[number])
+        raise told[0]
+
+    before = {number: signal.signal(number, end) for number in endings}
+    try:
+        yield
+    except Exception:
+        if told:
+            raise told[0] from None
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
