@@ -6,6 +6,7 @@ import csv
 import itertools
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -524,7 +525,9 @@ def test_rules_of_the_command_are_the_only_ones_and_an_unknown_column_is_named(
         with pytest.raises(SystemExit) as ended:
             main(["link", file, *wrong])
         assert ended.value.code == code
-        assert said in capfd.readouterr().err.replace("\n", "")
+        err = capfd.readouterr().err
+        # However a narrow terminal breaks the lines.
+        assert re.sub(r"\W", "", said) in re.sub(r"\W", "", err), err
 
 
 def test_a_trained_model_gets_candidates_by_all_words_that_there_is_room_for() -> None:
