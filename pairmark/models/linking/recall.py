@@ -56,10 +56,10 @@ def draw_records(
     terms = Terms.of(*read_texts(connection, fields))
     tables = sides.side_of(np.arange(sides.n_rows))
     near = terms.nearest(drawn, tables[rows], is_alone, N_SHOWN)
-    found = connection.execute(
+    entities = connection.execute(
         "SELECT row, list(row) OVER (PARTITION BY first) FROM members SEMI JOIN hashes USING (row)"
     )
-    members: dict[int, list[int]] = dict(found.fetchall())
+    members: dict[int, list[int]] = dict(entities.fetchall())
     records = []
     for row, nearest in zip(rows[drawn].tolist(), near, strict=True):
         shown = {
@@ -101,13 +101,13 @@ def recall_so_far(
         others is linked with it, and what a person said, that they are the same or not. None, nobody could tell, counts
         against the recall: as another thing where they are linked, and as the same where they are not.
     """
-    found = []
+    linked_shares = []
     for others in answers:
         partners = [linked for linked, same in others if same or (same is None and not linked)]
-        found.append(float(np.mean(partners)) if partners else np.nan)
-    bound = recall_bound(size, found, confidence)
-    shares = np.array(found)[~np.isnan(found)] if found else np.empty(0)
+        linked_shares.append(float(np.mean(partners)) if partners else np.nan)
+    bound = recall_bound(size, linked_shares, confidence)
+    shares = np.array(linked_shares)[~np.isnan(linked_shares)] if linked_shares else np.empty(0)
     is_enough = bound >= at_least
-    more = 0 if is_enough else expected_records(size, found, at_least, confidence)
+    expected_more = 0 if is_enough else expected_records(size, linked_shares, at_least, confidence)
     recall = float(shares.mean()) if shares.size else float("nan")
-    return KnownRecall(len(found), recall, bound, is_enough, more)
+    return KnownRecall(len(linked_shares), recall, bound, is_enough, expected_more)
