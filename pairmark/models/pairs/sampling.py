@@ -184,7 +184,7 @@ def _distinct_ranks(take: int, population: int, rng: np.random.Generator) -> Int
         n = int(1.02 * population * -math.log1p(-(take - ranks.size) / population)) + 16
         ranks = np.concatenate([ranks, rng.integers(0, population, n)])
         ranks.sort()
-        ranks = ranks[np.diff(ranks, prepend=-1) > 0]
+        ranks = ranks[np.append(True, ranks[1:] != ranks[:-1])]
     # Which numbers came is as likely to be one set as another: leaving any of them out at random keeps it so.
     keep = np.ones(ranks.size, dtype=np.bool_)
     keep[rng.choice(ranks.size, ranks.size - take, replace=False, shuffle=False)] = False

@@ -37,8 +37,9 @@ print(json.dumps(shares))
 
 
 @pytest.mark.nightly
-def test_a_fit_needs_a_twentieth_of_the_memory_that_writing_out_pairs_would() -> None:
+def test_a_fit_needs_a_sixteenth_of_the_memory_that_writing_out_pairs_would() -> None:
     done = subprocess.run([sys.executable, "-c", FITS], check=True, stdout=subprocess.PIPE, text=True)
     shares = json.loads(done.stdout)
-    assert shares["100000"] <= 0.055
-    assert shares["1000000"] <= 0.05
+    # 24 bytes a pair (its rows, its weight, room to move them), and some megabytes of tables whatever the pairs.
+    assert shares["100000"] <= 0.1
+    assert shares["1000000"] <= 1 / 16
