@@ -292,8 +292,8 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "pairs that lack columns are decided by calibration pairs without them",
             BOUNDS,
-            r"records\.scored_without\(columns, scorer\)",
-            "records.scored_without(np.zeros_like(columns), scorer)",
+            r"records\.scored_without\(columns, scorer, numbers\)",
+            "records.scored_without(np.zeros_like(columns), scorer, numbers)",
         ),
         (
             "calibration pairs that lack just these columns have a say",

@@ -265,38 +265,44 @@ def are_records(rows: Any) -> bool:
     return isinstance(rows, np.ndarray) and rows.dtype.kind == "O"
 
 
-MOST_PAIRS = 20_000
-"""Negative pairs that are scored without some columns, about: of more people, so many more."""
+MOST_PAIRS, FEW_PAIRS = 20_000, 5_000
+"""Negative pairs that are scored without some columns, about, beforehand and while somebody waits: of more people, so
+many more."""
 
 
-def _enough_pairs(pairs: HeldOutPairs) -> tuple[Int64, dict[str, Any]]:
-    """Numbers of some pairs of all people, and how they came about, as `HeldOutPairs.origin` has it.
+def _enough_pairs(
+    same: Bool, units: Int64, origin: dict[str, Any], most: int
+) -> tuple[Int64, dict[str, Any]]:
+    """Numbers of about ``most`` pairs of all people, and how these came about, as `HeldOutPairs.origin` has it.
 
     Where all pairs inside of cells are there, a list of all pairs being one cell, these are those inside of parts of
     the cells, so that they count as fully; which parts depends on the number of people alone, as if they were drawn. Of
     another list they are a part that depends on its length alone, and of the list's origin.
     """
-    numbers = np.arange(len(pairs))
-    if len(pairs) <= MOST_PAIRS:
-        return numbers, pairs.origin
-    people, ends = np.unique(pairs.units, return_inverse=True)
+    numbers = np.arange(same.size)
+    if same.size <= most:
+        return numbers, origin
+    people, ends = np.unique(units, return_inverse=True)
     m, ends = people.size, ends.reshape(-1, 2)
-    edges = np.unique(np.sort(ends[~pairs.same] if pairs.protocol == "open-set" else ends, axis=1), axis=0)
-    is_whole = pairs.population is None and not pairs.units_assumed and len(edges) == m * (m - 1) // 2
-    listing = "drawn" if is_whole else pairs.listing
-    if pairs.population is None and listing in ("all", "drawn"):
-        graph = coo_array((np.ones(len(pairs), dtype=np.int8), ends.T), shape=(m, m))
+    edges = np.unique(np.sort(ends[~same] if origin["protocol"] == "open-set" else ends, axis=1), axis=0)
+    is_sample, listing = origin["population"] is not None, origin["listing"]
+    if not is_sample and not origin["units_assumed"] and len(edges) == m * (m - 1) // 2:
+        listing = "drawn"
+    if not is_sample and listing in ("all", "drawn"):
+        graph = coo_array((np.ones(same.size, dtype=np.int8), ends.T), shape=(m, m))
         _, cell = connected_components(graph, directed=False)
         by_cell = permutation_of(m, 0)
         by_cell = by_cell[np.argsort(cell[by_cell], kind="stable")]
         sizes = np.bincount(cell)
         place = np.empty(m, dtype=np.int64)
         place[by_cell] = np.arange(m) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        n_parts = -(-sizes // max(2, 2 * MOST_PAIRS // m))
-        part = place * n_parts[cell] // sizes[cell]
+        # Couples stay together: a part of an odd number of people would lose one of them to every matching.
+        couples = (sizes + 1) // 2
+        n_parts = -(-couples // max(1, most // m))
+        part = place // 2 * n_parts[cell] // couples[cell]
         numbers = numbers[part[ends[:, 0]] == part[ends[:, 1]]]
     else:
-        numbers = np.sort(permutation_of(len(pairs))[:MOST_PAIRS])
+        numbers = np.sort(permutation_of(same.size)[:most])
     # Of several rows of the same two people, and of one person, a few.
     _, edge, counts = np.unique(
         np.sort(ends[numbers], axis=1), axis=0, return_inverse=True, return_counts=True
@@ -304,7 +310,7 @@ def _enough_pairs(pairs: HeldOutPairs) -> tuple[Int64, dict[str, Any]]:
     order = np.argsort(edge, kind="stable")
     turn = np.empty(numbers.size, dtype=np.int64)
     turn[order] = np.arange(numbers.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    return numbers[turn < max(1, MOST_PAIRS // counts.size)], {**pairs.origin, "listing": listing}
+    return numbers[turn < max(1, most // counts.size)], {**origin, "listing": listing}
 
 
 _ENDS = ("left", "right", "same", "units")
@@ -398,7 +404,7 @@ class CalibrationRecords:
         sets = X if isinstance(X, SampleSets) else SampleSets.of_rows(X)
         if not are_records(sets.rows):
             return None
-        sample, origin = _enough_pairs(pairs)
+        sample, origin = _enough_pairs(pairs.same, pairs.units, pairs.origin, MOST_PAIRS)
         numbers, ends = np.unique([pairs.left[sample], pairs.right[sample]], return_inverse=True)
         left, right = ends.reshape(2, -1)
         drawn = sets.take(numbers)
@@ -514,6 +520,15 @@ class CalibrationRecords:
         """Whether these pairs were scored without ``columns`` beforehand."""
         return pattern_codes(columns[None])[0] in pattern_codes(self.patterns)
 
+    def counted(self, columns: Bool) -> tuple[Int64, dict[str, Any]]:
+        """Numbers of the pairs that decide without ``columns``, and how these came about: all, where they were scored
+        beforehand; else fewer pairs of as many people, by sizes alone."""
+        return (np.arange(self.same.size), self.facts) if self.are_scored(columns) else self._few
+
+    @cached_property
+    def _few(self) -> tuple[Int64, dict[str, Any]]:
+        return _enough_pairs(self.same, self.units, self.facts, FEW_PAIRS)
+
     @cached_property
     def lacked(self) -> Bool:
         """(n_pairs, 2, d) columns that each side of each pair lacks; of several samples, that any of both lacks."""
@@ -527,22 +542,24 @@ class CalibrationRecords:
         just: Bool = (lacked == columns).all(axis=(1, 2)) | (lacked == columns[::-1]).all(axis=(1, 2))
         return just
 
-    def scored_without(self, columns: Bool, scorer: Any) -> Float32:
-        """(n_pairs,) scores with these columns, (2, d), blanked on either side."""
+    def scored_without(self, columns: Bool, scorer: Any, numbers: Any = slice(None)) -> Float32:
+        """(n,) scores of the pairs of these ``numbers`` with columns, (2, d), blanked on either side."""
         scored_patterns = pattern_codes(self.patterns)
         (code,) = pattern_codes(columns[None])
         scores: Float32
         if code in scored_patterns:
-            scores = self.scores[scored_patterns.index(code)]
+            scores = self.scores[scored_patterns.index(code)][numbers]
             return scores
-        cells, n = np.concatenate([self.subjects.rows, self.subjects.rows]), len(self.subjects.rows)
-        for side, start in zip(columns, (0, n), strict=True):
-            cells[start : start + n, side] = None
-        index, counts = self.subjects.index, self.subjects.counts
+        left, right = self.left[numbers], self.right[numbers]
+        rows, index, counts = self.subjects.rows, self.subjects.index, self.subjects.counts
+        # Sides without the same columns are of one table, which is prepared once.
+        sides = columns if (columns[0] != columns[1]).any() else columns[:1]
+        cells = np.tile(rows, (len(sides), 1))
+        for start, side in enumerate(sides):
+            cells[start * len(rows) : (start + 1) * len(rows), side] = None
         if self.aggregation is None:
-            scores = scorer.score_pairs(cells, self.left, self.right + n)
+            scores = scorer.score_pairs(cells, left, right + (len(sides) - 1) * len(rows))
             return scores
-        both = SampleSets(
-            rows=cells, index=np.concatenate([index, index + n]), counts=np.concatenate([counts, counts])
-        )
-        return score_subject_pairs(scorer, both, self.left, self.right + len(counts), self.aggregation)
+        # Of subjects both sides lack the same.
+        sets = SampleSets(rows=cells, index=index, counts=counts)
+        return score_subject_pairs(scorer, sets, left, right, self.aggregation)

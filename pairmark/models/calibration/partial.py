@@ -72,15 +72,18 @@ def without_columns(calibration: Calibration, columns: Bool, scorer: Any) -> Par
     """
     records = calibration.records
     assert records is not None
-    scores = records.scored_without(columns, scorer)
-    facts, own = records.facts, records.lack(columns, scorer)
-    groups = calibration.groups_of(records.units)
-    whole = calibration.fit(scores, records.same, records.units, groups=groups, **facts)
+    same, units = records.same, records.units
+    counted, facts = records.counted(columns)
+    own = np.flatnonzero(records.lack(columns, scorer))
+    numbers, scores = np.union1d(counted, own), np.empty(same.size, dtype=np.float32)
+    scores[numbers] = records.scored_without(columns, scorer, numbers)
+    groups = calibration.groups_of(units[counted])
+    whole = calibration.fit(scores[counted], same[counted], units[counted], groups=groups, **facts)
     natural = None
     # Which of all pairs they are depends on cells that are missing, not on people.
-    facts = {**facts, "listing": "drawn"} if calibration.origin == "all" else facts
+    facts = records.facts | ({"listing": "drawn"} if calibration.origin == "all" else {})
     with suppress(ValueError):
-        natural = calibration.fit(scores[own], records.same[own], records.units[own], **facts)
+        natural = calibration.fit(scores[own], same[own], units[own], **facts)
     return PartialCalibration(whole, natural)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.inputs import (
+    FEW_PAIRS,
     MOST_PAIRS,
     CalibrationRecords,
     blanked_subjects,
@@ -93,6 +94,7 @@ def test_some_pairs_of_all_people_are_kept_and_count_as_fully() -> None:
     assert len(records.same) < 2 * MOST_PAIRS
     assert np.unique(records.units).size == 600
     whole = without_columns(calibration, lacking(0), CellScorer()).whole
+    assert whole.summary()["n_negative_pairs"] < 2 * FEW_PAIRS, "what was not prepared takes a part of these"
     assert whole.smallest_fpr()["finite-sample"] == calibration.smallest_fpr()["finite-sample"]
 
 
