@@ -169,7 +169,7 @@ KINDS = (
     ),
 )
 _RELATED = frozenset({"relatives", "juniors"})
-_MOST_APART_OF = {"date": 0.05, "id": 0.05}
+_MOST_APART_OF = {"date": 0.05, "id": 0.05, "company": 0.05}
 
 
 @dataclass(frozen=True)

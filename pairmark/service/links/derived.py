@@ -29,7 +29,11 @@ def derived(names: Sequence[str], columns: _Columns) -> dict[str, str]:
         for at in reversed(range(len(names))):
             others = [other for other in range(len(names)) if other != at and other not in found]
             if at not in found and (parts := parts_of(plain, at, others)):
-                found[at] = parts
+                rows = zip(plain[at], *(plain[part] for part in parts), strict=True)
+                complete = [all(cells) for cell, *cells in rows if cell]
+                # Where its parts are missing, a column says something of its own.
+                if sum(complete) >= _LIKELY * len(complete):
+                    found[at] = parts
     return {names[at]: ", ".join(names[part] for part in parts) for at, parts in found.items()}
 
 

@@ -56,6 +56,10 @@ CASES = {
         ("Acme Software Ltd", "Acme", WEAK),
         ("International Business Machines", "IBM", WEAK),
         ("Acme Software", "Zenith Trading", APART),
+        ("Acme Sofware Intl", "Acme Software", WEAK),
+        # Firms of one group.
+        ("Montgomery Consulting GmbH", "Montgomery Solutions AG", APART),
+        ("Montgomery Bau", "Montgomery IT", APART),
     ],
     "street": [
         ("12 Main Street", "Main St. 12", EQUAL),

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from pairmark.models.records.compare import normal
-from pairmark.models.records.kernels.levels import ALIKE, LIKELY, VERY_ALIKE, Rule
+from pairmark.models.records.kernels.levels import ALIKE, LIKELY, Rule
 
 if TYPE_CHECKING:
     import duckdb
@@ -187,13 +187,11 @@ _PERSON_WEAK = (
     f"CASE WHEN {_SEVERAL} THEN ({_SHARED} > 0 OR {_JARO}) "
     f"AND {_either(_REST_A, _REST_B, f'({_INITIAL} OR {_SPELLED})')} ELSE {_INITIAL} END"
 )
-_SHORTENED = _each(_REST_A, _REST_B, f"({_ONE_EDIT} OR {_ABBREVIATED})")
-_COMPANY_CLOSE = (
-    f"({_SQUEEZED} OR {_jaro(VERY_ALIKE)} "
-    f"OR (len({_REST_A}) = len({_REST_B}) AND {_N_A} + {_N_B} > 2 AND {_SHORTENED}) "
-    f"OR ({_N_A} = 1 AND {_N_B} = 1 AND {_SPELLED}))"
-)
-_COMPANY_WEAK = f"({_INSIDE} OR {_ACRONYM} OR {_JARO})"
+_SHORTENED = _either(_REST_A, _REST_B, f"({_ONE_EDIT} OR {_ABBREVIATED} OR {_SPELLED})")
+_AS_MANY = f"len({_REST_A}) = len({_REST_B})"
+# Words that differ on both sides tell firms of one group apart; those that one side lacks do not.
+_COMPANY_CLOSE = f"({_SQUEEZED} OR CASE WHEN {_AS_MANY} THEN {_SHORTENED} ELSE false END)"
+_COMPANY_WEAK = f"CASE WHEN {_AS_MANY} THEN false ELSE {_SHORTENED} OR {_ACRONYM} END"
 _PHONE_CLOSE = f"(({_LEAST} > 6 AND right({{a}}, 7) = right({{b}}, 7)) OR {_ONE_EDIT})"
 # Few addresses are alike at all: digits are looked for in those.
 _LIKELY = f"CASE WHEN {_jaro(LIKELY)} THEN "

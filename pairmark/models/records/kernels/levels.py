@@ -14,8 +14,8 @@ from pairmark.models.core.compiled import inner_kernel, kernel
 from pairmark.models.records.kernels.tokens import TEXT_CHARS, jaro_winkler
 
 APART, WEAK, CLOSE, EQUAL = 1, 2, 3, 4
-VERY_ALIKE, ALIKE, LIKELY = 0.9499, 0.8999, 0.7999
-"""Jaro-Winkler similarities of .95, .9 and .8, however they are rounded."""
+ALIKE, LIKELY = 0.8999, 0.7999
+"""Jaro-Winkler similarities of .9 and .8, however they are rounded."""
 Rule = Literal[
     "person", "company", "phone", "email", "web", "street", "city", "postcode", "edit", "date", "id", "spelled",
     "text", "number", "same", "list",
@@ -28,7 +28,7 @@ _MAX_WORDS = 256
 _SPACE, _BAR, _AT, _VALUE = 32, 124, 64, 31
 """Characters between words, parts of a normal form, the two sides of an address, and several values."""
 _BY_LETTERS, _BY_INITIALS, _SHORTENED = range(3)
-"""What two words may be: spelled alike; that, or one the start of the other; one edit apart, or one an abbreviation."""
+"""What two words may be: spelled alike; that, or one the start of the other; that, or one an abbreviation."""
 
 
 @inner_kernel
@@ -107,7 +107,7 @@ def _is_abbreviated(a, b):
 @inner_kernel
 def _fits(a, b, test):
     if test == _SHORTENED:
-        return _one_edit(a, b) or _is_abbreviated(a, b)
+        return _one_edit(a, b) or _is_abbreviated(a, b) or _is_spelled(a, b)
     return (test == _BY_INITIALS and _starts(a, b)) or _is_spelled(a, b)
 
 
@@ -196,11 +196,10 @@ def _of_words(a, b, rule, jaro):
             return CLOSE
         return WEAK if (shared or jaro >= ALIKE) and _either(a, rest, b, more, _BY_INITIALS) else APART
     if rule == _COMPANY:
-        if is_squeezed or jaro >= VERY_ALIKE or (n == 1 and m == 1 and _is_alike(a, b, jaro)):
-            return CLOSE
-        if rest.shape[0] == more.shape[0] and n + m > 2 and _are_paired(a, rest, b, more, _SHORTENED):
-            return CLOSE
-        return WEAK if is_inside or _is_acronym(a, words, b, others) or jaro >= ALIKE else APART
+        # Words that differ on both sides tell firms of one group apart; those that one side lacks do not.
+        if not (is_squeezed or _either(a, rest, b, more, _SHORTENED)):
+            return WEAK if _is_acronym(a, words, b, others) else APART
+        return CLOSE if is_squeezed or rest.shape[0] == more.shape[0] else WEAK
     if rule == _CITY:
         return CLOSE if _is_alike(a, b, jaro) else WEAK if is_inside else APART
     return CLOSE if 2 * shared >= 0.6 * (n + m) else APART
