@@ -14,15 +14,16 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
+from pairmark.models.classes import kernels
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64, Matrix
 from pairmark.models.core.progress import one_blas_thread
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import GalleryIndex, Rows
 from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters
-from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
+from pairmark.models.core.state import Array, Fact, StoredState, refuse, require
 from pairmark.models.evaluation.validation import GroupedRows, dealt_units, row_units
-from pairmark.models.label_ranking.trees import GrowOptions, Trees, grow_trees, require_trees
 from pairmark.models.pairs.lists import labeled_rows_of_pairs
+from pairmark.models.trees.features import n_features_tried
 
 ClassifierName = Literal["logistic", "svc", "extra-trees"]
 _FOLDS = 3
@@ -59,19 +60,61 @@ class _Plane(NamedTuple):
 
 
 class _Forest(NamedTuple):
-    """Trees, and the class of each training row, (n, k) of 0 and 1."""
+    """Extremely randomized trees end to end.
 
-    trees: Annotated[Trees, StateRecord()]
-    shown: Annotated[Float64, Array(shape=("rows", "classes"), low=0, high=1)]
+    Attributes
+    ----------
+    roots : first node of each tree. feature, threshold : of each node; values at most the threshold go low, feature -1
+        is a leaf. children : the low child of a node, before the high one; of a leaf its row of ``shares``.
+    """
+
+    roots: Annotated[Int64, Array(shape=("trees",), below="nodes")]
+    feature: Annotated[Int32, Array(shape=("nodes",), low=-1, below="features")]
+    threshold: Annotated[Float32, Array(shape=("nodes",))]
+    children: Annotated[Int32, Array(shape=("nodes",), low=0)]
+    shares: Annotated[Float64, Array(shape=("leaves", "classes"), low=0, high=1)]
+
+    @classmethod
+    def grown(cls, points: Float32, codes: Int64, n_classes: int, n_trees: int, seed: int) -> _Forest:
+        """Trees of standardized rows (n, d) with classes 0 to ``n_classes`` - 1."""
+        n, random = codes.size, np.random.default_rng(seed)
+        trees: list[tuple[Any, ...]] = []
+        n_nodes, n_shares = 0, n_classes
+        for _ in range(n_trees):
+            feature, children = np.empty((2, 2 * n), dtype=np.int32)
+            threshold = np.empty(2 * n, dtype=np.float32)
+            shares, state = np.zeros((n_classes + n // 2, n_classes)), random.integers(2**63, size=1)
+            np.fill_diagonal(shares, 1.0)
+            size, end = kernels.grow(
+                points, codes, n_features_tried("sqrt", points.shape[1]), state.astype(np.uint64),
+                feature, threshold, children, shares, n_classes,
+            )  # fmt: skip
+            # Leaves of one class share that class's row.
+            mixed = (feature[:size] < 0) & (children[:size] >= n_classes)
+            children[:size] += np.where(
+                feature[:size] >= 0, n_nodes, np.where(mixed, n_shares - n_classes, 0)
+            )
+            trees.append(
+                (feature[:size], threshold[:size], children[:size], shares[n_classes * bool(trees) : end])
+            )
+            n_nodes, n_shares = n_nodes + size, n_shares + end - n_classes
+        roots = np.cumsum([0, *(len(feature) for feature, *_ in trees[:-1])])
+        return cls(roots, *(np.concatenate(parts) for parts in zip(*trees, strict=True)))
 
     def relate(self, prefix: str) -> None:
-        """Refuse a forest without a tree."""
-        require_trees(self.trees, prefix)
+        """Refuse a forest without a tree, and children that no walk down may come to."""
+        if not self.roots.size:
+            raise refuse(f"{prefix}roots", None, "has no rows", "one tree at least")
+        n, is_leaf = self.feature.size, self.feature < 0
+        falls = (self.children > np.arange(n)) & (self.children < n - 1)
+        valid = np.where(is_leaf, self.children < len(self.shares), falls)
+        require(valid, f"{prefix}children", self.children, "a node after its parent, or a row of the shares")
 
     def margins(self, points: Float64) -> Float64:
-        n_trees, k = self.trees.roots.size, self.shown.shape[1]
-        shares = self.trees.means(points.astype(np.float32), self.shown)
+        shares = np.zeros((points.shape[0], self.shares.shape[1]))
+        kernels.mean_shares(points.astype(np.float32), *self, shares)
         # One more tree knows nothing: no class is impossible.
+        n_trees, k = self.roots.size, shares.shape[1]
         return np.asarray(np.log((n_trees * shares + 1 / k) / (n_trees + 1)))
 
 
@@ -188,10 +231,8 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
     ) -> _Plane | _Forest:
         """The classifier of standardized rows (n, d) and their classes (n, k); one without rows gets no chance."""
         if self.classifier == "extra-trees":
-            options = GrowOptions(splitter="random", max_features="sqrt")
-            seeds = np.random.default_rng(seed).integers(0, 2**62, n_trees).tolist()
-            trees, _ = grow_trees(points.astype(np.float32), shown, options, seeds, n_jobs=None, stage="")
-            return _Forest(trees=trees, shown=shown)
+            codes = shown.argmax(axis=1)
+            return _Forest.grown(points.astype(np.float32), codes, shown.shape[1], n_trees, seed)
         vectors = points if self.classifier == "svc" else None
         inputs = points if vectors is None else _kernel(points, points)
         weights, intercepts = np.zeros((inputs.shape[1], shown.shape[1])), np.full(shown.shape[1], _NEVER)
