@@ -155,9 +155,9 @@ def senders(traffic: str, n: int, g: np.random.Generator) -> Any:
     return who
 
 
-def alarm(model: Plda, ranges: RowRanges, threshold: float, rows: Float32) -> float:
+def alarm(ranges: RowRanges, rows: Float32) -> float:
     """After how many rows a stream alarms, each of a request of its own; infinity: it does not."""
-    monitor = StreamMonitor(ranges, model.pair_score, threshold)
+    monitor = StreamMonitor(ranges)
     kept = rows[~ranges.flags(rows)]
     for start in range(0, len(kept), 32):
         part = kept[start : start + 32]
@@ -173,14 +173,14 @@ def returning(n_rows: int, n: int) -> tuple[dict[str, float], float]:
     requests = []
     for seed in range(n):
         for kind, d in FAMILIES:
-            model, ranges, threshold, _ = calibrated(kind, d, seed)
+            _, ranges, _, _ = calibrated(kind, d, seed)
             for traffic in TRAFFICS:
                 g = np.random.default_rng([7, seed, d])
                 who = np.unique(senders(traffic, n_rows, g), return_inverse=True)[1]
                 X = g.normal(size=(who.max() + 1, d))[who] + 0.5 * g.normal(size=(n_rows, d))
                 X = X / np.linalg.norm(X, axis=1, keepdims=True) if kind == "norm 1" else X
                 rows = X.astype(np.float32)
-                alarms[traffic].append(np.isfinite(alarm(model, ranges, threshold, rows)))
+                alarms[traffic].append(np.isfinite(alarm(ranges, rows)))
                 kept = rows[~ranges.flags(rows)]
                 starts = range(0, min(len(kept), 12_000) - 600, 600)
                 requests += [moved_at_once(ranges, kept[at : at + 600]) is not None for at in starts]
@@ -204,7 +204,7 @@ def collapsed(n: int) -> tuple[float, float, float]:
                 )
                 rows = (middle + flat).astype(np.float32)
                 if (model.pair_score(rows[:1_000], rows[1_000:]) > threshold).mean() > 0.05:
-                    after.append(alarm(model, ranges, threshold, rows))
+                    after.append(alarm(ranges, rows))
             for factor in (0.5, 2):
                 rows = X * np.float32(factor)
                 kept = rows[~ranges.flags(rows)][:1_200]

@@ -338,14 +338,14 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "an embedder that collapses is told by how its rows lie towards each other",
             "pairmark/models/calibration/monitor.py",
-            r"hits = (self\._score\(.*\)) > self\._threshold",
-            r"hits = \1 > 2 * self._threshold",
+            r"share = \(near < self\._nearest\)",
+            "share = (near < 0)",
         ),
         (
             "of a person's rows few count",
             "pairmark/models/calibration/monitor.py",
-            r"in_share = self\._window\.count\(person\) <= .*",
-            "in_share = True",
+            r"return bool\(self\._window\.count\(person\) <= .*",
+            "return True",
         ),
     ),
     "tests/service/test_strangers.py": (

@@ -232,6 +232,18 @@ def test_plan_says_how_many_people(pairmark: Pairmark) -> None:
         is None
     )
     assert pairmark("plan", "--fpr", "0").code == 2
+    assert pairmark("plan").code == 2, "a rate or a model"
+
+
+def test_plan_says_what_more_people_bring_to_a_model(pairmark: Pairmark, trained: str) -> None:
+    rates = pairmark("report", trained, "--json").json["promises"]
+    said = pairmark("plan", "--model", trained, "--json")
+    assert [each["by_people"] for each in said.json] == [rate["by_people"] for rate in rates]
+    shown = pairmark("plan", "--model", trained)
+    assert (
+        "TPR to expect" if any(rate["by_people"] for rate in rates) else "change nothing"
+    ) in shown.out + shown.err
+    assert pairmark("plan", "--model", trained, "--fpr", "0.01").code == 2
 
 
 def test_keys_are_shown_once_and_revoked(pairmark: Pairmark, tmp_path: Path) -> None:

@@ -1,14 +1,12 @@
 """Whether rows are still like those of the people who calibrated: for what single rows cannot show.
 
-Three tests. `DriftTest` looks at statistics of a stream of rows; `PairTest` at how often rows of different people
-score above the threshold of strangers, so that it sees how rows lie towards each other; `moved_at_once` at one large
-request by itself. A person counts once: see `Returning`.
+Three tests. `DriftTest` looks at statistics of a stream of rows, in which a person counts once (`Returning`);
+`NearnessTest` at how near rows lie to each other; `moved_at_once` at one large request by itself.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -42,14 +40,12 @@ FOUNDERS: Final = 512
 WINDOW: Final = 100
 A_PERSON: Final = 2
 """So many of `WINDOW` rows count a person."""
-STRANGERS: Final = 0.05
-"""The largest share of pairs of strangers above the threshold of 1 % that is taken for theirs."""
-HITS: Final = (0.08, 0.12, 0.25)
-"""Shares that the test of pairs looks out for."""
+NEARER: Final = 0.03
+"""The largest share of near rows that are nearer than one in a hundred of one person's, that is taken for theirs."""
+NEARER_ALTERNATIVES: Final = (0.06, 0.15, 0.5)
+"""Shares that the test of nearness looks out for."""
 POOL: Final = 256
-PARTNERS: Final = 4
-FEWEST_PARTNERS: Final = 16
-"""Earlier rows that new ones are scored with: kept, drawn for one, and without which none is."""
+"""Earlier rows to which new ones are held."""
 
 
 class DriftTest:
@@ -115,137 +111,92 @@ class Returning:
 
     Rows of the same person are about as far from each other as those of the calibration's people were: a row that is
     at such a distance from one seen before stands for the same person, and of the last `WINDOW` rows so many count a
-    person. Where honest people are dense, more do: by the share of calibration people who are as near. A row that is
-    nearer than the same person's ever were may be nobody's return, since so lie the rows of an embedder that has
-    collapsed: `PairTest` takes it as a new person's, `DriftTest` does not.
+    person. Where honest people are dense, more do: by the share of calibration people who are as near.
     """
 
-    def __init__(self, ranges: RowRanges) -> None:
-        assert ranges.people is not None, "nearness is known"
-        assert ranges.near is not None, "nearness is known"
-        self._people, (self._nearest, self._farthest) = ranges.people, ranges.near
-        self._founders = np.empty((FOUNDERS, ranges.people.shape[1]), dtype=np.float32)
+    def __init__(self, people: Float32, farthest: float) -> None:
+        self._people, self._farthest = people, farthest
+        self._founders = np.empty((FOUNDERS, people.shape[1]), dtype=np.float32)
         self._shares = np.zeros(FOUNDERS)
         self._n = 0
         self._window: deque[int] = deque(maxlen=WINDOW)
-        self._returned: deque[int] = deque(maxlen=WINDOW)
 
-    def place(self, row: Float32) -> tuple[int, bool, bool]:
-        """Whose a scaled row is, a number (-1: not known), whether it counts as a new person, and whether in a share
-        of the stream."""
+    def counts(self, row: Float32) -> bool:
+        """Whether the next scaled row counts, or its person has had a share of the last ones."""
         known = self._founders[: min(self._n, FOUNDERS)]
         distances = np.linalg.norm(known - row, axis=1) if len(known) else np.array([np.inf])
         person = int(distances.argmin())
-        is_too_near = bool(distances[person] < self._nearest)
         if distances[person] > self._farthest:
             person, self._n = self._n % FOUNDERS, self._n + 1
             self._founders[person] = row
             self._shares[person] = (np.linalg.norm(self._people - row, axis=1) <= self._farthest).mean()
         self._window.append(person)
-        in_share = self._window.count(person) <= A_PERSON + WINDOW * self._shares[person]
-        if is_too_near:
-            return -1, True, in_share
-        self._returned.append(person)
-        return person, self._returned.count(person) <= A_PERSON, in_share
+        return bool(self._window.count(person) <= A_PERSON + WINDOW * self._shares[person])
 
 
-class PairTest:
-    """Whether rows of different people are still strangers to the model.
+class NearnessTest:
+    """Whether rows still lie towards each other in as many directions as those of people do.
 
-    Each row is scored with a few rows of earlier requests, and the share above the threshold of 1 % of strangers is
-    held against `STRANGERS`: with people like those who calibrated it is .01, and what remains of people who return
-    adds a little. With a, the share of one row, L = a q/p + (1 - a)(1 - q)/(1 - p) has E L <= 1 while the chance of a
-    hit is at most p, whatever came before and however the few pairs hang together; the rest is as in `DriftTest`.
+    Two rows are *near* if they are no farther from each other than 99 in 100 pairs of rows of one calibration person
+    were, and *too near* if they are nearer than all but one in 100. Of near rows of one person .01 are too near, and of
+    strangers fewer: in d directions about (nearest / farthest)^d. So whoever comes back, and however often, the share
+    stays below `NEARER`; where rows collapse to k directions it becomes (nearest / farthest)^k. With a, the share of
+    one row among its near earlier rows, L = a q/p + (1 - a)(1 - q)/(1 - p) has E L <= 1 while the chance of too near is
+    at most p, whatever came before and however the pairs hang together; the rest is as in `DriftTest`.
     """
 
-    def __init__(self, score: Callable[[Float32, Float32], Float32], threshold: float) -> None:
-        self._score, self._threshold = score, np.float32(threshold)
-        self._pool: deque[tuple[Float32, int, int]] = deque(maxlen=POOL)
-        self._sums = np.zeros(len(HITS))
-        # Which rows meet: by their number alone.
-        self._random = np.random.default_rng(0)
+    def __init__(self, near: Float64, d: int) -> None:
+        self._nearest, self._farthest = near
+        self._rows, self._requests = np.empty((POOL, d), dtype=np.float32), np.empty(POOL, dtype=np.int64)
+        self._n = 0
+        self._sums = np.zeros(len(NEARER_ALTERNATIVES))
         self.moved: str | None = None
 
-    def observe(self, rows: list[tuple[Float32, int, int]]) -> None:
-        """Take rows, each with whose it is and the number of its request."""
-        lefts, rights, owners = [], [], []
-        for number, (row, person, request) in enumerate(rows):
-            others = [
-                other
-                for other, whose, asked in self._drawn()
-                if asked != request and (whose != person or person < 0)
-            ]
-            lefts += [row] * len(others)
-            rights += others
-            owners += [number] * len(others)
-            self._pool.append((row, person, request))
-        if not lefts:
-            return
-        hits = self._score(np.stack(lefts), np.stack(rights)) > self._threshold
-        q, p = np.array(HITS), STRANGERS
-        for number in sorted(set(owners)):
-            share = hits[np.equal(owners, number)].mean()
+    def observe(self, rows: Float32, requests: list[int]) -> None:
+        """Take scaled rows, each with the number of its request: only those of other requests are held to it."""
+        q, p = np.array(NEARER_ALTERNATIVES), NEARER
+        for row, request in zip(rows, requests, strict=True):
+            others = np.flatnonzero(self._requests[: min(self._n, POOL)] != request)
+            distances = np.linalg.norm(self._rows[others] - row, axis=1)
+            near = distances[distances <= self._farthest]
+            self._rows[self._n % POOL], self._requests[self._n % POOL] = row, request
+            self._n += 1
+            if not near.size:
+                continue
+            share = (near < self._nearest).mean()
             self._sums = (self._sums + 1) * (share * q / p + (1 - share) * (1 - q) / (1 - p))
             if self._sums.mean() >= ALARM:
                 self.moved = (
-                    "rows of different requests score above the threshold of 1 % of strangers far more often, as if "
-                    "most people had become alike"
+                    "rows of different requests are far more often nearer to each other than rows of one person were, "
+                    "as if most people had become alike"
                 )
                 return
 
-    def _drawn(self) -> list[tuple[Float32, int, int]]:
-        if len(self._pool) < FEWEST_PARTNERS:
-            return []
-        return [self._pool[at] for at in self._random.integers(0, len(self._pool), PARTNERS).tolist()]
-
 
 class StreamMonitor:
-    """All that watches the rows of one calibration.
+    """All that watches the rows of one calibration."""
 
-    Parameters
-    ----------
-    score, threshold : scores pairs of rows, and what 1 % of strangers score above; None: rows are not scored.
-    """
-
-    def __init__(
-        self,
-        ranges: RowRanges,
-        score: Callable[[Float32, Float32], Float32] | None = None,
-        threshold: float | None = None,
-    ) -> None:
+    def __init__(self, ranges: RowRanges) -> None:
         self._ranges, self._drift = ranges, DriftTest(ranges)
-        is_known = ranges.near is not None
-        self._returning = Returning(ranges) if is_known else None
-        self._pairs = PairTest(score, threshold) if is_known and score and threshold is not None else None
-
-    @property
-    def n(self) -> int:
-        """How many rows the test of drift has taken."""
-        return self._drift.n
+        self._returning: Returning | None = None
+        if ranges.near is not None and ranges.people is not None:
+            self._returning = Returning(ranges.people, ranges.near[1])
+            self._nearness = NearnessTest(ranges.near, ranges.people.shape[1])
 
     @property
     def moved(self) -> str | None:
         """What has moved, in words; None: nothing is known to have."""
-        return self._drift.moved or (None if self._pairs is None else self._pairs.moved)
+        return self._drift.moved or (None if self._returning is None else self._nearness.moved)
 
     def observe(self, rows: Float32, requests: list[int]) -> None:
         """Take rows, none of them flagged, each with the number of its request; after an alarm nothing more."""
         if self.moved is not None:
             return
-        if self._returning is None:
-            self._drift.observe(rows)
-            return
-        placed = [self._returning.place(row) for row in scaled(rows, self._ranges.scales)]
-        in_share = np.array([shares for *_, shares in placed])
-        self._drift.observe(rows[in_share])
-        if self._pairs is not None and self._drift.moved is None:
-            self._pairs.observe(
-                [
-                    (row, person, request)
-                    for row, request, (person, is_new, _) in zip(rows, requests, placed, strict=True)
-                    if is_new
-                ]
-            )
+        if self._returning is not None:
+            own_rows = scaled(rows, self._ranges.scales)
+            self._nearness.observe(own_rows, requests)
+            rows = rows[[self._returning.counts(row) for row in own_rows]]
+        self._drift.observe(rows)
 
 
 def moved_at_once(ranges: RowRanges | None, rows: Float32) -> str | None:

@@ -27,7 +27,7 @@ Assumption = Literal["people-alike", "pairs-drawn", "missing-at-random", "strang
 Status = Literal["drawn", "declared", "monitored", "unchecked"]
 ROWS_MONITORED = (
     "rows one by one, by the size and spread of their features; each request of 50 rows or more by itself; the stream "
-    "of rows, for drift, and for strangers that score alike"
+    "of rows, for drift, and for rows that lie in fewer directions"
 )
 """What `people-alike` is monitored by where the rows of the calibration are known."""
 GUARANTEES: dict[Guarantee, str] = {

@@ -502,6 +502,11 @@ def _show_trained(
     _show_measured(to, version)
     to.print("\n" + str(job.get("message") or ""))
     show_promise(to, version)
+    _show_by_people(to, rates)
+
+
+def _show_by_people(to: Console, rates: list[dict[str, Any]]) -> None:
+    """What more people would bring at each rate of a report, where that is known."""
     rows = [
         {"fpr": rate["fpr"], **{f"{more['people']:,}": more["tpr"] for more in rate["by_people"]}}
         for rate in rates
@@ -561,11 +566,15 @@ def report(client: Connection, ref: Ref) -> None:
 
 def plan(
     fpr: Annotated[
-        float,
+        float | None,
         typer.Option(
             parser=rate, metavar="RATE", help="The false positive rate that you will ask for, as 0.01 or 1%."
         ),
-    ],
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION: what more people bring on its scores, instead."),
+    ] = None,
     confidence: Confidence = 0.95,
     samples: Annotated[
         int, typer.Option(help="Samples of each person; two or more are needed to measure the TPR.", min=1)
@@ -577,8 +586,21 @@ def plan(
             min=2,
         ),
     ] = None,
+    url: UrlOption = None,
 ) -> None:
-    """Show how many people, samples and pairs a false positive rate takes, before you collect them."""
+    """Show how many people, samples and pairs a false positive rate takes, before you collect them, or what more of
+    them would bring to a model."""
+    if (fpr is None) == (model is None):
+        raise typer.BadParameter("expected --fpr, of a model to come, or --model, of one that is calibrated")
+    if model is not None:
+        with connected(url) as client:
+            rates = client.report(*resolve(client, model)).json["promises"]
+        by_people = [{"fpr": each["fpr"], "by_people": each["by_people"]} for each in rates]
+        if not any(each["by_people"] for each in rates):
+            output.say(f"{model}: more people would change nothing that is known, see pairmark report {model}")
+        output.show(by_people, lambda to: _show_by_people(to, rates))
+        return
+    assert fpr is not None, "one of both is given"
     from pairmark.service.datasets.guarantees import plan_people
 
     try:

@@ -84,13 +84,10 @@ class InputChecks:
     Parameters
     ----------
     alarm : is called in a thread, with a calibration and what has moved, once.
-    threshold_of : what 1 % of strangers score above by a calibration (blocking); None: not known.
     """
 
-    def __init__(
-        self, alarm: Callable[[str, str], None], threshold_of: Callable[[str], float | None]
-    ) -> None:
-        self._alarm, self._threshold_of = alarm, threshold_of
+    def __init__(self, alarm: Callable[[str, str], None]) -> None:
+        self._alarm = alarm
         self._watches: dict[str, InputWatch] = {}
 
     def watches(self) -> list[InputWatch]:
@@ -140,22 +137,15 @@ class InputChecks:
         # One look at a time; meanwhile rows wait, and what is too much is not looked at.
         if len(watch.pending) >= TOGETHER and (watch.looks is None or watch.looks.done()):
             taken, watch.pending = watch.pending[: 2 * TOGETHER], []
-            look = partial(self._look, watch, version, ranges, taken)
+            look = partial(self._look, watch, calibration, ranges, taken)
             watch.looks = asyncio.get_running_loop().run_in_executor(None, look)
 
     def _look(
-        self,
-        watch: InputWatch,
-        version: LoadedVersion,
-        ranges: RowRanges,
-        taken: list[tuple[Float32, int]],
+        self, watch: InputWatch, calibration: str, ranges: RowRanges, taken: list[tuple[Float32, int]]
     ) -> None:
         """Hold rows against the calibration (blocking)."""
-        calibration = version.calibration_id
-        assert calibration is not None
-        if watch.monitor is None:
-            watch.monitor = StreamMonitor(ranges, version.score, self._threshold_of(calibration))
+        watch.monitor = watch.monitor or StreamMonitor(ranges)
         watch.monitor.observe(np.stack([row for row, _ in taken]), [request for _, request in taken])
-        if watch.monitor.moved is not None:
-            watch.moved = watch.monitor.moved
+        watch.moved = watch.monitor.moved
+        if watch.moved is not None:
             self._alarm(calibration, watch.moved)

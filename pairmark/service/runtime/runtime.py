@@ -62,7 +62,7 @@ class Runtime:
         self.versions = LoadedVersions(self._load, settings.max_loaded_models)
         self.points = OperatingPoints(self._load_calibration)
         self.patterns = Patterns(self.points)
-        self.inputs = InputChecks(self.store.calibrations.mark_moved, self._threshold_of_strangers)
+        self.inputs = InputChecks(self.store.calibrations.mark_moved)
         self.warm = False
         self._last_view: CatalogueView | None = None
         self._resolved: BoundedCache[Any, tuple[VersionEntry, str | None]] = BoundedCache(MOST_REFS)
@@ -282,13 +282,6 @@ class Runtime:
 
     async def _calibration(self, calibration_id: str) -> LoadedCalibration:
         return await asyncio.to_thread(self.points.fetch, calibration_id)
-
-    def _threshold_of_strangers(self, calibration_id: str) -> float | None:
-        """What 1 % of the different pairs of a calibration score above, about (blocking)."""
-        calibration = self.points.fetch(calibration_id).calibration
-        with contextlib.suppress(ValueError):
-            return calibration.operating_point(0.01, method="estimate").threshold
-        return None
 
     async def load_promoted(self) -> None:
         """Load what production means, as far as memory allows, so that no request waits for it.
