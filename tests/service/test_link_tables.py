@@ -142,6 +142,23 @@ def test_columns_that_say_nothing_of_their_own_are_named(tmp_path: Path) -> None
     assert any("'1901-01-01' in 33% of the rows" in note for note in found.notes)
 
 
+def test_columns_that_are_called_otherwise_are_paired_by_their_values(tmp_path: Path) -> None:
+    rows = people(200)
+    header = ("plz", "nachname", "vorname", "tel", "mail", "ort", "geboren", "strasse")
+    names = ("postcode", "last", "first", "phone", "email", "town", "born", "street")
+    found, cells = read(tmp_path, table(rows), table(rows[50:], names, header))
+    assert [field.name for field in found.fields] == list(NAMES)
+    assert all(of[200:] == of[50:200] for of in cells.values())
+    assert sum("are compared: no columns are called the same" in note for note in found.notes) == len(NAMES)
+
+
+def test_columns_that_may_be_the_same_are_proposed(tmp_path: Path) -> None:
+    rows = people(60)
+    other = [row | {"phone": f"0{10**8 + at}", "town": f"{'xy'[at % 2]}ville"} for at, row in enumerate(rows)]
+    with pytest.raises(InvalidInput, match=r"perhaps 'town' ~ 'ort', 'phone' ~ 'tel'$"):
+        read(tmp_path, table(rows), table(other, ("phone", "town"), ("tel", "ort")))
+
+
 def test_what_two_tables_do_not_share_is_told_with_an_example(tmp_path: Path) -> None:
     rows = people(60)
     other = [

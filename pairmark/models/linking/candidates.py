@@ -137,7 +137,7 @@ def key_values(field: LinkField, cell: str) -> str:
 
 def stored_keys(at: int, field: LinkField, cell: str) -> str:
     """SQL of a list of `key_number` of the values of a column's cell."""
-    return f"list_transform({key_values(field, cell)}, lambda x: md5_number_lower('{at}:' || x))"
+    return f"list_transform({key_values(field, cell)}, lambda value: md5_number_lower('{at}:' || value))"
 
 
 def key_number(text: str) -> int:

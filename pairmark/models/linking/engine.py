@@ -96,7 +96,7 @@ class Linking:
         never: Sequence[str] = (),
         spread: Spread | None = None,
     ) -> None:
-        self.connection, self._given, self._one_to_one = connection, rules, one_to_one
+        self.connection, self._fixed_rules, self._one_to_one = connection, rules, one_to_one
         self.most = 2 if one_to_one else MAX_RECORDS
         self._spread, self.unique = spread, unique
         self._budget = budget
@@ -167,16 +167,16 @@ class Linking:
 
     def _give(self, table: str, **columns: NDArray[Any]) -> None:
         """A temporary table of arrays."""
-        self.connection.register("given", columns)
-        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM given")
-        self.connection.unregister("given")
+        self.connection.register("arrays", columns)
+        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM arrays")
+        self.connection.unregister("arrays")
 
     def _prepare(self) -> None:
         """Tables ``cells`` of all rows that have one, and ``hashes`` of those that no earlier row equals."""
         con = self.connection
         is_fitted = self._previous is not None and self._previous[1] is not None
-        is_told = is_fitted or self._scorer is not None or self._given is not None
-        self._as_texts = None if is_told else texts_or_columns(con, self.source_fields)
+        is_fixed = is_fitted or self._scorer is not None or self._fixed_rules is not None
+        self._as_texts = None if is_fixed else texts_or_columns(con, self.source_fields)
         earlier = {field.name: field for field in (self._previous or ((), None))[0]}
         self.source_fields = [earlier.get(field.name, field) for field in self.source_fields]
         cells = ", ".join(f"{f.normal(f'c{at}')} AS c{at}" for at, f in enumerate(self.source_fields))
@@ -294,11 +294,11 @@ class Linking:
             self.sides,
             self._budget * self.n_rows,
         )
-        if self._given is None:
+        if self._fixed_rules is None:
             # A trained model tells strangers who share a word apart, a fitted one does so by its few patterns.
             blocks.propose(None if self._scorer is None else 100)
         else:
-            blocks.take(self._given)
+            blocks.take(self._fixed_rules)
         self.rules, self.left_out, self._n_pairs = blocks.rules, blocks.left_out, blocks.n_pairs
 
     def _coded(self, pairs: str, more: str = "") -> str:
@@ -341,10 +341,10 @@ class Linking:
     def _patterns(self, source: str) -> tuple[dict[str, NDArray[Any]], Float64]:
         """Words of the patterns of some pairs, and how many have each."""
         words = ", ".join(words_of(self.fields))
-        found = self.connection.execute(
+        patterns = self.connection.execute(
             f"SELECT {words}, count(*) AS n FROM ({source}) GROUP BY {words} ORDER BY {words}"
         ).fetchnumpy()
-        return found, np.asarray(found["n"], dtype=np.float64)
+        return patterns, np.asarray(patterns["n"], dtype=np.float64)
 
     def _columns(self) -> list[Column]:
         """What the columns are before matches are looked for."""
@@ -378,8 +378,8 @@ class Linking:
             )
         assert self.model is not None
         self._compared = symbols, counts
-        given = {name: of for name, of in words.items() if name != "n"}
-        self._give("code_scores", **given, score=chances(self.model.log_odds(symbols)))
+        codes = {name: of for name, of in words.items() if name != "n"}
+        self._give("code_scores", **codes, score=chances(self.model.log_odds(symbols)))
         self.connection.execute(
             "CREATE TEMP VIEW candidates AS SELECT a, b, score, columns FROM compared "
             f"JOIN code_scores USING ({', '.join(words_of(self.fields))})"
@@ -403,12 +403,12 @@ class Linking:
         place[twin] = place[first]
         is_alone = ~np.isin(np.arange(len(self.sides.sizes)), list(self.sides.within))
         words, numbers = read_texts(con, self.source_fields)
-        found = link_texts(words, numbers, self.sides.side_of(row), is_alone, one_to_one=self._one_to_one)
-        self._scorer, self.cut = lambda a, b: found.terms.scores(place[a], place[b]), LEAST_SCORE
-        self.rules, self.left_out, self.n_candidates = [], [], found.a.size
+        texts = link_texts(words, numbers, self.sides.side_of(row), is_alone, one_to_one=self._one_to_one)
+        self._scorer, self.cut = lambda a, b: texts.terms.scores(place[a], place[b]), LEAST_SCORE
+        self.rules, self.left_out, self.n_candidates = [], [], texts.a.size
         own = ~is_alone[self.sides.side_of(first)]
-        a, b = np.append(row[found.a], first[own]), np.append(row[found.b], twin[own])
-        score, is_link = (np.append(of, np.ones(own.sum(), of.dtype)) for of in (found.score, found.is_link))
+        a, b = np.append(row[texts.a], first[own]), np.append(row[texts.b], twin[own])
+        score, is_link = (np.append(of, np.ones(own.sum(), of.dtype)) for of in (texts.score, texts.is_link))
         self._give("compared", a=a, b=b, score=score, is_link=is_link)
         con.execute("CREATE TEMP VIEW candidates AS SELECT *, NULL::UBIGINT AS columns FROM compared")
 
@@ -434,15 +434,15 @@ class Linking:
         con.execute("INSERT INTO scored SELECT a, b, score, NULL FROM carried")
         limit = false_links if fpr is None else fpr
         if limit is not None and self._scorer is None:
-            found = con.execute(
+            by_score = con.execute(
                 "SELECT score, count(*) AS n FROM scored GROUP BY score ORDER BY score DESC"
             ).fetchnumpy()
-            n = np.cumsum(np.asarray(found["n"], dtype=np.float64))
-            expected = np.cumsum(np.asarray(found["n"]) * (1 - np.asarray(found["score"])))
+            n = np.cumsum(np.asarray(by_score["n"], dtype=np.float64))
+            expected = np.cumsum(np.asarray(by_score["n"]) * (1 - np.asarray(by_score["score"])))
             shares = expected / (n if fpr is None else self.sides.n_pairs)
             kept = int(np.searchsorted(shares, limit, side="right"))
             if kept < n.size:
-                self.cut = float(found["score"][kept])
+                self.cut = float(by_score["score"][kept])
                 con.execute("DELETE FROM scored WHERE score <= ?", [self.cut])
         self.constraints.apply(con, self.sides)
         a, b, score = self._pairs("scored")
@@ -506,10 +506,10 @@ class Linking:
         """Of ``scored``, links to the register at a mean share of false ones."""
         a, b, score = self._pairs("candidates")
         is_register = np.isin(self.sides.side_of(np.arange(self.n_rows)), list(self.unique))
-        found = register_links(a, b, score, is_register, expected, self.cut)
-        self._give("expected", a=a[found.is_link], b=b[found.is_link])
+        links = register_links(a, b, score, is_register, expected, self.cut)
+        self._give("expected", a=a[links.is_link], b=b[links.is_link])
         self.connection.execute("DELETE FROM scored WHERE (a, b) NOT IN (SELECT (a, b) FROM expected)")
-        self.notes.append(found.meaning(expected))
+        self.notes.append(links.meaning(expected))
 
     def _exclusive(self, rows: Int64) -> Int64:
         side = self.sides.side_of(rows)
@@ -517,9 +517,9 @@ class Linking:
 
     def _pairs(self, table: str) -> tuple[Int64, Int64, Float64]:
         """Rows and scores of pairs, in their order."""
-        found = self.connection.execute(f"SELECT a, b, score FROM {table} ORDER BY a, b").fetchnumpy()
-        a, b = (np.asarray(found[side], dtype=np.int64) for side in ("a", "b"))
-        return a, b, np.ma.filled(found["score"], 0.0).astype(np.float64)
+        pairs = self.connection.execute(f"SELECT a, b, score FROM {table} ORDER BY a, b").fetchnumpy()
+        a, b = (np.asarray(pairs[side], dtype=np.int64) for side in ("a", "b"))
+        return a, b, np.ma.filled(pairs["score"], 0.0).astype(np.float64)
 
     def _log_odds(self, a: Int64, b: Int64) -> Float64:
         """Of any pairs of rows, less where a scorer has them below its cut."""
@@ -527,9 +527,9 @@ class Linking:
             score = np.asarray(self._scorer(a, b), dtype=np.float64)
             return np.where(score > self.cut, 20.0, -1.0)
         assert self.model is not None
-        self._give("asked", a=a, b=b, place=np.arange(a.size))
+        self._give("pairs_to_score", a=a, b=b, place=np.arange(a.size))
         words = self.connection.execute(
-            f"SELECT * FROM ({self._coded('FROM asked', 'place, ')}) ORDER BY place"
+            f"SELECT * FROM ({self._coded('FROM pairs_to_score', 'place, ')}) ORDER BY place"
         ).fetchnumpy()
         return self.model.log_odds(symbols_of(words, len(self.fields)))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -64,10 +63,13 @@ def entities(
     label = _bounded(label, ends)
     sizes = np.bincount(label, minlength=1)
     table = np.full(n, -1) if exclusive is None else exclusive(rows)
-    odds = _all_pairs(rows, label, sizes, log_odds, contradicts)
+    one_of, other_of = _pairs_inside(label, sizes)
+    odds = np.clip(log_odds(rows[one_of], rows[other_of]), -_CLIP, _CLIP) if one_of.size else np.empty(0)
+    if contradicts is not None and one_of.size:
+        odds[contradicts(rows[one_of], rows[other_of])] = -np.inf
     # Most are joined by links that nothing speaks against: the rest are joined one by one.
     is_plain = sizes <= min(most, MAX_RECORDS)
-    is_plain[label[odds.first[odds.value <= 0]]] = False
+    is_plain[label[one_of[odds <= 0]]] = False
     is_plain[label[np.concatenate([one, *parted])]] = False
     inside = np.unique(np.stack([label, table])[:, table >= 0], axis=1, return_counts=True)
     is_plain[inside[0][0][inside[1] > 1]] = False
@@ -81,10 +83,14 @@ def entities(
     bounds = np.searchsorted(label[ends[order, 0]], np.arange(sizes.size + 1))
     members = np.argsort(label, kind="stable")
     starts = np.cumsum(sizes) - sizes
+    n_inside = sizes * (sizes - 1) // 2
+    stops = np.cumsum(n_inside)
     for of in np.flatnonzero(~is_plain).tolist():
         own = members[starts[of] : starts[of] + sizes[of]]
         steps = order[bounds[of] : bounds[of + 1]]
-        between = odds.matrix(of, own.size)
+        between = np.zeros((own.size, own.size))
+        between[np.triu_indices(own.size, 1)] = odds[stops[of] - n_inside[of] : stops[of]]
+        between += between.T
         is_apart = (label[parted[0]] == of) & (label[parted[1]] == of)
         for x, y in np.stack([np.searchsorted(own, side[is_apart]) for side in parted], axis=1):
             between[x, y] = between[y, x] = min(_APART, between[x, y])
@@ -119,45 +125,17 @@ def _merged(between: Float64, pairs: Int64, is_said: Bool, table: Int64, most: i
     return root
 
 
-class _Odds:
-    """Log odds of all pairs of the members of each component."""
-
-    def __init__(self, first: Int64, value: Float64, start: Int64) -> None:
-        self.first, self.value, self._start = first, value, start
-
-    def matrix(self, of: int, size: int) -> Float64:
-        """(size, size) of one component."""
-        out = np.zeros((size, size))
-        at = np.triu_indices(size, 1)
-        out[at] = self.value[self._start[of] : self._start[of] + at[0].size]
-        return out + out.T
-
-
-def _all_pairs(
-    rows: Int64,
-    label: Int64,
-    sizes: NDArray[np.int64],
-    log_odds: LogOdds,
-    contradicts: Callable[[Int64, Int64], Bool] | None,
-) -> _Odds:
+def _pairs_inside(label: Int64, sizes: Int64) -> Pairs:
+    """Places of all pairs of the members of each component, one component after the other."""
     order = np.argsort(label, kind="stable")
     starts = np.cumsum(sizes) - sizes
-    firsts, seconds = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-    start = np.zeros(sizes.size, dtype=np.int64)
-    n = 0
+    pairs = [np.empty((2, 0), dtype=np.int64)]
     for size in np.unique(sizes[sizes > 1]):
-        of = np.flatnonzero(sizes == size)
-        own = order[starts[of][:, None] + np.arange(size)]
-        first, second = np.triu_indices(size, 1)
-        start[of] = n + first.size * np.arange(of.size)
-        n += first.size * of.size
-        firsts.append(own[:, first].ravel())
-        seconds.append(own[:, second].ravel())
-    first, second = np.concatenate(firsts), np.concatenate(seconds)
-    value = np.clip(log_odds(rows[first], rows[second]), -_CLIP, _CLIP) if first.size else np.empty(0)
-    if contradicts is not None and first.size:
-        value[contradicts(rows[first], rows[second])] = -np.inf
-    return _Odds(first, value, start)
+        own = order[starts[sizes == size][:, None] + np.arange(size)]
+        pairs.append(own[:, np.triu_indices(size, 1)].swapaxes(0, 1).reshape(2, -1))
+    ends = np.concatenate(pairs, axis=1)
+    one, other = ends[:, np.argsort(label[ends[0]], kind="stable")]
+    return one, other
 
 
 def _bounded(label: Int64, ends: Int64) -> Int64:

@@ -113,8 +113,8 @@ class FellegiSunter(RecordScorer):
             n_pairs = float(left.size)
         levels, counts = np.unique(self._levels_of(prepared, left, right), axis=0, return_counts=True)
         columns = [plain_column(each) for each in self.u_]
-        found = mixture.fit(columns, SYMBOL_OF[levels], counts.astype(np.float64), n_pairs, n)
-        self.m_, self.prior_ = found.m, float(found.shares[0])
+        model = mixture.fit(columns, SYMBOL_OF[levels], counts.astype(np.float64), n_pairs, n)
+        self.m_, self.prior_ = model.m, float(model.shares[0])
         self._weigh()
 
     def _learn_pairs(self, left: Records, right: Records, same: Bool, weight: Float64) -> None:

@@ -53,7 +53,7 @@ def draw_records(
     rows = connection.execute("SELECT row FROM hashes ORDER BY row").fetchnumpy()["row"].astype(np.int64)
     drawn = random.permutation(rows.size)[:n]
     is_alone = np.isin(np.arange(len(sides.sizes)), sides.apart)
-    terms = Terms.of(*read_texts(connection, fields))
+    terms = Terms.of(*read_texts(connection, fields), drawn)
     tables = sides.side_of(np.arange(sides.n_rows))
     near = terms.nearest(drawn, tables[rows], is_alone, N_SHOWN)
     entities = connection.execute(

@@ -136,7 +136,8 @@ class Terms(NamedTuple):
     is_code: Bool
 
     @classmethod
-    def of(cls, words: Sequence[str], numbers: Sequence[str]) -> Terms:
+    def of(cls, words: Sequence[str], numbers: Sequence[str], queries: Int64 | None = None) -> Terms:
+        """Terms of rows, by their words and numbers; of all rows, or those that the rows ``queries`` have."""
         n = len(words)
         texts = _HYPHENS.sub("", "\n".join(words)).split("\n") if n else []
         texts += numbers
@@ -161,12 +162,17 @@ class Terms(NamedTuple):
         keys, rows = np.empty(2 * chars.size, dtype=np.int64), np.empty(2 * chars.size, dtype=np.int32)
         both, grams = np.ones(2, dtype=np.bool_), min(_GRAM_CHARS, _MOST_GRAMS // max(n, 1))
         size = neighbour_keys(chars, starts, hashes, row_tokens, n, both, grams, keys, rows)
-        distinct, terms = np.unique(keys[:size], return_inverse=True)
+        keys, rows = keys[:size], rows[:size]
+        if queries is not None:
+            common = np.unique(keys[np.isin(rows, queries)])
+            places = np.minimum(np.searchsorted(common, keys), common.size - 1)
+            keys, rows = (of[common[places] == keys] for of in (keys, rows))
+        distinct, terms = np.unique(keys, return_inverse=True)
         order = np.argsort(np.bincount(terms, minlength=distinct.size), kind="stable")
         rank = np.empty_like(order)
         rank[order] = np.arange(order.size)
         # A row has a term once, however often it says it.
-        codes = np.unique(rows[:size].astype(np.int64) * distinct.size + rank[terms])
+        codes = np.unique(rows.astype(np.int64) * distinct.size + rank[terms])
         starts = np.searchsorted(codes, np.arange(n + 1) * distinct.size)
         by_row = np.asarray(codes % max(distinct.size, 1), dtype=np.int32)
         counts, hashes_of_codes = np.bincount(by_row, minlength=distinct.size), hashes[is_code] & ~np.int64(1)

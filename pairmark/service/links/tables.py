@@ -10,6 +10,7 @@ from filecmp import cmp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pairmark.models.linking.pairing import UnpairedColumns, pair_columns
 from pairmark.models.records.cells import FALSE, TRUE
 from pairmark.models.records.compare import LinkField, register
 from pairmark.models.records.compare.normal import spreadsheet_date
@@ -140,7 +141,7 @@ def read_tables(
         raise InvalidInput(
             _NOTHING
             if len(sides) == 1
-            else f"{sides[0].name} and {sides[1].name} have no column in common; expected columns of the same names"
+            else "the tables have no column in common; expected columns of the same names"
         )
     start = 0
     turns = [
@@ -302,14 +303,20 @@ def _matched(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[str]], 
     by_key = [{key_of(name): name for name in side.compared} for side in sides]
     keys = [key for key in by_key[0] if all(key in names for names in by_key)]
     pairs = [[names[key] for names in by_key] for key in keys]
-    notes += [f"columns {pair[0]!r} and {pair[1]!r} are compared" for pair in pairs if len(set(pair)) > 1]
+    by_values = "" if pairs else ": no columns are called the same, and these share values"
+    if by_values:
+        pairs = _paired(sides)
+    notes += [
+        f"columns {pair[0]!r} and {pair[1]!r} are compared{by_values}" for pair in pairs if len(set(pair)) > 1
+    ]
+    compared = {name for pair in pairs for name in pair}
     for side, other, names in zip(sides, [*sides[1:], sides[0]], by_key, strict=True):
         here = {key_of(name) for name in other.columns}
         notes += [
             f"column {name!r} of {side.name} is not compared: "
             + (f"in {other.name} it says nothing" if key in here else f"{other.name} has none")
             for key, name in names.items()
-            if key not in keys
+            if name not in compared
         ]
     fields = []
     for pair in pairs:
@@ -325,6 +332,18 @@ def _matched(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[str]], 
             )
         fields.append(LinkField(pair[0], kind or "text"))
     return fields, [[pair[at] for pair in pairs] for at in range(len(sides))], notes
+
+
+def _paired(sides: Sequence[_Side]) -> list[list[str]]:
+    """The columns of two tables that plainly hold the same; of any other number of tables there are none."""
+    if len(sides) != 2:
+        return []
+    held = [{name: (side.kinds[name], side.cells[name]) for name in side.compared} for side in sides]
+    try:
+        return [[*pair] for pair in pair_columns(held[0], held[1])]
+    except UnpairedColumns as error:
+        said = f"{sides[0].name} and {sides[1].name} have no column in common; {error}"
+        raise InvalidInput(said) from None
 
 
 def _common(kinds: Sequence[str], cells: Sequence[Sequence[str | None]]) -> str | None:

@@ -47,14 +47,14 @@ def _jaro(least: float) -> str:
 _JARO = _jaro(ALIKE)
 _SPELLED = f"(({_LEAST} > 2 AND {_JARO}) OR ({_LEAST} > 3 AND {_ONE_EDIT}))"
 _A, _B = "string_split({a}, ' ')", "string_split({b}, ' ')"
-_REST_A = f"list_filter({_A}, lambda x: NOT list_contains({_B}, x))"
-_REST_B = f"list_filter({_B}, lambda x: NOT list_contains({_A}, x))"
+_REST_A = f"list_filter({_A}, lambda word: NOT list_contains({_B}, word))"
+_REST_B = f"list_filter({_B}, lambda word: NOT list_contains({_A}, word))"
 
 
 def _each(words: str, others: str, test: str) -> str:
     """Whether each of some words has one of some others that it passes a test with."""
-    test = test.format(a="x", b="y")
-    return f"len(list_filter({words}, lambda x: len(list_filter({others}, lambda y: {test})) = 0)) = 0"
+    test = test.format(a="word", b="other")
+    return f"len(list_filter({words}, lambda word: len(list_filter({others}, lambda other: {test})) = 0)) = 0"
 
 
 def _either(rest_a: str, rest_b: str, test: str) -> str:
@@ -78,7 +78,7 @@ _ABBREVIATED = (
 _SQUEEZED = "replace({a}, ' ', '') = replace({b}, ' ', '')"
 _ACRONYM = (
     "(CASE WHEN contains({a}, ' ') <> contains({b}, ' ') AND " + f"{_LEAST} > 2 THEN "
-    + f"array_to_string(list_transform(string_split({_LONG}, ' '), lambda x: left(x, 1)), '') = {_SHORT} "
+    + f"array_to_string(list_transform(string_split({_LONG}, ' '), lambda word: left(word, 1)), '') = {_SHORT} "
     + "ELSE false END)"
 )  # fmt: skip
 _FIRST, _NAME = "split_part({{{0}}}, '|', 1)", "split_part({{{0}}}, '|', 2)"
@@ -145,8 +145,8 @@ class _ListKind(ColumnKind):
     def level(self, a: str, b: str) -> str:
         values = [f"string_split({cell}, chr(31))" for cell in (a, b)]
         best = (
-            f"list_max(list_transform({values[0]}, lambda v: "
-            f"list_max(list_transform({values[1]}, lambda w: {super().level('v', 'w')}))))"
+            f"list_max(list_transform({values[0]}, lambda value: "
+            f"list_max(list_transform({values[1]}, lambda other: {super().level('value', 'other')}))))"
         )
         return (
             f"CASE WHEN {a} IS NULL OR {b} IS NULL THEN {MISSING} WHEN {a} = {b} THEN {EQUAL} ELSE {best} END"
@@ -212,7 +212,7 @@ _SWAPPED = (
 )
 _NUMBER_CLOSE = f"({_numbers(0.01)} OR ({_LEAST} > 3 AND {_ONE_EDIT}))"
 _DATE_CLOSE = f"({_SWAPPED} OR {_ONE_EDIT})"
-_STARTS = "array_to_string(list_transform(string_split({a}, ' '), lambda x: left(x, 3)), ' ')"
+_STARTS = "array_to_string(list_transform(string_split({a}, ' '), lambda word: left(word, 3)), ' ')"
 _NAME_KEYS = (f"CASE WHEN contains({{a}}, ' ') THEN {_STARTS} END",)
 _LOCAL_KEYS = (f"CASE WHEN {_LONG_LOCAL} THEN {_LOCAL.format('a')} END",)
 _HOUSE_KEYS = ("CASE WHEN NOT starts_with({a}, '|') THEN left({a}, strpos({a}, '|') + 4) END",)
