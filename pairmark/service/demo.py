@@ -60,7 +60,11 @@ def _service(port: int) -> Iterator[str]:
     home = Settings().home
     home.mkdir(parents=True, exist_ok=True)
     log = home / "demo.log"
-    print(f"Pairmark demo: data in {home}/, log in {log}", flush=True)
+    print(
+        f"Pairmark demo: data in {home}/, log in {log}\n"
+        "starting the service; the first start on a machine compiles for up to a minute",
+        flush=True,
+    )
     command = [
         sys.executable,
         "-P",

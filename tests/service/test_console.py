@@ -9,7 +9,6 @@ import re
 import numpy as np
 import pytest
 
-from pairmark.service.console import frame
 from tests.serving import RunningServer, Serve
 
 HTML = {"Accept": "text/html"}
@@ -57,21 +56,6 @@ def test_nothing_comes_from_elsewhere_and_nothing_is_inline(
     assert not re.search(r"<script(?![^>]*src=)|<style|\son\w+=|\sstyle=", page.text)
     for link in set(re.findall(r'(?:src|href)="(/[^"]*)"', page.text)):
         assert digits_deployment.http.get(html.unescape(link)).status_code == 200, link
-
-
-def test_a_candidate_whose_work_is_nothing_is_shown() -> None:
-    candidate = {"name": "cosine", "mean_tpr": 0.9, "chosen": True, "difference": None, "folds": 8}
-    race = {"winner": "cosine", "candidates": [{**candidate, "reference_seconds": 0.0}]}
-    board = {
-        "items": [],
-        "left_out": [],
-        "verdict": None,
-        "judged_by": "TPR",
-        "confidence": 0.95,
-        "race": race,
-    }
-    page = frame._templates().get_template("leaderboard.html").render(leaderboard=board, pages=())
-    assert "cosine 0.9 – 8 0 " in words(page)
 
 
 def test_rows_of_hardest_pairs_are_read_by_number(digits_deployment: RunningServer) -> None:

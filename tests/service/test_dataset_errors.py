@@ -137,6 +137,8 @@ def test_messages_name_lines_as_the_file_has_them(deployment, pack) -> None:
     error = refused(deployment, pack(table), "a.csv", label="who")
     assert error.detail.startswith("line 5, column 'b' is empty"), error.detail
     assert (error.facts["row"], error.facts["line"]) == (2, 5)
+    later = refused(deployment, pack(b"\n  \n" + table), "a.csv", label="who")
+    assert later.detail.startswith("line 7, column 'b' is empty"), later.detail
     bare = refused(deployment, pack(b"1,2,p\n3,x,q\n"), "a.csv", label="c2", header=False)
     assert bare.detail.startswith("line 2, column 'c1' is 'x'")
     listed = refused(deployment, b"x\n1\n2\n", pairs=pack(b"left,right,same\n\n0,1,7\n"))

@@ -124,7 +124,7 @@ def test_columns_without_a_name_are_numbered_and_repeated_names_refused(datasets
 
 
 def test_quotes_crlf_bom_blank_lines_and_spaces_are_ordinary(datasets: Datasets) -> None:
-    content = b'\xef\xbb\xbf"a b", c ,who\r\n 1 ,2,"x, ""y"""\r\n\r\n3,4,z\r\n5,6,"x, ""y"""\r\n'
+    content = b'\xef\xbb\xbf\r\n \t\r\n"a b", c ,who\r\n 1 ,2,"x, ""y"""\r\n\r\n3,4,z\r\n5,6,"x, ""y"""\r\n'
     _, data = send(datasets, content, "a.csv", label="who")
     assert data.feature_names == ("a b", "c")
     assert data.identities == ('x, "y"', "z")

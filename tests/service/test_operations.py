@@ -270,11 +270,13 @@ def edited(**members: Any) -> Callable[[bytes], bytes]:
         (MANIFEST, lambda body: body[:-9], InvalidInput, "not in the expected form"),
         (MANIFEST, edited(blobs={"a" * 64: ["../x"]}), CorruptArtefact, "outside its folder"),
         (MANIFEST, edited(blobs={"a" * 64: ["/x"]}), CorruptArtefact, "outside its folder"),
+        (MANIFEST, edited(blobs={}), CorruptArtefact, "database names are not in it"),
         (MANIFEST, edited(format_version=9), InvalidInput, "newer"),
         (MANIFEST, edited(revision="9999"), InvalidInput, "newer"),
-        (MANIFEST, edited(kind="postgresql"), InvalidInput, "a backup of postgresql"),
+        (MANIFEST, edited(kind="oracle"), InvalidInput, "a backup of oracle"),
     ],
 )
+@pytest.mark.each_database
 def test_a_changed_or_foreign_backup_is_refused_and_leaves_no_row(
     place: Place,
     elsewhere: Elsewhere,

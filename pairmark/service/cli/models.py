@@ -543,11 +543,7 @@ def _show_measured(to: Console, version: dict[str, Any]) -> None:
     race = facts.get("race") or {}
     if race.get("candidates"):
         to.print(f"\nchosen by cross-validation: {race['winner']}, the simplest of the best")
-        tried = [
-            {**entry, "mean_tpr": "not tried" if entry["mean_tpr"] is None else entry["mean_tpr"]}
-            for entry in race["candidates"]
-        ]
-        output.table(("name", "mean_tpr", "folds", "reference_seconds"), tried)(to)
+        output.table(("name", "mean_tpr", "folds", "status"), race["candidates"])(to)
     board = facts.get("leaderboard") or {}
     if board:
         to.print(f"\n{board['judged_by']}, on the same held-out data:")

@@ -24,9 +24,10 @@ WORDS = {
     "ample": "comfortable",
     "estimand": "how rates count",
     "mean_tpr": "mean TPR",
+    "n_negative_pairs": "negative pairs",
+    "n_same_pairs": "positive pairs",
     "n_units": "people or samples counted",
     "promises": "guarantees",
-    "reference_seconds": "counted seconds",
 }
 """What members of answers are called where people read them."""
 

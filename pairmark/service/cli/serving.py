@@ -136,6 +136,7 @@ def _go_on_in_the_background(listener: socket.socket, url: str, log: Path) -> No
     address = listener.getsockname()
     # The child alone listens: when it ends, who waits for an answer hears of it.
     listener.close()
+    output.say("starting; the first start on a machine compiles for up to a minute")
     while not _is_ready(address):
         if os.waitpid(child, os.WNOHANG)[0]:
             output.complain(f"the service ended as it started: see {log}")

@@ -130,25 +130,23 @@ def _attention(
                 f"{name}: {board.get('verdict') or 'a baseline does better'}.",
                 f"{href}#leaderboard-title",
             )
-        if promise_of_version is not None and promise_of_version.point is None:
+        if promise_of_version is None or promise_of_version.refusal is None:
+            continue
+        point = promise_of_version.point
+        if point is None:
             note("bad", "no guarantee", f"{name} is in production and {promise_of_version.refusal}.", href)
-        elif (
-            promise_of_version is not None
-            and promise_of_version.refusal is not None
-            and promise_of_version.point is not None
-        ):
-            rate = f"{100 * promise_of_version.point['fpr']:.3g}\u00a0%"
-            target = f"{100 * HEADLINE_FPR:.3g}\u00a0%"
-            if promise_of_version.point["guarantee"] == "none":
-                note("warn", "no guarantee", f"{name}: {promise_of_version.point['meaning']}", href)
-            else:
-                words = f"{name} cannot guarantee {target}: its calibration supports {rate} and above."
-                note("warn", "few people", words, href)
+        elif point["guarantee"] == "none":
+            note("warn", "no guarantee", f"{name}: {point['meaning']}", href)
+        else:
+            words = (
+                f"{name} cannot guarantee {100 * HEADLINE_FPR:.3g}\u00a0%: its calibration supports "
+                f"{100 * point['fpr']:.3g}\u00a0% and above."
+            )
+            note("warn", "few people", words, href)
     for job in recent:
         if job["state"] == "failed":
-            what = job["model"]
             detail = (job["error"] or {}).get("detail", "")
-            note("bad", "job failed", f"{what}: {detail}", f"/console/jobs/{job['id']}")
+            note("bad", "job failed", f"{job['model']}: {detail}", f"/console/jobs/{job['id']}")
     for model in models if trains else []:
         if not model["aliases"] and len(notes) < 20:
             words = f"{model['name']} has {model['latest_version']} version(s) and none in production."
@@ -331,6 +329,7 @@ async def show_gallery(
         "gallery.html",
         gallery=gallery,
         calibration=calibration,
+        datasets=await api.items("/datasets", limit=100),
         **listing(items, query),
         subject=query.subject or "",
     )

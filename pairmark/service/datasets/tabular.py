@@ -14,7 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -110,25 +110,28 @@ def plain_text(path: Path, scratch: Path, limits: FileLimits) -> Path:
         return plain
 
 
-def first_record(path: Path) -> tuple[str, list[str]]:
-    """The delimiter and the cells of a file's first line, or `InvalidInput` when there is none.
+def first_record(path: Path) -> tuple[int, str, list[str]]:
+    """How many blank lines a file begins with, the delimiter and the cells of the line after them, or `InvalidInput`
+    when there is none.
 
     The delimiter is whichever of comma, semicolon, tab and bar the line holds most of, outside quotes.
     """
     with path.open("r", encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
         lines = iter(lambda: stream.readline(_MAX_HEADER), "")
-        head = next((line for line in lines if line.strip("\r\n")), "")
-        if not head.strip():
+        blank, head = next(((n, line) for n, line in enumerate(lines) if line.strip()), (0, ""))
+        if not head:
             raise InvalidInput("the file is empty; expected a header line and rows", field="file")
         try:
             head.encode()
         except UnicodeEncodeError as error:
-            raise InvalidInput("line 1 is not UTF-8; save the file as UTF-8", field="file", line=1) from error
+            raise InvalidInput(
+                f"line {blank + 1} is not UTF-8; save the file as UTF-8", field="file", line=blank + 1
+            ) from error
         bare = "".join(part for number, part in enumerate(head.split('"')) if number % 2 == 0)
         delimiter = max(DELIMITERS, key=bare.count)
         try:
             # csv's own limit guards against a quote that never closes.
-            return delimiter, next(csv.reader(chain([head], lines), delimiter=delimiter, strict=True))
+            return blank, delimiter, next(csv.reader(chain([head], lines), delimiter=delimiter, strict=True))
         except (csv.Error, StopIteration) as error:
             raise InvalidInput(f"the first line is not CSV: {error}", field="file") from error
 
@@ -145,16 +148,20 @@ def in_lines(
     if kind != "csv" or not rows:
         return error
     plain = plain_text(path, scratch, limits)
-    delimiter, first = first_record(plain)
+    blank, delimiter, first = first_record(plain)
     lines: dict[int, int] = {}
     with suppress(csv.Error), plain.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
-        reader, row, line = csv.reader(stream, delimiter=delimiter), -int(header), 1
+        reader, row, line = (
+            csv.reader(islice(stream, blank, None), delimiter=delimiter),
+            -int(header),
+            blank + 1,
+        )
         for record in reader:
             # Blank lines are no rows, but of a table of one column empty cells.
             row += bool(record) or (len(first) == 1 and row >= 0)
             if record or len(first) == 1:
                 lines |= {row: line} if row in rows else {}
-            line = reader.line_num + 1
+            line = blank + reader.line_num + 1
             if row >= max(rows):
                 break
     if rows - lines.keys():
@@ -176,7 +183,7 @@ _SHARE = 0.5
 """Of a reader's memory that DuckDB may take; numbers and texts of the fetched rows need the rest."""
 _TEXT_ROWS = 16_384
 CSV_SOURCE = (
-    "read_csv(?, auto_detect=false, header=?, delim=?, quote='\"', escape='\"', strict_mode=true, "
+    "read_csv(?, auto_detect=false, header=?, skip=?, delim=?, quote='\"', escape='\"', strict_mode=true, "
     "max_line_size=?, buffer_size=?, columns=?)"
 )
 LIST = re.compile(r"\s*\[\s*[-+.\d]")
@@ -434,13 +441,13 @@ class TableFile:
 
     def _open_csv(self, path: Path, scratch: Path, header: bool) -> None:
         plain = plain_text(path, scratch, self.limits)
-        delimiter, first = first_record(plain)
+        blank, delimiter, first = first_record(plain)
         check_width(len(first), self.limits)
         self.cells = [f"c{number}" for number in range(len(first))]
         self.names = column_names(first if header else self.cells)
         self.source = CSV_SOURCE
         types = dict.fromkeys(self.cells, "VARCHAR")
-        self.params = [glob.escape(str(plain)), header, delimiter, _MAX_LINE, _BUFFER, types]
+        self.params = [glob.escape(str(plain)), header, blank, delimiter, _MAX_LINE, _BUFFER, types]
         if header and sum(number_of(name) is not None for name in first) > len(first) / 2:
             self.warnings.append(
                 "most column names are numbers: if the file has no header line, send it again with header=false"

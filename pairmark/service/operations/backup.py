@@ -312,7 +312,11 @@ def restore(
                 _drop_tables(db)
                 options = ("--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges")
                 run_tool(db, "pg_restore", "--clean", "--if-exists", *options, data=copy)
-                revoked, new_key = _finished(db, manifest, keys)
+                try:
+                    revoked, new_key = _finished(db, manifest, keys)
+                except CorruptArtefact:
+                    _drop_tables(db)
+                    raise
     with db.read() as session:
         is_open = not session.scalar(select(exists().where(ApiKey.id.is_not(None))))
     return {
@@ -373,6 +377,12 @@ def _finished(
     """Upgrade the restored rows and see to keys; returns those that were revoked, and a new one."""
     db.upgrade()
     with db.write() as session:
+        # Without a signature nothing but the rows says what a manifest has to name.
+        if absent := all_named_blobs(session) - manifest.blobs.keys() - manifest.damaged.keys():
+            raise CorruptArtefact(
+                f"the backup's manifest was changed after it was written: {len(absent)} artefacts that its database "
+                f"names are not in it, such as {min(absent)[:12]}; restore another backup"
+            )
         works = ApiKey.revoked_at.is_(None)
         revoked = []
         if keys == "drop":

@@ -63,4 +63,3 @@ document.addEventListener("click", async (event) => {
 
 // What only works with scripts is shown by them.
 $$("[data-needs-script]").forEach((node) => (node.hidden = false));
-$('.side nav a[aria-current]')?.scrollIntoView({ block: "nearest", inline: "center" });

@@ -35,7 +35,7 @@ async function inspect(guess) {
       const names = reported.columns.map((column) => column.name);
       for (const role of ROLES) options($(`#${role}`), names, [reported.request[role] ?? ""].flat().join(","));
       $("#label-role").value = "label";
-      $("#exclude").value = [reported.request.exclude ?? []].flat().join(",");
+      for (const role of ["exclude", "keep"]) $(`#${role}`).value = [reported.request[role] ?? []].flat().join(",");
     }
     shown(reported);
   } catch (error) {
@@ -84,7 +84,7 @@ function preview(file) {
 function form(file) {
   const body = new FormData();
   body.append("file", file);
-  for (const id of ["name", "label", ...ROLES.slice(1), "exclude"]) {
+  for (const id of ["name", "label", ...ROLES.slice(1), "exclude", "keep"]) {
     const { value } = $(`#${id}`);
     if (value) body.append(id === "label" ? $("#label-role").value : id, value);
   }
@@ -238,7 +238,7 @@ $("#job").addEventListener("submit", async (event) => {
   }
 });
 
-for (const id of [...ROLES, "label-role", "exclude"]) $(`#${id}`).addEventListener("change", () => inspect(false));
+for (const id of [...ROLES, "label-role", "exclude", "keep"]) $(`#${id}`).addEventListener("change", () => inspect(false));
 $("#file").addEventListener("change", (event) => event.target.files[0] && preview(event.target.files[0]));
 const drop = $("#drop");
 for (const kind of ["dragover", "dragleave", "drop"]) {

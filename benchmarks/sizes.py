@@ -1,0 +1,142 @@
+"""What fits, calibrations, searches, links and label rankings cost at three sizes, and at which size they end.
+
+Each is a process of its own on one thread: CPU seconds and memory are what the work adds to the imports and to a first
+run of a hundredth of the size, which compiles. The exponent is that of CPU between the smallest and the largest size. A
+machine of 16 GB ends where memory does, a patience of an hour where CPU does: the smaller is named, drawn on from the
+two largest sizes, as if nothing changed on the way.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from math import log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks._linked_people import people
+from benchmarks.common import Preset, Result
+
+SIZES = {
+    "fit of the default": (500, 1_000, 2_000),
+    "calibration": (500, 1_000, 2_000),
+    "search by cosine, 100 queries": (20_000, 60_000, 200_000),
+    "links of a table": (1_000, 3_000, 9_000),
+    "label ranking forest": (500, 1_500, 5_000),
+}
+"""People of three rows, people, vectors, records and rows: three times as many with the preset ``full``."""
+SECONDS, MB = 3_600.0, 16_000.0
+
+
+def run(preset: Preset) -> Result:
+    """A work and a size a row."""
+    rows: list[dict[str, Any]] = []
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    for work, sizes in SIZES.items():
+        for size in sizes:
+            size *= 3 if preset == "full" else 1
+            command = [sys.executable, "-m", "benchmarks.sizes", work, str(size)]
+            printed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout
+            rows.append({"work": work, "size": size} | json.loads(printed.splitlines()[-1]))
+        first, middle, last = rows[-3:]
+        ends = {
+            name: last["size"] * (most / last[name]) ** (1 / max(_exponent(name, middle, last), 0.3))
+            for name, most in (("CPU, s", SECONDS), ("memory, MB", MB))
+        }
+        ending = min(ends, key=lambda name: ends[name])
+        last["exponent"] = round(_exponent("CPU, s", first, last), 2)
+        last["ends at"] = f"{float(f'{ends[ending]:.1g}'):,.0f}: {ending.partition(',')[0]}"
+    return Result(rows=rows, facts={"load_average": os.getloadavg()[0]})
+
+
+def _exponent(name: str, less: dict[str, Any], more: dict[str, Any]) -> float:
+    return log(more[name] / less[name]) / log(more["size"] / less["size"])
+
+
+def _measured(work: str, size: int) -> dict[str, Any]:
+    """CPU, memory and disk of one work of a size."""
+    with tempfile.TemporaryDirectory(prefix="pairmark-bench-") as folder:
+        WORKS[work](max(60, size // 100), Path(folder, "small"))
+        before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+        n_rows, n_pairs = WORKS[work](size, Path(folder, "large"))
+        cpu, after = time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        disk = sum(file.stat().st_size for file in Path(folder).glob("large*/**/*") if file.is_file())
+    return {
+        "rows": n_rows,
+        "CPU, s": round(cpu, 2),
+        "pairs a second": round(n_pairs / cpu) if n_pairs else None,
+        "memory, MB": max(1, round((after - before) / 1e3)),
+        "disk, MB": round(disk / 1e6, 1),
+    }
+
+
+def _rows(n: int, each: int) -> tuple[Any, Any]:
+    rng, y = np.random.default_rng(0), np.repeat(np.arange(n), each)
+    return rng.normal(size=(n, 32))[y] + 0.6 * rng.normal(size=(n * each, 32)), y
+
+
+def _fit(n: int, folder: Path) -> tuple[int, int]:
+    from pairmark import SimilarityAuto
+
+    X, y = _rows(n, 3)
+    SimilarityAuto(random_state=0, n_jobs=1, budget_seconds=10).fit(X, y).save(folder)
+    return X.shape[0], 0
+
+
+def _calibration(n: int, folder: Path) -> tuple[int, int]:
+    from pairmark import operating_point
+
+    X, y = _rows(n, 2)
+    left, right = np.triu_indices(2 * n, 1)
+    scores = np.einsum("ij,ij->i", X.astype(np.float32)[left], X.astype(np.float32)[right])
+    operating_point(scores, y[left] == y[right], 0.1, units=np.stack([y[left], y[right]], axis=1))
+    return X.shape[0], len(left)
+
+
+def _search(n: int, folder: Path) -> tuple[int, int]:
+    from pairmark import MetricSimilarity
+
+    X, _ = _rows(n, 1)
+    MetricSimilarity(metric="cosine").fit(X[:2].repeat(2, axis=0), [0, 0, 1, 1]).top_k(X[:100], X, 10)
+    folder.mkdir()
+    np.save(folder / "vectors.npy", X.astype(np.float32))
+    return n, 100 * n
+
+
+def _links(n: int, folder: Path) -> tuple[int, int]:
+    from pairmark.service.cli import main
+
+    folder.mkdir()
+    _, cells = people(n, "plain")
+    with (folder / "people.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([cells, *zip(*cells.values(), strict=True)])
+    with suppress(SystemExit):
+        main(["link", str(folder / "people.csv"), "-o", str(folder / "links.csv"), "--json"])
+    return n, 0
+
+
+def _ranks(n: int, folder: Path) -> tuple[int, int]:
+    from pairmark import LabelRankingForest
+
+    X, _ = _rows(n, 1)
+    ranks = np.argsort(np.argsort(X[:, :6] + X[:, 6:12], axis=1), axis=1).astype(float)
+    LabelRankingForest(random_state=0, n_jobs=1).fit(X, ranks).save(folder)
+    return n, 0
+
+
+WORKS: dict[str, Callable[[int, Path], tuple[int, int]]] = dict(
+    zip(SIZES, (_fit, _calibration, _search, _links, _ranks), strict=True)
+)
+
+if __name__ == "__main__":
+    print(json.dumps(_measured(sys.argv[1], int(sys.argv[2]))))
