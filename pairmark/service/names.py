@@ -38,7 +38,7 @@ NAME_PATTERN: Final = rf"[^/]+(?:/(?!{_TAKEN}(?:/|$))[^/]+)?"
 """A name in an address, with or without a tenant, however its slash is encoded."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class VisibleNames:
     """The names that a key may see: those below its tenant's prefix, and among them these only (None: all).
 

@@ -25,7 +25,7 @@ OWNERS = 4
 BEGUN_AT_ONCE = 4
 """So many short requests of one owner begin in one pass of the event loop."""
 _OWNER: ContextVar[str] = ContextVar("pairmark_owner", default="")
-_LIMITS: ContextVar[list[tuple[str, int, int]] | None] = ContextVar("pairmark_limits", default=None)
+_LIMITS: ContextVar[list[tuple[str, int]] | None] = ContextVar("pairmark_limits", default=None)
 
 
 def current_owner() -> str:
@@ -38,18 +38,18 @@ def set_owner(owner: str) -> None:
     _OWNER.set(owner)
 
 
-def noting_limits() -> list[tuple[str, int, int]]:
-    """The list that `note_limit` fills in this task and what it starts: name, limit and remainder."""
-    limits: list[tuple[str, int, int]] = []
+def noting_limits() -> list[tuple[str, int]]:
+    """The list that `note_limit` fills in this task and what it starts: name and limit."""
+    limits: list[tuple[str, int]] = []
     _LIMITS.set(limits)
     return limits
 
 
-def note_limit(name: str, limit: int, remaining: int) -> None:
-    """Have the answer state a limit that its request came up to."""
+def note_limit(name: str, limit: int) -> None:
+    """Have the answer state a limit of which nothing remains."""
     limits = _LIMITS.get()
     if limits is not None:
-        limits.append((name, limit, remaining))
+        limits.append((name, limit))
 
 
 class Slots:
@@ -66,7 +66,7 @@ class Slots:
         # Threads of the event loop and of handlers come here; the look and the count are one step.
         with self._lock:
             if self._taken[owner] >= self.limit or self._taken.total() >= OWNERS * self.limit:
-                note_limit(self._name, self.limit, 0)
+                note_limit(self._name, self.limit)
                 raise RateLimited(f"{self.limit} {self._refusal}")
             self._taken[owner] += 1
 
@@ -100,16 +100,17 @@ class Turns:
         self._begun: Counter[str] = Counter()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
-    async def begin(self, owner: str) -> None:
-        """Wait until it is the turn of a request of the owner."""
+    def begin(self, owner: str) -> asyncio.Future[None] | None:
+        """What a request of the owner has to wait for until it is its turn; None: it is now."""
         # The first request of a pass has the loop call `_pass` once all that have arrived were looked at.
         if not self._begun:
             asyncio.get_running_loop().call_soon(self._pass)
         self._begun[owner] += 1
-        if self._begun[owner] > BEGUN_AT_ONCE:
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(owner, deque()).append(turn)
-            await turn
+        if self._begun[owner] <= BEGUN_AT_ONCE:
+            return None
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(owner, deque()).append(turn)
+        return turn
 
     def _pass(self) -> None:
         self._begun.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,15 @@ def deployment(settings: Settings, database: Database, blobs: Blobs, tmp_path: P
     made = Deployment(settings, database, blobs, tmp_path)
     made.upload("people", *people(40, 5))
     return made
+
+
+def of_all_pages(page: Callable[..., Any]) -> list[Any]:
+    """The entries of every page; ``page`` takes a ``cursor``."""
+    entries, part = [], page(cursor=None)
+    while part.next_cursor is not None:
+        entries += part.items
+        part = page(cursor=part.next_cursor)
+    return entries + part.items
 
 
 @pytest.fixture(scope="session")

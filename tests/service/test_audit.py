@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 from sqlalchemy import text
@@ -12,6 +13,7 @@ from pairmark.service.audit import Actor, acting
 from pairmark.service.audit.log import AuditLog, record
 from pairmark.service.errors import Conflict, InvalidInput
 from pairmark.service.keys import Keys
+from tests.service.conftest import of_all_pages
 
 pytestmark = pytest.mark.each_database
 
@@ -105,13 +107,7 @@ def test_pages_and_filters(database, audit):
     assert len(actions(audit, action="thing.make")) == 3
     assert actions(audit, action="thin") == []
     assert [r for _, r in actions(audit, since=1_004.0)] == names[4:]
-    seen, cursor = [], None
-    while True:
-        page = audit.page(limit=4, cursor=cursor)
-        seen += [entry.resource for entry in page.items]
-        if (cursor := page.next_cursor) is None:
-            break
-    assert seen == names[::-1]
+    assert [entry.resource for entry in of_all_pages(partial(audit.page, limit=4))] == names[::-1]
     with pytest.raises(InvalidInput):
         audit.page(cursor="nonsense")
 

@@ -103,9 +103,7 @@ def test_errors_are_a_tree(client: Client, digits: np.ndarray) -> None:
         client.similarity([float("nan")] * 64, [0.0] * 64, model="digits")
     with pytest.raises(Conflict):
         client.delete_version("digits", 1)
-    assert issubclass(InsufficientCalibration, InvalidInput)
-    assert issubclass(InvalidInput, Problem)
-    assert issubclass(Problem, ClientError)
+    assert InsufficientCalibration.__mro__[1:4] == (InvalidInput, Problem, ClientError)
 
 
 def test_a_dataset_and_a_training_from_arrays(client: Client, digits_deployment: RunningServer) -> None:

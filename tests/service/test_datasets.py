@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, UnknownDataset
 from pairmark.service.settings import Settings
 from pairmark.service.tables import JobRow
+from tests.service.conftest import of_all_pages
 
 pytestmark = pytest.mark.each_database
 
@@ -84,11 +86,5 @@ def test_a_dataset_that_a_job_waits_for_stays(datasets: Datasets, database: Data
 def test_pages_hold_every_dataset_once_newest_first(datasets: Datasets) -> None:
     for number in range(5):
         add(datasets, name=f"d{number}")
-    seen, cursor = [], None
-    while True:
-        page = datasets.page(2, cursor)
-        seen += [item.name for item in page.items]
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    assert seen == ["d4", "d3", "d2", "d1", "d0"]
+    found = of_all_pages(partial(datasets.page, 2))
+    assert [item.name for item in found] == ["d4", "d3", "d2", "d1", "d0"]

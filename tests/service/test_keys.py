@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import pytest
 from sqlalchemy import select, text
@@ -21,6 +22,7 @@ from pairmark.service.keys import (
     session_hash,
 )
 from pairmark.service.tables import ModelRow, Revision
+from tests.service.conftest import of_all_pages
 
 pytestmark = pytest.mark.each_database
 
@@ -82,15 +84,14 @@ def test_any_change_to_a_key_is_refused(keys: Keys) -> None:
 
 
 def test_what_is_wrong_is_said(keys: Keys) -> None:
-    with pytest.raises(
-        InvalidInput,
-        match="'root' is not a scope; expected some of score, decide, gallery, train, import, admin",
+    scopes = "'root' is not a scope; expected some of score, decide, gallery, train, import, admin"
+    for name, asked, said in (
+        ("ci", ["root"], scopes),
+        ("ci", [], "none was given"),
+        (" ", ["score"], "name"),
     ):
-        keys.create("ci", ["root"])
-    with pytest.raises(InvalidInput, match="none was given"):
-        keys.create("ci", [])
-    with pytest.raises(InvalidInput, match="name"):
-        keys.create(" ", ["score"])
+        with pytest.raises(InvalidInput, match=said):
+            keys.create(name, asked)
     with pytest.raises(UnknownKey):
         keys.revoke("nobody")
     assert keys.list() == []
@@ -170,15 +171,7 @@ def test_rotation_lets_both_work_for_a_while(keys: Keys, monkeypatch: pytest.Mon
 
 def test_keys_are_listed_in_pages(keys: Keys) -> None:
     made = [keys.create(f"key {number}", ["score"]).id for number in range(5)]
-    found: list[str] = []
-    cursor = None
-    while True:
-        page = keys.page(2, cursor)
-        found += [one.id for one in page.items]
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    assert found == made
+    assert [one.id for one in of_all_pages(partial(keys.page, 2))] == made
 
 
 def test_a_session_is_not_the_key_and_its_word_is_kept_nowhere(keys: Keys, database: Database) -> None:

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from sqlalchemy import update
@@ -21,6 +22,7 @@ from pairmark.service.errors import (
 )
 from pairmark.service.tables import JobRow
 from pairmark.service.training.validation import TrainingQueue
+from tests.service.conftest import of_all_pages
 
 pytestmark = pytest.mark.each_database
 
@@ -101,14 +103,7 @@ def test_the_queue_is_bounded_under_many_submitters(deployment):
 
 def test_pages_go_through_all_jobs_newest_first(deployment):
     ids = [deployment.queue.submit(deployment.request()).id for _ in range(5)]
-    seen, cursor = [], None
-    while True:
-        page = deployment.queue.page(limit=2, cursor=cursor)
-        seen += [job.id for job in page.items]
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    assert seen == ids[::-1]
+    assert [job.id for job in of_all_pages(partial(deployment.queue.page, limit=2))] == ids[::-1]
     assert [job.id for job in deployment.queue.page(state="running").items] == []
     with pytest.raises(InvalidInput, match="limit"):
         deployment.queue.page(limit=0)
@@ -164,14 +159,6 @@ def test_a_silent_workers_job_is_taken_over_and_its_writes_refused(deployment):
     ]
     assert "no heartbeat" in done.attempts[0].detail
     assert any("lost" in event.data.get("message", "") for event in deployment.queue.events(job.id))
-
-
-def test_a_heartbeat_keeps_the_job(deployment):
-    job = deployment.queue.submit(deployment.request())
-    claim = deployment.queue.leases.claim("a")
-    expire(deployment, job.id)
-    assert deployment.queue.leases.renew(claim).valid
-    assert deployment.queue.leases.claim("b") is None
 
 
 def test_a_late_worker_of_this_machine_keeps_its_job_while_it_runs(deployment):

@@ -81,11 +81,3 @@ def test_what_cannot_be_learned_from_is_refused_with_a_reason(deployment):
         train(deployment, "few")
     with pytest.raises(InvalidInput, match="has none"):
         train(deployment, "people")
-    sample = made(20)
-    path = deployment.folder / "one.csv"
-    path.write_text("A1,ranking\n" + "1.0,rain\n" * 10)
-    with pytest.raises(InvalidInput, match="fewer than two labels"):
-        deployment.datasets.add(path, DatasetRequest(name="one", ranking=["ranking"]))
-    path.write_text("A1,ranking\n1,rain>sun\n2,sun>rain>sun\n")
-    with pytest.raises(InvalidInput, match=r"line 3.*sun>rain>sun"):
-        deployment.datasets.add(path, DatasetRequest(name="twice", ranking=["ranking"]))

@@ -11,7 +11,8 @@ def test_a_request_stands_behind_few_of_another_owner_and_none_is_lost() -> None
     began: list[str] = []
 
     async def answer(turns: Turns, owner: str, name: str) -> None:
-        await turns.begin(owner)
+        if (turn := turns.begin(owner)) is not None:
+            await turn
         began.append(name)
 
     async def run() -> None:

@@ -251,15 +251,6 @@ def test_a_commit_whose_answer_was_lost_is_recognised(deployment, monkeypatch):
     assert len(deployment.store.model("faces").versions) == 1
 
 
-def test_promotion_is_as_asked(deployment):
-    deployment.train()
-    deployment.train(promote=False)
-    deployment.train(promote="staging")
-    assert deployment.store.resolve("faces") == ("faces", 1)
-    assert deployment.store.resolve("faces@staging") == ("faces", 3)
-    assert deployment.store.resolve("faces:2") == ("faces", 2)
-
-
 @pytest.mark.parametrize("listing", [None, "all", "random-people"])
 def test_a_list_that_is_cut_is_cut_by_people(deployment, listing):
     """Twenty people of ten photos and forty of one: by rows nearly all pairs would be of the twenty."""

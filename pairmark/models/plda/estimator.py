@@ -462,7 +462,7 @@ class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
     def _ratios(self, a: Float32, b: Float32) -> Float64:
         """Of pairs of columns; one side may have a single row."""
         scores = np.empty(max(a.shape[0], b.shape[0]))
-        kernels.score(a, b, False, self._width, self._constant, scores[:, None])
+        kernels.score(a, sealed(b), False, self._width, self._constant, scores[:, None])
         return scores
 
     def _corrected(self, ratios: Float64, a: Float32 | None, b: Float32 | None) -> Float32:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -40,8 +39,8 @@ def list_keys(http: Request, services: InServices, query: Paging) -> Page[KeyOut
 
 
 @keys.post("/keys", status_code=201)
-@needs("admin")
-async def create_key(http: Request, services: InServices, response: Response, request: KeyRequest) -> NewKey:
+@needs("admin", renames=True)
+def create_key(http: Request, services: InServices, response: Response, request: KeyRequest) -> NewKey:
     """Create a key. Only this answer shows it; the service stores its hash.
 
     Once the first key exists, every request needs one.
@@ -50,38 +49,33 @@ async def create_key(http: Request, services: InServices, response: Response, re
     if own is not None and request.tenant not in (None, own):
         raise UnknownTenant("there is no such tenant")
     seconds = None if request.expires_in_days is None else request.expires_in_days * DAY_S
-    key = await asyncio.to_thread(
-        services.keys.create,
+    key = services.keys.create(
         request.name,
         request.scopes,
         expires_in_s=seconds,
         rate=request.rate,
         tenant=request.tenant or own,
     )
-    await services.runtime.catalogue.after_change()
     response.headers["Cache-Control"] = "no-store"
     return key
 
 
 @keys.post("/keys/{key_id}/rotate", status_code=201)
-@needs("admin")
-async def rotate_key(
+@needs("admin", renames=True)
+def rotate_key(
     http: Request, services: InServices, response: Response, key_id: KeyId, request: RotationRequest
 ) -> NewKey:
     """Create a new key with the same scopes. Both keys work during the overlap; then the old one expires."""
-    overlap_s, tenant = request.overlap_hours * 3600, names_of(http).tenant
-    key = await asyncio.to_thread(services.keys.rotate, key_id, overlap_s=overlap_s, tenant=tenant)
-    await services.runtime.catalogue.after_change()
     response.headers["Cache-Control"] = "no-store"
-    return key
+    overlap_s = request.overlap_hours * 3600
+    return services.keys.rotate(key_id, overlap_s=overlap_s, tenant=names_of(http).tenant)
 
 
 @keys.delete("/keys/{key_id}", status_code=204)
-@needs("admin")
-async def revoke_key(http: Request, services: InServices, key_id: KeyId) -> None:
+@needs("admin", renames=True)
+def revoke_key(http: Request, services: InServices, key_id: KeyId) -> None:
     """Revoke a key at once, with its console sessions. Revoking it again changes nothing."""
-    await asyncio.to_thread(services.keys.revoke, key_id, tenant=names_of(http).tenant)
-    await services.runtime.catalogue.after_change()
+    services.keys.revoke(key_id, tenant=names_of(http).tenant)
 
 
 webhooks = APIRouter(tags=["webhooks"], route_class=GuardedRoute)
@@ -91,18 +85,15 @@ WebhookId = Annotated[str, Path(max_length=32, pattern="^[0-9a-zA-Z_-]+$", descr
 
 
 @webhooks.post("/webhooks", status_code=201)
-@needs(
-    "operator",
-)
-async def create_webhook(services: InServices, response: Response, request: WebhookRequest) -> NewWebhook:
+@needs("operator")
+def create_webhook(services: InServices, response: Response, request: WebhookRequest) -> NewWebhook:
     """Have events sent to an address. Only this answer shows the secret that signs the messages.
 
     A message is `{"type", "timestamp", "data"}` with the headers of Standard Webhooks (`webhook-id`,
     `webhook-timestamp`, `webhook-signature`). An answer other than 2xx is tried again, seven times in 18 hours.
     """
-    webhook = await asyncio.to_thread(services.webhooks.create, request)
     response.headers["Cache-Control"] = "no-store"
-    return webhook
+    return services.webhooks.create(request)
 
 
 @webhooks.get("/webhooks")
@@ -114,9 +105,9 @@ def list_webhooks(services: InServices, query: Paging) -> Page[WebhookOut]:
 
 @webhooks.delete("/webhooks/{webhook_id}", status_code=204)
 @needs("operator")
-async def delete_webhook(services: InServices, webhook_id: WebhookId) -> None:
+def delete_webhook(services: InServices, webhook_id: WebhookId) -> None:
     """Delete a webhook and its messages."""
-    await asyncio.to_thread(services.webhooks.delete, webhook_id)
+    services.webhooks.delete(webhook_id)
 
 
 audit = APIRouter(tags=["audit"], route_class=GuardedRoute)

@@ -157,7 +157,7 @@ async def upsert_items(call: Call, gallery: Name) -> Response:
     state = await asyncio.to_thread(services.galleries.state, gallery)
     version = await version_of(services, state)
     form = form_of(version.estimator, state.dimension)
-    errors = RowErrors(await services.runtime.row_ranges(version, None))
+    errors = RowErrors(await services.runtime.row_ranges(version))
     if kind == "json":
         body = await call.read_body()
         out = await services.galleries.write_place.run(
@@ -291,7 +291,7 @@ async def search(call: Call, gallery: Name) -> Response:
         point = None
         if body.fpr is not None and rate is not None:
             point = await services.runtime.operating_point(version, rate)
-        ranges = await services.runtime.row_ranges(version, None)
+        ranges = await services.runtime.row_ranges(version)
         found = await place.run(
             math.inf,
             lambda: services.searches.search(

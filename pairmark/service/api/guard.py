@@ -60,17 +60,12 @@ class Answering:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = list(message.get("headers", ()))
+            request_id = (b"x-request-id", self._scope["pairmark.request_id"].encode())
+            headers = [*message.get("headers", ()), request_id, _NOSNIFF, *rate_fields(self._scope)]
             kind = dict(headers).get(b"content-type", b"").partition(b";")[0]
             if kind in _BY_TYPE:
                 headers.append(_BY_TYPE[kind])
-            request_id = self._scope["pairmark.request_id"].encode()
-            message["headers"] = [
-                *headers,
-                (b"x-request-id", request_id),
-                _NOSNIFF,
-                *rate_fields(self._scope),
-            ]
+            message["headers"] = headers
         await self._send(message)
 
 

@@ -139,10 +139,7 @@ def list_models(
 
 
 @router.post("/models", status_code=201)
-@needs(
-    "import",
-    limits=UPLOAD,
-)
+@needs("import", limits=UPLOAD, renames=True)
 async def import_model(
     http: Request,
     services: InServices,
@@ -168,7 +165,6 @@ async def import_model(
         return services.store.version(model, version)
 
     imported = await services.runtime.batch_place.run(work)
-    await services.runtime.catalogue.after_change()
     response.headers["Location"] = f"/models/{imported.model}/versions/{imported.version}"
     return imported
 
@@ -181,12 +177,10 @@ def get_model(services: InServices, name: Name) -> ModelOut:
 
 
 @router.put("/models/{name:name}/policy")
-@needs("train")
-async def set_policy(services: InServices, name: Name, request: Policy) -> Policy:
+@needs("train", renames=True)
+def set_policy(services: InServices, name: Name, request: Policy) -> Policy:
     """Set whether `/match` may answer by the bootstrap when the finite-sample method refuses."""
-    policy = await asyncio.to_thread(services.store.set_policy, name, request)
-    await services.runtime.catalogue.after_change()
-    return policy
+    return services.store.set_policy(name, request)
 
 
 @router.get("/models/{name:name}/versions")
@@ -215,11 +209,10 @@ def _visible(http: Request, version: VersionOut) -> VersionOut:
 
 
 @router.delete("/models/{name:name}/versions/{version}", status_code=204)
-@needs("admin")
-async def delete_version(services: InServices, name: Name, version: Number) -> None:
+@needs("admin", renames=True)
+def delete_version(services: InServices, name: Name, version: Number) -> None:
     """Delete a version with its calibrations; refused while an alias points to it."""
-    await asyncio.to_thread(services.store.delete, name, version)
-    await services.runtime.catalogue.after_change()
+    services.store.delete(name, version)
 
 
 @router.get("/models/{name:name}/versions/{version}/roc", summary="Get ROC curve")
@@ -338,7 +331,7 @@ def export_version(services: InServices, folder: Workspace, name: Name, version:
 @router.post(
     "/models/{name:name}/versions/{version}/calibrations", status_code=201, summary="Calibrate version"
 )
-@needs("train")
+@needs("train", renames=True)
 async def calibrate(
     http: Request,
     services: InServices,
@@ -354,7 +347,6 @@ async def calibrate(
     calibration = await services.runtime.batch_place.run(
         lambda: services.store.calibrations.calibrate(name, version, **request.model_dump())
     )
-    await services.runtime.catalogue.after_change()
     response.headers["Location"] = f"/calibrations/{calibration.id}"
     return calibration
 
@@ -381,8 +373,8 @@ def get_alias(services: InServices, response: Response, name: Name, alias: Alias
 
 
 @router.put("/models/{name:name}/aliases/{alias}")
-@needs("train")
-async def move_alias(
+@needs("train", renames=True)
+def move_alias(
     services: InServices,
     caller: Caller,
     response: Response,
@@ -392,8 +384,7 @@ async def move_alias(
     if_match: IfMatch = None,
 ) -> AliasOut:
     """Point an alias to a version, to promote or roll back. With `If-Match`, only if it has not moved since."""
-    target = await asyncio.to_thread(
-        services.store.promote,
+    target = services.store.promote(
         name,
         alias,
         request.version,
@@ -401,7 +392,6 @@ async def move_alias(
         if_match=_revisions(if_match),
         reason=(request.reason or "").strip() or None,
     )
-    await services.runtime.catalogue.after_change()
     response.headers["ETag"] = f'"{target.revision}"'
     return target
 

@@ -250,6 +250,7 @@ class Needs:
     access : the scope, on the resource in the path if there is one.
     reading : a POST that changes nothing, so that a key which may only read may send it.
     of_items : it changes items of a gallery and not the gallery itself.
+    renames : it changes what names or keys mean, so that its answer waits until every process sees that.
     query, body : what a plain route reads, for the OpenAPI document.
     bodies : media types that are read beside JSON.
     table : how a file in a form stands for lists of the JSON body, which is ``body``.
@@ -259,6 +260,7 @@ class Needs:
     limits: BodyLimits = CONTROL
     reading: bool = False
     of_items: bool = False
+    renames: bool = False
     query: Any = None
     body: Any = None
     bodies: tuple[str, ...] = ()
@@ -366,7 +368,10 @@ class GuardedRoute(APIRoute):
             turn = nullcontext() if is_free else services.handled[current_owner()]
             with acting(actor_of(scope)):
                 async with asyncio.timeout(seconds), turn:
-                    return await handler(Request(scope, receive))
+                    answer = await handler(Request(scope, receive))
+                    if self.needs.renames:
+                        await services.runtime.catalogue.after_change()
+                    return answer
 
         return guarded
 
@@ -483,7 +488,8 @@ class PlainRoute(GuardedRoute):
         with RequestWork(services.runtime.batch_place) as work:
             call = Call(scope, receive, services, query, work)
             async with asyncio.timeout(seconds):
-                await services.turns.begin(current_owner())
+                if (turn := services.turns.begin(current_owner())) is not None:
+                    await turn
                 answered: Coroutine[Any, Any, Response] = self.endpoint(call, **call.path_params)
                 if self.level == "read":
                     return await answered

@@ -102,7 +102,7 @@ async def similarity(call: Call) -> Response:
         raise NotAcceptable("detail is given as application/json: leave it out, or accept that")
     request, version = await _read(call, "similarity", _pairs_of)
     scored = await _score(call, request, version)
-    ranges = await call.services.runtime.row_ranges(version, None) if detail else None
+    ranges = await call.services.runtime.row_ranges(version) if detail else None
 
     def work() -> Answer:
         unlike = unlike_rows(UnlikeRows.find(ranges, scored.resolved)) if detail else None

@@ -14,6 +14,7 @@ from pairmark.service.blobs.local import Blobs, checked_key, listing, listing_ke
 from pairmark.service.errors import CorruptArtefact, InvalidInput, StorageFailed, storage_errors
 
 CACHE_BYTES = 20 * 1024**3
+"""Copies not used for ten minutes go, oldest first, when they take more than this."""
 _IN_USE_S = 600.0
 _MISSING = {"404", "NoSuchKey", "NotFound"}
 
@@ -27,10 +28,9 @@ class S3Blobs(Blobs):
     ----------
     address : ``s3://bucket/prefix``.
     cache : folder for local copies, which are checked like local blobs.
-    cache_bytes : copies not used for ten minutes go, oldest first, when they take more than this.
     """
 
-    def __init__(self, address: str, cache: Path, *, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, address: str, cache: Path) -> None:
         bucket, _, prefix = address.removeprefix("s3://").partition("/")
         if not bucket:
             raise InvalidInput(
@@ -40,7 +40,6 @@ class S3Blobs(Blobs):
         self._client: Any = _client()
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
-        self._cache_bytes = cache_bytes
         self._fetching = threading.Lock()
 
     def put_folder(self, folder: Path) -> str:
@@ -145,7 +144,7 @@ class S3Blobs(Blobs):
             (age, key): sum(path.stat().st_size for path in self._path(key).rglob("*") if path.is_file())
             for key, age in super().ages()
         }
-        excess = sum(sizes.values()) - self._cache_bytes
+        excess = sum(sizes.values()) - CACHE_BYTES
         for age, key in sorted(sizes, reverse=True):
             if excess <= 0 or age < _IN_USE_S:
                 return

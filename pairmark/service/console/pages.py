@@ -509,8 +509,7 @@ async def jobs_page(request: Request, query: Annotated[StateQuery, Query()]) -> 
 async def show_job(request: Request, job_id: str) -> HTMLResponse:
     """One job: its progress, its attempts, and what it made or why it failed."""
     job = await Api(request).need(f"/jobs/{job_id}")
-    cancels = may(request, "train")
-    return page(request, "job.html", job=job, may_cancel=cancels)
+    return page(request, "job.html", job=job, may_cancel=may(request, "train"))
 
 
 @router.get("/console/datasets")
@@ -541,8 +540,7 @@ async def audit_page(request: Request, query: Annotated[AuditPageQuery, Query()]
 async def keys_page(request: Request) -> HTMLResponse:
     """API keys: what each may do, since when and until when."""
     keys = (await Api(request).need("/keys", limit=200))["items"]
-    tenants = any(key.get("tenant") for key in keys)
-    return page(request, "keys.html", keys=keys, tenants=tenants)
+    return page(request, "keys.html", keys=keys, tenants=any(key.get("tenant") for key in keys))
 
 
 @router.get("/docs", response_class=HTMLResponse)

@@ -319,13 +319,12 @@ class Identification:
                 "its label, or as its id where each has one row",
                 field="dataset",
             )
-        entry = version.entry
-        overlap = self._store.overlap(entry.name, entry.version, data, refuse=True)
+        overlap = self._store.overlap(version.entry.name, version.entry.version, data)
         warnings = []
-        if overlap is not None and (overlap.rows or overlap.identities):
+        if overlap is not None and overlap.identities:
+            # Of rows, and of identities in open-set use, it is refused.
             warnings.append(
-                f"{overlap.rows} rows and {overlap.identities} identities of the probes were trained on: figures may "
-                "be too good"
+                f"{overlap.identities} identities of the probes were trained on: figures may be too good"
             )
         form = form_of(version.estimator, version.n_features)
         rows: Any = cells_for(form.schema if isinstance(form, RecordForm) else None, data)

@@ -127,8 +127,7 @@ class RecordForm:
 
     def read_table(self, table: Mapping[str, list[Any]]) -> tuple[Records, list[str | None]]:
         """Rows of a file by column, strings or typed values, and what is wrong with each."""
-        n = len(next(iter(table.values())))
-        problems: list[str | None] = [None] * n
+        problems: list[str | None] = [None] * len(next(iter(table.values())))
         try:
             cells = self.schema.read(table)
         except RecordError as error:

@@ -117,11 +117,11 @@ class Leases:
             repository.add_event(session, row.id, "log", event, now)
             return _claim(row, worker[:200])
 
-    def mark_alive(self, worker: str, job_id: str | None = None) -> None:
-        """Note that a worker is alive, and which job it runs."""
+    def mark_alive(self, worker: str) -> None:
+        """Note that a worker is alive, and runs no job."""
         with self._db.write() as session:
             now = self._db.now(session)
-            repository.mark_worker(session, worker[:200], job_id, now)
+            repository.mark_worker(session, worker[:200], None, now)
             repository.remove_workers_before(session, now - _REMOVE_SILENT_S)
 
     def leave(self, worker: str) -> None:

@@ -101,7 +101,7 @@ class JobQueue:
             job, owner, limit = prepare(session), current_owner(), self._settings.max_queued_jobs
             queued = repository.count_queued_by_owner(session)
             if sum(queued.values()) >= limit and queued.get(owner, 0) >= limit // len({*queued, owner}):
-                note_limit("queued-jobs", limit, 0)
+                note_limit("queued-jobs", limit)
                 raise RateLimited(f"{limit} jobs wait already; try again when some are done", retry_after=30)
             row = JobRow(
                 **vars(job),

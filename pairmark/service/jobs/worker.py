@@ -105,13 +105,13 @@ class Worker:
         except PairmarkError as error:
             logger.warning(complaint, extra={"worker": self.name, "reason": error.detail[:500]})
 
-    def _mark_alive(self, job_id: str | None = None, *, now: bool = False) -> None:
+    def _mark_alive(self, *, now: bool = False) -> None:
         """Say that this worker is alive, three times a lease."""
         if not now and time.monotonic() - self._marked_at < self.settings.lease_s / 3:
             return
         self._marked_at = time.monotonic()
         with self._logging_failure("heartbeat failed"):
-            self._leases.mark_alive(self.name, job_id)
+            self._leases.mark_alive(self.name)
 
     def _collect_leftovers(self) -> None:
         """Remove what killed processes left in storage, at the start and once an hour."""

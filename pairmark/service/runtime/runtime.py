@@ -65,7 +65,7 @@ class Runtime:
         self.inputs = InputChecks(self.store.calibrations.mark_moved)
         self.warm = False
         self._last_view: CatalogueView | None = None
-        self._resolved: BoundedCache[Any, tuple[VersionEntry, str | None]] = BoundedCache(MOST_REFS)
+        self._resolved: dict[Any, tuple[VersionEntry, str | None]] = {}
         """What references mean by the last view, and the alias by which."""
         self._classes: BoundedCache[tuple[str, SubjectClass], str] = BoundedCache(4_096)
         self._best_f1: BoundedCache[tuple[str, int, str | None], ServedPoint] = BoundedCache(256)
@@ -86,7 +86,7 @@ class Runtime:
         if view is not self._last_view:
             self._last_view = view
             self.versions.evict_deleted(view)
-            self._resolved = BoundedCache(MOST_REFS)
+            self._resolved = {}
         asked = ref, capability, visible
         found = self._resolved.get(asked)
         if found is None:
@@ -97,7 +97,9 @@ class Runtime:
                 entry = (await self.catalogue.looked_up()).resolve(ref, capability, visible)
             _, mark, alias = split_ref(ref or "")
             found = entry, None if mark == ":" else alias or PRODUCTION
-            self._resolved.put(asked, found)
+            if len(self._resolved) >= MOST_REFS:
+                self._resolved = {}
+            self._resolved[asked] = found
         return await self.versions.get(*found)
 
     async def operating_point(
@@ -148,7 +150,7 @@ class Runtime:
         if point is None:
             curve = await asyncio.to_thread(self.store.reports.pr, name, number, 2)
             measured = await asyncio.to_thread(self.store.version, name, number)
-            inputs = await self.row_ranges(version, None)
+            inputs = await self.row_ranges(version)
             point = point_of_best_f1(curve.best_f1, measured.metrics, inputs)
             self._best_f1.put(key, point)
         warning = self.catalogue.view.moved.get(calibration or "")
@@ -180,12 +182,11 @@ class Runtime:
         """The warning that inputs are no longer like those of a calibration; None where they are."""
         return self.catalogue.view.moved.get(calibration or "")
 
-    async def row_ranges(self, version: LoadedVersion | None, calibration: str | None) -> RowRanges | None:
-        """What rows are like in the calibration named, else in the version's own; None where that was not kept."""
-        calibration = calibration or (None if version is None else version.calibration_id)
-        if calibration is None:
+    async def row_ranges(self, version: LoadedVersion) -> RowRanges | None:
+        """What rows are like in the version's own calibration; None where that was not kept."""
+        if version.calibration_id is None:
             return None
-        return (await self._calibration(calibration)).calibration.inputs
+        return (await self._calibration(version.calibration_id)).calibration.inputs
 
     async def _calibration_for(
         self,

@@ -17,7 +17,7 @@ from pairmark.models.pairs.held_out import HeldOutPairs, held_out_pairs
 from pairmark.models.registry import spec_of
 from pairmark.schemas.base import Page
 from pairmark.schemas.jobs import ListOrigin, Protocol
-from pairmark.schemas.models import CalibrationOut
+from pairmark.schemas.models import CalibrationOut, OverlapOut
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets.data import LabelledData
@@ -110,7 +110,6 @@ class Calibrations:
                 None if dataset is None else data,
                 protocol=protocol_name,
                 n_pairs=n_pairs,
-                random_state=0,
                 listing=listing,
                 strangers=others,
                 groups=groups,
@@ -231,7 +230,6 @@ class Calibrations:
         *,
         protocol: str,
         n_pairs: int | None,
-        random_state: int,
         listing: ListOrigin | None = None,
         strangers: LabelledData | None = None,
         groups: str | None = None,
@@ -258,7 +256,7 @@ class Calibrations:
                 data,
                 protocol=protocol,
                 n_pairs=limit,
-                random_state=random_state,
+                random_state=0,
                 listing=listing,
                 strangers=more,
             )
@@ -286,11 +284,14 @@ class Calibrations:
         """``auto`` means the protocol that the version was trained under."""
         return str(row.facts.get("protocol", "auto")) if protocol == "auto" else protocol
 
-    def refuse_overlap(self, row: ModelVersion, name: str, data: LabelledData, protocol: str) -> None:
-        """Raise `CalibrationOverlap` when rates measured on the dataset would guarantee too much."""
+    def refuse_overlap(
+        self, row: ModelVersion, name: str, data: LabelledData, protocol: str
+    ) -> OverlapOut | None:
+        """Raise `CalibrationOverlap` when rates measured on the dataset would guarantee too much; else what of it the
+        version was trained on, None when that was not kept."""
         stored = self._versions.report(row)
         if stored is None:
-            return
+            return None
         overlap = overlap_with(stored.trained_on, data)
         reason = f"{name}:{row.version} was trained on"
         if overlap.rows:
@@ -307,6 +308,7 @@ class Calibrations:
                 identities=overlap.identities,
                 first_identities=overlap.first_identities,
             )
+        return overlap
 
     def register(
         self,

@@ -120,8 +120,7 @@ class Reports:
     def roc(self, name: str, version: int, points: int | None = None) -> RocOut:
         """The ROC on the version's held-out pairs, with ``points`` at most so many; `ModelNotCapable` when it scores
         none."""
-        row = self._versions.row(name, version)
-        return self._stored(row, name).roc(points)
+        return self._stored(self._versions.row(name, version), name).roc(points)
 
     def pr(self, name: str, version: int, points: int | None = None) -> PrOut:
         """Precision and recall on the version's held-out pairs, with ``points`` at most so many;
@@ -263,7 +262,6 @@ class Reports:
             data,
             protocol=self._calibrations.protocol_of(row, protocol),
             n_pairs=n_pairs,
-            random_state=0,
         )
         same, units, resolved = pairs.same, pairs.units, pairs.protocol
         with refusals(f"dataset {data.name}:{data.version}", field="dataset"):

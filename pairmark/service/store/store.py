@@ -59,7 +59,6 @@ from pairmark.service.store.versions import (
     StoredReport,
     VersionStore,
     alias_out,
-    overlap_with,
     version_out,
     version_summary,
 )
@@ -328,16 +327,11 @@ class ModelStore:
             Page[AliasChangeOut], rows, limit, lambda row: (row.id,), AliasChangeOut.model_validate
         )
 
-    def overlap(
-        self, name: str, version: int, data: LabelledData, *, refuse: bool = False
-    ) -> OverlapOut | None:
-        """How much of a dataset the version was trained on, None when that was not kept; with ``refuse``,
-        `CalibrationOverlap` when it holds what a calibration may not."""
+    def overlap(self, name: str, version: int, data: LabelledData) -> OverlapOut | None:
+        """How much of a dataset the version was trained on, None when that was not kept; `CalibrationOverlap` when it
+        holds what a calibration may not."""
         row = self._versions.row(name, version)
-        if refuse:
-            self.calibrations.refuse_overlap(row, name, data, self.calibrations.protocol_of(row, "auto"))
-        stored = self._versions.report(row)
-        return None if stored is None else overlap_with(stored.trained_on, data)
+        return self.calibrations.refuse_overlap(row, name, data, self.calibrations.protocol_of(row, "auto"))
 
     def report(self, name: str, version: int) -> StoredReport | None:
         """The version's stored report; None where it scores no pairs."""

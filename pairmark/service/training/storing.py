@@ -230,8 +230,7 @@ def _suspects(job: EvaluatedJob) -> dict[str, Any] | None:
     double_names, labels = suspects(scores[is_labeled], pairs.same[is_labeled], rows, y[rows])
     names = double_names if pairs.protocol == "open-set" else double_names[:0]
     n_rows = int(labels.size)
-    naming = naming_warnings(data)
-    sentences = [f"A feature {line}." for line in naming]
+    sentences = [f"A feature {line}." for line in naming_warnings(data)]
     if len(names):
         first_name, second_name = (data.identities[code] for code in names[0].tolist())
         sentences.append(

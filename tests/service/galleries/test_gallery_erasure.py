@@ -3,55 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from sqlalchemy import make_url, text
 
-from pairmark.models import MetricSimilarity
-from pairmark.service.db import Database
-from pairmark.service.galleries import live_gallery as live_module
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.live_gallery import LiveGallery
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.settings import Settings
-from tests.service.galleries.gallery_cases import WIDTH, add_model, rows, served
+from tests.service.galleries.gallery_cases import WIDTH, rows, served
 
 pytestmark = pytest.mark.each_database
+SIZES = (50, 5)
 
 
 class Killed(BaseException):
     """What nobody catches, as nobody catches SIGKILL."""
 
 
-@pytest.fixture
-def galleries(settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
-    monkeypatch.setattr(live_module, "SEGMENT_ROWS", 50)
-    monkeypatch.setattr(live_module, "MEMTABLE_ROWS", 5)
-    add_model(database, 1)
-    made = Galleries(database, settings)
-    yield made
-    made.close()
-
-
-def holds(folder: Path, *needles: bytes) -> list[str]:
+def holds(folder: Path, *needles: bytes, pattern: str = "*") -> list[str]:
     """Files under a folder that hold one of these bytes."""
-    found = []
-    for path in folder.rglob("*"):
-        if path.is_file():
-            body = path.read_bytes()
-            found += [f"{path.name}: {needle!r}" for needle in needles if needle in body]
-    return found
+    bodies = {path: path.read_bytes() for path in folder.rglob(pattern) if path.is_file()}
+    return [f"{path}: {needle!r}" for path, body in bodies.items() for needle in needles if needle in body]
 
 
 @pytest.mark.parametrize("in_tail", [False, True])
 def test_nothing_of_an_erased_subject_is_left(
-    galleries: Galleries, settings: Settings, in_tail: bool
+    galleries: Galleries, estimators: dict[str, Any], settings: Settings, in_tail: bool
 ) -> None:
-    rng = np.random.default_rng(0)
-    estimator = MetricSimilarity().fit(rng.normal(size=(40, WIDTH)), np.repeat(np.arange(8), 5))
+    rng, estimator = np.random.default_rng(0), estimators["metric"]
     galleries.put("g", served(estimator))
     others = {
         f"other-{at:03}": (rng.normal(size=WIDTH).astype(np.float32), "somebody", None) for at in range(120)
@@ -80,7 +63,7 @@ def test_nothing_of_an_erased_subject_is_left(
     if galleries.database.is_sqlite:
         assert receipt.database_complete
         file = Path(make_url(settings.resolved_database_url).database or "")
-        assert holds_file(file, *needles) == []
+        assert holds(file.parent, *needles, pattern=f"{file.name}*") == []
     else:
         assert not receipt.database_complete
         assert any("VACUUM" in said for said in receipt.pending)
@@ -94,21 +77,10 @@ def test_nothing_of_an_erased_subject_is_left(
     assert len(live.view(0).search(secret[None], 500)[0]) == (120 if in_tail else 150)
 
 
-def holds_file(file: Path, *needles: bytes) -> list[str]:
-    """What a SQLite database's files hold of these bytes."""
-    return [
-        f"{path.name}: {needle!r}"
-        for path in file.parent.glob(f"{file.name}*")
-        for needle in needles
-        if needle in path.read_bytes()
-    ]
-
-
 def test_an_erasure_cut_short_is_completed_when_it_is_asked_for_again(
-    galleries: Galleries, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    galleries: Galleries, estimators: dict[str, Any], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rng = np.random.default_rng(1)
-    estimator = MetricSimilarity().fit(rng.normal(size=(40, WIDTH)), np.repeat(np.arange(8), 5))
+    rng, estimator = np.random.default_rng(1), estimators["metric"]
     galleries.put("g", served(estimator))
     items = {f"n{at:03}": (rng.normal(size=WIDTH).astype(np.float32), "anna", None) for at in range(40)}
     galleries.write("g", [rows(items)], RowErrors(), None)
@@ -130,9 +102,10 @@ def test_an_erasure_cut_short_is_completed_when_it_is_asked_for_again(
     assert not holds(settings.home / "galleries", b"n007")
 
 
-def test_what_deleted_galleries_leave_is_swept(galleries: Galleries, settings: Settings) -> None:
-    rng = np.random.default_rng(2)
-    estimator = MetricSimilarity().fit(rng.normal(size=(40, WIDTH)), np.repeat(np.arange(8), 5))
+def test_what_deleted_galleries_leave_is_swept(
+    galleries: Galleries, estimators: dict[str, Any], settings: Settings
+) -> None:
+    rng, estimator = np.random.default_rng(2), estimators["metric"]
     galleries.put("g", served(estimator))
     items = {f"n{at:03}": (rng.normal(size=WIDTH).astype(np.float32), None, None) for at in range(10)}
     galleries.write("g", [rows(items)], RowErrors(), None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from pairmark.models.records.tables import declared
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput
-from pairmark.service.galleries import live_gallery as live_module
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.calibration import Identification, Thresholds
 from pairmark.service.galleries.galleries import Galleries
@@ -29,29 +27,20 @@ from pairmark.service.runtime.missing_columns import ComparedPairs
 from pairmark.service.runtime.operating_points import ServedPoint
 from pairmark.service.settings import Settings
 from tests.models.records.people import people
-from tests.service.galleries.gallery_cases import add_model, served
+from tests.service.galleries.gallery_cases import served
 
 TYPES = {
     "given": "name", "surname": "name", "address": "text", "born": "date:YYYY-MM-DD", "code": "text",
     "member": "boolean", "weight": "number", "home": "place",
 }  # fmt: skip
 TABLE, WHO = people(200, seed=3)
+SIZES = (64, 16)
 
 
 @pytest.fixture(scope="module")
 def model() -> FellegiSunter:
     table, _ = people(200, seed=1)
     return FellegiSunter(columns=TYPES, n_pairs=5_000).fit(table)
-
-
-@pytest.fixture
-def galleries(settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
-    monkeypatch.setattr(live_module, "SEGMENT_ROWS", 64)
-    monkeypatch.setattr(live_module, "MEMTABLE_ROWS", 16)
-    add_model(database, 1, 2)
-    made = Galleries(database, settings)
-    yield made
-    made.close()
 
 
 def enrol(

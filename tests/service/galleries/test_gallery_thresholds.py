@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from pairmark.models import MetricSimilarity, Plda, SimilarityForest
+from pairmark.models import MetricSimilarity
 from pairmark.models.calibration.identification import GalleryCalibration
-from pairmark.service.db import Database
 from pairmark.service.errors import Conflict
-from pairmark.service.galleries import live_gallery as live_module
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.calibration import Identification, ScoredProbes, Thresholds
 from pairmark.service.galleries.galleries import Galleries
@@ -26,34 +23,10 @@ from pairmark.service.galleries.searches import Searches
 from pairmark.service.runtime.operating_points import ServedPoint
 from pairmark.service.settings import Settings
 from pairmark.service.tables import GalleryCalibrationRow, GalleryProbe
-from tests.service.galleries.gallery_cases import WIDTH, add_model, rows, served
+from tests.service.galleries.gallery_cases import WIDTH, rows, served
 
 PEOPLE = [f"p{number}" for number in range(20)]
 PROBES = [f"p{number}" for number in range(12, 20)] + [f"q{number}" for number in range(60)]
-
-
-@pytest.fixture(scope="module")
-def estimators() -> dict[str, Any]:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(200, WIDTH)).astype(np.float32)
-    y = np.repeat(np.arange(40), 5)
-    forest = SimilarityForest(n_estimators=3, n_pairs=1_000, max_depth=4, leaf_depth=2, random_state=0)
-    plda = Plda(marginals="raw", length_norm=False, shrink_within=0.1, shrink_between=0.1)
-    return {
-        "metric": MetricSimilarity().fit(X, y),
-        "similarity-forest": forest.fit(X, y),
-        "plda": plda.fit(X, y),
-    }
-
-
-@pytest.fixture
-def galleries(settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
-    monkeypatch.setattr(live_module, "SEGMENT_ROWS", 12)
-    monkeypatch.setattr(live_module, "MEMTABLE_ROWS", 5)
-    add_model(database, 1)
-    made = Galleries(database, settings)
-    yield made
-    made.close()
 
 
 def calibrate(galleries: Galleries, name: str, model: Any, vectors: np.ndarray) -> Any:

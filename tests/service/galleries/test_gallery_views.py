@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,43 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairmark.models import MetricSimilarity, SimilarityForest
-from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
-from pairmark.service.galleries import live_gallery as live_module
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.live_gallery import LiveGallery
 from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.rows import RowErrors
-from pairmark.service.settings import Settings
-from tests.service.galleries.gallery_cases import WIDTH, add_model, rows, served
+from tests.service.galleries.gallery_cases import WIDTH, rows, served
 
 pytestmark = pytest.mark.each_database
-
-
-@pytest.fixture(scope="module")
-def estimators() -> dict[str, Any]:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(200, WIDTH)).astype(np.float32)
-    y = np.repeat(np.arange(40), 5)
-    forest = SimilarityForest(n_estimators=3, n_pairs=1_000, max_depth=4, leaf_depth=2, random_state=0)
-    return {"metric": MetricSimilarity().fit(X, y), "similarity-forest": forest.fit(X, y)}
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments so small that a few writes make several."""
-    monkeypatch.setattr(live_module, "SEGMENT_ROWS", 12)
-    monkeypatch.setattr(live_module, "MEMTABLE_ROWS", 5)
-
-
-@pytest.fixture
-def galleries(settings: Settings, database: Database) -> Iterator[Galleries]:
-    add_model(database, 1, 2)
-    made = Galleries(database, settings)
-    yield made
-    made.close()
 
 
 def brute(
@@ -91,7 +62,6 @@ STEPS = st.lists(
 def test_every_interleaving_gives_what_brute_force_gives(
     galleries: Galleries,
     estimators: dict[str, Any],
-    small: None,
     kind: str,
     kept_removals: int,
     monkeypatch: pytest.MonkeyPatch,
@@ -168,7 +138,7 @@ def settings_for(galleries: Galleries) -> Any:
     return settings(max_examples=20 if galleries.database.is_sqlite else 6)
 
 
-def test_filters_choose_before_ranking(galleries: Galleries, estimators: dict[str, Any], small: None) -> None:
+def test_filters_choose_before_ranking(galleries: Galleries, estimators: dict[str, Any]) -> None:
     rng = np.random.default_rng(1)
     estimator = estimators["metric"]
     galleries.put("g", served(estimator))
@@ -207,9 +177,7 @@ def test_filters_choose_before_ranking(galleries: Galleries, estimators: dict[st
             parse_filter(wrong, state.fields)
 
 
-def test_segments_are_merged_and_survive_damage(
-    galleries: Galleries, estimators: dict[str, Any], small: None
-) -> None:
+def test_segments_are_merged_and_survive_damage(galleries: Galleries, estimators: dict[str, Any]) -> None:
     rng = np.random.default_rng(2)
     estimator = estimators["metric"]
     galleries.put("g", served(estimator))
