@@ -1,9 +1,13 @@
-"""Tables as Parquet, from a query."""
+"""Files to upload: tables as Parquet, from a query, and arrays as npz."""
 
 from __future__ import annotations
 
+import io
 import tempfile
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 
 def parquet(query: str) -> bytes:
@@ -15,3 +19,10 @@ def parquet(query: str) -> bytes:
         connection.execute("SET enable_progress_bar = false")
         connection.execute(f"COPY ({query}) TO '{file}' (FORMAT parquet, COMPRESSION zstd)")
         return file.read_bytes()
+
+
+def npz(**arrays: Any) -> bytes:
+    """Arrays, packed."""
+    stream = io.BytesIO()
+    np.savez_compressed(stream, **arrays)
+    return stream.getvalue()

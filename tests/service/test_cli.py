@@ -209,12 +209,16 @@ def test_plan_says_how_many_people(pairmark: Pairmark) -> None:
     said = pairmark("plan", "--fpr", "0.001", "--json")
     needs = {need["method"]: need for need in said.json["needs"]}
     # log(0.05) / log(0.999) = 2994.2 independent blocks, each of two people.
-    assert needs["finite-sample"]["calibration_people"] == 5990
-    assert needs["finite-sample"]["dataset_people"] == 2 * 5990
-    assert needs["finite-sample"]["independent_pairs"] == 2995
+    assert needs["finite-sample"] == {
+        "method": "finite-sample",
+        "calibration_people": 5990,
+        "dataset_people": 2 * 5990,
+        "calibration_samples": 2 * 5990,
+        "dataset_samples": 2 * 2 * 5990,
+        "calibration_pairs": 5990 * 5989 // 2,
+        "independent_pairs": 2995,
+    }
     assert 30 <= needs["bootstrap"]["calibration_people"] < 1000
-    assert needs["finite-sample"]["calibration_samples"] == 2 * 5990
-    assert needs["finite-sample"]["calibration_pairs"] == 5990 * 5989 // 2
     assert said.json["ample"] == 4 * 5990
     shown = pairmark("plan", "--fpr", "0.001").out
     assert "5990" in shown

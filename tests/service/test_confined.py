@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from pairmark.service.errors import TooLarge
 from pairmark.service.galleries.imports import confined_batches
 from pairmark.service.galleries.rows import RowErrors, VectorForm
 from pairmark.service.settings import MIB, Settings
-from tests.parquet import parquet
+from tests.parquet import npz, parquet
 
 SETTINGS = Settings()
 # What the processes that read have to begin with is more than half of it.
@@ -41,12 +40,6 @@ def read(folder: Path, content: bytes, kind: str, *, limits: Any = None, **roles
     own = replace(FileLimits.of(SETTINGS, len(content)), **(limits or {}))
     made: dict[str, Any] = parsed(task, own)
     return made
-
-
-def npz(**arrays: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    np.savez(stream, **arrays)
-    return stream.getvalue()
 
 
 def test_memory_is_bounded(tmp_path: Path) -> None:

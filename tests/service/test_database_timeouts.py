@@ -21,9 +21,8 @@ from pairmark.service.tables import DatasetName, Revision
 def hasty(new_database: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     """A PostgreSQL database whose statements may take 0.3 s."""
     monkeypatch.setattr(postgres, "GRACE_S", 0.3)
-    opened = Database(new_database("postgresql"), timeout_s=0.3)
-    yield opened
-    opened.dispose()
+    with Database(new_database("postgresql"), timeout_s=0.3) as opened:
+        yield opened
 
 
 def alive(database: Database) -> bool:
@@ -34,15 +33,13 @@ def alive(database: Database) -> bool:
 def test_a_write_that_waits_for_a_lock_is_refused_in_time(hasty):
     with hasty.write() as session:
         session.add(DatasetName(name="held", next_version=1))
-    holder = Database(hasty.url.render_as_string(hide_password=False))
-    with holder.write() as holding:
+    with Database(hasty.url.render_as_string(hide_password=False)) as holder, holder.write() as holding:
         holding.get_one(DatasetName, "held").next_version = 2
         holding.flush()
         asked = time.monotonic()
         with pytest.raises(NotReady), hasty.write() as session:
             session.get_one(DatasetName, "held").next_version = 3
         assert time.monotonic() - asked < 5
-    holder.dispose()
     with hasty.read() as session:
         assert session.get_one(DatasetName, "held").next_version == 2
 

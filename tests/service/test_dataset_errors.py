@@ -14,7 +14,6 @@ import sys
 import zipfile
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,6 +26,7 @@ from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, PairmarkError, TooLarge, UnknownDataset
 from pairmark.service.settings import Settings
+from tests.parquet import npz, parquet
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,18 +46,6 @@ def deployment(tmp_path_factory: pytest.TempPathFactory, new_database):
     store = Blobs(home / "store")
     yield Datasets(database, store, settings), store
     database.dispose()
-
-
-def npz(**arrays) -> bytes:
-    stream = io.BytesIO()
-    np.savez(stream, **arrays)
-    return stream.getvalue()
-
-
-def parquet(query: str, tmp_path: Path) -> bytes:
-    with duckdb.connect() as connection:
-        connection.execute(f"COPY ({query}) TO '{tmp_path}/x.parquet' (FORMAT parquet)")
-    return (tmp_path / "x.parquet").read_bytes()
 
 
 def refused(
@@ -179,17 +167,17 @@ def test_bounds_are_said(deployment) -> None:
     assert "at most" in refused(deployment, b"c" + b",c" * 40_000 + b"\n").detail
 
 
-def test_bad_parquet(deployment, tmp_path: Path) -> None:
-    whole = parquet("SELECT i AS x, 'p' || (i % 2) AS who FROM range(100) t(i)", tmp_path)
+def test_bad_parquet(deployment) -> None:
+    whole = parquet("SELECT i AS x, 'p' || (i % 2) AS who FROM range(100) t(i)")
     for cut in (3, 50, len(whole) // 2, len(whole) - 3):
         assert "Parquet" in refused(deployment, whole[:cut], "a.parquet", label="who").detail
-    hole = parquet("SELECT CASE WHEN i <> 4 THEN i END AS x FROM range(9) t(i)", tmp_path)
+    hole = parquet("SELECT CASE WHEN i <> 4 THEN i END AS x FROM range(9) t(i)")
     assert "row 5, column 'x' is empty" in refused(deployment, hole, "a.parquet").detail
-    ragged = parquet("SELECT range(i % 2 + 1)::FLOAT[] AS v FROM range(9) t(i)", tmp_path)
+    ragged = parquet("SELECT range(i % 2 + 1)::FLOAT[] AS v FROM range(9) t(i)")
     assert "lists of 1 to 2 numbers" in refused(deployment, ragged, "a.parquet").detail
-    null = parquet("SELECT [1.0, CASE WHEN i <> 2 THEN 1 END]::FLOAT[] AS v FROM range(9) t(i)", tmp_path)
+    null = parquet("SELECT [1.0, CASE WHEN i <> 2 THEN 1 END]::FLOAT[] AS v FROM range(9) t(i)")
     assert "row 3, column 'v[1]' is NaN" in refused(deployment, null, "a.parquet").detail
-    bomb = parquet("SELECT 0 AS x FROM range(1000000)", tmp_path)
+    bomb = parquet("SELECT 0 AS x FROM range(1000000)")
     assert len(bomb) < 20_000
     assert isinstance(refused(deployment, bomb, "a.parquet"), TooLarge)
     assert "Parquet" in refused(deployment, HEAD, "a.parquet").detail

@@ -7,7 +7,6 @@ import gzip
 import io
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pytest
 from scipy import sparse
@@ -21,6 +20,7 @@ from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
 from pairmark.service.settings import Settings
+from tests.parquet import npz, parquet
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +43,6 @@ def send(
     return out, datasets.load(out.id)
 
 
-def npz(**arrays) -> bytes:
-    stream = io.BytesIO()
-    np.savez_compressed(stream, **arrays)
-    return stream.getvalue()
-
-
 def as_csv(X: np.ndarray, y: list[str] | None = None, delimiter: str = ",") -> bytes:
     stream = io.StringIO()
     writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
@@ -56,13 +50,6 @@ def as_csv(X: np.ndarray, y: list[str] | None = None, delimiter: str = ",") -> b
     for row, values in enumerate(X.tolist()):
         writer.writerow([*map(repr, values), *([y[row]] if y is not None else [])])
     return stream.getvalue().encode()
-
-
-def parquet(tmp_path: Path, query: str, **tables) -> bytes:
-    path = tmp_path / "out.parquet"
-    with duckdb.connect() as connection:
-        connection.execute(f"COPY ({query}) TO '{path}' (FORMAT parquet)")
-    return path.read_bytes()
 
 
 def test_csv_parquet_npz_and_svmlight_of_the_same_data_are_the_same(
@@ -76,7 +63,7 @@ def test_csv_parquet_npz_and_svmlight_of_the_same_data_are_the_same(
     dump_svmlight_file(X, y, svm, zero_based=False)
     sparse_npz = io.BytesIO()
     sparse.save_npz(sparse_npz, sparse.csr_array(X))
-    table = parquet(tmp_path, f"SELECT * FROM read_csv('{tmp_path}/digits.csv')")
+    table = parquet(f"SELECT * FROM read_csv('{tmp_path}/digits.csv')")
     csr = sparse.csr_array(X)
     sent = [
         send(datasets, text, "digits.csv", label="who"),
@@ -129,10 +116,8 @@ def test_quotes_crlf_bom_blank_lines_and_spaces_are_ordinary(datasets: Datasets)
     np.testing.assert_array_equal(data.X, np.float32([[1, 2], [3, 4], [5, 6]]))
 
 
-def test_a_list_column_of_parquet_is_a_vector(datasets: Datasets, tmp_path: Path) -> None:
-    content = parquet(
-        tmp_path, "SELECT [i::FLOAT, i * 2] AS v, i + 0.5 AS w, 'p' || (i % 2) AS who FROM range(6) t(i)"
-    )
+def test_a_list_column_of_parquet_is_a_vector(datasets: Datasets) -> None:
+    content = parquet("SELECT [i::FLOAT, i * 2] AS v, i + 0.5 AS w, 'p' || (i % 2) AS who FROM range(6) t(i)")
     _, data = send(datasets, content, "a.parquet", label="who")
     assert data.feature_names == ("v[0]", "v[1]", "w")
     np.testing.assert_array_equal(data.X[2], np.float32([2, 4, 2.5]))

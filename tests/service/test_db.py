@@ -52,31 +52,30 @@ def test_migrations_lead_to_the_tables_that_the_code_uses(database: Database) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_jobs_of_older_houses_learn_the_names_of_their_unlabelled_rows(new_database, kind: str) -> None:
-    database = Database(new_database(kind, migrated=False))
-    database.upgrade("0002")
-    blank = {"params": "{}", "evaluation": "{}", "promote": None, "stage": "", "message": ""}
-    with database.schema_change() as connection:
-        connection.execute(
-            text(
-                "INSERT INTO datasets (id, name, version, sha256, blob, rows, features, size_bytes, summary,"
-                " created_at) VALUES ('d1', 'more', 3, 's', 'b', 1, 1, 1, '{}', 0)"
-            )
-        )
-        for job, more in (("j1", "d1"), ("j2", "gone"), ("j3", None)):
+    with Database(new_database(kind, migrated=False)) as database:
+        database.upgrade("0002")
+        blank = {"params": "{}", "evaluation": "{}", "promote": None, "stage": "", "message": ""}
+        with database.schema_change() as connection:
             connection.execute(
                 text(
-                    "INSERT INTO jobs (id, learner, dataset_id, dataset, unlabelled_id, model, params, evaluation,"
-                    " promote, state, progress, stage, message, attempt, cancel_requested, created_at) VALUES (:id,"
-                    " 'l', 'd0', 'd:1', :more, 'm', :params, :evaluation, :promote, 'failed', 0, :stage, :message, 0,"
-                    " FALSE, 0)"
-                ),
-                {"id": job, "more": more, **blank},
+                    "INSERT INTO datasets (id, name, version, sha256, blob, rows, features, size_bytes, summary,"
+                    " created_at) VALUES ('d1', 'more', 3, 's', 'b', 1, 1, 1, '{}', 0)"
+                )
             )
-    database.upgrade()
-    with database.schema_change() as connection:
-        named = connection.execute(text("SELECT id, unlabelled FROM jobs ORDER BY id")).all()
-    assert [tuple(row) for row in named] == [("j1", "more:3"), ("j2", None), ("j3", None)]
-    database.dispose()
+            for job, more in (("j1", "d1"), ("j2", "gone"), ("j3", None)):
+                connection.execute(
+                    text(
+                        "INSERT INTO jobs (id, learner, dataset_id, dataset, unlabelled_id, model, params, evaluation,"
+                        " promote, state, progress, stage, message, attempt, cancel_requested, created_at) VALUES (:id,"
+                        " 'l', 'd0', 'd:1', :more, 'm', :params, :evaluation, :promote, 'failed', 0, :stage,"
+                        " :message, 0, FALSE, 0)"
+                    ),
+                    {"id": job, "more": more, **blank},
+                )
+        database.upgrade()
+        with database.schema_change() as connection:
+            named = connection.execute(text("SELECT id, unlabelled FROM jobs ORDER BY id")).all()
+        assert [tuple(row) for row in named] == [("j1", "more:3"), ("j2", None), ("j3", None)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -87,9 +86,8 @@ def test_several_processes_may_upgrade_at_once(new_database, kind: str) -> None:
     for process in running:
         _, said = process.communicate("go\n", timeout=60)
         assert process.returncode == 0, said
-    database = Database(url)
-    read_something(database)
-    database.dispose()
+    with Database(url) as database:
+        read_something(database)
 
 
 def test_a_commit_survives_kill_9_and_what_was_not_committed_does_not(
@@ -130,20 +128,21 @@ def test_a_block_that_fails_leaves_nothing(database: Database) -> None:
 
 
 def test_an_absent_server_is_said_to_be_absent() -> None:
-    database = Database("postgresql://nobody:secret@127.0.0.1:9/none")
-    with pytest.raises(NotReady, match="does not answer"), database.read() as session:
-        session.scalar(select(Revision.value))
-    with pytest.raises(NotReady) as caught:
-        database.wait(0)
-    assert "secret" not in str(caught.value)
-    database.dispose()
+    with Database("postgresql://nobody:secret@127.0.0.1:9/none") as database:
+        with pytest.raises(NotReady, match="does not answer"), database.read() as session:
+            session.scalar(select(Revision.value))
+        with pytest.raises(NotReady) as caught:
+            database.wait(0)
+        assert "secret" not in str(caught.value)
 
 
 def test_what_postgresql_cannot_hold_is_the_senders_error(new_database) -> None:
-    database = Database(new_database("postgresql"))
-    with pytest.raises(InvalidInput, match="zero byte"), database.write() as session:
+    with (
+        Database(new_database("postgresql")) as database,
+        pytest.raises(InvalidInput, match="zero byte"),
+        database.write() as session,
+    ):
         session.add(DatasetName(name="a\x00b", next_version=1))
-    database.dispose()
 
 
 @pytest.mark.parametrize(
@@ -151,13 +150,12 @@ def test_what_postgresql_cannot_hold_is_the_senders_error(new_database) -> None:
     [("sqlite", "PRAGMA query_only=ON"), ("postgresql", "SET default_transaction_read_only = on")],
 )
 def test_a_disk_that_takes_no_writes_is_named(new_database, kind: str, statement: str) -> None:
-    database = Database(new_database(kind))
-    with database.engine.connect() as connection:
-        connection.exec_driver_sql(statement)
-        connection.commit()
-    with pytest.raises(StorageFailed, match="read-only"), database.write() as session:
-        session.add(DatasetName(name="a", next_version=1))
-    database.dispose()
+    with Database(new_database(kind)) as database:
+        with database.engine.connect() as connection:
+            connection.exec_driver_sql(statement)
+            connection.commit()
+        with pytest.raises(StorageFailed, match="read-only"), database.write() as session:
+            session.add(DatasetName(name="a", next_version=1))
 
 
 def test_a_disk_that_takes_no_gallery_is_named(tmp_path: Path) -> None:
@@ -167,42 +165,37 @@ def test_a_disk_that_takes_no_gallery_is_named(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_said_in_words(new_database) -> None:
-    database = Database(new_database("sqlite"))
-    with database.engine.connect() as connection:
-        connection.exec_driver_sql("PRAGMA max_page_count=1")
-        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
-        connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
-    with pytest.raises(StorageFailed, match="full"), database.write() as session:
-        session.add_all(DatasetName(name=f"{number:0200}", next_version=1) for number in range(2_000))
-    with database.read() as session:
-        assert session.get(DatasetName, f"{0:0200}") is None
-    database.dispose()
+    with Database(new_database("sqlite")) as database:
+        with database.engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA max_page_count=1")
+            pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+            connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+        with pytest.raises(StorageFailed, match="full"), database.write() as session:
+            session.add_all(DatasetName(name=f"{number:0200}", next_version=1) for number in range(2_000))
+        with database.read() as session:
+            assert session.get(DatasetName, f"{0:0200}") is None
 
 
 def test_deleted_rows_are_overwritten(new_database) -> None:
     url = new_database("sqlite")
-    database = Database(url)
-    secret = "shibboleth" * 10
-    with database.write() as session:
-        session.add(DatasetName(name=secret, next_version=1))
-    with database.write() as session:
-        session.delete(session.get_one(DatasetName, secret))
-    database.dispose()
+    with Database(url) as database:
+        secret = "shibboleth" * 10
+        with database.write() as session:
+            session.add(DatasetName(name=secret, next_version=1))
+        with database.write() as session:
+            session.delete(session.get_one(DatasetName, secret))
     assert secret.encode() not in Path(url.removeprefix("sqlite:///")).read_bytes()
 
 
 def at_revision(url: str, revision: str) -> None:
     """Leave the tables as they are, and say that they are of another revision."""
-    database = Database(url)
-    with database.write() as session:
+    with Database(url) as database, database.write() as session:
         session.execute(text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
-    database.dispose()
 
 
 def upgraded(url: str, revision: str) -> None:
-    database = Database(url)
-    database.upgrade(revision)
-    database.dispose()
+    with Database(url) as database:
+        database.upgrade(revision)
 
 
 def pairmark(url: str, home: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -220,11 +213,10 @@ def pairmark(url: str, home: Path, *words: str) -> subprocess.CompletedProcess[s
 def test_a_database_newer_than_the_program_is_refused_in_words(new_database, tmp_path, kind: str) -> None:
     url = new_database(kind)
     at_revision(url, "9999")
-    database = Database(url)
-    for call in (database.check_schema, database.upgrade):
-        with pytest.raises(SchemaMismatch, match="a newer version upgraded it"):
-            call()
-    database.dispose()
+    with Database(url) as database:
+        for call in (database.check_schema, database.upgrade):
+            with pytest.raises(SchemaMismatch, match="a newer version upgraded it"):
+                call()
     for words in (("serve", "--port", "0"), ("db", "upgrade"), ("doctor",)):
         done = pairmark(url, tmp_path, *words)
         assert done.returncode == 1
@@ -238,29 +230,25 @@ def test_an_older_postgresql_database_is_migrated_on_request_only(new_database, 
     done = pairmark(url, tmp_path, "serve", "--port", "0")
     assert done.returncode == 1
     assert "run `pairmark db upgrade`" in done.stderr
-    database = Database(url)
-    assert database.revision() == "0004"
-    assert pairmark(url, tmp_path, "db", "upgrade").returncode == 0
-    assert database.revision() == migrations.HEAD
-    # Two branches may take the same number, and Git merges them.
-    assert migrations.revisions() == [f"{number:04}" for number in range(1, int(migrations.HEAD) + 1)]
-    database.dispose()
+    with Database(url) as database:
+        assert database.revision() == "0004"
+        assert pairmark(url, tmp_path, "db", "upgrade").returncode == 0
+        assert database.revision() == migrations.HEAD
+        # Two branches may take the same number, and Git merges them.
+        assert migrations.revisions() == [f"{number:04}" for number in range(1, int(migrations.HEAD) + 1)]
 
 
 def test_an_older_embedded_database_is_copied_then_migrated_and_that_is_said(new_database, tmp_path) -> None:
     url = new_database("sqlite", migrated=False)
     upgraded(url, "0004")
-    database = Database(url)
-    with database.write() as session:
+    with Database(url) as database, database.write() as session:
         session.add(DatasetName(name="kept", next_version=3))
-    database.dispose()
     done = pairmark(url, tmp_path, "keys", "list")
     assert done.returncode == 0, done.stderr
     assert f"migrated from revision 0004 to {migrations.HEAD}" in done.stderr
-    copy = Database(f"{url}.revision-0004")
-    assert copy.revision() == "0004"
-    with copy.read() as session:
-        assert session.get(DatasetName, "kept") is not None
-    copy.dispose()
+    with Database(f"{url}.revision-0004") as copy:
+        assert copy.revision() == "0004"
+        with copy.read() as session:
+            assert session.get(DatasetName, "kept") is not None
     again = pairmark(url, tmp_path, "keys", "list")
     assert again.stderr == ""

@@ -11,6 +11,7 @@ from starlette.datastructures import UploadFile
 
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.errors import InvalidInput
+from tests.parquet import npz, parquet
 from tests.service.conftest import people
 
 
@@ -74,30 +75,23 @@ def test_a_file_that_would_be_refused_says_why_and_still_shows_its_columns(deplo
     assert "no label is named" in nobody.problem
 
 
-def test_rankings_numbers_and_arrays(deployment, tmp_path):
+def test_rankings_numbers_and_arrays(deployment):
     ranked = look(deployment, table(x=[1, 2, 3], order=["a>b>c", "b>a", "c>b>a"]))
     assert ranked.request == {"ranking": ["order"]}
     assert ranked.ranking_labels == ["a", "b", "c"]
     digits = look(deployment, table(pixel=[0.5, 0.25, 0.75, 1.5], digit=[1, 2, 1, 2], target=[0, 1, 1, 0]))
     assert digits.request["label"] == "target"
-    stream = io.BytesIO()
-    np.savez(stream, X=np.eye(4), y=[1, 1, 2, 2], other=np.zeros(4))
-    arrays = look(deployment, stream.getvalue(), "a.npz")
+    arrays = look(deployment, npz(X=np.eye(4), y=[1, 1, 2, 2], other=np.zeros(4)), "a.npz")
     assert {column.name: column.role for column in arrays.columns}["X"] == "points"
     assert arrays.n_labels == 2
-    path = tmp_path / "a.parquet"
-    duckdb.sql(
-        f"COPY (SELECT [i, i + 1]::FLOAT[2] AS v, 'p' || (i // 2) AS who FROM range(8) t(i)) TO '{path}'"
-    )
-    vectors = look(deployment, path.read_bytes(), "a.parquet")
+    content = parquet("SELECT [i, i + 1]::FLOAT[2] AS v, 'p' || (i // 2) AS who FROM range(8) t(i)")
+    vectors = look(deployment, content, "a.parquet")
     assert [column.kind for column in vectors.columns] == ["vector", "text"]
     assert (vectors.features, vectors.n_labels) == (2, 4)
 
 
 @pytest.mark.parametrize("content", [b"", b"a,b\n1,2,3\n", b"\x00\x01", b'a,b\n"1,2\n'])
 def test_what_is_no_table_is_refused(deployment, content):
-    from pairmark.service.errors import InvalidInput
-
     with pytest.raises(InvalidInput):
         look(deployment, content)
 

@@ -139,28 +139,26 @@ def test_a_view_follows_changes_within_its_age(database: Database, clock: Clock)
 
 
 def test_the_last_view_serves_while_the_database_is_away(new_database: Any, clock: Clock) -> None:
-    database = Database(new_database("sqlite"))
-    add_model(database, "faces")
+    with Database(new_database("sqlite")) as database:
+        add_model(database, "faces")
 
-    async def scenario() -> None:
-        catalogue = Catalogue(database, 0.01)
-        await catalogue.refreshed()
-        database.engine.dispose()
-        broken = Database("postgresql://nobody@127.0.0.1:1/none")
-        catalogue._database = broken
-        clock.now += 0.02
-        view = await catalogue.refreshed()
-        assert view.resolve("faces", "match").version == 1
-        with pytest.raises(NotReady):
-            await Catalogue(broken, 0.01).refreshed()
-        catalogue._database = database
-        add_model(database, "voices")
-        clock.now += 1.1
-        assert (await catalogue.refreshed()).resolve("voices", "match").version == 1
-        broken.dispose()
+        async def scenario() -> None:
+            catalogue = Catalogue(database, 0.01)
+            await catalogue.refreshed()
+            database.engine.dispose()
+            with Database("postgresql://nobody@127.0.0.1:1/none") as broken:
+                catalogue._database = broken
+                clock.now += 0.02
+                view = await catalogue.refreshed()
+                assert view.resolve("faces", "match").version == 1
+                with pytest.raises(NotReady):
+                    await Catalogue(broken, 0.01).refreshed()
+                catalogue._database = database
+                add_model(database, "voices")
+                clock.now += 1.1
+                assert (await catalogue.refreshed()).resolve("voices", "match").version == 1
 
-    asyncio.run(scenario())
-    database.dispose()
+        asyncio.run(scenario())
 
 
 def test_keys_lock_for_good(database: Database) -> None:
