@@ -20,6 +20,7 @@ from pairmark.models.linking import kernels
 from pairmark.models.records.compare import LinkField
 from pairmark.models.records.kernels import tokens
 from pairmark.models.records.kernels.neighbours import neighbour_keys
+from pairmark.models.records.neighbours import distinct_codes
 
 if TYPE_CHECKING:
     import duckdb
@@ -120,7 +121,7 @@ def link_texts(
     row = np.arange(n)
     near = terms.nearest(row, tables, is_alone, _N_NEAREST).ravel()
     row = np.repeat(row, _N_NEAREST)
-    a, b = np.divmod(np.unique((np.minimum(near, row) * n + np.maximum(near, row))[near >= 0]), n)
+    a, b = np.divmod(distinct_codes((np.minimum(near, row) * n + np.maximum(near, row))[near >= 0]), n)
     score = terms.scores(a, b)
     return TextLinks(terms, a, b, score, _links(a, b, score, n, cut, one_to_one))
 
@@ -172,7 +173,7 @@ class Terms(NamedTuple):
         rank = np.empty_like(order)
         rank[order] = np.arange(order.size)
         # A row has a term once, however often it says it.
-        codes = np.unique(rows.astype(np.int64) * distinct.size + rank[terms])
+        codes = distinct_codes(rows.astype(np.int64) * distinct.size + rank[terms])
         starts = np.searchsorted(codes, np.arange(n + 1) * distinct.size)
         by_row = np.asarray(codes % max(distinct.size, 1), dtype=np.int32)
         counts, hashes_of_codes = np.bincount(by_row, minlength=distinct.size), hashes[is_code] & ~np.int64(1)
