@@ -182,10 +182,10 @@ class Calibration:
             shapes that do not fit, no different pair, one unit, a listing
             that the pairs contradict, a population smaller than the sample, a unit of two groups.
         """
-        given = Declared(**declared)
-        if groups is not None and given.population is not None:
+        declaration = Declared(**declared)
+        if groups is not None and declaration.population is not None:
             raise ValueError("groups are of people, a population is of pairs: expected one of both")
-        sample, arrays, facts = fit_arrays(scores, same, units, given, n_replicates)
+        sample, arrays, facts = fit_arrays(scores, same, units, declaration, n_replicates)
         calibration = cls(arrays, facts, sample)
         if groups is not None:
             calibration.groups = fit_groups(calibration, scores, same, units, groups)

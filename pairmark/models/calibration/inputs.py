@@ -474,17 +474,17 @@ class CalibrationRecords:
             [each[[a, b]].any(axis=0) for a, b in twos if together[a, b]], dtype=np.bool_
         ).reshape(-1, d)
         singles = scorer.patterns(each, np.zeros_like(each))
-        known = self._scored(
+        prepared = self._scored(
             np.concatenate([singles, natural[frequent], scorer.patterns(pairs, pairs)]), scorer
         )
-        cheapest = np.argsort([-known.tpr(columns) for columns in singles], kind="stable")
+        cheapest = np.argsort([-prepared.tpr(columns) for columns in singles], kind="stable")
         order = cheapest.tolist()
         cheap, dear = order[: max(0, d - DEAR)], order[max(0, d - DEAR) :]
         # Whatever else a pair lacks, and whichever of the dearest columns: one of these contains it.
         wide = [[*cheap, *some] for n in range(min(DEAR, d)) for some in combinations(dear, n)]
         chosen = [order[: d // 4], order[: d // 2], *wide]
         chain = np.stack([each[columns].any(axis=0) for columns in chosen])
-        return known._scored(np.concatenate([known.patterns, scorer.patterns(chain, chain)]), scorer)
+        return prepared._scored(np.concatenate([prepared.patterns, scorer.patterns(chain, chain)]), scorer)
 
     def _scored(self, chosen: Bool, scorer: Any) -> Self:
         distinct = {

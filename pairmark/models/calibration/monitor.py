@@ -123,8 +123,8 @@ class Returning:
 
     def counts(self, row: Float32) -> bool:
         """Whether the next scaled row counts, or its person has had a share of the last ones."""
-        known = self._founders[: min(self._n, FOUNDERS)]
-        distances = np.linalg.norm(known - row, axis=1) if len(known) else np.array([np.inf])
+        founders = self._founders[: min(self._n, FOUNDERS)]
+        distances = np.linalg.norm(founders - row, axis=1) if len(founders) else np.array([np.inf])
         person = int(distances.argmin())
         if distances[person] > self._farthest:
             person, self._n = self._n % FOUNDERS, self._n + 1

@@ -304,8 +304,8 @@ def listed_units(
     if resolved_protocol == "open-set":
         if (~is_same & (person[i] == person[j])).any():
             # What is one person by label or unit, no cut separates.
-            known = _merge(points.size, i[:0], j[:0], bonds)
-            contradictory = contradicting_pairs(int(known.max()) + 1, known[i], known[j], is_same)
+            by_name = _merge(points.size, i[:0], j[:0], bonds)
+            contradictory = contradicting_pairs(int(by_name.max()) + 1, by_name[i], by_name[j], is_same)
             if contradictory.size > MOST_CONTRADICTORY * a.size:
                 first = int(contradictory[0])
                 raise ValueError(

@@ -593,7 +593,9 @@ def plan(
             rates = client.report(*resolve(client, model)).json["promises"]
         by_people = [{"fpr": each["fpr"], "by_people": each["by_people"]} for each in rates]
         if not any(each["by_people"] for each in rates):
-            output.say(f"{model}: more people would change nothing that is known, see pairmark report {model}")
+            output.say(
+                f"{model}: more people would change nothing that is known, see pairmark report {model}"
+            )
         output.show(by_people, lambda to: _show_by_people(to, rates))
         return
     assert fpr is not None, "one of both is given"

@@ -357,6 +357,20 @@ def subject_rows(
     return _stored_rows(rows, state, form) if rows else None
 
 
+def vectors_of(session: Session, state: GalleryRow, form: ItemForm, ids: Sequence[str]) -> dict[str, Any]:
+    """The vectors, or cells, of those of the items that are there, by id."""
+    item = GalleryItem
+    vectors: dict[str, Any] = {}
+    columns = item.id, item.subject, item.vector, item.facts, item.seq
+    for start in range(0, len(ids), 500):
+        named = item.gallery_id == state.id, item.id.in_(ids[start : start + 500])
+        rows = session.execute(select(*columns).where(*named)).all()
+        stored = _stored_rows(rows, state, form) if rows else None
+        if stored is not None:
+            vectors.update(zip(stored.ids, stored.vectors, strict=True))
+    return vectors
+
+
 def stamps(session: Session, gallery_id: int, subjects: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Of those subjects that are enrolled: how many items, and the newest one's sequence number."""
     stamps_of: dict[str, tuple[int, int]] = {}

@@ -15,6 +15,7 @@ from pydantic_core import to_json
 
 from pairmark.models.calibration.inputs import RowRanges, are_records, cells_missing
 from pairmark.models.calibration.operating_point import ROWS_MONITORED, assumptions, without_guarantee
+from pairmark.models.core.arrays import Float32
 from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE
 from pairmark.schemas.galleries import SearchRequestFields, VerifyFields
 from pairmark.service.errors import InvalidInput, TooLarge, UnknownItem
@@ -201,7 +202,8 @@ class Searches:
             hits = [[] if flag else row for row, flag in zip(hits, flags, strict=True)]
         warnings = [] if point is None else list(point.warnings)
         if by_pattern is not None and point is not None and missing is not None:
-            matching, limits = _matching(hits, missing, point, version, by_pattern)
+            vectors = partial(self._vectors, state, version)
+            matching, limits = _matching(hits, queries, missing, point, version, by_pattern, vectors)
             warnings += limits
             hits = [_best(row, by_subject=body.group_by is not None)[:k] for row in matching]
         # 5. The answer, and what reviews may keep of it.
@@ -254,6 +256,11 @@ class Searches:
             cached = ranges, None if alike.all() else alike
             self._alike[segment] = cached
         return cached[1]
+
+    def _vectors(self, state: GalleryRow, version: LoadedVersion, ids: Sequence[str]) -> dict[str, Any]:
+        form = form_of(version.estimator, state.dimension)
+        with self._galleries.database.read() as session:
+            return repository.vectors_of(session, state, form, ids)
 
     def enrolled(self, state: GalleryRow, version: LoadedVersion, subject: str) -> StoredRows:
         form = form_of(version.estimator, state.dimension)
@@ -361,20 +368,35 @@ def model_vectors(rows: SideRows, name: str, version: LoadedVersion) -> Matrix:
 
 def _matching(
     hits: Sequence[Sequence[Any]],
+    queries: Matrix,
     missing: NDArray[np.bool_],
     point: ServedPoint,
     version: LoadedVersion,
     patterns: FindThresholds,
+    vectors: Callable[[Sequence[str]], dict[str, Any]],
 ) -> tuple[list[list[ItemHit]], tuple[dict[str, str], ...]]:
     """Of the hits of each query above the threshold of complete records, those above that of the columns that they and
-    the query have; and what limits the answer."""
+    the query have; and what limits the answer. ``vectors`` : the cells of items by id, of those that are still there.
+    """
     every = [hit for row in hits for hit in row]
     query = np.repeat(np.arange(len(hits)), [len(row) for row in hits])
     rows = [np.frombuffer(hit.missing, dtype=np.bool_) for hit in every]
     items = np.array(rows, dtype=np.bool_).reshape(-1, missing.shape[1])
     lacked = version.estimator.patterns(items, missing[query])
     scored = Scored(np.array([hit.score for hit in every], dtype=np.float32), version.json, None, lacked)
-    compared = patterns(point, lacked)
+
+    def rescore(pairs: NDArray[np.intp], without: NDArray[np.bool_]) -> Float32:
+        cells = vectors(list({every[pair].id for pair in pairs}))
+        # An item that was erased meanwhile matches nobody.
+        scores = np.full(len(pairs), -np.inf, dtype=np.float32)
+        there = np.flatnonzero([every[pair].id in cells for pair in pairs])
+        if there.size:
+            items = np.stack([cells[every[pair].id] for pair in pairs[there]])
+            sides = Resolved(version, items, queries[query[pairs[there]]])
+            scores[there] = score_without(sides, np.arange(there.size), without[there])
+        return scores
+
+    compared = patterns(point, lacked, rescore)
     decided = decide(scored, point, shows_scores=True, compared=compared)
     matching: list[list[ItemHit]] = [[] for _ in hits]
     for place in np.flatnonzero(decided.codes == DecisionCode.MATCH).tolist():

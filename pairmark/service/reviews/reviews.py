@@ -111,27 +111,27 @@ def _is_answered(item: Row[Any]) -> bool:
 
 def _recall_progress(review: ReviewRow, drawn: Sequence[Row[Any]], n_answered: int) -> dict[str, Any]:
     """What the records show all of whose pairs are judged; ``recall`` is about records, and the rest about pairs."""
-    records, said = review.strata[0]["records"], list(takewhile(_is_answered, drawn))
+    records, answered = review.strata[0]["records"], list(takewhile(_is_answered, drawn))
     answers: list[list[tuple[bool, bool | None]]] = []
     n_judged = 0
     for linked in records:
-        of_record = said[n_judged : n_judged + len(linked)]
+        of_record = answered[n_judged : n_judged + len(linked)]
         if len(of_record) < len(linked):
             break
         answers.append([(each == "1", item.same) for each, item in zip(linked, of_record, strict=True)])
         n_judged += len(linked)
-    known = recall_so_far(sizes_of(review)[0], answers, 1 - review.at_most, review.confidence)
-    more, pairs = known.expected_more, sum(map(len, records)) / max(len(records), 1)
+    recall = recall_so_far(sizes_of(review)[0], answers, 1 - review.at_most, review.confidence)
+    more, pairs = recall.expected_more, sum(map(len, records)) / max(len(records), 1)
     return {
         "judged": n_judged,
         "waiting": n_answered - n_judged,
         "held": len(drawn) - n_answered,
         "wrong": sum(not linked and same is not False for others in answers for linked, same in others),
-        "bound": 1 - known.bound,
-        "enough": known.enough,
+        "bound": 1 - recall.bound,
+        "enough": recall.enough,
         "alarm": False,
         "expected_more": None if more is None else math.ceil(more * pairs),
-        "recall": known.facts(),
+        "recall": recall.facts(),
     }
 
 

@@ -13,8 +13,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,7 @@ class ComparedPairs:
     Attributes
     ----------
     lacked : (n_pairs, 2, d) columns without which the sides are compared.
-    thresholds : each pair's own. codes : (n_pairs,) 0, or the code of a pair with too little to compare.
+    thresholds : each pair's own.
     scores : (n_pairs,) those of pairs that are compared without more columns than they lack, NaN for the others; None:
         there is no such pair.
     why : what to do about these, in words.
@@ -61,24 +61,12 @@ class ComparedPairs:
     thresholds: tuple[Float32, Float32]
     why: str
     scores: Float32 | None = None
-    codes: NDArray[np.uint8] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "codes", np.uint8(RAW_TOO_LITTLE) * np.isnan(self.thresholds[0]))
-
-    @classmethod
-    def at_one(cls, threshold: np.float32, lacked: Bool, *, complete_only: bool) -> Self:
-        """Pairs that one threshold decides, whatever they lack; those that lack something are refused where only
-        ``complete_only`` ones are decided."""
-        is_refused = lacked.any(axis=(1, 2)) & complete_only
-        upper = np.where(is_refused, UNSUPPORTED[0], threshold)
-        return cls(lacked, (upper, upper), COMPLETE_ONLY)
-
-    def of(self, pair: int) -> ComparedPairs:
-        """One of the pairs."""
-        part, (upper, lower) = slice(pair, pair + 1), self.thresholds
-        scores = None if self.scores is None else self.scores[part]
-        return ComparedPairs(self.lacked[part], (upper[part], lower[part]), self.why, scores)
+    @property
+    def codes(self) -> NDArray[np.uint8]:
+        """(n_pairs,) 0, or the code of a pair with too little to compare."""
+        codes: NDArray[np.uint8] = np.uint8(RAW_TOO_LITTLE) * np.isnan(self.thresholds[0])
+        return codes
 
     @property
     def places(self) -> list[int]:
@@ -91,7 +79,7 @@ class ComparedPairs:
         lacked = self.lacked[pair].any(axis=0).tolist()
         if not any(lacked):
             return {}
-        if self.codes[pair]:
+        if np.isnan(self.thresholds[0][pair]):
             missing = [name for name, lacks in zip(columns, lacked, strict=True) if lacks]
             return {"reason": TOO_LITTLE, "missing": missing}
         if not shows_scores:
@@ -105,9 +93,8 @@ class ComparedPairs:
         if not refused.any():
             return ()
         names = [columns[at] for at in np.flatnonzero(self.lacked[refused].any(axis=(0, 1))).tolist()]
-        said = f"too little to compare in {int(refused.sum())} of {len(refused)} pairs, for want of "
-        said += f"{', '.join(names)}: {self.why}"
-        return ({"code": TOO_LITTLE, "detail": said},)
+        share = f"too little to compare in {int(refused.sum())} of {len(refused)} pairs"
+        return ({"code": TOO_LITTLE, "detail": f"{share}, for want of {', '.join(names)}: {self.why}"},)
 
 
 class Patterns:
@@ -144,51 +131,51 @@ class Patterns:
         """
         request = point.request
         assert request is not None
-        found: dict[bytes, tuple[Thresholds, Bool | None]] = {}
+        deciding: dict[bytes, tuple[Thresholds, Bool | None]] = {}
         why, at_once = COMPLETE_ONLY if request.complete_only else MORE_COLUMNS, NOW
         codes = pattern_codes(lacked)
         for pair, code in enumerate(codes):
-            if code in found:
+            if code in deciding:
                 continue
             columns = lacked[pair]
             if not columns.any():
-                found[code] = (point.threshold, point.lower or np.float32(0)), None
+                deciding[code] = (point.threshold, point.lower or np.float32(0)), None
                 continue
             if request.complete_only:
-                found[code] = UNSUPPORTED, None
+                deciding[code] = UNSUPPORTED, None
                 continue
             thresholds = self._points.cached_thresholds(request, code)
             if thresholds is not None:
-                self._touch(request.calibration_id, code)
-                found[code] = thresholds, None
+                self._hold(request.calibration_id, code)
+                deciding[code] = thresholds, None
                 continue
             if not may_work:
                 return None
             records = self._points.fetch(request.calibration_id).calibration.records
             if records is None:
-                found[code], why = (UNSUPPORTED, None), NOT_KEPT
+                deciding[code], why = (UNSUPPORTED, None), NOT_KEPT
             elif records.are_scored(columns):
-                found[code] = self._points.thresholds(request, code, columns, estimator), None
+                deciding[code] = self._points.thresholds(request, code, columns, estimator), None
             elif rescore is not None and (cover := self._cover(request, columns, estimator)) is not None:
-                found[code] = cover
+                deciding[code] = cover
                 self._work_out(request, code, columns, estimator, owner)
             elif at_once:
                 at_once -= 1
-                found[code] = self._points.thresholds(request, code, columns, estimator), None
+                deciding[code] = self._points.thresholds(request, code, columns, estimator), None
                 self._hold(request.calibration_id, code, owner)
             else:
-                found[code], why = (UNSUPPORTED, None), NOT_READY
+                deciding[code], why = (UNSUPPORTED, None), NOT_READY
                 self._work_out(request, code, columns, estimator, owner)
         upper, lower = (
-            np.array([found[code][0][side] for code in codes], dtype=np.float32) for side in (0, 1)
+            np.array([deciding[code][0][side] for code in codes], dtype=np.float32) for side in (0, 1)
         )
-        rounded = np.array([found[code][1] is not None for code in codes])
+        rounded = np.array([deciding[code][1] is not None for code in codes])
         if not rounded.any() or rescore is None:
             return ComparedPairs(lacked, (upper, lower), why)
         # A cover is of a choice, in the order of its first pair's sides; a pair may be the other way round.
         compared, scores = lacked.copy(), np.full(len(codes), np.nan, dtype=np.float32)
         for pair in np.flatnonzero(rounded).tolist():
-            sides = found[codes[pair]][1]
+            sides = deciding[codes[pair]][1]
             assert sides is not None
             compared[pair] = sides if (sides | ~lacked[pair]).all() else sides[::-1]
         numbers = np.flatnonzero(rounded)
@@ -226,18 +213,17 @@ class Patterns:
 
         self._background.submit(work)
 
-    def _touch(self, calibration: str, code: bytes) -> None:
-        held = self._held.get(calibration)
-        with self._lock:
-            if held is not None and code in held:
-                held.move_to_end(code)
-
-    def _hold(self, calibration: str, code: bytes, owner: str) -> None:
-        """Note who asked for a choice, and let go of one: the owner's own, where that has its share."""
+    def _hold(self, calibration: str, code: bytes, owner: str | None = None) -> None:
+        """Note that a choice was asked for and, with ``owner``, who had it worked out; let go of one then: the owner's
+        own, where that has its share."""
         with self._lock:
             held = self._held.setdefault(calibration, OrderedDict())
-            held.setdefault(code, owner)
-            held.move_to_end(code)
+            if owner is not None:
+                held.setdefault(code, owner)
+            if code in held:
+                held.move_to_end(code)
+            if owner is None:
+                return
             own = [one for one, whose in held.items() if whose == owner]
             surplus = (
                 own if len(own) > MOST_CHOICES // SHARES else list(held) if len(held) > MOST_CHOICES else []

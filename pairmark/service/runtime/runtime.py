@@ -32,7 +32,7 @@ from pairmark.service.errors import (
 from pairmark.service.names import EVERY_NAME, PRODUCTION, VisibleNames, split_ref
 from pairmark.service.runtime.catalogue import Catalogue, CatalogueView, VersionEntry
 from pairmark.service.runtime.inputs import InputChecks
-from pairmark.service.runtime.missing_columns import ComparedPairs, Patterns, Rescore
+from pairmark.service.runtime.missing_columns import COMPLETE_ONLY, ComparedPairs, Patterns, Rescore
 from pairmark.service.runtime.operating_points import (
     LoadedCalibration,
     OperatingPoints,
@@ -87,20 +87,20 @@ class Runtime:
             self._last_view = view
             self.versions.evict_deleted(view)
             self._resolved = {}
-        asked = ref, capability, visible
-        found = self._resolved.get(asked)
-        if found is None:
+        reference = ref, capability, visible
+        resolved = self._resolved.get(reference)
+        if resolved is None:
             try:
                 entry = view.resolve(ref, capability, visible)
             except UnknownModel:
                 # It may be younger than the view: a job that has just ended, say, on another process's word.
                 entry = (await self.catalogue.looked_up()).resolve(ref, capability, visible)
             _, mark, alias = split_ref(ref or "")
-            found = entry, None if mark == ":" else alias or PRODUCTION
+            resolved = entry, None if mark == ":" else alias or PRODUCTION
             if len(self._resolved) >= MOST_REFS:
                 self._resolved = {}
-            self._resolved[asked] = found
-        return await self.versions.get(*found)
+            self._resolved[reference] = resolved
+        return await self.versions.get(*resolved)
 
     async def operating_point(
         self, version: LoadedVersion | None, rate: Rate, subjects: SubjectClass | None = None
@@ -162,12 +162,14 @@ class Runtime:
         """What decides pairs of records that lack columns."""
         if point.request is None:
             model = self.catalogue.view.models.get(version.entry.name)
-            complete_only = model is not None and model.missing == "refuse"
-            return ComparedPairs.at_one(point.threshold, lacked, complete_only=complete_only)
-        asked = version.estimator, current_owner(), point, lacked, rescore
-        known = self.patterns.find(*asked, may_work=False)
-        if known is not None:
-            return known
+            # One threshold decides, whatever pairs lack.
+            is_refused = lacked.any(axis=(1, 2)) & (model is not None and model.missing == "refuse")
+            threshold = np.where(is_refused, np.float32(np.nan), point.threshold)
+            return ComparedPairs(lacked, (threshold, threshold), COMPLETE_ONLY)
+        arguments = version.estimator, current_owner(), point, lacked, rescore
+        compared = self.patterns.find(*arguments, may_work=False)
+        if compared is not None:
+            return compared
         return await self.batch_place.run(lambda: self.find_compared(version, point, lacked, rescore))
 
     def find_compared(

@@ -241,13 +241,13 @@ def parse_lists(
     expected = {
         name: fields[name].description or "a list" if fields[name].is_required() else None for name in readers
     }
-    asked, texts = split_request(options, body, expected, within)
+    others, texts = split_request(options, body, expected, within)
     lists = {
         name: readers[name](text, within + name)
         for name, text in texts.items()
         if text != b"null" or expected[name] is not None
     }
-    return form.model_construct(**{**dict(asked), **lists})
+    return form.model_construct(**{**dict(others), **lists})
 
 
 def list_of(kind: Any, *, of_lists: bool = False) -> Reader:
@@ -541,5 +541,7 @@ def _validated(adapter: TypeAdapter[Any], text: bytes, name: str, n_before: int 
         place = list(problem["loc"])
         if place and isinstance(place[0], int):
             place[0] += n_before
-        said = problem["msg"].replace("Input should be", "expected").replace("List should have", "expected")
-        raise invalid_field([{**problem, "loc": (name, *place), "msg": said}], "body") from None
+        message = (
+            problem["msg"].replace("Input should be", "expected").replace("List should have", "expected")
+        )
+        raise invalid_field([{**problem, "loc": (name, *place), "msg": message}], "body") from None

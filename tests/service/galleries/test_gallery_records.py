@@ -206,7 +206,10 @@ def test_results_are_decided_by_the_columns_that_both_records_have(
     lower = np.float32(-1e6)
     decision = ServedPoint(threshold=lower, public={"fpr": 0.1, "guarantee": "finite-sample"}, json=b"{}")
 
-    def patterns(point: ServedPoint, lacked: Any, rescore: Any = None) -> ComparedPairs:
+    scores: list[Any] = []
+
+    def patterns(point: ServedPoint, lacked: Any, rescore: Any) -> ComparedPairs:
+        scores.append(rescore(np.arange(len(lacked)), lacked))
         # Only pairs that have an address on both sides may match.
         upper = np.where(lacked[:, :, list(TYPES).index("address")].any(axis=1), np.nan, 0)
         return ComparedPairs(
@@ -221,6 +224,7 @@ def test_results_are_decided_by_the_columns_that_both_records_have(
 
     answer = found(address="1 mill road")
     assert all(hit["score"] > 0 and hit["match"] for hit in answer["results"][0])
+    assert scores[-1].max() == np.float32(answer["results"][0][0]["score"]), "with nothing more left out"
     bare = found(address=None)
     assert bare["results"] == [[]]
     assert bare["warnings"][0]["code"] == "too-little-to-compare"
