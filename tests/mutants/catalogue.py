@@ -344,8 +344,8 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "of a person's rows few count",
             "pairmark/models/calibration/monitor.py",
-            r"return bool\(self\._window\.count\(person\) <= .*",
-            "return True",
+            r"bool\(self\._window\.count\(person\) <= share\)",
+            "True",
         ),
     ),
     "tests/service/test_strangers.py": (

@@ -120,9 +120,11 @@ class Returning:
         self._shares = np.zeros(FOUNDERS)
         self._n = 0
         self._window: deque[int] = deque(maxlen=WINDOW)
+        self._counted: deque[int] = deque(maxlen=WINDOW)
 
-    def counts(self, row: Float32) -> bool:
-        """Whether the next scaled row counts, or its person has had a share of the last ones."""
+    def place(self, row: Float32) -> tuple[bool, bool]:
+        """Of the next scaled row, whether its person sent no more than a share of the last ones, and whether of those
+        that were counted, this one included, no more are theirs."""
         founders = self._founders[: min(self._n, FOUNDERS)]
         distances = np.linalg.norm(founders - row, axis=1) if len(founders) else np.array([np.inf])
         person = int(distances.argmin())
@@ -131,7 +133,10 @@ class Returning:
             self._founders[person] = row
             self._shares[person] = (np.linalg.norm(self._people - row, axis=1) <= self._farthest).mean()
         self._window.append(person)
-        return bool(self._window.count(person) <= A_PERSON + WINDOW * self._shares[person])
+        share = A_PERSON + WINDOW * self._shares[person]
+        is_counted = bool(self._counted.count(person) < share)
+        self._counted.append(person if is_counted else -1)
+        return bool(self._window.count(person) <= share), is_counted
 
 
 class NearnessTest:
@@ -194,8 +199,10 @@ class StreamMonitor:
             return
         if self._returning is not None:
             own_rows = scaled(rows, self._ranges.scales)
-            self._nearness.observe(own_rows, requests)
-            rows = rows[[self._returning.counts(row) for row in own_rows]]
+            in_share, is_counted = np.transpose([self._returning.place(row) for row in own_rows])
+            # People differ in how near their rows are: who sends most of them counts no more than others.
+            self._nearness.observe(own_rows[is_counted], np.array(requests)[is_counted].tolist())
+            rows = rows[in_share]
         self._drift.observe(rows)
 
 

@@ -75,8 +75,15 @@ def test_one_person_beyond_an_edge_who_sends_half_raises_no_alarm() -> None:
     assert alarmed(6, large.astype(np.float32)) == (None, None), "nobody else came"
 
 
+def test_one_person_of_nearer_rows_who_sends_half_raises_no_alarm() -> None:
+    random = np.random.default_rng(6)
+    rows, near = people(1_500, 1, 16, random), 0.35 * random.normal(size=(1_500, 16))
+    mixed = np.where(random.random((1_500, 1)) < 0.5, rows[:1] + near, rows)
+    assert alarmed(16, mixed.astype(np.float32)) == (None, None)
+
+
 @pytest.mark.parametrize(
-    ("d", "directions", "within"), [(3, 1, 100), (6, 1, 100), (16, 1, 100), (16, 2, 100), (6, 2, 200)]
+    ("d", "directions", "within"), [(3, 1, 100), (6, 1, 100), (16, 1, 400), (16, 2, 200), (6, 2, 200)]
 )
 def test_an_embedder_that_collapses_is_told(d: int, directions: int, within: int) -> None:
     random = np.random.default_rng(2)
