@@ -255,7 +255,7 @@ class Service(ScoringCalls):
     ) -> LinksOut:
         """Find the duplicates of a dataset of records, or link several (``tables``), and say what was found; options:
         ``unique``, ``false_links``, ``expected_false_links``, ``confidence``, ``model``, ``fpr``, ``rules``,
-        ``candidates_per_record``, ``missed_links``, ``recall``, ``one_to_one``, ``previous``.
+        ``candidates_per_record``, ``frequencies``, ``missed_links``, ``recall``, ``one_to_one``, ``previous``.
 
         Parameters
         ----------

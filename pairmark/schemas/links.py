@@ -73,6 +73,13 @@ class LinksRequest(Request):
         " `must` says",
         examples=[["born"]],
     )
+    frequencies: dict[str, _Ref] | None = Field(
+        None,
+        max_length=60,
+        description="by column, a dataset of two columns, value and frequency: how frequent values are elsewhere, as "
+        "shares or counts, in the place of what the tables say; values that it lacks are as frequent as there",
+        examples=[{"last": "surnames"}],
+    )
     candidates_per_record: int = Field(
         CANDIDATES_PER_RECORD,
         ge=1,
@@ -165,6 +172,11 @@ class LinksRequest(Request):
         for name in ("missed_links", "recall"):
             if getattr(self, name) is not None and self.previous is not None:
                 raise ValueError(f"expected {name} or previous, not both: only what is new is compared again")
+        if self.frequencies and (self.model or self.previous):
+            other = "model" if self.model else "previous"
+            raise ValueError(
+                f"expected frequencies or {other}, not both: a model that is there has its own weights"
+            )
         return self
 
 

@@ -55,8 +55,11 @@ def linked(
     scratch.mkdir()
     out = scratch / "links.csv"
     id_column = options.pop("id_column", None)
-    request, settings = LinksRequest(left="table", **options), settings or Settings(job_threads=1)
-    summary = link_files(files, scratch, settings, request, out=out, id_column=id_column, columns=columns)
+    given = options.pop("frequencies", {})
+    named = dict.fromkeys(given, "file") or None
+    request = LinksRequest(left="table", frequencies=named, **options)
+    settings, options = settings or Settings(job_threads=1), {"columns": columns, "frequencies": given}
+    summary = link_files(files, scratch, settings, request, out=out, id_column=id_column, **options)
     with out.open(newline="") as stream:
         return summary, list(csv.DictReader(stream))
 
@@ -233,6 +236,26 @@ def test_a_table_that_cannot_be_linked_is_refused_in_words(tmp_path: Path, text:
     file.write_text(text)
     with pytest.raises(InvalidInput, match=said):
         linked(tmp_path, file)
+
+
+@pytest.mark.parametrize(
+    ("header", "text", "said"),
+    [
+        ("last", "last,share\nlee,0.5\nkim,-0.1\n", "'-0.1' in row 2"),
+        ("last", "last,share\nlee,many\n", "'many' in row 1"),
+        ("last", "last,share\n", "no frequency"),
+        ("last", "last,rank,share\nlee,1,0.5\n", "3 columns; expected two"),
+        ("last", "last,share\nlee,0.5\nkim,0.7\n", "sum to 1.2"),
+        ("age", "age,share\n40,0.5\n", "'age' is not compared"),
+    ],
+)
+def test_frequencies_that_are_none_are_refused_in_words(
+    tmp_path: Path, header: str, text: str, said: str
+) -> None:
+    file, given = write(tmp_path / "t.csv", table(60, "plain")[1]), tmp_path / "given.csv"
+    given.write_text(text)
+    with pytest.raises(InvalidInput, match=said):
+        linked(tmp_path, file, frequencies={header: given})
 
 
 def test_an_id_column_that_is_not_there_and_tables_without_a_common_column_are_refused(

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -826,6 +827,49 @@ def test_command_and_service_read_a_messy_table_alike(
     joined = [each for each in client.pages(f"/links/{both['id']}/entities") if "new" in each["records"]]
     assert all(each["tables"].count(2) == 1 for each in joined)
     assert asked(client, "GET", f"/links/{both['id']}")["records"] == both["records"] + 1
+
+
+def test_frequencies_of_elsewhere_weigh_equal_values_alike_by_command_and_service(
+    client: Client, columns: Rows, tmp_path: Path
+) -> None:
+    cells = Counter(filter(None, columns["last"]))
+    common = cells.most_common(1)[0][0]
+    shares = {name: 0.2 if name == common else 0.8 * n / len(columns["last"]) for name, n in cells.items()}
+    del shares[min(cells)]
+    given = write(
+        tmp_path / "surnames.csv", {"last": [*map(str.upper, shares)], "tf_last": [*shares.values()]}
+    )
+    client.add_dataset("surnames", given, format="csv", unlabelled=True)
+    path = write(tmp_path / "weighed.csv", columns)
+    client.add_dataset("weighed", path, format="csv", unlabelled=True)
+    plain, made = (client.link("weighed", **more) for more in ({}, {"frequencies": {"last": "surnames"}}))
+    assert any("the others are as frequent as in the tables" in note for note in made["notes"])
+    served = client.request("GET", f"/links/{made['id']}/links", headers={"Accept": "text/csv"}).content
+    out = tmp_path / "links.csv"
+    command = [sys.executable, "-m", "pairmark.service.cli", "link", str(path), "-o", str(out)]
+    for words in ([str(given)], [f"last:{given}"]):
+        subprocess.run(
+            [*command, "--frequencies", *words],
+            env=os.environ | {"PAIRMARK_HOME": str(tmp_path)},
+            check=True,
+            capture_output=True,
+        )
+        assert served == out.read_bytes()
+    # A name that many bear elsewhere says less than the table alone has it.
+    last = dict(zip(columns["id"], columns["last"], strict=True))
+    pair = next(row for row in rows_of(client, plain) if last[row["left"]] == last[row["right"]] == common)
+    before, after = (
+        asked(client, "GET", f"/links/{each['id']}/links/{pair['left']}/{pair['right']}")["fields"]
+        for each in (plain, made)
+    )
+    weights = [next(each["weight"] for each in of if each["field"] == "last") for of in (before, after)]
+    assert weights[1] < weights[0] - 0.3
+    for wrong, said in (
+        ({"frequencies": {"nope": "surnames"}}, "'nope' is not compared"),
+        ({"frequencies": {"last": "surnames"}, "previous": plain["id"]}, "frequencies or previous"),
+    ):
+        with pytest.raises(RefusedInput, match=said):
+            client.link("weighed", **wrong)
 
 
 def test_records_of_one_number_are_linked_and_those_of_different_dates_never(

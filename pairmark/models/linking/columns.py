@@ -30,14 +30,26 @@ _BIN = "least(CAST(floor(log2({n} - 1)) AS INTEGER), " + f"{BINS - 1})"
 
 
 def count_values(
-    connection: duckdb.DuckDBPyConnection, name: str
+    connection: duckdb.DuckDBPyConnection, name: str, shares: str | None = None
 ) -> tuple[dict[str, int], Float64, float, float]:
     """The frequent values of a column with how many rows have them; (BINS,) average frequency of the values of a bin,
-    0 where there is none; that of all values; and how many rows have a cell."""
+    0 where there is none; that of all values; and how many rows have a cell.
+
+    Parameters
+    ----------
+    shares : a table ``(value, share)`` of how frequent values are, in the place of what the rows say.
+    """
     connection.execute(
         f"CREATE OR REPLACE TEMP TABLE counted AS SELECT {name} AS value, count(*) AS n FROM cells "
         f"SEMI JOIN hashes USING (row) WHERE {name} IS NOT NULL GROUP BY {name}"
     )
+    rows = connection.execute("SELECT coalesce(sum(n), 0) FROM counted").fetchall()[0][0]
+    if shares is not None:
+        connection.execute(
+            "UPDATE counted SET n = greatest(1, CAST(round(share * ?) AS BIGINT)) "
+            f"FROM {shares} given WHERE given.value = counted.value",
+            [rows],
+        )
     frequent: dict[str, int] = dict(
         connection.execute(
             f"SELECT value, n FROM counted WHERE n >= {_FEWEST_ROWS} ORDER BY n DESC, value LIMIT {_MOST_VALUES}"
@@ -54,9 +66,7 @@ def count_values(
     average = np.zeros(BINS)
     for at, n in found:
         average[at] = n
-    rows, squares = connection.execute(
-        "SELECT coalesce(sum(n), 0), coalesce(sum(n * n), 0) FROM counted"
-    ).fetchall()[0]
+    squares = connection.execute("SELECT coalesce(sum(n * n), 0) FROM counted").fetchall()[0][0]
     return frequent, average, max(float(squares) / max(float(rows), 1.0), 1.0), float(rows)
 
 

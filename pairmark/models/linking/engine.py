@@ -70,6 +70,8 @@ class Linking:
     scorer, cut : scores pairs of rows in the place of a model that is fitted here; pairs that score more are linked.
     expected : the mean share of false links to the one table of ``unique``, whose own pairs say what chance brings.
     must, never : names of columns, as `Constraints` has them.
+    frequencies : of columns, by name, the table ``(value, share)`` of how frequent normal forms are, in the place of
+        ``source``; values that it lacks are as frequent as there.
     spread : compares candidates on other machines; None: here.
 
     Attributes
@@ -94,12 +96,13 @@ class Linking:
         expected: float | None = None,
         must: Sequence[Sequence[str]] = (),
         never: Sequence[str] = (),
+        frequencies: Mapping[str, str] | None = None,
         spread: Spread | None = None,
     ) -> None:
         self.connection, self._fixed_rules, self._one_to_one = connection, rules, one_to_one
         self.most = 2 if one_to_one else MAX_RECORDS
         self._spread, self.unique = spread, unique
-        self._budget = budget
+        self._budget, self._frequencies = budget, frequencies or {}
         self._previous, self._scorer, self.cut = previous, scorer, cut
         alone = range(len(sizes) == 1)
         compared = {*(alone if within is None else within)} - {*unique}
@@ -272,9 +275,11 @@ class Linking:
     def _count(self) -> None:
         """How frequent values are, and ``cells`` with the bin of each."""
         earlier = None if self._previous is None else self._previous[1]
-        self._counted = (
-            [] if earlier is not None else [count_values(self.connection, name) for name in self._names]
-        )
+        self._counted = [
+            count_values(self.connection, name, self._frequencies.get(field.name))
+            for name, field in zip(self._names, self.fields, strict=True)
+            if earlier is None
+        ]
         frequent = (
             [dict(each.frequent) for each in earlier.columns]
             if earlier

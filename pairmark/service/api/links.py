@@ -84,7 +84,7 @@ def submit_links(http: Request, services: InServices, response: Response, reques
     The finished job opens a review of its links, whose judgements bound the share of them that is false. Where matches
     cannot be told from strangers, the job fails and says which review to judge.
     """
-    for ref in request.datasets:
+    for ref in (*request.datasets, *(request.frequencies or {}).values()):
         check_may(http, "train", name_of(ref), unknown=UnknownDataset)
     if request.model is not None:
         check_may(http, "train", name_of(request.model))

@@ -164,6 +164,14 @@ def link(
             "keep. Expected, no bound: the notes say what it assumes.",
         ),
     ] = None,
+    frequencies: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[COLUMN:]FILE",
+            help="Two columns, values and their shares or counts, such as last:surnames.csv: how frequent a column's "
+            "values are elsewhere, in the place of what the tables say. Default column: the file's first (repeatable).",
+        ),
+    ] = None,
     truth: Annotated[
         str | None,
         typer.Option(
@@ -219,23 +227,30 @@ def link(
         raise typer.BadParameter(
             "expected a share of 0.1 to 0.99, with --judge and without --previous", param_hint="--recall"
         )
+    if frequencies and (model is not None or previous is not None):
+        raise typer.BadParameter(
+            "expected it without --model and --previous: a model that is there has its own weights",
+            param_hint="--frequencies",
+        )
     numbered = [str(at) for at in range(1, len(tables) + 1)]
-    request = LinksRequest(
-        tables=numbered,
-        unique=[numbered[tables.index(each)] for each in unique] if unique else None,
-        false_links=false_links,
-        expected_false_links=expected_false_links,
-        recall=recall,
-        rules=_columns_of(rule),
-        must=_columns_of(same),
-        never=never,
-        candidates_per_record=candidates_per_record or CANDIDATES_PER_RECORD,
-        one_to_one=one_to_one,
-    )
     with ExitStack() as stack:
         stack.enter_context(_ending_when_told())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pairmark-links-")))
         files = [_file(each, folder) for each in tables]
+        weighed = dict(_frequencies_of(each, folder) for each in frequencies or ())
+        request = LinksRequest(
+            tables=numbered,
+            unique=[numbered[tables.index(each)] for each in unique] if unique else None,
+            false_links=false_links,
+            expected_false_links=expected_false_links,
+            recall=recall,
+            rules=_columns_of(rule),
+            must=_columns_of(same),
+            never=never,
+            candidates_per_record=candidates_per_record or CANDIDATES_PER_RECORD,
+            one_to_one=one_to_one,
+            frequencies={name: path.name[:200] for name, path in weighed.items()} or None,
+        )
         path = Path(out) if out is not None and is_here else folder / f"links{suffix}"
         kept = folder / "kept"
         kept.mkdir()
@@ -256,6 +271,7 @@ def link(
                 columns=types,
                 learned=learned,
                 previous=before,
+                frequencies=weighed,
             )
         first = [row[: len(COLUMNS)] for row in duck.read_rows(path, "FROM kept LIMIT ?", _SHOWN)]
         facts: dict[str, Any] = {}
@@ -376,6 +392,17 @@ def _file(table: str, folder: Path) -> Path:
     if not Path(table).is_file():
         raise typer.BadParameter(f"there is no file {table!r}", param_hint="TABLE")
     return Path(table)
+
+
+def _frequencies_of(given: str, folder: Path) -> tuple[str, Path]:
+    """The column that ``[COLUMN:]FILE`` is for, and its file."""
+    from pairmark.service.links.duck import read_table
+
+    column, _, file = given.partition(":")
+    if Path(given).is_file() or file.startswith("//"):
+        path = _file(given, folder)
+        return read_table(path)[0][0], path
+    return column, _file(file, folder)
 
 
 def _learned(model: str) -> Learned:

@@ -64,18 +64,27 @@ class Linker:
         progress.stage("loading")
         params = dict(claim.params)
         threshold, further = params.pop("threshold"), params.pop("further", [])
-        declared = params.pop("declared", [])
+        declared, weighing = params.pop("declared", []), params.pop("weighing", {})
         request = LinksRequest.model_validate(params)
         with ExitStack() as stack:
             work = stack.enter_context(self._blobs.workspace())
             ids = [each for each in (claim.dataset_id, claim.unlabelled_id, *further) if each is not None]
             tables = [self._datasets.load(each) for each in ids]
+            shares = {name: self._datasets.load(each) for name, each in weighing.items()}
             names = {
-                column.name for data in tables if data.schema is not None for column in data.schema.fields
+                column.name
+                for data in (*tables, *shares.values())
+                if data.schema is not None
+                for column in data.schema.fields
             }
             # No column of the tables is called so.
             row_id = next(name for n in itertools.count() if (name := _ID + "_" * n) not in names)
             files = [_written(data, work / f"table{at}.parquet", row_id) for at, data in enumerate(tables)]
+            (work / "shares").mkdir()
+            frequencies = {
+                name: _written(data, work / "shares" / f"{data.name.replace('/', '-')}.parquet", row_id)
+                for name, data in shares.items()
+            }
             learned = (
                 None
                 if request.model is None
@@ -105,6 +114,7 @@ class Linker:
                         },
                         learned=learned,
                         previous=previous,
+                        frequencies=frequencies,
                     )
                 )
             progress.stage("storing")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from pairmark.service.links import duck, judging, result_files
 from pairmark.service.links.evaluations import evaluate, is_file, truth_of
 from pairmark.service.links.judging import Asking, Say, kinds_of, learn, pairs_to_label
 from pairmark.service.links.outputs import Outputs, read_whole, write_outputs
-from pairmark.service.links.tables import LinkTables, read_tables
+from pairmark.service.links.tables import LinkTables, read_frequencies, read_tables
 from pairmark.service.settings import Settings
 
 if TYPE_CHECKING:
@@ -57,13 +57,14 @@ def linked(
     columns: dict[str, str] | None = None,
     learned: Learned | None = None,
     previous: Path | None = None,
+    frequencies: Mapping[str, Path] | None = None,
 ) -> Iterator[Linked]:
     """Link one table, or several.
 
     Parameters
     ----------
     request : says what makes candidates and links; its datasets are the files, whatever it calls them. previous : the
-        folder of an earlier job.
+        folder of an earlier job. frequencies : by column, the file of a dataset that ``request`` names.
 
     Raises
     ------
@@ -100,6 +101,7 @@ def linked(
             never=request.never or (),
             budget=request.candidates_per_record,
             expected=request.expected_false_links,
+            frequencies=read_frequencies(connection, frequencies or {}, scratch, limits, id_column, tables),
             previous=None if previous is None else result_files.bring(connection, previous, tables),
             **scoring,
         )
@@ -115,7 +117,9 @@ def linked(
 def check_columns(request: LinksRequest, columns: Sequence[str]) -> None:
     """Refuse rules of columns that are not compared."""
     never = [[name] for name in request.never or ()]
-    for what, rules in (("rules", request.rules), ("must", request.must), ("never", never)):
+    weighed = [[name] for name in request.frequencies or ()]
+    asked = {"rules": request.rules, "must": request.must, "never": never, "frequencies": weighed}
+    for what, rules in asked.items():
         for at, rule in enumerate(rules or ()):
             for name in rule:
                 if name not in columns:
@@ -170,6 +174,11 @@ def summary_of(of: Linked, request: LinksRequest, connected: tuple[int, int] | N
         notes=[
             *tables.notes,
             *linking.notes,
+            *(
+                f"frequencies of {name!r} play no part: its values are not compared"
+                for name in request.frequencies or ()
+                if linking.model is None or name not in compared
+            ),
             *(f"rule {rule}: no two records have that in common, or more than 100 do" for rule in silent),
         ],
     )

@@ -90,12 +90,18 @@ class Links:
                     field="tables",
                 )
             called = dict(zip(request.datasets, names_of, strict=True))
+            weighing = {
+                column: _table(dataset_of(session, ref, hold=True), f"frequencies.{column}")
+                for column, ref in (request.frequencies or {}).items()
+            }
             asked.update(
                 left=None,
                 right=None,
                 tables=names_of,
                 unique=request.unique and [called[each] for each in request.unique],
                 further=[row.id for row in rows[2:]],
+                frequencies={column: f"{row.name}:{row.version}" for column, row in weighing.items()} or None,
+                weighing={column: row.id for column, row in weighing.items()},
                 declared=sorted({name for row in rows for name in row.summary["spec"].get("columns") or ()}),
             )
             check_columns(request, list(_columns(rows[0])))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from filecmp import cmp
 from pathlib import Path
@@ -35,6 +35,8 @@ _LONGEST = 2_048
 _PLAIN = frozenset({"text", "category", "name", "given", "surname", "number", "city", "id"})
 """Kinds that a column may be taken for where its other table shows that it is of another."""
 _MOSTLY = 0.8
+_MOST_SHARES = 1.01
+"""What shares may sum to, rounded as they are."""
 _ID_NAME = re.compile(r"(?:.*[_ ])?(?:id|uid|uuid|key)", re.IGNORECASE)
 _NOTHING = (
     "no column is left to compare: every one is an id, empty, or has one value in all rows, so nothing tells records "
@@ -180,6 +182,73 @@ def read_tables(
     ]
     sizes = [side.n for side in sides]
     return LinkTables(fields, start, n_left, [side.id_column for side in sides], told + notes, sizes)
+
+
+def read_frequencies(
+    connection: duckdb.DuckDBPyConnection,
+    files: Mapping[str, Path],
+    scratch: Path,
+    limits: FileLimits,
+    id_column: str | None,
+    tables: LinkTables,
+) -> dict[str, str]:
+    """By column, the table ``(value, share)`` of a file of two columns, values and shares or counts; an ``id_column``
+    before them is left out. The notes of ``tables`` say which part of a column's values it has."""
+    made = {}
+    for at, (column, path) in enumerate(files.items()):
+        file = TableFile(
+            path, scratch / f"shares{at}", format_of(None, path.name), limits, connection=connection
+        )
+        cells = [
+            cell
+            for name, cell in zip(file.names, file.cells, strict=True)
+            if len(file.names) == 2 or name != id_column
+        ]
+        if len(cells) != 2:
+            raise _no_frequencies(path, f"has {len(file.names)} columns; expected two, value and frequency")
+        place, field_ = next(each for each in enumerate(tables.fields) if each[1].name == column)
+        file.query(
+            f"CREATE OR REPLACE TEMP TABLE weighed AS SELECT row_number() OVER () AS row, CAST({cells[0]} AS VARCHAR) "
+            f"AS value, CAST({cells[1]} AS VARCHAR) AS cell, TRY_CAST({cells[1]} AS DOUBLE) AS share FROM {file.source}"
+        )
+        n, total, are_counts, unfit, cell = _one(
+            connection,
+            "SELECT count(*), sum(share), bool_and(share = round(share)), min(row) FILTER (NOT fits), arg_min(cell, "
+            "row) FILTER (NOT fits) FROM (SELECT *, value IS NOT NULL AND coalesce(share BETWEEN 0 AND 1e15, false) "
+            "AS fits FROM weighed)",
+        )
+        if unfit is not None:
+            raise _no_frequencies(
+                path, f"has {str(cell)[:60]!r} in row {unfit}; expected a value, and its share or count"
+            )
+        if not n or not total:
+            raise _no_frequencies(path, "has no frequency; expected rows of a value and its share or count")
+        if not are_counts and total > _MOST_SHARES:
+            raise _no_frequencies(
+                path,
+                f"has shares that sum to {total:.4g}; expected 1 at most, or whole numbers, which are counts",
+            )
+        made[column] = f"shares{at}"
+        connection.execute(
+            f"CREATE TABLE {made[column]} AS SELECT {field_.normal('value')} AS value, sum(share) / ? AS share "
+            "FROM weighed GROUP BY ALL",
+            [total if are_counts else 1],
+        )
+        known, every = _one(
+            connection,
+            f"SELECT count(*) FILTER (cell IN (SELECT value FROM {made[column]})), count(*) FROM (SELECT DISTINCT "
+            f"{field_.normal(f'c{place}')} AS cell FROM source) WHERE cell IS NOT NULL",
+        )
+        tables.notes.append(
+            f"frequencies of {column!r}: {path.name} has {known:,} of {every:,} values"
+            + ("" if are_counts or total > 2 - _MOST_SHARES else f", and its shares sum to {total:.4g}")
+            + ("" if known == every else "; the others are as frequent as in the tables")
+        )
+    return made
+
+
+def _no_frequencies(path: Path, said: str) -> InvalidInput:
+    return InvalidInput(f"frequencies: {path.name} {said}", field="frequencies")
 
 
 def _read(
