@@ -481,23 +481,59 @@ def test_links_are_evaluated_against_a_column_or_pairs(tmp_path: Path) -> None:
     assert (said.returncode, "no column is called 'whom'" in said.stderr) == (1, True)
 
 
+def in_process(capfd: pytest.CaptureFixture[str], *words: Any) -> str:
+    """What the command ``link`` says on standard error; it ends well where that is nothing."""
+    with pytest.raises(SystemExit) as ended:
+        main(["link", *map(str, words)])
+    said = " ".join(capfd.readouterr().err.replace("│", " ").split())
+    return said if ended.value.code else ""
+
+
+def test_a_pair_to_explain_is_checked_before_anything_is_linked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PAIRMARK_HOME", str(tmp_path / "home"))
+    files = [write(tmp_path / f"{name}.csv", table(100, "plain")[1]) for name in "abc"]
+    for ids, said in (
+        (("r1", "r2"), "expected '1:r1' or '2:r1' or '3:r1'"),
+        (("1:r1", "no"), "no record 'no'"),
+    ):
+        assert said in in_process(capfd, *files, "-o", tmp_path / "links.csv", "--explain", *ids)
+        assert not (tmp_path / "links.csv").exists()
+
+
 def test_a_rule_that_finds_no_candidate_is_named(tmp_path: Path) -> None:
     columns = table(300, "dependent")[1] | {"code": [f"no {at}" for at in range(300)]}
     notes = linked(tmp_path, write(tmp_path / "t.csv", columns), rules=[["code"]])[0].notes
     assert any("rule code: no two records" in note for note in notes)
 
 
-def test_tables_of_a_database_are_linked(tmp_path: Path) -> None:
+def test_tables_of_a_database_are_linked_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PAIRMARK_HOME", str(tmp_path / "home"))
     file, place = write(tmp_path / "t.csv", table(300, "dependent")[1]), tmp_path / "d.db"
     with duckdb.connect(str(place)) as connection:
         connection.execute(f"CREATE TABLE people AS FROM read_csv('{file}', all_varchar=true)")
-    home = {"env": os.environ | {"PAIRMARK_HOME": str(tmp_path / "home")}}
-    for source in (file, f"duckdb:///{place}#people"):
-        assert not run(source, "-o", tmp_path / f"{Path(str(source)).suffix[1:3]}.csv", **home).returncode
-    assert (tmp_path / "cs.csv").read_text() == (tmp_path / "db.csv").read_text()
-    said = run("postgresql://nobody@localhost:1/x#people", **home)
-    assert said.returncode == 1
-    assert "INSTALL postgres" in said.stderr
+    source, targets = f"duckdb:///{place}#people", {"-o": "links", "--entities": "rows", "--merged": "merged"}
+    csvs = [word for option, name in targets.items() for word in (option, tmp_path / f"{name}.csv")]
+    tables = [word for option, name in targets.items() for word in (option, f"duckdb:///{place}#{name}")]
+    assert in_process(capfd, file, *csvs) == ""
+    # A second run takes the place of what the first one wrote.
+    for _ in range(2):
+        assert in_process(capfd, source, *tables) == ""
+        with duckdb.connect(str(place)) as connection:
+            for name in (*targets.values(), "merged_sources"):
+                csv_file = tmp_path / f"{name.replace('_', '.')}.csv"
+                sql = "SELECT CAST(COLUMNS(*) AS VARCHAR) FROM"
+                rows = connection.execute(f"{sql} {name}").fetchall()
+                assert rows == connection.execute(f"{sql} read_csv('{csv_file}')").fetchall()
+    for words, said in (
+        ([source, "-o", source], "is there, with the columns id, first"),
+        ([source, "-o", f"duckdb:///{place}"], "expected #table"),
+        (["postgresql://nobody@localhost:1/x#people"], "INSTALL postgres"),
+    ):
+        assert said in in_process(capfd, *words)
 
 
 def test_tables_and_links_may_be_on_s3(

@@ -734,7 +734,9 @@ def test_any_number_of_tables_is_linked_as_the_command_does_it(
     searched = asked(client, "GET", f"{path}/links", params={"search": row["left"]})["items"]
     assert row["left"] in {each[side] for each in searched for side in ("left", "right")}
     item = client.pairs_to_judge(made["review"], n=1)[0]
-    assert item["refs"] in [[each["left"], each["right"]] for each in rows]
+    assert item["refs"] in [
+        [f"{each[f'{side}_table']}:{each[side]}" for side in ("left", "right")] for each in rows
+    ]
     # An id that several tables have is refused, with what to write.
     for method, end, body in (
         ("GET", "pair?left=n1&right=n2", None),
@@ -775,6 +777,22 @@ def test_any_number_of_tables_is_linked_as_the_command_does_it(
         asked(client, "POST", path, json={"split": name, "records": [one]})
     asked(client, "POST", path, json={"split": name, "records": [f"2:{one}"]})
     assert not any({(2, one), (3, one)} <= has for _, has in entities_by_table(client, path))
+    # A record that is put in takes no other's name, and an erasure is of one table's record.
+    record = {name: cells[0] for name, cells in parts[0].items() if name != "id" and cells[0]}
+    adding = {"record": record, "add": True, "id": f"1:{one}"}
+    with pytest.raises(Conflict, match=f"'1:{one}' names record '{one}'"):
+        asked(client, "POST", f"/links/{again['id']}/resolve", json=adding)
+    ends_after = [
+        [(row[f"{side}_table"], row[side]) for side in ("left", "right")]
+        for row in rows_of(client, again)
+        if row["decision"] == "match"
+    ]
+    erased = next(
+        right for (table, _), (other, right) in ends_of if (table, other) == (1, 2) and right != one
+    )
+    mine = [ends for ends in ends_after if (2, erased) in ends]
+    receipt = asked(client, "POST", f"/links/{again['id']}/erase", json={"record": f"2:{erased}"})
+    assert receipt["review_items"] == len(mine) > 0
     for tables in (["part0", "part1"], ["part1", "part0", "part2"]):
         with pytest.raises(RefusedInput, match="expected the same datasets"):
             client.link(tables=tables, previous=made["id"])

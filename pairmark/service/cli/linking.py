@@ -47,8 +47,9 @@ def link(
         typer.Option(
             "--output",
             "-o",
-            help="CSV or Parquet that links are written to, a file or s3://bucket/key. Beside a file, FILE.pairmark "
-            "keeps what --previous takes next time, with the cells that were compared.",
+            help="CSV or Parquet that links are written to, a file or s3://bucket/key; or a table of a database, which "
+            "is made, or whose rows are replaced where its columns are these. Beside a file, FILE.pairmark keeps what "
+            "--previous takes next time, with the cells that were compared.",
         ),
     ] = None,
     false_links: Annotated[
@@ -121,12 +122,13 @@ def link(
         ),
     ] = None,
     entities: Annotated[
-        Path | None, typer.Option(help="Write the tables' rows here, each with its entity.")
+        str | None, typer.Option(help="Write the tables' rows here, as -o, each with its entity.")
     ] = None,
     merged: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            help="Write one row of each entity here, and beside it (FILE.sources) the record of each cell."
+            help="Write one row of each entity here, as -o, and beside it (FILE.sources, TABLE_sources) the record of "
+            "each cell."
         ),
     ] = None,
     keep: Annotated[
@@ -206,15 +208,6 @@ def link(
         raise typer.BadParameter(
             f"expected COLUMN:RULE, a rule being one of {', '.join(outputs.RULES)}", param_hint="--keep"
         )
-    suffix = ".csv" if out is None else Path(out).suffix
-    is_here = out is not None and not out.startswith("s3://")
-    for name, path in (
-        ("--output", out if is_here else f"x{suffix}"),
-        ("--entities", entities),
-        ("--merged", merged),
-    ):
-        if path is not None:
-            _check_writable(Path(path), name)
     if strange := {*(unique or ())} - {*tables}:
         raise typer.BadParameter(f"{min(strange)} is none of the tables", param_hint="--unique")
     before = None if previous is None else outputs.state_of(previous)
@@ -236,6 +229,13 @@ def link(
     with ExitStack() as stack:
         stack.enter_context(_ending_when_told())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pairmark-links-")))
+        (folder / "out").mkdir()
+        targets = {"output": out, "entities": entities, "merged": merged}
+        paths = {
+            name: _path_of(target, name, folder / "out")
+            for name, target in targets.items()
+            if target is not None
+        }
         files = [_file(each, folder) for each in tables]
         weighed = dict(_frequencies_of(each, folder) for each in frequencies or ())
         request = LinksRequest(
@@ -251,7 +251,7 @@ def link(
             one_to_one=one_to_one,
             frequencies={name: path.name[:200] for name, path in weighed.items()} or None,
         )
-        path = Path(out) if out is not None and is_here else folder / f"links{suffix}"
+        path = paths.get("output", folder / "links.csv")
         kept = folder / "kept"
         kept.mkdir()
         with output.progress_bar("linking") as progress, listening(progress):
@@ -261,7 +261,12 @@ def link(
                 settings(),
                 request,
                 out=outputs.Outputs(
-                    links=path, cells=cells, above=above, entities=entities, merged=merged, keep=rules
+                    links=path,
+                    cells=cells,
+                    above=above,
+                    entities=paths.get("entities"),
+                    merged=paths.get("merged"),
+                    keep=rules,
                 ),
                 folder=kept,
                 asking=_answers if judge else None,
@@ -272,6 +277,7 @@ def link(
                 learned=learned,
                 previous=before,
                 frequencies=weighed,
+                explain=explain or (),
             )
         first = [row[: len(COLUMNS)] for row in duck.read_rows(path, "FROM kept LIMIT ?", _SHOWN)]
         facts: dict[str, Any] = {}
@@ -280,13 +286,13 @@ def link(
                 kept / result_files.CHANGES, "SELECT change, count(*) FROM kept GROUP BY change ORDER BY 1"
             )
             facts["changed"] = ", ".join(f"{n:,} entities {change}" for change, n in changes) or "no entity"
-        if is_here:
+        if out is not None and not out.startswith(outputs.ELSEWHERE):
             facts["state"] = f"{outputs.keep_state(kept, path)}, for --previous {path}"
             kept = outputs.state_of(path) or kept
-        elif out is not None:
-            from pairmark.service.blobs.s3 import upload
-
-            upload(path, out)
+        written = [(target, paths[name]) for name, target in targets.items() if target is not None]
+        if merged is not None:
+            written.append((outputs.sources_of(merged), outputs.sources_path(paths["merged"])))
+        outputs.deliver([each for each in written if each[0].startswith(outputs.ELSEWHERE)])
         pair = None
         if explain is not None:
             left, right = result_files.texts_of(kept, result_files.keys_of(kept, *explain))
@@ -367,6 +373,23 @@ def resolve(
             empty="no record is like one of the links",
         ),
     )
+
+
+def _path_of(target: str, name: str, folder: Path) -> Path:
+    """The file that is written for a target: itself, or one in a folder, which is brought there."""
+    from pairmark.service.links import outputs
+    from pairmark.service.links.linking import COLUMNS
+
+    path = Path(target)
+    if target.startswith("s3://"):
+        path = folder / f"{name}{path.suffix}"
+    elif target.startswith(outputs.ELSEWHERE):
+        if not target.partition("#")[2]:
+            raise typer.BadParameter(f"{target}: expected #table after it", param_hint=f"--{name}")
+        outputs.check_table(target, COLUMNS if name == "output" else ["entity"])
+        path = folder / f"{name}.parquet"
+    _check_writable(path, f"--{name}")
+    return path
 
 
 def _check_writable(path: Path, option: str) -> None:

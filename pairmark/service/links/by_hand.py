@@ -134,7 +134,8 @@ def erase(folder: Path, out: Path, key: Key) -> int:
                 (record, name),
                 "SELECT CASE WHEN entity = $1 THEN $2 ELSE entity END AS entity, change, "
                 "list_filter(records, lambda r: r <> $1) AS records, "
-                "list_transform(entities, lambda e: CASE WHEN e = $1 THEN $2 ELSE e END) AS entities FROM kept",
+                "list_transform(entities, lambda e: CASE WHEN e = $1 THEN $2 ELSE e END) AS entities FROM kept "
+                "WHERE list_has_any(records, list_filter(records, lambda r: r <> $1))",
             ),
         ):
             connection.execute("CREATE OR REPLACE TABLE kept AS FROM read_parquet(?)", [str(folder / file)])

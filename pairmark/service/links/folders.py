@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,7 @@ class LinkFolders:
         action: str,
         facts: dict[str, Any],
         *,
-        erased: str | None = None,
+        erased: Sequence[str] = (),
     ) -> int:
         """Put a changed folder in the place of a job's; returns how many items of its reviews were erased."""
         folder = self.whole(link_id, names)
@@ -122,7 +122,7 @@ class LinkFolders:
             now, tenant = self._db.now(session), tenant_of(row.name)
             record(session, now, action, f"links:{row.id}", after=facts | counts, tenant=tenant)
             n = 0
-            if erased is not None:
+            if erased:
                 asked = filter(None, (row.summary.get(which) for which in REVIEWS))
                 n = sum(reviews.erase_of_review(session, review, erased) for review in asked)
         if old != key:

@@ -215,9 +215,9 @@ def _decisions(found: Linked, sql: str, kind: DecisionCode | None = DecisionCode
     def items(places: list[int]) -> list[Item]:
         connection.register("given", {"place": np.array(places), "turn": np.arange(len(places))})
         rows = connection.execute(
-            f"SELECT i.id, j.id, CASE WHEN isfinite(score) THEN score END, {', '.join(cells)} FROM given "
+            f"SELECT i.ref, j.ref, CASE WHEN isfinite(score) THEN score END, {', '.join(cells)} FROM given "
             "JOIN (SELECT *, row_number() OVER () - 1 AS place FROM pairs_to_judge) p "
-            "USING (place) JOIN ids i ON i.row = a JOIN ids j ON j.row = b "
+            "USING (place) JOIN refs i ON i.row = a JOIN refs j ON j.row = b "
             "JOIN source x ON x.row = a JOIN source y ON y.row = b ORDER BY turn"
         ).fetchall()
         connection.unregister("given")

@@ -149,7 +149,7 @@ def _read_pairs(connection: Any, names: Sequence[str], source: str, order: str) 
     """The first pairs (a, b) of a table by an order."""
     cells = ", ".join(f"{side}.c{at}" for side in "xy" for at in range(len(names)))
     rows = connection.execute(
-        f"SELECT i.id, j.id, {cells} FROM {source} JOIN ids i ON i.row = a JOIN ids j ON j.row = b JOIN source x "
+        f"SELECT i.ref, j.ref, {cells} FROM {source} JOIN refs i ON i.row = a JOIN refs j ON j.row = b JOIN source x "
         f"ON x.row = a JOIN source y ON y.row = b ORDER BY {order}"
     ).fetchall()
     half = 2 + len(names)

@@ -58,13 +58,15 @@ def linked(
     learned: Learned | None = None,
     previous: Path | None = None,
     frequencies: Mapping[str, Path] | None = None,
+    explain: Sequence[str] = (),
 ) -> Iterator[Linked]:
     """Link one table, or several.
 
     Parameters
     ----------
     request : says what makes candidates and links; its datasets are the files, whatever it calls them. previous : the
-        folder of an earlier job. frequencies : by column, the file of a dataset that ``request`` names.
+        folder of an earlier job. frequencies : by column, the file of a dataset that ``request`` names. explain :
+        ids of two records, or none, which are checked before anything is linked.
 
     Raises
     ------
@@ -81,6 +83,16 @@ def linked(
             raise InvalidInput(
                 "both tables are the same: with unique, there is nothing to link", field="unique"
             )
+        before = None
+        if previous is None:
+            result_files.add_sides(connection, tables)
+        else:
+            before = result_files.bring(connection, previous, tables)
+        if explain:
+            there = connection.execute(
+                "SELECT side, id FROM sides WHERE id IN (SELECT unnest(?))", [result_files.ids_of(*explain)]
+            ).fetchall()
+            result_files.pick_pair(there, len(tables.sizes), *explain)
         scoring: dict[str, Any] = {}
         if learned is not None:
             scoring = {"scorer": learned.scorer(connection, tables), "cut": learned.cut}
@@ -102,7 +114,7 @@ def linked(
             budget=request.candidates_per_record,
             expected=request.expected_false_links,
             frequencies=read_frequencies(connection, frequencies or {}, scratch, limits, id_column, tables),
-            previous=None if previous is None else result_files.bring(connection, previous, tables),
+            previous=before,
             **scoring,
         )
         try:

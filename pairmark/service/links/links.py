@@ -277,14 +277,18 @@ class Links:
 
     def erase(self, link_id: str, name: str, names: VisibleNames) -> LinksErased:
         """Erase a record from links, entities, changes and the review."""
-        key = result_files.record_key(self.folder(link_id, names), name)
+        folder = self.folder(link_id, names)
+        key = result_files.record_key(folder, name)
+        # A review names a record by its id alone where no other table has that.
+        refs = [result_files.written_key(key)]
+        refs += [key[1]] if len(result_files.called(folder, [key[1]])) == 1 else []
         n_links = 0
 
         def change(folder: Path, out: Path) -> None:
             nonlocal n_links
             n_links = by_hand.erase(folder, out, key)
 
-        n_items = self._folders.change(link_id, names, change, "links.erase", {}, erased=key[1])
+        n_items = self._folders.change(link_id, names, change, "links.erase", {}, erased=refs)
         self._resolvers.forget(link_id)
         self._db.truncate_log()
         with self._db.read() as session:

@@ -60,9 +60,34 @@ class Outputs:
         return self.cells or self.entities is not None or self.merged is not None
 
 
+ELSEWHERE = ("s3://", "duckdb://", "postgresql://")
+"""How addresses begin that are no file of this machine."""
+
+
+def deliver(written: Sequence[tuple[str, Path]]) -> None:
+    """Bring files to their addresses: objects of S3 one by one, the tables of one database at once."""
+    tables: dict[str, list[tuple[str, Path]]] = {}
+    for address, path in written:
+        if address.startswith("s3://"):
+            from pairmark.service.blobs.s3 import upload
+
+            upload(path, address)
+        else:
+            place, _, table = address.partition("#")
+            tables.setdefault(place, []).append((table, path))
+    for place, of in tables.items():
+        put_tables(place, of)
+
+
 def sources_path(merged: Path) -> Path:
     """Where it is written which record each cell of merged rows comes from."""
     return merged.with_name(f"{merged.stem}.sources{merged.suffix}")
+
+
+def sources_of(merged: str) -> str:
+    """The address of what `sources_path` has, where merged rows are elsewhere."""
+    head, dot, form = merged.rpartition(".")
+    return f"{head}.sources{dot}{form}" if merged.startswith("s3://") else f"{merged}_sources"
 
 
 @contextmanager
@@ -141,23 +166,74 @@ def write_outputs(connection: Any, outputs: Outputs, names: Sequence[str], ids: 
 
 def take_table(source: str, folder: Path) -> Path:
     """A table ``duckdb:///file.db#table`` or ``postgresql://...#table`` as a Parquet file in a folder."""
-    import duckdb
-
     address, _, table = source.partition("#")
     path = folder / f"{re.sub('[^A-Za-z0-9_]', '-', table)}.parquet"
+    with _database(address, "READ_ONLY") as connection:
+        duck.copy_to(connection, f"FROM {_in_database(table)}", path)
+    return path
+
+
+def check_table(target: str, columns: Sequence[str]) -> None:
+    """Refuse a table that cannot be written, before anything is linked: one that is there begins with ``columns``."""
+    address, _, table = target.partition("#")
+    with _database(address, "READ_WRITE") as connection:
+        _refuse_other(connection, target, table, columns, len(columns))
+
+
+def put_tables(address: str, tables: Sequence[tuple[str, Path]]) -> None:
+    """Write Parquet files to tables of a database, in one transaction: they are made, or their rows are replaced where
+    they have the same columns."""
+    with _database(address, "READ_WRITE") as connection:
+        connection.execute("BEGIN")
+        for table, path in tables:
+            place, rows = _in_database(table), f"FROM read_parquet({duck.quoted(path)})"
+            columns = [row[0] for row in connection.execute(f"DESCRIBE {rows}").fetchall()]
+            if _refuse_other(connection, f"{address}#{table}", table, columns):
+                connection.execute(f"DELETE FROM {place}")
+                connection.execute(f"INSERT INTO {place} {rows}")
+            else:
+                connection.execute(f"CREATE TABLE {place} AS {rows}")
+        connection.execute("COMMIT")
+
+
+def _refuse_other(
+    connection: Any, target: str, table: str, columns: Sequence[str], n: int | None = None
+) -> bool:
+    """Whether a table is there; `InvalidInput` where it is of other columns, of which the first ``n`` count."""
+    schema, _, name = table.rpartition(".")
+    there = connection.execute(
+        "SELECT column_name FROM duckdb_columns() WHERE database_name = 'given' AND table_name = ? AND schema_name IN "
+        "(SELECT unnest(?)) ORDER BY column_index",
+        [name, [schema] if schema else ["main", "public"]],
+    ).fetchall()
+    if there and [row[0] for row in there][:n] != [*columns]:
+        raise InvalidInput(
+            f"{target} is there, with the columns {', '.join(row[0] for row in there)[:300]}; expected none of that "
+            f"name, or one whose rows are replaced, with {', '.join(columns)[:300]}"
+        )
+    return bool(there)
+
+
+@contextmanager
+def _database(address: str, mode: str) -> Iterator[Any]:
+    """A connection that has a database of DuckDB or PostgreSQL as ``given``."""
+    import duckdb
+
     kind = "duckdb" if address.startswith("duckdb:///") else "postgres"
     place = duck.quoted(address.removeprefix("duckdb:///"))
     with duck.connected() as connection:
         try:
             if kind == "postgres":
                 connection.execute("LOAD postgres")
-            connection.execute(f"ATTACH {place} AS given (TYPE {kind}, READ_ONLY)")
-            name = ".".join(duck.named(part) for part in table.split("."))
-            duck.copy_to(connection, f"FROM given.{name}", path)
+            connection.execute(f"ATTACH {place} AS given (TYPE {kind}, {mode})")
+            yield connection
         except duckdb.Error as error:
             hint = " (it takes DuckDB's extension, once: INSTALL postgres)" if kind == "postgres" else ""
-            raise InvalidInput(f"{source}: {str(error).splitlines()[0][:300]}{hint}") from error
-    return path
+            raise InvalidInput(f"{address}: {str(error).splitlines()[0][:300]}{hint}") from error
+
+
+def _in_database(table: str) -> str:
+    return ".".join(duck.named(part) for part in f"given.{table}".split("."))
 
 
 def read_whole(connection: Any, files: Sequence[Path], scratch: Path, limits: FileLimits) -> list[str]:

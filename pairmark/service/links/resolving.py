@@ -180,6 +180,9 @@ class Resolver:
             if any(self._record(row) == (self._last, name, forms) for row in there):
                 return self._judge(compared), name, None
             raise Conflict(f"there is another record {name!r}; give another id", field="id")
+        bare = (name or "").partition(":")[2]
+        if any(written_key(self._record(row)[:2]) == name for row in self._rows(id_key(bare)).tolist()):
+            raise Conflict(f"{name!r} names record {bare!r} of a table; give another id", field="id")
         if name is not None and self._has_entity(name):
             raise Conflict(f"there is an entity {name!r}; give another id", field="id")
         numbered = map(_numbered, count(self._n_before + self.n_added))

@@ -72,7 +72,7 @@ def bring(connection: Any, previous: Path, tables: LinkTables) -> tuple[list[Lin
         )
     hand = read_hand(previous)
     _append_added(connection, previous, tables, fitted["columns"], hand["added"])
-    _add_sides(connection, tables)
+    add_sides(connection, tables)
     one, other = _sides_sql(fitted["tables"] - 1, "l.")
     same = " AND ".join(
         f"s.c{at} IS NOT DISTINCT FROM e.c{fitted['columns'].index(name)}" for at, name in enumerate(names)
@@ -145,8 +145,6 @@ def read_fitted(folder: Path) -> dict[str, Any]:
 def name_entities(connection: Any, tables: LinkTables, *, again: bool) -> None:
     """Tables ``found`` of links and ``named`` of entities' records, by ids. Entities are called by the ids of their
     first records; ``again``: as they were called before."""
-    if not again:
-        _add_sides(connection, tables)
     if again or len(tables.sizes) > 2:
         # Several tables may have the same ids.
         connection.execute("CREATE TABLE IF NOT EXISTS before (entity VARCHAR, side INTEGER, record VARCHAR)")
@@ -252,10 +250,15 @@ def links_sql(n_tables: int, cells: str = "", joins: str = "") -> str:
     )
 
 
-def _add_sides(connection: Any, tables: LinkTables) -> None:
+def add_sides(connection: Any, tables: LinkTables) -> None:
+    """Table ``sides(row, id, side)`` of all rows, and view ``refs(row, ref)`` of what names each."""
     starts = accumulate(tables.sizes[:-1])
     side = " + ".join(f"CAST(row >= {start} AS INTEGER)" for start in starts) or "0"
     connection.execute(f"CREATE TABLE sides AS SELECT row, id, {side} AS side FROM ids")
+    connection.execute(
+        "CREATE VIEW refs AS SELECT row, CASE WHEN count(*) OVER (PARTITION BY id) > 1 THEN (side + 1) || ':' || id "
+        "ELSE id END AS ref FROM sides"
+    )
 
 
 def _rows(connection: Any, keys: Sequence[Key]) -> list[int]:
@@ -308,17 +311,6 @@ def free_name(records: Sequence[str], taken: set[str]) -> str:
 # ---------------------------------------------------------------- one pair
 
 
-def _split_ids(folder: Path, text: str) -> tuple[str, str]:
-    """What names a left and a right record, joined by a slash: ids may hold slashes themselves."""
-    pairs = [(text[:at], text[at + 1 :]) for at, char in enumerate(text) if char == "/"]
-    ids = {each for pair in pairs for name in pair for each in (name, name.partition(":")[2])}
-    known = read_rows(folder / RECORDS, "SELECT id FROM kept WHERE id IN (SELECT unnest(?))", sorted(ids))
-    there = {row[0] for row in known}
-    return next(
-        (pair for pair in pairs if all({name, name.partition(":")[2]} & there for name in pair)), pairs[0]
-    )
-
-
 def texts_of(folder: Path, keys: Sequence[Key]) -> list[dict[str, Any]]:
     """Cells of records by column, in the order of their keys; `UnknownLinks` where there is none."""
     names = json.loads((folder / FITTED).read_text())["columns"]
@@ -364,13 +356,17 @@ def pick_key(keys: Sequence[Key], name: str) -> Key | None:
         Where several tables have the id: what to write instead.
     """
     exact = [key for key in keys if key[1] == name]
+    written = next((key for key in keys if written_key(key) == name), None)
+    if written is not None and sum(key[1] == written[1] for key in keys) > 1:
+        # Nothing else names it.
+        return written
     if len(exact) > 1:
         instead = " or ".join(repr(written_key(key)[:100]) for key in sorted(exact))
         raise InvalidInput(
             f"several tables have a record {name[:100]!r}; expected {instead}: the table's number, and the id",
             field="record",
         )
-    return next(iter(exact), None) or next((key for key in keys if written_key(key) == name), None)
+    return next(iter(exact), written)
 
 
 def written_key(key: Key) -> str:
@@ -378,34 +374,50 @@ def written_key(key: Key) -> str:
     return f"{key[0] + 1}:{key[1]}"
 
 
+def pick_pair(keys: Sequence[Key], n_tables: int, left: str, right: str) -> list[Key]:
+    """The records of a pair, among those that have any of `ids_of` both: of two tables in the left and the right one,
+    where there is one. `UnknownLinks` where there is none, and see `pick_key`."""
+    pair = []
+    for side, name in enumerate((left, right)):
+        in_place = [key for key in keys if n_tables == 2 and key == (side, name)]
+        pair.append(_there(pick_key(in_place or keys, name), name))
+    return pair
+
+
 def record_key(folder: Path, name: str) -> Key:
-    """The record of a folder that a person means, or `UnknownLinks`; for other errors see `pick_key`."""
-    found = read_rows(
-        folder / RECORDS, "SELECT side, id FROM kept WHERE id IN (?, ?)", name, name.partition(":")[2]
-    )
-    key = pick_key([(side, record) for side, record in found], name)
-    if key is None:
-        raise UnknownLinks(f"there is no record {name[:100]!r} in the tables of these links")
-    return key
+    return _there(pick_key(called(folder, ids_of(name)), name), name)
 
 
 def keys_of(folder: Path, left: str, right: str) -> list[Key]:
-    """Where the two records of a pair are: of two tables in the left and the right one, else see `record_key`. Where
-    there is none, ids are looked for that hold slashes: addresses join both by one."""
-    try:
-        return _keys_of(folder, left, right)
-    except UnknownLinks:
-        return _keys_of(folder, *_split_ids(folder, f"{left}/{right}"))
+    """The records of a pair. Addresses join both by a slash, and ids may hold slashes themselves: where there are no
+    such two, every slash is tried."""
+    text, error = f"{left}/{right}", None
+    pairs = [(text[:at], text[at + 1 :]) for at, char in enumerate(text) if char == "/"]
+    keys = called(folder, ids_of(left, right, *chain(*pairs)))
+    for one, other in [(left, right), *pairs]:
+        try:
+            return pick_pair(keys, 1 + right_side(folder), one, other)
+        except UnknownLinks as unknown:
+            error = error or unknown
+    assert error is not None
+    raise error
 
 
-def _keys_of(folder: Path, left: str, right: str) -> list[Key]:
-    keys: list[Key] = []
-    for side, name in enumerate((left, right)):
-        in_place = right_side(folder) == 1 and read_rows(
-            folder / RECORDS, "FROM kept WHERE side = ? AND id = ?", side, name
-        )
-        keys.append((side, name) if in_place else record_key(folder, name))
-    return keys
+def ids_of(*names: str) -> list[str]:
+    """What may be the id of a record that is named so."""
+    return [each for name in names for each in (name, name.partition(":")[2])]
+
+
+def called(folder: Path, ids: Sequence[str]) -> list[Key]:
+    """Records that have some ids."""
+    rows = read_rows(folder / RECORDS, "SELECT side, id FROM kept WHERE id IN (SELECT unnest(?))", [*ids])
+    return [(side, record) for side, record in rows]
+
+
+def _there(key: Key | None, name: str) -> Key:
+    if key is None:
+        raise UnknownLinks(f"there is no record {name[:100]!r} in the tables of these links")
+    return key
 
 
 def right_side(folder: Path) -> int:

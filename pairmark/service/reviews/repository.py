@@ -370,10 +370,10 @@ def erase_refs(
     return decisions_gone, blanked, outcomes_gone
 
 
-def erase_of_review(session: Session, review_id: str, ref: str) -> int:
-    """Erase a name from the items of a review; returns how many."""
+def erase_of_review(session: Session, review_id: str, refs: Sequence[str]) -> int:
+    """Erase names from the items of a review; returns how many."""
     items = ReviewItem
-    about = or_(items.left_ref == ref, items.right_ref == ref)
+    about = or_(items.left_ref.in_(refs), items.right_ref.in_(refs))
     return _blank(session, items, items.review_id == review_id, about)
 
 
