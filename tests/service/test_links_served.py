@@ -788,7 +788,7 @@ def test_any_number_of_tables_is_linked_as_the_command_does_it(
         if row["decision"] == "match"
     ]
     erased = next(
-        right for (table, _), (other, right) in ends_of if (table, other) == (1, 2) and right != one
+        right for (table, _), (other, right) in ends_after if (table, other) == (1, 2) and right != one
     )
     mine = [ends for ends in ends_after if (2, erased) in ends]
     receipt = asked(client, "POST", f"/links/{again['id']}/erase", json={"record": f"2:{erased}"})
