@@ -94,6 +94,14 @@ class LinksRequest(Request):
         description="links score above the model's threshold at this rate of its calibration; without `model`, where "
         "the fitted model estimates it. About candidates that guarantees nothing",
     )
+    cut: float | None = Field(
+        None,
+        ge=-1e6,
+        le=1e6,
+        description="links score above it: the chance of a match, or a model's score. By default a link is a pair that "
+        "is likelier a match than not",
+        examples=[0.9],
+    )
     false_links: float | None = Field(
         None,
         ge=1e-6,
@@ -160,15 +168,16 @@ class LinksRequest(Request):
         if self.expected_false_links is not None:
             if len(self.datasets) != 2 or len({*unique}) != 1:
                 raise ValueError("expected two tables, one of them unique, with expected_false_links")
-            others = ("fpr", "false_links", "must", "one_to_one", "previous")
+            others = ("fpr", "cut", "false_links", "must", "one_to_one", "previous")
             if given := [name for name in others if getattr(self, name)]:
                 raise ValueError(f"expected expected_false_links or {given[0]}, not both")
         return self
 
     @model_validator(mode="after")
     def _one_rate(self) -> Self:
-        if self.fpr is not None and self.false_links is not None:
-            raise ValueError("expected fpr or false_links, not both")
+        others = [name for name in ("false_links", "cut") if getattr(self, name) is not None]
+        if self.fpr is not None and others:
+            raise ValueError(f"expected fpr or {others[0]}, not both")
         for name in ("missed_links", "recall"):
             if getattr(self, name) is not None and self.previous is not None:
                 raise ValueError(f"expected {name} or previous, not both: only what is new is compared again")
@@ -347,6 +356,9 @@ class LinksOut(Answer):
     model: str | None = Field(None, description="the model that scores; null: one was fitted on the tables")
     one_to_one: bool = Field(False, description="whether a record is linked to one other at most")
     previous: str | None = Field(None, description="the earlier job that it goes on from")
+    request: dict[str, Any] = Field(
+        description="what was asked, as `POST /links` takes it", examples=[{"tables": ["customers:1"]}]
+    )
     notes: list[str] | None = Field(None, description="what to know about the tables", examples=[[]])
     cuts: list[LinkCut] | None = Field(None, description="what higher cuts would leave", examples=[[]])
 

@@ -143,14 +143,26 @@ def test_rules_are_given_and_read_back_and_recall_is_measured_where_there_are_la
     assert found["blocking"]["recall"] > 0.95
     labelled = columns | {"who": [f"p{who}" for who in identity.values()]}
     upload(client, "labelled", labelled, identity="who")
-    full = client.link("labelled")["blocking"]
+    made = client.link("labelled")
+    full = made["blocking"]
     assert full["recall_from"] == "labels"
     assert full["recall_interval"][0] < full["recall"] <= full["recall_interval"][1]
-    made = client.link("labelled")
     known = asked(client, "GET", f"/links/{made['id']}/evaluation")
     value, low, high = known["decided"]["f1"]
     assert known["basis"] == "identities"
     assert 0.9 < low < value <= high
+    assert b"recall" in client.request("GET", f"/links/{made['id']}/evaluation.svg").content
+    page = client.request("GET", f"/console/links/{made['id']}", headers={"Accept": "text/html"}).text
+    assert f"/links/{made['id']}/evaluation.svg" in page
+    # What a higher cut would leave is what it leaves, by the button of the page.
+    said = next(each for each in made["cuts"] if each["cut"] == 0.99)
+    above = client.link(**made["request"] | {"cut": 0.99})
+    assert (above["links"], above["cuts"][0]["cut"]) == (said["links"], 0.99)
+    assert (
+        max(row["score"] for row in rows_of(client, made))
+        >= min(row["score"] for row in rows_of(client, above))
+        > 0.99
+    )
     few = client.link("labelled", rules=[["phone"], ["last", "born"]])["blocking"]
     assert few["rules"] == [["phone"], ["last", "born"]]
     assert few["recall"] < full["recall"]

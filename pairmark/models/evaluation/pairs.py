@@ -447,9 +447,10 @@ _drawing = threading.Lock()
 
 
 @contextmanager
-def picture(stream: io.BytesIO, format: Format, title: str, x: str) -> Iterator[Any]:
-    """Axes for true positive rates over ``x``, whose picture is in ``stream`` after the block; the same lines give the
-    same bytes."""
+def picture(
+    stream: io.BytesIO, format: Format, title: str, x: str, y: str = "true positive rate"
+) -> Iterator[Any]:
+    """Axes for rates over ``x``, whose picture is in ``stream`` after the block; the same lines give the same bytes."""
     # Imported here: it costs half a second, which a worker that only scores need not pay.
     import matplotlib
     from matplotlib.figure import Figure
@@ -460,7 +461,7 @@ def picture(stream: io.BytesIO, format: Format, title: str, x: str) -> Iterator[
         yield axes
         axes.set_ylim(0.0, 1.02)
         axes.set_xlabel(x, color=_TEXT)
-        axes.set_ylabel("true positive rate", color=_TEXT)
+        axes.set_ylabel(y, color=_TEXT)
         # Names are written as they are: a dollar sign begins no formula.
         axes.set_title(title, fontsize=11, color=_TEXT, parse_math=False)
         axes.grid(visible=True, color=_GRID, linewidth=0.5)

@@ -67,7 +67,8 @@ class Linking:
     previous : the columns that an earlier job compared, and its model (None: it had a scorer). The connection then
         holds ``known(row)``, rows that it compared with each other, and ``carried(a, b, score)``, their links.
         It may hold ``together(a, b)`` and ``apart(a, b)``, what a person said of rows.
-    scorer, cut : scores pairs of rows in the place of a model that is fitted here; pairs that score more are linked.
+    scorer : scores pairs of rows in the place of a model that is fitted here. cut : pairs that score more are linked;
+        None: those that are likelier a match than not, and texts that are near.
     expected : the mean share of false links to the one table of ``unique``, whose own pairs say what chance brings.
     must, never : names of columns, as `Constraints` has them.
     frequencies : of columns, by name, the table ``(value, share)`` of how frequent normal forms are, in the place of
@@ -92,7 +93,7 @@ class Linking:
         budget: int,
         previous: tuple[Sequence[LinkField], Mixture | None] | None = None,
         scorer: Scorer | None = None,
-        cut: float = _LEAST_CHANCE,
+        cut: float | None = None,
         expected: float | None = None,
         must: Sequence[Sequence[str]] = (),
         never: Sequence[str] = (),
@@ -103,7 +104,8 @@ class Linking:
         self.most = 2 if one_to_one else MAX_RECORDS
         self._spread, self.unique = spread, unique
         self._budget, self._frequencies = budget, frequencies or {}
-        self._previous, self._scorer, self.cut = previous, scorer, cut
+        self._previous, self._scorer = previous, scorer
+        self._given_cut, self.cut = cut, _LEAST_CHANCE if cut is None else cut
         alone = range(len(sizes) == 1)
         compared = {*(alone if within is None else within)} - {*unique}
         self._expected = expected
@@ -409,7 +411,8 @@ class Linking:
         is_alone = ~np.isin(np.arange(len(self.sides.sizes)), list(self.sides.within))
         words, numbers = read_texts(con, self.source_fields)
         texts = link_texts(words, numbers, self.sides.side_of(row), is_alone, one_to_one=self._one_to_one)
-        self._scorer, self.cut = lambda a, b: texts.terms.scores(place[a], place[b]), LEAST_SCORE
+        self._scorer = lambda a, b: texts.terms.scores(place[a], place[b])
+        self.cut = max(LEAST_SCORE, self._given_cut or 0)
         self.rules, self.left_out, self.n_candidates = [], [], texts.a.size
         own = ~is_alone[self.sides.side_of(first)]
         a, b = np.append(row[texts.a], first[own]), np.append(row[texts.b], twin[own])
@@ -436,7 +439,9 @@ class Linking:
         )
         if self._expected is not None:
             self._keep_expected(self._expected)
-        con.execute("INSERT INTO scored SELECT a, b, score, NULL FROM carried")
+        con.execute(
+            "INSERT INTO scored SELECT a, b, score, NULL FROM carried WHERE score > ?", [self.cut - 2e-9]
+        )
         limit = false_links if fpr is None else fpr
         if limit is not None and self._scorer is None:
             by_score = con.execute(

@@ -9,6 +9,7 @@ binomial share is taken with as many draws as have this variance, at most one an
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
@@ -20,8 +21,10 @@ from scipy.sparse.csgraph import connected_components
 from scipy.stats import beta
 
 from pairmark.models.core.arrays import Bool, Float64, Int64
+from pairmark.models.evaluation.pairs import LINE, Format, picture
 
 _MOST_CUTS: Final = 30
+_RECALL: Final = "#b45309"
 UNKNOWN: Final = -1
 
 
@@ -183,6 +186,24 @@ def evaluate_links(
         decided=figures(entity, None),
         by_cut=tuple(figures(_joined(a[kept], b[kept], n), cut) for cut, kept in above),
     )
+
+
+def draw_cuts(evaluation: Mapping[str, Any], format: Format, title: str) -> bytes:
+    """Precision and recall by cut with their intervals, and as decided, dashed; of `LinkEvaluation` as JSON has it."""
+    by_cut, stream = evaluation["by_cut"], io.BytesIO()
+    cuts = np.array([each["cut"] for each in by_cut])
+    with picture(stream, format, title, "links score above", "share") as axes:
+        for name, color in (("precision", LINE), ("recall", _RECALL)):
+            value, low, high = np.array([each[name] for each in by_cut], dtype=np.float64).reshape(-1, 3).T
+            axes.fill_between(cuts, low, high, color=color, alpha=0.22, linewidth=0)
+            axes.plot(cuts, value, color=color, linewidth=1.6, label=name)
+            decided = evaluation["decided"][name][0]
+            axes.axhline(np.nan if decided is None else decided, color=color, linewidth=1, linestyle="--")
+        if cuts.size and cuts.min() > 0 and cuts.max() < 1:
+            # Chances crowd near 1.
+            axes.set_xscale("logit")
+        axes.legend(loc="lower left", frameon=False)
+    return stream.getvalue()
 
 
 def identities_of(a: Int64, b: Int64, n: int) -> Identities:

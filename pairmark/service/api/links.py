@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path as File
 from typing import Annotated, Any, Literal
 
@@ -9,6 +10,8 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import FileResponse
 from pydantic import Field
 
+from pairmark.models.evaluation.pairs import MEDIA_TYPES, Format
+from pairmark.models.linking.evaluation import draw_cuts
 from pairmark.schemas.base import Page, QueryModel
 from pairmark.schemas.jobs import JobOut
 from pairmark.schemas.links import (
@@ -25,7 +28,7 @@ from pairmark.schemas.links import (
     LinksResolved,
     ResolveRequest,
 )
-from pairmark.service.api.routing import GuardedRoute, PageQuery, Paging, needs
+from pairmark.service.api.routing import BINARY, GuardedRoute, PageQuery, Paging, needs
 from pairmark.service.api.services import InServices, Workspace, check_may, names_of
 from pairmark.service.errors import UnknownDataset
 from pairmark.service.links.duck import write_csv
@@ -35,6 +38,7 @@ from pairmark.service.names import name_of
 router = APIRouter(tags=["links"], route_class=GuardedRoute)
 
 LinksId = Annotated[str, Path(max_length=32, pattern="^[0-9a-f]+$", description="the link job's id")]
+Picture = Annotated[Format, Path(description="`svg` or `png`")]
 RecordId = Annotated[str, Path(max_length=512, description="a record's id")]
 Accept = Annotated[
     str,
@@ -66,11 +70,7 @@ class PairQuery(QueryModel):
 
 _PARQUET = "application/vnd.apache.parquet"
 _FILES: dict[int | str, dict[str, Any]] = {
-    200: {
-        "content": {
-            kind: {"schema": {"type": "string", "format": "binary"}} for kind in ("text/csv", _PARQUET)
-        }
-    }
+    200: {"content": {kind: {"schema": BINARY} for kind in ("text/csv", _PARQUET)}}
 }
 
 
@@ -180,6 +180,26 @@ def resolve_record(
 def evaluate_links(http: Request, services: InServices, link_id: LinksId) -> LinkEvaluation:
     """Precision, recall, F1 and B-cubed against the identities of the datasets, by cut, with intervals by entity."""
     return services.links.evaluation(link_id, names_of(http).resources("train"))
+
+
+@router.get(
+    "/links/{link_id}/evaluation.{format}",
+    summary="Draw evaluation of links",
+    response_class=Response,
+    responses={200: {"content": {kind: {"schema": BINARY} for kind in MEDIA_TYPES.values()}}},
+)
+@needs("train")
+async def draw_evaluation(http: Request, services: InServices, link_id: LinksId, format: Picture) -> Response:
+    """Precision and recall by cut, with their intervals, as a picture."""
+    names = names_of(http).resources("train")
+
+    def work() -> bytes:
+        known = services.links.evaluation(link_id, names).model_dump()
+        return draw_cuts(known, format, f"links against {known['basis']}")
+
+    async with services.report_turns:
+        body = await asyncio.to_thread(work)
+    return Response(body, media_type=MEDIA_TYPES[format])
 
 
 @router.get("/links/{link_id}/changes")

@@ -61,6 +61,12 @@ def link(
             "Default: a link is likelier a match than not; 2% for --judge.",
         ),
     ] = None,
+    cut: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SCORE", help="Links score above it. Default: the chance of a match is above 0.5."
+        ),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(help="A model of records, which scores candidates. Default: one fitted on the tables."),
@@ -241,6 +247,7 @@ def link(
         request = LinksRequest(
             tables=numbered,
             unique=[numbered[tables.index(each)] for each in unique] if unique else None,
+            cut=cut,
             false_links=false_links,
             expected_false_links=expected_false_links,
             recall=recall,

@@ -362,6 +362,10 @@ async def show_review(request: Request, services: InServices, review_id: str) ->
     return response
 
 
+_NOT_ONWARD = ("expected_false_links", "frequencies", "missed_links", "recall")
+"""What a link job that goes on from another one does not take."""
+
+
 class LinksQuery(CursorQuery):
     """Which entities, and which two records side by side."""
 
@@ -389,14 +393,32 @@ async def show_links(request: Request, link_id: str, query: Annotated[LinksQuery
     entities: dict[str, Any] = {"items": [], "next_cursor": None}
     found: list[dict[str, Any]] = []
     pair: dict[str, Any] | None = None
+    evaluation = None
+    asked = links["request"]
+    onward = {name: of for name, of in asked.items() if name not in _NOT_ONWARD} | {"previous": link_id}
+    for name in ("tables", "unique"):
+        onward[name] = [each.partition(":")[0] for each in links[name]] or None
+    higher = {name: of for name, of in asked.items() if name not in ("fpr", "expected_false_links")}
     if links["state"] == "succeeded":
         entities = await api.need(f"{path}/entities", limit=ON_A_PAGE, cursor=query.cursor)
-        asked = {"sort": "doubt", "cells": "true", "search": query.search or None}
-        found = await api.items(f"{path}/links", limit=ON_A_PAGE, **asked)
+        shown = {"sort": "doubt", "cells": "true", "search": query.search or None}
+        found = await api.items(f"{path}/links", limit=ON_A_PAGE, **shown)
+        evaluation = (await api.get(f"{path}/evaluation")).body
         if query.left is not None and query.right is not None:
             pair = await api.need(f"{path}/pair", left=query.left, right=query.right)
-    shown = {"linked": links, "job": job, "found": found, "pair": pair, "search": query.search or ""}
-    return page(request, "link.html", **shown, **listing(entities, query))
+    return page(
+        request,
+        "link.html",
+        linked=links,
+        job=job,
+        found=found,
+        pair=pair,
+        search=query.search or "",
+        evaluation=evaluation,
+        onward=onward,
+        higher=higher,
+        **listing(entities, query),
+    )
 
 
 SUGGESTED = 25

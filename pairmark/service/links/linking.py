@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 AT_MOST = 0.02
 """The share of false links that judgements are to exclude where none was asked for."""
-_CUTS = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999]
+_CUTS = [0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999]
 COLUMNS = ("left", "right", "score", "decision", "entity")
 
 
@@ -93,9 +93,10 @@ def linked(
                 "SELECT side, id FROM sides WHERE id IN (SELECT unnest(?))", [result_files.ids_of(*explain)]
             ).fetchall()
             result_files.pick_pair(there, len(tables.sizes), *explain)
-        scoring: dict[str, Any] = {}
+        scoring: dict[str, Any] = {"cut": request.cut}
         if learned is not None:
-            scoring = {"scorer": learned.scorer(connection, tables), "cut": learned.cut}
+            cut = learned.cut if request.cut is None else request.cut
+            scoring = {"scorer": learned.scorer(connection, tables), "cut": cut}
             tables.notes += learned.notes
         if settings.dask_scheduler is not None:
             from pairmark.service.links.cluster import OnCluster
@@ -155,10 +156,11 @@ def summary_of(of: Linked, request: LinksRequest, connected: tuple[int, int] | N
     left_out = [rule for rule in linking.left_out if not compared.isdisjoint(rule)]
     known = [{*rule} for rule in (*linking.rules, *left_out)]
     silent = [" and ".join(rule) for rule in request.rules or () if {*rule} & compared not in known]
+    higher = [linking.cut, *(cut for cut in _CUTS if cut > linking.cut)]
     cuts = of.connection.execute(
         "SELECT cut, count(*), avg(1 - score) FROM links JOIN (SELECT unnest(?) AS cut) ON score > cut WHERE kept "
         "GROUP BY cut ORDER BY cut",
-        [_CUTS if linking.share is not None and linking.share.estimate is not None else []],
+        [higher if linking.share is not None and linking.share.estimate is not None else []],
     ).fetchall()
     return LinkSummary(
         records=tables.n_rows,

@@ -399,6 +399,12 @@ def _out(session: Session, found: tuple[LinkRow, str]) -> LinksOut:
     tables = _tables_of(asked)
     facts |= {"left": tables[0], "right": tables[1] if len(tables) > 1 else None}
     facts |= {"tables": tables, "unique": asked.get("unique") or []}
+    given = {
+        name: asked[name] for name in LinksRequest.model_fields if asked.get(name) not in (None, [], False)
+    }
+    facts["request"] = {name: of for name, of in given.items() if name not in ("left", "right")} | {
+        "tables": tables
+    }
     review = repository.review_of(session, row)
     if review is not None and summary.get("false_links") is not None:
         progress = review.progress

@@ -1,10 +1,11 @@
-// Forms and buttons declared in the markup: data-api="METHOD /path" sends the form's fields as JSON to the public API.
+// Forms and buttons declared in the markup: data-api="METHOD /path" sends the form's fields as JSON to the public API, over
+// what data-body has.
 
 import { api, say } from "./api.js";
 import { $, $$, toast } from "./dom.js";
 
 function body(form) {
-  const found = {};
+  const found = JSON.parse(form.dataset.body ?? "{}");
   for (const field of form.elements) {
     if (!field.name || field.disabled || (field.type === "checkbox" && field.name.endsWith("[]") && !field.checked)) continue;
     let value = field.type === "checkbox" && !field.name.endsWith("[]") ? field.checked : field.value;

@@ -23,6 +23,8 @@ if (slider) {
   const show = () => {
     const { cut, links, estimate } = rows[slider.value].dataset;
     $("#cut-says").textContent = `above ${cut}: ${count(Number(links))} links, ${percent(Number(estimate))} of them false as the model has it`;
+    $("#cut-at").value = cut;
+    $("#cut-again").disabled = slider.value === "0";
     rows.forEach((row, at) => row.classList.toggle("quiet", at < Number(slider.value)));
   };
   slider.addEventListener("input", show);
