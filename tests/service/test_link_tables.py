@@ -176,7 +176,7 @@ def test_what_two_tables_do_not_share_is_told_with_an_example(tmp_path: Path) ->
 def test_a_table_given_twice_is_one(tmp_path: Path) -> None:
     rows = table(people(30))
     found, _ = read(tmp_path, rows, rows)
-    assert (found.n_left, found.n_rows) == (None, 30)
+    assert (found.sizes, found.n_rows) == ([30], 30)
     assert "the same table" in found.notes[0]
 
 

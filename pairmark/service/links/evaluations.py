@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic_core import to_json
 
 from pairmark.models.linking.evaluation import (
     UNKNOWN,
@@ -34,7 +35,10 @@ def evaluate(connection: Any, truth: Identities | ListedPairs, confidence: float
     found = evaluate_links(
         links, members, truth, tables, within=len(np.unique(tables)) != 2, confidence=confidence
     )
-    return LinkEvaluation.model_validate(_plain(asdict(found) | {"best_cut": found.best.cut}))
+    # JSON has null for what is not known, which is NaN.
+    return LinkEvaluation.model_validate_json(
+        to_json(asdict(found) | {"best_cut": found.best.cut}, inf_nan_mode="null")
+    )
 
 
 def is_file(truth: str) -> bool:
@@ -67,12 +71,3 @@ def truth_of(connection: Any, truth: str, names: Sequence[str]) -> Identities | 
         )
     a, b, is_same = np.array(rows, dtype=np.int64).reshape(-1, 3).T
     return ListedPairs(a, b, is_same.astype(np.bool_))
-
-
-def _plain(value: Any) -> Any:
-    """With null for what is not known."""
-    if isinstance(value, dict):
-        return {name: _plain(of) for name, of in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(of) for of in value]
-    return None if isinstance(value, float) and np.isnan(value) else value

@@ -85,7 +85,7 @@ class Learned:
                 scores = self._estimator.score_pairs(cells, a, b)
             else:
                 scores = self._estimator.score_among(
-                    cells, a, b, n_left=tables.n_left if len(tables.sizes) == 2 else None
+                    cells, a, b, n_left=tables.sizes[0] if len(tables.sizes) == 2 else None
                 )
             scores = scores.astype(np.float64)
             scores[np.isin(a, empty) | np.isin(b, empty)] = -np.inf

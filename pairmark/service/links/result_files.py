@@ -123,7 +123,6 @@ def _append_added(
     connection.execute("INSERT INTO source SELECT * EXCLUDE id FROM appended")
     connection.execute("INSERT INTO ids SELECT row, id FROM appended")
     n = connection.execute("SELECT count(*) FROM appended").fetchone()[0]
-    tables.n_rows += n
     tables.sizes[-1] += n
     if n:
         tables.notes.append(f"records that were added to previous and are not in the tables are kept: {n}")

@@ -58,17 +58,19 @@ class LinkTables:
 
     Attributes
     ----------
-    n_left : rows of the first table; None where there is one. sizes : of all.
+    sizes : rows of each table.
     ids : the id column of each table; None: row numbers.
     notes : what people should know.
     """
 
     fields: list[LinkField]
-    n_rows: int
-    n_left: int | None
     ids: list[str | None]
     notes: list[str] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
+
+    @property
+    def n_rows(self) -> int:
+        return sum(self.sizes)
 
 
 @dataclass
@@ -166,7 +168,6 @@ def read_tables(
             connection.execute(f"{verb} SELECT row + {start} AS row, {what} FROM {side.table}")
         connection.execute(f"DROP TABLE {side.table}")
         start += side.n
-    n_left = sides[0].n if len(sides) > 1 else None
     if len(sides) == 2:
         notes += _unlike(connection, fields, sides)
     rows = [
@@ -180,8 +181,7 @@ def read_tables(
         replace(field_, note=f"follows from {follow[field_.name]}" if field_.name in follow else "")
         for field_ in fields
     ]
-    sizes = [side.n for side in sides]
-    return LinkTables(fields, start, n_left, [side.id_column for side in sides], told + notes, sizes)
+    return LinkTables(fields, [side.id_column for side in sides], told + notes, [side.n for side in sides])
 
 
 def read_frequencies(
