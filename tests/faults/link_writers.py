@@ -21,21 +21,23 @@ from pairmark.service.db import open_database  # noqa: E402
 from pairmark.service.errors import Conflict, InvalidInput  # noqa: E402
 from pairmark.service.jobs.queue import JobQueue  # noqa: E402
 from pairmark.service.links import duck, result_files  # noqa: E402
+from pairmark.service.links.folders import LinkFolders  # noqa: E402
 from pairmark.service.links.links import Links  # noqa: E402
 from pairmark.service.names import EVERY_NAME  # noqa: E402
 from pairmark.service.runtime.operating_points import OperatingPoints  # noqa: E402
 from pairmark.service.settings import Settings  # noqa: E402
 
 
-def links_here() -> Links:
+def links_here() -> tuple[Links, LinkFolders]:
     settings = Settings()
-    db = open_database(settings)
-    return Links(db, open_blobs(settings), JobQueue(db, settings), settings, OperatingPoints(lambda _: None))
+    db, blobs = open_database(settings), open_blobs(settings)
+    links = Links(db, blobs, JobQueue(db, settings), settings, OperatingPoints(lambda _: None))
+    return links, LinkFolders(db, blobs)
 
 
 def add(link_id: str, turn: int, reported: int) -> None:
     """Put records in for ever, every one twice; merge and read now and then."""
-    links, number = links_here(), 0
+    (links, folders), number = links_here(), 0
     while True:
         name = f"k{turn}-{number}"
         record = {"last": f"kill{number % 3}er", "first": f"name{turn}", "born": "1970-01-02"}
@@ -48,7 +50,7 @@ def add(link_id: str, turn: int, reported: int) -> None:
             with suppress(InvalidInput):
                 links.edit(link_id, EntitiesEdit(merge=[f"k{turn}-{number - 5}", name]), EVERY_NAME)
         if number % 7 == 0:
-            links.folder(link_id, EVERY_NAME)
+            folders.whole(link_id, EVERY_NAME)
 
 
 def main(link_id: str, rounds: int) -> None:
@@ -71,8 +73,8 @@ def main(link_id: str, rounds: int) -> None:
             os.kill(child, signal.SIGKILL)
             acknowledged += [line.strip() for line in lines if line.endswith("\n")]
         os.waitpid(child, 0)
-    links = links_here()
-    folder = links.folder(link_id, EVERY_NAME)
+    links, folders = links_here()
+    folder = folders.whole(link_id, EVERY_NAME)
     ids = Counter(row[0] for row in duck.read_rows(folder / result_files.RECORDS, "SELECT id FROM kept"))
     members = Counter(duck.read_rows(folder / result_files.ENTITIES, "SELECT side, record FROM kept"))
     # What is there can be added again, and is the same.

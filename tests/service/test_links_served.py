@@ -22,11 +22,15 @@ from pairmark.client import InvalidInput as RefusedInput
 from pairmark.models.linking import mixture
 from pairmark.models.records.compare.normal import date
 from pairmark.schemas.datasets import DatasetRequest
-from pairmark.schemas.links import LinksRequest, ResolveRequest
+from pairmark.schemas.base import Page
+from pairmark.schemas.links import EntitiesEdit, EntityOut, LinksRequest, ResolveRequest
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.errors import Conflict as StoredConflict
 from pairmark.service.errors import UnknownLinks
+from pairmark.service.links.duck import read_rows
+from pairmark.service.links.folders import LinkFolders
 from pairmark.service.links.links import Links
+from pairmark.service.links.result_files import ENTITIES
 from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.processes import child_environment
 from pairmark.service.reviews.reviews import Reviews
@@ -684,6 +688,19 @@ def test_a_worker_killed_at_any_stage_leaves_one_result(deployment: Any, tmp_pat
     assert pages[0] == pages[1]
     reviews = Reviews(deployment.db).page(10, None, EVERY_NAME).items
     assert {review.id for review in reviews} == {one.review, other.review}
+
+    # Who reads files that somebody else puts others in the place of reads those.
+    folders, seen = LinkFolders(deployment.db, deployment.blobs), list[Path]()
+
+    def look(folder: Path) -> int:
+        if not seen:
+            names = links.listed(Page[EntityOut], whole, 2, None, EVERY_NAME).items
+            links.edit(whole, EntitiesEdit(merge=[each.id for each in names]), EVERY_NAME)
+        seen.append(folder)
+        return len(read_rows(folder / ENTITIES, "SELECT DISTINCT entity FROM kept"))
+
+    assert folders.read(whole, EVERY_NAME, look) == links.get(whole, EVERY_NAME).entities
+    assert len(seen) == 2
 
 
 @pytest.fixture(scope="module")

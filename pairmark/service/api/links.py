@@ -29,11 +29,10 @@ from pairmark.schemas.links import (
     ResolveRequest,
 )
 from pairmark.service.api.routing import BINARY, GuardedRoute, PageQuery, Paging, needs
-from pairmark.service.api.services import InServices, Workspace, check_may, names_of
+from pairmark.service.api.services import InServices, Services, Workspace, check_may, names_of
 from pairmark.service.errors import UnknownDataset
-from pairmark.service.links.duck import write_csv
 from pairmark.service.links.result_files import ENTITIES, LINKS
-from pairmark.service.names import name_of
+from pairmark.service.names import VisibleNames, name_of
 
 router = APIRouter(tags=["links"], route_class=GuardedRoute)
 
@@ -119,8 +118,8 @@ def list_links_found(
 ) -> Page[LinkOut] | Response:
     """Pairs of records that are linked."""
     names = names_of(http).resources("train")
-    file = services.links.folder(link_id, names) / LINKS
-    return _file(accept, file, workspace) or services.links.found(link_id, names, **query.model_dump())
+    file = _file(services, accept, link_id, names, LINKS, workspace)
+    return file or services.links.found(link_id, names, **query.model_dump())
 
 
 @router.get("/links/{link_id}/links/{left}/{right:path}")
@@ -153,9 +152,8 @@ def list_entities(
 ) -> Page[EntityOut] | Response:
     """Entities of two records or more, in the order of their first records; as a file, a row a record."""
     names = names_of(http).resources("train")
-    return _file(
-        accept, services.links.folder(link_id, names) / ENTITIES, workspace
-    ) or services.links.listed(Page[EntityOut], link_id, query.limit, query.cursor, names)
+    file = _file(services, accept, link_id, names, ENTITIES, workspace)
+    return file or services.links.listed(Page[EntityOut], link_id, query.limit, query.cursor, names)
 
 
 @router.post("/links/{link_id}/entities", summary="Merge or split entities")
@@ -224,11 +222,12 @@ def delete_links(http: Request, services: InServices, link_id: LinksId) -> None:
     services.links.delete(link_id, names_of(http).resources("train"))
 
 
-def _file(accept: str, file: File, workspace: File) -> Response | None:
+def _file(
+    services: Services, accept: str, link_id: str, names: VisibleNames, name: str, workspace: File
+) -> Response | None:
     """All of a list, where a file was asked for."""
-    if _PARQUET in accept:
-        return FileResponse(file, media_type=_PARQUET, filename=file.name)
-    if "text/csv" in accept:
-        path = write_csv(file, workspace / f"{file.stem}.csv")
-        return FileResponse(path, media_type="text/csv", filename=path.name)
-    return None
+    kind = next((kind for kind in (_PARQUET, "text/csv") if kind in accept), None)
+    if kind is None:
+        return None
+    out = (workspace / name).with_suffix(".parquet" if kind == _PARQUET else ".csv")
+    return FileResponse(services.links.file(link_id, names, name, out), media_type=kind, filename=out.name)

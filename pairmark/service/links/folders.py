@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.db import Database
-from pairmark.service.errors import Conflict, CorruptArtefact, UnknownLinks
+from pairmark.service.errors import Conflict, CorruptArtefact, StorageFailed, UnknownLinks
 from pairmark.service.links import repository, resolving, result_files
 from pairmark.service.names import VisibleNames, tenant_of
 from pairmark.service.reviews import repository as reviews
@@ -19,6 +19,7 @@ from pairmark.service.tables import LinkRow
 
 REVIEWS = ("review", "missed_review", "recall_review")
 
+T = TypeVar("T")
 Change = Callable[[Path, Path], None]
 """Writes a changed folder to another."""
 
@@ -56,6 +57,17 @@ class LinkFolders:
         if n:
             self.fold(link_id, names)
         return self.local(link_id, names)[1]
+
+    def read(self, link_id: str, names: VisibleNames, look: Callable[[Path], T]) -> T:
+        """What ``look`` finds in the folder of all that is known; anew where somebody else, perhaps another process,
+        put another folder in its place meanwhile."""
+        while True:
+            folder = self.whole(link_id, names)
+            try:
+                return look(folder)
+            except (OSError, CorruptArtefact, StorageFailed):
+                if self.local(link_id, names)[1] == folder:
+                    raise
 
     def local(self, link_id: str, names: VisibleNames) -> tuple[str, Path]:
         """The blob, and where it is on this machine."""

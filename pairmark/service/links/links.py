@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import copyfile
 from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
@@ -76,7 +77,7 @@ class Links:
         """Queue a link job; an error that says what to do where tables, rules, model or previous links do not fit."""
         asked: dict[str, Any] = request.model_dump(mode="json") | {"threshold": None}
         if request.previous is not None:
-            self.folder(request.previous, names)
+            self._folders.whole(request.previous, names)
 
         def prepare(session: Session) -> NewJob:
             rows = [
@@ -175,7 +176,11 @@ class Links:
         """A page of changes in their order, or of entities in that of their first records."""
         file, item, sql = _LISTS[kind]
         start = start_of(limit, cursor, int) or 0
-        rows = duck.read_rows(self.folder(link_id, names) / file, f"{sql} LIMIT ? OFFSET ?", limit + 1, start)
+        rows = self._folders.read(
+            link_id,
+            names,
+            lambda folder: duck.read_rows(folder / file, f"{sql} LIMIT ? OFFSET ?", limit + 1, start),
+        )
         return page_of(
             kind,
             rows,
@@ -196,18 +201,19 @@ class Links:
         cells: bool,
     ) -> Page[LinkOut]:
         """A page of links in the order of the tables, or the most doubtful first."""
-        folder, start = self.folder(link_id, names), start_of(limit, cursor, int) or 0
-        rows = result_files.found(folder, search, sort == "doubt", limit + 1, start)
-        texts: list[dict[str, Any]] = []
-        if cells:
+        start = start_of(limit, cursor, int) or 0
+
+        def look(folder: Path) -> tuple[list[tuple[Any, ...]], list[dict[str, Any]]]:
+            rows = result_files.found(folder, search, sort == "doubt", limit + 1, start)
             right = result_files.right_side(folder)
-            several = right > 1
             keys = [
                 key
                 for row in rows
-                for key in zip((row[5] - 1, row[6] - 1) if several else (0, right), row[:2], strict=True)
+                for key in zip((row[5] - 1, row[6] - 1) if right > 1 else (0, right), row[:2], strict=True)
             ]
-            texts = result_files.texts_of(folder, keys)
+            return rows, result_files.texts_of(folder, keys) if cells else []
+
+        rows, texts = self._folders.read(link_id, names, look)
         shown = [
             dict(zip(LinkOut.model_fields, row, strict=False)) | {"cells": texts[2 * at : 2 * at + 2] or None}
             for at, row in enumerate(rows)
@@ -216,17 +222,20 @@ class Links:
 
     def explain(self, link_id: str, left: str, right: str, names: VisibleNames) -> LinkExplained:
         """Why two records are linked or not, field by field; `UnknownLinks` where one is not there."""
-        folder = self.folder(link_id, names)
-        keys = result_files.keys_of(folder, left, right)
-        one, other = result_files.texts_of(folder, keys)
-        fields = result_files.explained(folder, one, other)
+
+        def look(folder: Path) -> tuple[Any, ...]:
+            keys = result_files.keys_of(folder, left, right)
+            cells = result_files.texts_of(folder, keys)
+            fields = result_files.explained(folder, *cells)
+            return keys, cells, fields, result_files.link_of(folder, *keys) or (None, "different", None)
+
+        keys, cells, fields, (score, decision, entity) = self._folders.read(link_id, names, look)
         with self._db.read() as session:
             model = self._folders.find(session, link_id, names)[0].request["model"]
         if model is not None:
             learned = Learned.stored(self._db, self._blobs, self._settings, model)
-            weights = learned.explained(one, other)
+            weights = learned.explained(*cells)
             fields = [field | {"weight": weights.get(field["field"], 0.0)} for field in fields]
-        score, decision, entity = result_files.link_of(folder, *keys) or (None, "different", None)
         return LinkExplained(
             left=keys[0][1], right=keys[1][1], score=score, decision=decision, entity=entity, fields=fields
         )
@@ -277,11 +286,14 @@ class Links:
 
     def erase(self, link_id: str, name: str, names: VisibleNames) -> LinksErased:
         """Erase a record from links, entities, changes and the review."""
-        folder = self.folder(link_id, names)
-        key = result_files.record_key(folder, name)
-        # A review names a record by its id alone where no other table has that.
-        refs = [result_files.written_key(key)]
-        refs += [key[1]] if len(result_files.called(folder, [key[1]])) == 1 else []
+
+        def look(folder: Path) -> tuple[result_files.Key, list[str]]:
+            key = result_files.record_key(folder, name)
+            # A review names a record by its id alone where no other table has that.
+            is_alone = len(result_files.called(folder, [key[1]])) == 1
+            return key, [result_files.written_key(key), *([key[1]] if is_alone else [])]
+
+        key, refs = self._folders.read(link_id, names, look)
         n_links = 0
 
         def change(folder: Path, out: Path) -> None:
@@ -304,9 +316,11 @@ class Links:
             ],
         )
 
-    def folder(self, link_id: str, names: VisibleNames) -> Path:
-        """The folder of what was found; `Conflict` until there is one."""
-        return self._folders.whole(link_id, names)
+    def file(self, link_id: str, names: VisibleNames, name: str, out: Path) -> Path:
+        """A file of all that was found, as CSV or Parquet by the name of ``out``; `Conflict` until there is one."""
+        write = duck.write_csv if out.suffix == ".csv" else copyfile
+        self._folders.read(link_id, names, lambda folder: write(folder / name, out))
+        return out
 
     def delete(self, link_id: str, names: VisibleNames) -> None:
         """Delete links with their review; `Conflict` while their job waits or runs."""

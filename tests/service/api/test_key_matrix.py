@@ -39,7 +39,8 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
         "delete_review dataset_of_review dataset_of_outcomes "
         "set_policy get_errors export_version calibrate evaluate move_alias add_calibration "
         "list_calibrations submit_links list_links get_links list_links_found list_entities delete_links "
-        "explain_link explain_pair edit_entities list_changes erase_record resolve_record evaluate_links draw_evaluation compare",
+        "explain_link explain_pair edit_entities list_changes erase_record resolve_record evaluate_links compare "
+        "draw_evaluation",
     ),
     (
         {ADMIN},
