@@ -21,8 +21,8 @@ from pairmark.client import Client, Conflict, JobFailed, NotFound, Problem
 from pairmark.client import InvalidInput as RefusedInput
 from pairmark.models.linking import mixture
 from pairmark.models.records.compare.normal import date
-from pairmark.schemas.datasets import DatasetRequest
 from pairmark.schemas.base import Page
+from pairmark.schemas.datasets import DatasetRequest
 from pairmark.schemas.links import EntitiesEdit, EntityOut, LinksRequest, ResolveRequest
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.errors import Conflict as StoredConflict
