@@ -395,16 +395,14 @@ def _path_of(target: str, name: str, folder: Path) -> Path:
             raise typer.BadParameter(f"{target}: expected #table after it", param_hint=f"--{name}")
         outputs.check_table(target, COLUMNS if name == "output" else ["entity"])
         path = folder / f"{name}.parquet"
-    _check_writable(path, f"--{name}")
-    return path
-
-
-def _check_writable(path: Path, option: str) -> None:
     if path.suffix not in (".csv", ".parquet"):
-        raise typer.BadParameter(f"{path}: expected a name that ends in .csv or .parquet", param_hint=option)
+        raise typer.BadParameter(
+            f"{path}: expected a name that ends in .csv or .parquet", param_hint=f"--{name}"
+        )
     if path.is_dir() or not path.absolute().parent.is_dir():
         wrong = "is a folder" if path.is_dir() else "there is no such folder"
-        raise typer.BadParameter(f"{path}: {wrong}", param_hint=option)
+        raise typer.BadParameter(f"{path}: {wrong}", param_hint=f"--{name}")
+    return path
 
 
 def _file(table: str, folder: Path) -> Path:

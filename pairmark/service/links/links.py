@@ -28,6 +28,7 @@ from pairmark.schemas.links import (
 )
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused
+from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, ModelNotCapable
@@ -36,7 +37,7 @@ from pairmark.service.links import by_hand, duck, repository, result_files
 from pairmark.service.links.folders import REVIEWS, LinkFolders
 from pairmark.service.links.learned import Learned
 from pairmark.service.links.linking import check_columns
-from pairmark.service.links.resolving import Addition, Resolvers, stored_addition
+from pairmark.service.links.resolving import Addition, Resolver, stored_addition
 from pairmark.service.names import VisibleNames, parse_ref, tenant_of
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.reviews import repository as reviews
@@ -49,6 +50,8 @@ from pairmark.service.tables import DatasetRow, LinkRow, ModelVersion
 _LEARNER = "fellegi-sunter"
 _ATTEMPTS, _MOST_ADDED = 20, 10_000
 """Looks at links that others put records into; records that are not in the files yet."""
+_OPEN = 8
+"""Folders that a process keeps open for records that are resolved."""
 _IN_ORDER = "SELECT * EXCLUDE place FROM kept ORDER BY place"
 _ENTITIES = (
     "SELECT entity, list(record ORDER BY side, place), list(side + 1 ORDER BY side, place) FROM kept "
@@ -71,7 +74,7 @@ class Links:
         self._db, self._blobs, self._queue, self._settings = db, blobs, queue, settings
         self._points = points
         self._versions = VersionStore(db, blobs, settings)
-        self._folders, self._resolvers = LinkFolders(db, blobs), Resolvers()
+        self._folders, self._resolvers = LinkFolders(db, blobs), BoundedCache[str, Resolver](_OPEN)
 
     def submit(self, request: LinksRequest, names: VisibleNames) -> JobOut:
         """Queue a link job; an error that says what to do where tables, rules, model or previous links do not fit."""
@@ -258,7 +261,12 @@ class Links:
         """Which entities a record may belong to; kept in the surest one where that is asked for."""
         for _ in range(_ATTEMPTS):
             blob, folder = self._folders.local(link_id, names)
-            with self._resolvers.of(link_id, folder) as resolver:
+            try:
+                resolver = self._resolver(link_id, folder)
+            except OSError:
+                # Somebody put another folder in its place meanwhile.
+                continue
+            with resolver.lock:
                 with self._db.read() as session:
                     for each in repository.additions(session, link_id, resolver.n_added):
                         resolver.take(stored_addition(each))
@@ -268,6 +276,13 @@ class Links:
                 if added is None or self._put_in(link_id, names, blob, resolver.n_added, added):
                     return LinksResolved(entities=entities, added=name)
         raise Conflict("others put records into these links at the same time; try again")
+
+    def _resolver(self, link_id: str, folder: Path) -> Resolver:
+        resolver = self._resolvers.get(link_id)
+        if resolver is None or resolver.folder != folder:
+            resolver = Resolver(folder)
+            self._resolvers.put(link_id, resolver)
+        return resolver
 
     def _put_in(self, link_id: str, names: VisibleNames, blob: str, number: int, added: Addition) -> bool:
         """Store a record; False where somebody else changed the links since they were looked at."""
@@ -301,7 +316,7 @@ class Links:
             n_links = by_hand.erase(folder, out, key)
 
         n_items = self._folders.change(link_id, names, change, "links.erase", {}, erased=refs)
-        self._resolvers.forget(link_id)
+        self._resolvers.drop([link_id])
         self._db.truncate_log()
         with self._db.read() as session:
             request = self._folders.find(session, link_id, names)[0].request
@@ -335,7 +350,7 @@ class Links:
                 if review is not None:
                     reviews.delete_review(session, review.id)
             repository.remove(session, link_id)
-            self._resolvers.forget(link_id)
+            self._resolvers.drop([link_id])
             blob = row.blob
         if blob is not None:
             delete_unused(self._db, self._blobs, [blob])

@@ -7,8 +7,7 @@ with all records of their entities. A record that is put in is a row of the data
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from threading import Lock
@@ -47,8 +46,6 @@ _CLIP = 20.0
 _ADDED = "added"
 _LONGEST = 2_048
 """Characters of a cell that are kept."""
-_OPEN = 8
-"""Folders that a process keeps open."""
 
 Cells = Mapping[str, Any]
 
@@ -375,30 +372,6 @@ class Resolver:
 
     def _is_free(self, name: str) -> bool:
         return not self._rows(id_key(name)).size and not self._has_entity(name)
-
-
-class Resolvers:
-    """Those of the folders that were asked about last."""
-
-    def __init__(self) -> None:
-        self._lock, self._of = Lock(), dict[str, Resolver]()
-
-    @contextmanager
-    def of(self, link_id: str, folder: Path) -> Iterator[Resolver]:
-        """The one of some links, for nobody else until the block ends."""
-        with self._lock:
-            resolver = self._of.pop(link_id, None)
-            if resolver is None or resolver.folder != folder:
-                resolver = Resolver(folder)
-            self._of[link_id] = resolver
-            for oldest in list(self._of)[:-_OPEN]:
-                del self._of[oldest]
-        with resolver.lock:
-            yield resolver
-
-    def forget(self, link_id: str) -> None:
-        with self._lock:
-            self._of.pop(link_id, None)
 
 
 def fold(folder: Path, out: Path, added: Sequence[Addition]) -> None:
