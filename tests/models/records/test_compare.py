@@ -60,6 +60,7 @@ CASES = {
         # Firms of one group.
         ("Montgomery Consulting GmbH", "Montgomery Solutions AG", APART),
         ("Montgomery Bau", "Montgomery IT", APART),
+        ("Norden Nordem", "Nordeen Sued", APART),
     ],
     "street": [
         ("12 Main Street", "Main St. 12", EQUAL),

@@ -58,10 +58,11 @@ def _each(words: str, others: str, test: str) -> str:
 
 
 def _either(rest_a: str, rest_b: str, test: str) -> str:
-    """Whether each unmatched word of the side with fewer has a partner on the other."""
+    """Whether the unmatched words of the side with fewer have partners on the other; of sides with as many, both."""
+    n, m = f"len({rest_a})", f"len({rest_b})"
     return (
-        f"(CASE WHEN len({rest_a}) <= len({rest_b}) THEN {_each(rest_a, rest_b, test)} "
-        f"ELSE {_each(rest_b, rest_a, test)} END)"
+        f"(CASE WHEN CASE WHEN {n} <= {m} THEN {_each(rest_a, rest_b, test)} ELSE true END "
+        f"THEN CASE WHEN {n} >= {m} THEN {_each(rest_b, rest_a, test)} ELSE true END ELSE false END)"
     )
 
 

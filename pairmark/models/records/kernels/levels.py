@@ -162,9 +162,11 @@ def _are_paired(a, rest, b, others, test):
 
 @inner_kernel
 def _either(a, rest, b, others, test):
-    if rest.shape[0] <= others.shape[0]:
-        return _are_paired(a, rest, b, others, test)
-    return _are_paired(b, others, a, rest, test)
+    """Whether the unmatched words of the side with fewer are paired; of two sides with as many, both."""
+    n, m = rest.shape[0], others.shape[0]
+    if n <= m and not _are_paired(a, rest, b, others, test):
+        return False
+    return n < m or _are_paired(b, others, a, rest, test)
 
 
 @inner_kernel
