@@ -316,23 +316,17 @@ class OperatingPointOut(Answer):
     )
     number: int | None = Field(
         None,
-        description="this calibration's number among those on the same dataset version, from 1; a pointwise "
-        "guarantee is not "
-        "for the best of several",
+        description="this calibration's number among those on the same dataset version, from 1; a "
+        "guarantee that is not simultaneous is not for the best of several",
     )
     imported: Imported | None = Field(None, description=IMPORTED_TEXT)
     simultaneous: bool = Field(
-        description="whether the guarantee holds for all rates at once or only for this one"
+        description="whether the guarantee is for all rates and all versions calibrated on the same dataset version, "
+        "or only for this rate and a version that was chosen without looking at its calibration"
     )
     candidate: int | None = Field(
         None,
         description="with `simultaneous`: this version's number among those calibrated on the same dataset version",
-    )
-    promise: str = Field(
-        description="`pointwise`: the guarantee is for this rate and for a version that was chosen without looking "
-        "at its calibration, for example by the test part; `simultaneous`: it is for all rates and all versions in "
-        "the dataset's ledger",
-        examples=["pointwise"],
     )
     fnr: float | None = Field(None, description="the requested false negative rate")
     fnr_threshold: float | None = Field(

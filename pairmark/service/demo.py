@@ -28,7 +28,7 @@ from pairmark.service.settings import Settings
 NAME = "digits"
 FPR = 0.01
 TOO_SMALL = 0.0001
-BUDGET_S = 20.0
+BUDGET_S = 8.0
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -34,8 +34,8 @@ def test_a_promise_for_whichever_is_chosen_counts_every_version(deployment: Depl
         return asyncio.run(ask())
 
     third, alone = asked(simultaneous=True), asked(simultaneous=False)
-    assert (third["promise"], third["candidate"], third["confidence"]) == ("simultaneous", 3, 0.9)
-    assert (alone["promise"], alone["candidate"]) == ("pointwise", None)
+    assert (third["simultaneous"], third["candidate"], third["confidence"]) == (True, 3, 0.9)
+    assert (alone["simultaneous"], alone["candidate"]) == (False, None)
     assert third["threshold"] >= alone["threshold"]
     # What was looked at stays, whatever becomes of the version, and its number is given to nobody else.
     deployment.store.delete("faces", trained)

@@ -22,14 +22,20 @@ CELL_ENTRIES = 12
 SENTENCE = 60
 WORDS = {
     "ample": "comfortable",
+    "blobs": "artefacts",
     "estimand": "how rates count",
     "mean_tpr": "mean TPR",
+    "n_labels": "people, things or classes",
     "n_negative_pairs": "negative pairs",
     "n_same_pairs": "positive pairs",
     "n_units": "people or samples counted",
     "promises": "guarantees",
 }
 """What members of answers are called where people read them."""
+
+
+def _title(name: str) -> str:
+    return WORDS.get(name, name).replace("_", " ")
 
 
 class _Format:
@@ -123,7 +129,7 @@ def table(
             return
         grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for column in columns:
-            grid.add_column(WORDS.get(column, column))
+            grid.add_column(_title(column))
         for row in rows[:most]:
             values = row if isinstance(row, Sequence) else [row.get(column) for column in columns]
             grid.add_row(*(Text(cell(value)) for value in values))
@@ -144,7 +150,7 @@ def facts(entries: Mapping[str, Any]) -> Callable[[Console], None]:
         grid = Table.grid(padding=(0, 2))
         for name, value in entries.items():
             if value is not None:
-                grid.add_row(Text(WORDS.get(name, name), style="bold"), Text(cell(value), overflow="fold"))
+                grid.add_row(Text(_title(name), style="bold"), Text(cell(value), overflow="fold"))
         to.print(grid)
 
     return render
@@ -169,7 +175,7 @@ def _told_apart(entries: Mapping[str, Any], above: str = "") -> tuple[dict[str, 
     plain: dict[str, Any] = {}
     tables: dict[str, Any] = {}
     for key, value in entries.items():
-        name = f"{above}{WORDS.get(key, key)}".replace("_", " ")
+        name = f"{above}{_title(key)}"
         if isinstance(value, Mapping) and any(isinstance(entry, Mapping) for entry in value.values()):
             more_plain, more_tables = _told_apart(value, f"{name} ")
             plain |= more_plain

@@ -183,14 +183,8 @@ class OperatingPoints:
             ) from error
         except ValueError as error:
             raise InvalidInput(str(error)) from error
-        promise = "simultaneous" if point.simultaneous else "pointwise"
         number = entry.number
-        public = {
-            **plain(point.as_dict()),
-            "promise": promise,
-            "calibration_id": calibration_id,
-            **class_facts,
-        }
+        public = {**plain(point.as_dict()), "calibration_id": calibration_id, **class_facts}
         if request.complete_only:
             # No pair that lacks a cell is decided, so that nothing is assumed of it.
             public["assumes"] = [one for one in public["assumes"] if one["assumption"] != "missing-at-random"]
