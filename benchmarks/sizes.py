@@ -26,6 +26,8 @@ import numpy as np
 
 from benchmarks._linked_people import people
 from benchmarks.common import Preset, Result
+from pairmark import LabelRankingForest, MetricSimilarity, SimilarityAuto, operating_point
+from pairmark.service.cli import main
 
 SIZES = {
     "fit of the default": (500, 1_000, 2_000),
@@ -34,8 +36,8 @@ SIZES = {
     "links of a table": (1_000, 3_000, 9_000),
     "label ranking forest": (500, 1_500, 5_000),
 }
-"""People of three rows, people, vectors, records and rows: three times as many with the preset ``full``."""
-SECONDS, MB = 3_600.0, 16_000.0
+"""People of three rows, people of two, vectors, records and rows: three times as many with the preset ``full``."""
+MOST = {"CPU, s": 3_600.0, "memory, MB": 16_000.0}
 
 
 def run(preset: Preset) -> Result:
@@ -44,19 +46,22 @@ def run(preset: Preset) -> Result:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     for work, sizes in SIZES.items():
         for size in sizes:
-            size *= 3 if preset == "full" else 1
-            command = [sys.executable, "-m", "benchmarks.sizes", work, str(size)]
+            command = [
+                sys.executable,
+                "-m",
+                "benchmarks.sizes",
+                work,
+                str(size * (3 if preset == "full" else 1)),
+            ]
             printed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout
-            measured = json.loads(printed.splitlines()[-1])
-            rows.append({"work": work, "size": size} | measured | {"exponent": None, "ends at": None})
+            rows.append({"work": work, **json.loads(printed.splitlines()[-1])})
         first, middle, last = rows[-3:]
-        ends = {
-            name: last["size"] * (most / last[name]) ** (1 / max(_exponent(name, middle, last), 1))
-            for name, most in (("CPU, s", SECONDS), ("memory, MB", MB))
-        }
-        ending = min(ends, key=lambda name: ends[name])
+        at, ending = min(
+            (last["size"] * (most / last[name]) ** (1 / max(_exponent(name, middle, last), 1)), name)
+            for name, most in MOST.items()
+        )
         last["exponent"] = round(_exponent("CPU, s", first, last), 2)
-        last["ends at"] = f"{float(f'{ends[ending]:.1g}'):,.0f}: {ending.partition(',')[0]}"
+        last["ends at"] = f"{float(f'{at:.1g}'):,.0f}: {ending.partition(',')[0]}"
     return Result(rows=rows, facts={"load_average": os.getloadavg()[0]})
 
 
@@ -65,19 +70,20 @@ def _exponent(name: str, less: dict[str, Any], more: dict[str, Any]) -> float:
 
 
 def _measured(work: str, size: int) -> dict[str, Any]:
-    """CPU, memory and disk of one work of a size."""
     with tempfile.TemporaryDirectory(prefix="pairmark-bench-") as folder:
         WORKS[work](max(60, size // 100), Path(folder, "small"))
         before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-        n_rows, n_pairs = WORKS[work](size, Path(folder, "large"))
+        n_pairs = WORKS[work](size, Path(folder, "large"))
         cpu, after = time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         disk = sum(file.stat().st_size for file in Path(folder).glob("large*/**/*") if file.is_file())
     return {
-        "rows": n_rows,
+        "size": size,
         "CPU, s": round(cpu, 2),
-        "pairs a second": round(n_pairs / cpu) if n_pairs else None,
+        "pairs a second": n_pairs and round(n_pairs / cpu),
         "memory, MB": max(1, round((after - before) / 1e3)),
         "disk, MB": round(disk / 1e6, 1),
+        "exponent": None,
+        "ends at": None,
     }
 
 
@@ -86,56 +92,42 @@ def _rows(n: int, each: int) -> tuple[Any, Any]:
     return rng.normal(size=(n, 32))[y] + 0.6 * rng.normal(size=(n * each, 32)), y
 
 
-def _fit(n: int, folder: Path) -> tuple[int, int]:
-    from pairmark import SimilarityAuto
-
-    X, y = _rows(n, 3)
-    SimilarityAuto(random_state=0, n_jobs=1, budget_seconds=10).fit(X, y).save(folder)
-    return X.shape[0], 0
+def _fit(n: int, folder: Path) -> None:
+    SimilarityAuto(random_state=0, n_jobs=1, budget_seconds=10).fit(*_rows(n, 3)).save(folder)
 
 
-def _calibration(n: int, folder: Path) -> tuple[int, int]:
-    from pairmark import operating_point
-
+def _calibration(n: int, folder: Path) -> int:
     X, y = _rows(n, 2)
     left, right = np.triu_indices(2 * n, 1)
     scores = np.einsum("ij,ij->i", X.astype(np.float32)[left], X.astype(np.float32)[right])
     operating_point(scores, y[left] == y[right], 0.1, units=np.stack([y[left], y[right]], axis=1))
-    return X.shape[0], len(left)
+    return len(left)
 
 
-def _search(n: int, folder: Path) -> tuple[int, int]:
-    from pairmark import MetricSimilarity
-
+def _search(n: int, folder: Path) -> int:
     X, _ = _rows(n, 1)
     MetricSimilarity(metric="cosine").fit(X[:2].repeat(2, axis=0), [0, 0, 1, 1]).top_k(X[:100], X, 10)
     folder.mkdir()
     np.save(folder / "vectors.npy", X.astype(np.float32))
-    return n, 100 * n
+    return 100 * n
 
 
-def _links(n: int, folder: Path) -> tuple[int, int]:
-    from pairmark.service.cli import main
-
+def _links(n: int, folder: Path) -> None:
     folder.mkdir()
-    _, cells = people(n, "plain")
+    cells = people(n, "plain")[1]
     with (folder / "people.csv").open("w", newline="") as file:
         csv.writer(file).writerows([cells, *zip(*cells.values(), strict=True)])
     with suppress(SystemExit):
         main(["link", str(folder / "people.csv"), "-o", str(folder / "links.csv"), "--json"])
-    return n, 0
 
 
-def _ranks(n: int, folder: Path) -> tuple[int, int]:
-    from pairmark import LabelRankingForest
-
-    X, _ = _rows(n, 1)
+def _ranks(n: int, folder: Path) -> None:
+    X = _rows(n, 1)[0]
     ranks = np.argsort(np.argsort(X[:, :6] + X[:, 6:12], axis=1), axis=1).astype(float)
     LabelRankingForest(random_state=0, n_jobs=1).fit(X, ranks).save(folder)
-    return n, 0
 
 
-WORKS: dict[str, Callable[[int, Path], tuple[int, int]]] = dict(
+WORKS: dict[str, Callable[[int, Path], Any]] = dict(
     zip(SIZES, (_fit, _calibration, _search, _links, _ranks), strict=True)
 )
 

@@ -28,7 +28,7 @@ from pairmark.service.settings import Settings
 NAME = "digits"
 FPR = 0.01
 TOO_SMALL = 0.0001
-BUDGET_S = 8.0
+BUDGET_S = 4.0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -139,8 +139,7 @@ def _train(client: Client) -> None:
             budget_seconds=BUDGET_S,
             progress=progress,
         )
-    kind = client.version(NAME, job["version"]).kind
-    print(f"model {NAME}: version {job['version']} ({kind}) trained, calibrated, in production")
+    print(f"model {NAME}: version {job['version']} trained, calibrated, in production")
 
 
 def _show(client: Client, url: str, left: list[int], rights: list[list[int]], *, once: bool) -> None:

@@ -112,16 +112,17 @@ def _attention(
         )
         href = f"/console/models/{version['model']}/{version['version']}"
         if inputs is not None and inputs["moved"] is not None:
-            words = (
-                f"{name}: {inputs['moved']}. Nothing is guaranteed until it is calibrated on recent people."
+            note(
+                "bad",
+                "inputs",
+                f"{name}: {inputs['moved']}. Nothing is guaranteed until it is calibrated on recent people.",
+                href,
             )
-            note("bad", "inputs", words, href)
         elif inputs is not None and inputs["today"]["unlike"] > MANY_UNLIKE * inputs["today"]["all"]:
-            counts = inputs["today"]
-            words = (
-                f"{name}: {counts['unlike']} of {counts['all']} rows today are unlike those who calibrated."
+            words = "{unlike} of {all} rows today are unlike those who calibrated.".format_map(
+                inputs["today"]
             )
-            note("warn", "inputs", words, href)
+            note("warn", "inputs", f"{name}: {words}", href)
         board = row["leaderboard"]
         if board is not None and board.get("beaten"):
             note(
@@ -320,15 +321,16 @@ async def show_gallery(
 ) -> HTMLResponse:
     """One gallery with its items."""
     api = Api(request)
-    gallery = await api.need(f"/galleries/{name}")
-    items = await api.need(f"/galleries/{name}/items", limit=ON_A_PAGE, **query.model_dump())
-    path = f"/galleries/{name}/calibrations/{gallery['calibration']}"
-    calibration = (await api.get(path)).body if gallery["calibration"] else None
+    gallery, items = await asyncio.gather(
+        api.need(f"/galleries/{name}"),
+        api.need(f"/galleries/{name}/items", limit=ON_A_PAGE, **query.model_dump()),
+    )
+    calibration = gallery["calibration"]
     return page(
         request,
         "gallery.html",
         gallery=gallery,
-        calibration=calibration,
+        calibration=calibration and (await api.get(f"/galleries/{name}/calibrations/{calibration}")).body,
         datasets=await api.items("/datasets", limit=100),
         **listing(items, query),
         subject=query.subject or "",
