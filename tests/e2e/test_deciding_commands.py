@@ -43,7 +43,7 @@ def test_points_and_files_are_scored_and_decided(digits_deployment: RunningServe
     ]
     three = deployment.cli("match", left, right, "--fpr", "0.2", "--fnr", "0.3", *at)
     assert three.returncode == 0, three.stderr
-    assert "fnr_upper_bound" in three.stdout
+    assert "fnr upper bound" in three.stdout
     far = deployment.cli("match", text(100 * X[0]), text(X[1]), "--fpr", "0.1", *at)
     assert far.returncode == 0, far.stderr
     assert "unlike-calibration" in far.stdout
