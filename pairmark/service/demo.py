@@ -139,7 +139,8 @@ def _train(client: Client) -> None:
             budget_seconds=BUDGET_S,
             progress=progress,
         )
-    print(f"model {NAME}: version {job['version']} trained, calibrated, in production")
+    kind = client.version(NAME, job["version"]).kind
+    print(f"model {NAME}: version {job['version']} ({kind}) trained, calibrated, in production")
 
 
 def _show(client: Client, url: str, left: list[int], rights: list[list[int]], *, once: bool) -> None:
