@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 
 from pairmark.models.auto.candidates import RACING, Candidate, Data
 from pairmark.models.auto.nested import model_of, prefixed, restore, without_prefix
-from pairmark.models.auto.race import Entry, fitted, to_the_end
+from pairmark.models.auto.race import FAR_AHEAD, Entry, fitted, to_the_end
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import GalleryIndex, Rows
@@ -67,13 +67,14 @@ def scale_of(negative: NDArray[np.floating]) -> dict[str, list[float]]:
 
 
 def finalists(means: Float64, mean_rate: Callable[[list[int]], float]) -> list[int]:
-    """The best of candidates, (n_candidates, n_folds), and of the next ones those that raise what they reach together.
+    """The best of candidates, (n_candidates, n_folds), and of the next ones those that raise what they reach together;
+    one far behind raises it by luck.
 
     ``mean_rate`` : of the mean of candidates by number, what it reaches on the same folds.
     """
     first, *others = (int(number) for number in np.argsort(-means.mean(axis=1), kind="stable"))
     chosen, reached = [first], float(means[first].mean())
-    for number in others[: _MOST - 1]:
+    for number in [one for one in others if reached - means[one].mean() <= FAR_AHEAD][: _MOST - 1]:
         together = mean_rate([*chosen, number])
         if together > reached:
             chosen, reached = [*chosen, number], together

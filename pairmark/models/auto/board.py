@@ -14,21 +14,18 @@ from pairmark.models.evaluation.validation import fold_means, other_folds, shown
 
 
 def winner(entries: Sequence[Entry]) -> Entry:
-    """The simplest candidate within one standard error of the best, fold by fold, and within `NEGLIGIBLE` of it.
-
-    Or within its margin.
-    """
+    """The simplest candidate within one standard error of the best, fold by fold, and within `NEGLIGIBLE` of it."""
     eligible = to_the_end(entries)
-    return eligible[_simplest(eligible, np.stack([entry.means for entry in eligible]))]
+    return eligible[_simplest(np.stack([entry.means for entry in eligible]))]
 
 
-def _simplest(entries: Sequence[Entry], means: Float64) -> int:
+def _simplest(means: Float64) -> int:
     """Which candidate, simplest first, is as good as the best by ``means``, (n_candidates, n_folds)."""
     deficits = means[means.mean(axis=1).argmax()] - means
     return next(
         number
         for number, deficit in enumerate(deficits)
-        if deficit.mean() <= max(min(standard_error(deficit), NEGLIGIBLE), NOTHING, entries[number].margin)
+        if deficit.mean() <= max(min(standard_error(deficit), NEGLIGIBLE), NOTHING)
     )
 
 
@@ -38,7 +35,7 @@ def _validated(entries: Sequence[Entry], best: Entry, folds: Sequence[Any]) -> F
         return best.nested_rates
     eligible = to_the_end(entries)
     rates = np.stack([entry.rates for entry in eligible])
-    winners = [_simplest(eligible, fold_means(rates)[:, is_other]) for is_other in other_folds(folds)]
+    winners = [_simplest(fold_means(rates)[:, is_other]) for is_other in other_folds(folds)]
     return np.asarray(rates[winners, np.arange(len(folds))])
 
 

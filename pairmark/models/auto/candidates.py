@@ -22,9 +22,8 @@ CandidateName = Literal[
     "plda",
     "discriminant cosine",
     "logistic",
-    "class logistic",
-    "class support vectors",
-    "class trees",
+    "classes",
+    "classes without vectors",
     "residual forest",
     "similarity forest",
 ]
@@ -34,6 +33,8 @@ RACING: Final[dict[str, LearnerSpec]] = {
 """Learners by kind."""
 FEW_NUMBERS, _MANY_TREES, _TREES = 10_000, 200, 50
 """Rows times features of a small data set; trees of the forest that it is given, and of those that race."""
+_CLASS_TREES, _MOST_VECTORS_COST = 500, 15.0
+"""Trees of a winner for shared classes: seeds differ half as much as with 100. Reference seconds of support vectors."""
 _TREES_WIDTH, _MOST_CLASSES, _MOST_ROWS = 2_048, 50, 100_000
 """Features of which a forest, classes and rows of which classifiers are tried at most."""
 DENSE_CELLS = 50_000_000
@@ -103,15 +104,6 @@ class Candidate:
         known = {name: value for name, value in shared.items() if name in spec.params.model_fields}
         return spec.estimator(**{**spec.params().model_dump(), **known, **self.params, **params})
 
-    def margin(self, data: Data) -> float:
-        """Mean TPR by which another must be ahead.
-
-        Of a forest of shared classes: folds share rows, and a share of n rows deviates by up to half over their root.
-        A standard error over folds lacks that. A few rows of few classes say little of how these vary, which PLDA
-        models.
-        """
-        return 0.5 / data.raced**0.5 if data.closed and self.name == "similarity forest" else 0.0
-
 
 def work_within(budget_seconds: float) -> float:
     """Reference seconds that candidates may take together."""
@@ -154,24 +146,22 @@ def _dense(data: Data) -> bool:
     return not data.sparse
 
 
-def _of_classes(
-    name: CandidateName, classifier: str, cost: Callable[[Data], float], most: int = _MOST_ROWS
-) -> Candidate:
-    return Candidate(
-        name=name,
-        kind="similarity-classes",
-        # With fewer than its 100 trees the race would underrate them.
-        params={"classifier": classifier},
-        grown=lambda data: {"n_estimators": _MANY_TREES},
-        cost=cost,
-        takes=lambda data: (
-            data.closed
-            and not (data.sparse or data.pairs)
-            and data.n_classes <= _MOST_CLASSES
-            and data.n <= most
-        ),
-        needs=f"{most:,} dense rows or fewer, of {_MOST_CLASSES} shared classes or fewer",
-    )
+def _vectors_cost(data: Data) -> float:
+    return 4e-8 * float(data.raced) ** 2 * (data.d + 30 * data.n_classes)
+
+
+def _few_vectors(data: Data) -> bool:
+    return data.n <= MOST_VECTORS and _vectors_cost(data) <= _MOST_VECTORS_COST
+
+
+def _classes_cost(data: Data) -> float:
+    trees = 2e-6 * data.raced * data.d**0.5 * (4 + data.n_classes)
+    return float(0.6 + 1e-6 * data.raced * data.d * data.n_classes + trees)
+
+
+def _classes_fit(data: Data) -> bool:
+    some = data.n_classes <= _MOST_CLASSES and data.n <= _MOST_ROWS
+    return data.closed and some and not (data.sparse or data.pairs)
 
 
 CANDIDATES: Final[tuple[Candidate, ...]] = (
@@ -194,17 +184,23 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         takes=lambda data: 2 * data.cells <= data.n * data.d,
         needs="rows of which half or more is zero",
     ),
-    _of_classes("class logistic", "logistic", lambda data: 0.3 + 1e-6 * data.raced * data.d * data.n_classes),
-    _of_classes(
-        "class support vectors",
-        "svc",
-        lambda data: 0.4 + 4e-8 * data.raced**2 * (data.d + 30 * data.n_classes),
-        MOST_VECTORS,
+    Candidate(
+        name="classes",
+        kind="similarity-classes",
+        params={"classifier": "pool"},
+        grown=lambda data: {"n_estimators": _CLASS_TREES},
+        cost=lambda data: _classes_cost(data) + _vectors_cost(data),
+        takes=lambda data: _classes_fit(data) and _few_vectors(data),
+        needs=f"{MOST_VECTORS:,} dense rows or fewer, of {_MOST_CLASSES} shared classes or fewer",
     ),
-    _of_classes(
-        "class trees",
-        "extra-trees",
-        lambda data: 1.6 + 1e-5 * data.raced * data.d**0.5 * (4 + data.n_classes),
+    Candidate(
+        name="classes without vectors",
+        kind="similarity-classes",
+        params={"classifier": "quick-pool"},
+        grown=lambda data: {"n_estimators": _CLASS_TREES},
+        cost=_classes_cost,
+        takes=lambda data: _classes_fit(data) and not _few_vectors(data),
+        needs=f"more rows than support vectors are tried of, {_MOST_ROWS:,} or fewer",
     ),
     Candidate(
         name="residual forest",

@@ -30,6 +30,7 @@ from pairmark.models.auto.candidates import (
 )
 from pairmark.models.auto.nested import model_of, prefixed, restore
 from pairmark.models.auto.race import RACE_SHARE, Entry, IdentityTask, PairTask, Race, fitted
+from pairmark.models.classes.estimator import CLASSES
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
@@ -49,6 +50,7 @@ from pairmark.models.evaluation.validation import (
     validation_folds,
 )
 from pairmark.models.pairs.lists import some_pairs
+from pairmark.models.plda.estimator import PLDA
 
 _KINDS = {**RACING, AVERAGE.kind: AVERAGE}
 _WINNER = "winner-"
@@ -65,7 +67,7 @@ class _Winner(BaseModel):
     meta: dict[str, Any]
 
 
-_SIMPLE_OF_CLASSES = ("cosine", "class logistic", "class support vectors", "class trees", "similarity forest")
+_SIMPLE_OF_CLASSES = ("cosine", "classes", "classes without vectors", "similarity forest")
 """In this order, before others."""
 _MANY_REPEATS = 4
 """How often folds are drawn of a small data set."""
@@ -81,17 +83,15 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
 
     Candidates race, the cheapest first, as long as their work fits into the budget. Work is counted beforehand from the
     size of the data, so the same data, budget and seed give the same model on any machine. Everybody is judged on the
-    same folds, twice four, of at most 10,000 numbers four times four. They hold identities out, or rows, where
-    classes are shared: halves of few rows, whose quarters would not show low rates. What counts is the mean true
+    same folds, twice four, of people with at most 10,000 numbers four times four. They hold identities out, or rows,
+    where classes are shared: halves of few rows, whose quarters would not show low rates. What counts is the mean true
     positive rate at low false positive rates, at thresholds from the negative pairs of all folds together. The simplest
     candidate within one standard error of the best, paired fold by fold, and at most .01 behind it, wins and learns
     from all rows. Of fewer than 40 people, and of up to 2,000 rows of shared classes, the mean of up to four is the
     winner instead, by their ranks among the folds' negative pairs: the best, and those of the next that raise
-    what they reach together. Of shared classes, whatever is not a
-    forest must be ahead of it by half over the root of the number of rows. What takes a second or more leaves halfway
-    when a simpler one is level, or another far ahead. Of identities a forest races where trees over PLDA's ratio help.
-    What has trees races with 50; a
-    winner has 100 over the ratio, or a forest of 200 of little data.
+    what they reach together. What takes .3 seconds or more leaves halfway when a simpler one is level, or another far
+    ahead. Of identities a forest races where trees over PLDA's ratio help. What has trees races with fewer than a
+    winner has: 500 for classes, 100 over the ratio, or a forest of 200 of little data.
 
     ``protocol="auto"`` cannot ask what ``y`` is. From 15 identities on it takes them for people or things that new ones
     will join (open-set), below that for classes that are all there are (closed-set). Name the protocol where ``y`` is
@@ -190,8 +190,8 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
         race_rows = some_rows(codes, random, most)
         place = np.unique(codes[race_rows], return_inverse=True)[1]
         raced = rows[race_rows]
-        # Of few rows folds are small and differ much; they are quick to judge, too.
-        repeats = _MANY_REPEATS if raced.shape[0] * raced.shape[1] <= FEW_NUMBERS else REPEATS
+        # Of few people folds are small and differ much; they are quick to judge, too.
+        few = protocol == "open-set" and raced.shape[0] * raced.shape[1] <= FEW_NUMBERS
         groups = None if self._groups is None else self._groups[race_rows]
         # Of shared classes, a row that is there twice must not be on both sides.
         units = row_units(raced, groups) if protocol == "closed-set" else groups
@@ -199,7 +199,9 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
             X=raced,
             codes=place,
             groups=groups,
-            folds=validation_folds(place, protocol, random, repeats=repeats, groups=units),
+            folds=validation_folds(
+                place, protocol, random, repeats=_MANY_REPEATS if few else REPEATS, groups=units
+            ),
             data=_data(rows, race_rows.size, n_classes, protocol == "closed-set", pairs=False),
         )
         self._race(task, seed, lambda model: fitted(model, rows, codes, self._groups))
@@ -276,6 +278,9 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
             raise ValueError("candidates is empty; expected at least one name, or None for all")
         asked = [one for one in CANDIDATES if self.candidates is None or one.name in self.candidates]
         racing = [candidate for candidate in asked if candidate.takes(data)]
+        if self.candidates is None and any(candidate.kind == CLASSES.kind for candidate in racing):
+            # On no set of shared classes was PLDA level with classifiers.
+            racing = [candidate for candidate in racing if candidate.kind != PLDA.kind]
         if not racing:
             raise ValueError(
                 f"none of the candidates {sorted(self.candidates or ())} takes this data ({data.d} features, "

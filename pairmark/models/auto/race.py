@@ -31,9 +31,9 @@ NEGLIGIBLE = 0.01
 """Mean TPR that a simpler candidate may be behind: of few folds, a standard error is many times as much."""
 _COSTED_FOLDS = 8
 NOTHING = 0.002
-_FAR_AHEAD = 0.1
+FAR_AHEAD = 0.1
 """Mean TPR by which a candidate that is not simpler must be ahead halfway for another to leave."""
-_WORTH_LEAVING = 1.0
+_WORTH_LEAVING = 0.3
 """Reference seconds of a candidate's folds, from which on it may leave: less is no burden."""
 RACE_SHARE = 0.75
 """Of the way of a fit, what the race takes."""
@@ -103,7 +103,7 @@ class Entry:
     Attributes
     ----------
     scores : of each fold judged. rates : (n_folds judged, n_rates), see `pooled_rates`. work : reference seconds of all
-        its folds, counted beforehand. margin : see `Candidate.margin`. status : ``raced``, or why it did not race to
+        its folds, counted beforehand. status : ``raced``, or why it did not race to
         the end. nested_rates, model : of a mean of candidates, its rates where each fold has no say in who is averaged,
         and the estimator, unfitted.
     """
@@ -113,7 +113,6 @@ class Entry:
     params: dict[str, Any] = field(default_factory=dict)
     scores: list[PairScores] = field(repr=False, default_factory=list)
     work: float = 0.0
-    margin: float = 0.0
     status: str = "raced"
     nested_rates: Float64 | None = field(repr=False, default=None)
     model: Any = field(repr=False, default=None)
@@ -164,7 +163,6 @@ class Race:
                 candidate=candidate,
                 rates=np.empty((0, len(self._at))),
                 work=candidate.cost(data) * len(self._task.folds) / _COSTED_FOLDS,
-                margin=candidate.margin(data),
             )
             for candidate in candidates
         ]
@@ -247,7 +245,7 @@ class Race:
         for rival in self._entries:
             simpler &= rival is not entry
             if rival.status == "raced" and len(rival.scores) > n_judged:
-                margin = (level or -NOTHING) if simpler else _FAR_AHEAD
+                margin = (level or -NOTHING) if simpler else FAR_AHEAD
                 if self._deficit(entry, rival) > margin:
                     entry.status = f"left after {n_judged} of {n_folds} folds"
         return entry.status != "raced"

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
+from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -20,12 +21,13 @@ from pairmark.models.core.progress import one_blas_thread
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import GalleryIndex, Rows
 from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters
-from pairmark.models.core.state import Array, Fact, StoredState, refuse, require
+from pairmark.models.core.state import Array, StoredState, refuse, require
 from pairmark.models.evaluation.validation import GroupedRows, dealt_units, row_units
 from pairmark.models.pairs.lists import labeled_rows_of_pairs
 from pairmark.models.trees.features import n_features_tried
 
-ClassifierName = Literal["logistic", "svc", "extra-trees"]
+ClassifierName = Literal["logistic", "svc", "extra-trees", "pool", "quick-pool"]
+_POOLS = {"pool": ("logistic", "svc", "extra-trees"), "quick-pool": ("logistic", "extra-trees")}
 _FOLDS = 3
 _SHARPNESS = tuple(2.0 ** np.arange(-6, 6.5, 0.5))
 _SMOOTHING = (1e-4, 0.01, 0.1)
@@ -33,6 +35,8 @@ _STRENGTHS = {"logistic": (1.0,), "svc": (1.0, 10.0, 100.0), "extra-trees": (1.0
 """What is tried of scikit-learn's ``C``, the default first."""
 MOST_VECTORS = 5_000
 """Rows that support vectors are chosen from at most: the square of their kernel values is held in memory."""
+_RIDGE, _MOST_WEIGHT = 0.02, 3.0
+"""What a pool's weights lose, in nats, for the square of how far they lie from the mean's; each at most."""
 _CHANCES, _NEVER = "chances", -20.0
 _JOINED = (
     "{}, but a class that joins later has no probability: fit with rows of every class (closed-set), or use a learner "
@@ -125,14 +129,16 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
     A score is the log-odds of that agreement. Probabilities are calibrated on rows that the classifier did not learn
     from (three folds; equal rows, and rows of one of ``groups``, stay together): by their sharpness (temperature
     scaling, Guo et al. 2017) and a share that any class has, the softest of those that fit as well. So a few wrong
-    labels do not make it sure of itself.
+    labels do not make it sure of itself. A pool adds up the log probabilities of several classifiers (Genest and Zidek
+    1986, section 3.2), weighted so that those rows' classes are the most probable, evenly where they tell little.
 
     It is for classes that are all there are (closed-set): one that joins later has no probability. Of listed pairs,
     rows that positive ones join are a class.
 
     Attributes
     ----------
-    classes_ : (k,) the classes. sharpness_, smoothing_ : the calibration. strength_ : ``C``.
+    classes_ : (k,) the classes. weights_ : (m,) of the classifiers. sharpness_, smoothing_ : (m,) their calibration.
+    strength_ : (m,) their ``C``.
 
     Examples
     --------
@@ -145,13 +151,14 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
     """
 
     classes_: Annotated[NDArray[Any], Array(kind="labels", shape=("classes",))]
-    sharpness_: Annotated[float, Fact(), Field(gt=0, le=1e3)]
-    smoothing_: Annotated[float, Fact(), Field(gt=0, lt=1)]
-    strength_: Annotated[float, Fact(), Field(gt=0)]
+    weights_: Annotated[Float64, Array(shape=("parts",), low=0, high=_MOST_WEIGHT)]
+    sharpness_: Annotated[Float64, Array(shape=("parts",), positive=True, high=1e3)]
+    smoothing_: Annotated[Float64, Array(shape=("parts",), positive=True, high=0.5)]
+    strength_: Annotated[Float64, Array(shape=("parts",), positive=True)]
     _mean: Annotated[Float64, Array(shape=("features",))]
     _deviation: Annotated[Float64, Array(shape=("features",), positive=True)]
     _missing = "median"
-    _model: _Plane | _Forest
+    _models: list[_Plane | _Forest]
 
     def __init__(
         self,
@@ -160,11 +167,11 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
             ClassifierName,
             Field(
                 description="logistic: multinomial logistic regression; svc: support vectors with Gaussian kernels; "
-                "extra-trees: extremely randomized trees"
+                "extra-trees: extremely randomized trees; pool: all three, weighted; quick-pool: the first and the last"
             ),
         ] = "logistic",
         n_estimators: Annotated[
-            int, Field(ge=_FOLDS, le=10_000, description="trees, where the classifier is extra-trees")
+            int, Field(ge=_FOLDS, le=10_000, description="trees, where there are some")
         ] = 100,
         protocol: Annotated[
             Literal["auto", "open-set", "closed-set"],
@@ -200,10 +207,10 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
         self._learn(rows, codes, np.unique(codes), np.arange(codes.size))
 
     def _learn(self, rows: Float32, codes: Int64, classes: NDArray[Any], units: Int64) -> None:
-        if self.classifier == "svc" and codes.size > MOST_VECTORS:
+        if "svc" in self._parts_named and codes.size > MOST_VECTORS:
             raise ValueError(
-                f"classifier is 'svc' and X has {codes.size:,} rows; expected at most {MOST_VECTORS:,}: draw as many, "
-                "or use 'logistic'"
+                f"classifier is {self.classifier!r} and X has {codes.size:,} rows; expected at most {MOST_VECTORS:,}: "
+                "draw as many, or use 'quick-pool'"
             )
         seed = int(check_random_state(self.random_state).randint(2**31))
         self.classes_ = classes
@@ -211,59 +218,40 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
         self._deviation = np.where(deviation > 0, deviation, 1.0)
         points, shown = self._points(rows), np.eye(classes.size)[codes]
         part = dealt_units(units, codes, _FOLDS, np.random.default_rng(seed))
-        trials = []
+        self._models, settings, said = [], [], []
         with one_blas_thread():
-            for strength in _STRENGTHS[self.classifier]:
-                margins = np.zeros(shown.shape)
-                for test in (part == number for number in np.unique(part) if np.ptp(part)):
-                    learned = self._learned(
-                        points[~test], shown[~test], strength, self.n_estimators // _FOLDS, seed
-                    )
-                    margins[test] = learned.margins(points[test])
-                trials.append((*_calibrated(margins, codes), strength))
-            # A strength that is not the default must fit better by as much as a row tells.
-            losses = [loss + (place > 0) / codes.size for place, (loss, *_) in enumerate(trials)]
-            _, self.sharpness_, self.smoothing_, self.strength_ = trials[int(np.argmin(losses))]
-            self._model = self._learned(points, shown, self.strength_, self.n_estimators, seed)
-
-    def _learned(
-        self, points: Float64, shown: Float64, strength: float, n_trees: int, seed: int
-    ) -> _Plane | _Forest:
-        """The classifier of standardized rows (n, d) and their classes (n, k); one without rows gets no chance."""
-        if self.classifier == "extra-trees":
-            codes = shown.argmax(axis=1)
-            return _Forest.grown(points.astype(np.float32), codes, shown.shape[1], n_trees, seed)
-        vectors = points if self.classifier == "svc" else None
-        inputs = points if vectors is None else _kernel(points, points)
-        weights, intercepts = np.zeros((inputs.shape[1], shown.shape[1])), np.full(shown.shape[1], _NEVER)
-        there = np.flatnonzero(shown.any(axis=0))
-        if there.size == 1:
-            intercepts[there] = 0.0
-        elif vectors is None:
-            from sklearn.linear_model import LogisticRegression
-
-            model = LogisticRegression(C=strength, max_iter=200).fit(points, shown.argmax(axis=1))
-            # Of two classes there is one plane.
-            both = np.array([-0.5, 0.5]) if there.size == 2 else 1.0
-            weights[:, there], intercepts[there] = model.coef_.T * both, model.intercept_ * both
-        else:
-            from sklearn.svm import SVC
-
-            for label in there:
-                machine = SVC(C=strength, kernel="precomputed").fit(inputs, shown[:, label])
-                weights[machine.support_, label] = machine.dual_coef_[0]
-                intercepts[label] = machine.intercept_[0]
-            used = weights.any(axis=1)
-            weights, vectors = weights[used], points[used]
-        return _Plane(weights=weights, intercepts=intercepts, vectors=vectors)
+            for name in self._parts_named:
+                trials: list[tuple[float, Float64, tuple[float, ...]]] = []
+                for strength in _STRENGTHS[name]:
+                    margins = np.zeros(shown.shape)
+                    for test in (part == number for number in np.unique(part) if np.ptp(part)):
+                        learned = _learned(
+                            name, points[~test], shown[~test], strength, self.n_estimators // _FOLDS, seed
+                        )
+                        margins[test] = learned.margins(points[test])
+                    loss, *calibration = _calibrated(margins, codes)
+                    # A strength that is not the default must fit better by as much as a row tells.
+                    trials.append((loss + bool(trials) / codes.size, margins, (*calibration, strength)))
+                _, margins, setting = min(trials, key=lambda trial: trial[0])
+                said.append(np.log(_chances(margins, *setting[:2])))
+                settings.append(setting)
+                self._models.append(_learned(name, points, shown, setting[2], self.n_estimators, seed))
+        self.sharpness_, self.smoothing_, self.strength_ = np.array(settings, dtype=np.float64).T.copy()
+        self.weights_ = _weights(np.array(said), codes)
 
     def _points(self, rows: Matrix) -> Float64:
         return np.asarray((rows - self._mean) / self._deviation)
 
     def _chances(self, rows: Matrix) -> Float64:
         """(n, k) calibrated probabilities."""
-        chances = softmax(self.sharpness_ * self._model.margins(self._points(rows)), axis=1)
-        return np.asarray((1 - self.smoothing_) * chances + self.smoothing_ / chances.shape[1])
+        points = self._points(rows)
+        settings = zip(self._models, self.weights_, self.sharpness_, self.smoothing_, strict=True)
+        said = [weight * np.log(_chances(model.margins(points), *how)) for model, weight, *how in settings]
+        return np.asarray(softmax(np.sum(said, axis=0), axis=1))
+
+    @property
+    def _parts_named(self) -> tuple[str, ...]:
+        return _POOLS.get(self.classifier, (self.classifier,))
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         return _log_odds(self._chances(left) * self._chances(right))
@@ -283,18 +271,66 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
         return {"classes": file.length("classes")}
 
     def _parts(self) -> Mapping[str, Any]:
-        return {"model-": self._model}
+        return {f"{name}-": model for name, model in zip(self._parts_named, self._models, strict=True)}
 
     def _read_parts(self, file: StoredState) -> None:
-        self._model = file.record(_Forest if self.classifier == "extra-trees" else _Plane, "model-")
+        self._models = [
+            file.record(_Forest if name == "extra-trees" else _Plane, f"{name}-")
+            for name in self._parts_named
+        ]
 
     def _relate(self, file: StoredState) -> None:
-        width = file.length("model-weights")
-        if isinstance(self._model, _Plane) and self._model.vectors is None and width != self.n_features_in_:
-            raise refuse("model-weights", None, f"has {width} rows", f"{self.n_features_in_}, one a feature")
+        if self.weights_.size != len(self._models):
+            raise refuse(
+                "weights", None, f"has {self.weights_.size} rows", f"{len(self._models)}, one a classifier"
+            )
+        for model in self._models:
+            if (
+                isinstance(model, _Plane)
+                and model.vectors is None
+                and len(model.weights) != self.n_features_in_
+            ):
+                raise refuse(
+                    "logistic-weights",
+                    None,
+                    f"has {len(model.weights)} rows",
+                    f"{self.n_features_in_}, one a feature",
+                )
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_model")
+        return hasattr(self, "weights_")
+
+
+def _learned(
+    name: str, points: Float64, shown: Float64, strength: float, n_trees: int, seed: int
+) -> _Plane | _Forest:
+    """A classifier of standardized rows (n, d) and their classes (n, k); one without rows gets no chance."""
+    if name == "extra-trees":
+        codes = shown.argmax(axis=1)
+        return _Forest.grown(points.astype(np.float32), codes, shown.shape[1], n_trees, seed)
+    vectors = points if name == "svc" else None
+    inputs = points if vectors is None else _kernel(points, points)
+    weights, intercepts = np.zeros((inputs.shape[1], shown.shape[1])), np.full(shown.shape[1], _NEVER)
+    there = np.flatnonzero(shown.any(axis=0))
+    if there.size == 1:
+        intercepts[there] = 0.0
+    elif vectors is None:
+        from sklearn.linear_model import LogisticRegression
+
+        model = LogisticRegression(C=strength, max_iter=200).fit(points, shown.argmax(axis=1))
+        # Of two classes there is one plane.
+        both = np.array([-0.5, 0.5]) if there.size == 2 else 1.0
+        weights[:, there], intercepts[there] = model.coef_.T * both, model.intercept_ * both
+    else:
+        from sklearn.svm import SVC
+
+        for label in there:
+            machine = SVC(C=strength, kernel="precomputed").fit(inputs, shown[:, label])
+            weights[machine.support_, label] = machine.dual_coef_[0]
+            intercepts[label] = machine.intercept_[0]
+        used = weights.any(axis=1)
+        weights, vectors = weights[used], points[used]
+    return _Plane(weights=weights, intercepts=intercepts, vectors=vectors)
 
 
 def _kernel(points: Float64, vectors: Float64) -> Float64:
@@ -308,6 +344,11 @@ def _log_odds(products: Float64) -> Float32:
     return np.asarray(np.log(agreement / (1.0 - agreement)), dtype=np.float32)
 
 
+def _chances(margins: Float64, sharpness: float, smoothing: float) -> Float64:
+    chances = softmax(sharpness * margins, axis=1)
+    return np.asarray((1 - smoothing) * chances + smoothing / chances.shape[1])
+
+
 def _calibrated(margins: Float64, codes: Int64) -> tuple[float, float, float]:
     """Loss, sharpness and smoothing: the softest that fit rows of these codes as well as any, up to one row's say."""
     rows, found = np.arange(codes.size), []
@@ -318,6 +359,25 @@ def _calibrated(margins: Float64, codes: Int64) -> tuple[float, float, float]:
             found.append((float(losses.mean()), sharpness, smoothing))
     least = min(found)[0] + 1 / codes.size
     return next(trial for trial in found if trial[0] <= least)
+
+
+def _weights(said: Float64, codes: Int64) -> Float64:
+    """(m,) of classifiers by their log probabilities (m, n, k) of held-out rows: those of least loss in the pool."""
+    m, rows = len(said), np.arange(codes.size)
+    if m == 1:
+        return np.ones(1)
+    right = said[:, rows, codes]
+
+    def loss(weights: Float64) -> tuple[float, Float64]:
+        total = np.tensordot(weights, said, 1)
+        above = logsumexp(total, axis=1)
+        slope = ((softmax(total, axis=1) * said).sum(axis=2) - right).mean(axis=1)
+        apart = weights - 1 / m
+        return float((above - weights @ right).mean() + _RIDGE * apart @ apart), slope + 2 * _RIDGE * apart
+
+    # Convex, with its slope: from the mean it takes a few steps.
+    even = np.full(m, 1 / m)
+    return np.asarray(minimize(loss, even, jac=True, method="L-BFGS-B", bounds=[(0, _MOST_WEIGHT)] * m).x)
 
 
 CLASSES = LearnerSpec(

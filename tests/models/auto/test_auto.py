@@ -290,7 +290,7 @@ def test_a_rate_is_shown_where_a_folds_people_can_show_it_and_without_the_optimi
         ("cosine", 20.0, 0.02, 4),
         ("cosine", 20.0, 0.0, 4),
         ("cosine", 20.0, -0.02, 8),
-        ("cosine", 0.5, 0.3, 8),
+        ("cosine", 0.2, 0.3, 8),
         ("logistic", 20.0, 0.02, 8),
         ("logistic", 20.0, 0.2, 4),
     ],
