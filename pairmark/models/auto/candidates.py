@@ -33,8 +33,9 @@ RACING: Final[dict[str, LearnerSpec]] = {
 """Learners by kind."""
 FEW_NUMBERS, _MANY_TREES, _TREES = 10_000, 200, 50
 """Rows times features of a small data set; trees of the forest that it is given, and of those that race."""
-_CLASS_TREES, _MOST_VECTORS_COST = 500, 15.0
-"""Trees of a winner for shared classes: seeds differ half as much as with 100. Reference seconds of support vectors."""
+_CLASS_TREES, _CHEAP, _MOST_VECTORS_COST = 500, 1.0, 15.0
+"""Trees of a winner for shared classes: seeds differ half as much as with 100. Reference seconds of support
+vectors up to which none race without them, and up to which they race."""
 _TREES_WIDTH, _MOST_CLASSES, _MOST_ROWS = 2_048, 50, 100_000
 """Features of which a forest, classes and rows of which classifiers are tried at most."""
 DENSE_CELLS = 50_000_000
@@ -150,8 +151,8 @@ def _vectors_cost(data: Data) -> float:
     return 4e-8 * float(data.raced) ** 2 * (data.d + 30 * data.n_classes)
 
 
-def _few_vectors(data: Data) -> bool:
-    return data.n <= MOST_VECTORS and _vectors_cost(data) <= _MOST_VECTORS_COST
+def _few_vectors(data: Data, most_cost: float) -> bool:
+    return data.n <= MOST_VECTORS and _vectors_cost(data) <= most_cost
 
 
 def _classes_cost(data: Data) -> float:
@@ -190,7 +191,7 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         params={"classifier": "pool"},
         grown=lambda data: {"n_estimators": _CLASS_TREES},
         cost=lambda data: _classes_cost(data) + _vectors_cost(data),
-        takes=lambda data: _classes_fit(data) and _few_vectors(data),
+        takes=lambda data: _classes_fit(data) and _few_vectors(data, _MOST_VECTORS_COST),
         needs=f"{MOST_VECTORS:,} dense rows or fewer, of {_MOST_CLASSES} shared classes or fewer",
     ),
     Candidate(
@@ -199,8 +200,8 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         params={"classifier": "quick-pool"},
         grown=lambda data: {"n_estimators": _CLASS_TREES},
         cost=_classes_cost,
-        takes=lambda data: _classes_fit(data) and not _few_vectors(data),
-        needs=f"more rows than support vectors are tried of, {_MOST_ROWS:,} or fewer",
+        takes=lambda data: _classes_fit(data) and not _few_vectors(data, _CHEAP),
+        needs=f"so many rows that support vectors take long, {_MOST_ROWS:,} or fewer",
     ),
     Candidate(
         name="residual forest",

@@ -27,6 +27,7 @@ from pairmark.models.auto.candidates import (
     CandidateName,
     Data,
     raced_rows,
+    work_within,
 )
 from pairmark.models.auto.nested import model_of, prefixed, restore
 from pairmark.models.auto.race import RACE_SHARE, Entry, IdentityTask, PairTask, Race, fitted
@@ -278,8 +279,11 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
             raise ValueError("candidates is empty; expected at least one name, or None for all")
         asked = [one for one in CANDIDATES if self.candidates is None or one.name in self.candidates]
         racing = [candidate for candidate in asked if candidate.takes(data)]
-        if self.candidates is None and any(candidate.kind == CLASSES.kind for candidate in racing):
-            # On no set of shared classes was PLDA level with classifiers.
+        work = work_within(self.budget_seconds)
+        if self.candidates is None and any(
+            one.kind == CLASSES.kind and 2 * one.cost(data) <= work for one in racing
+        ):
+            # On no set of shared classes was PLDA level with classifiers; here they surely race.
             racing = [candidate for candidate in racing if candidate.kind != PLDA.kind]
         if not racing:
             raise ValueError(
