@@ -188,7 +188,8 @@ def _refuse_unlabelled(there: str) -> NoReturn:
     raise InvalidInput(
         f"no label is named and {there}: name the column that says whose a row is as `identity` (--identity: new ones "
         "will join), `classes` (--classes: these and no others) or `label` (either), rankings as `ranking`, or a file "
-        "of `pairs`; to store rows without any, for learners that use them, send `unlabelled` (--unlabelled)",
+        "of `pairs`; to store rows without any, to link them or for learners that use them, send `unlabelled` "
+        "(--unlabelled)",
         field="label",
     )
 

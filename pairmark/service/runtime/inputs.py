@@ -1,8 +1,8 @@
 """What rows each version decides on in this process: counted, and held against its calibration.
 
 Rows that are unlike are told at each decision; `StreamMonitor` looks at the others, for what one row cannot show. Of a
-request at most `PICKED` rows count, and a vector once. Of the last `WINDOW` rows at most a tenth are one client's,
-unless nobody else asks: no client by itself takes the others' guarantee away.
+request at most `PICKED` rows count, and a vector once. Of the last `WINDOW` rows that count about a tenth at most are
+one client's, or its even share where fewer ask: no client by itself takes the guarantee of many others away.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ class InputWatch:
     monitor: StreamMonitor | None = None
     looks: asyncio.Future[None] | None = None
     requests: int = 0
+    askers: deque[str] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    """Whose the last rows were, whether they counted or not."""
     clients: deque[str] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    first_client: str | None = None
-    several: bool = False
+    """Whose the last rows were that counted."""
     digests: dict[bytes, None] = field(default_factory=dict, repr=False)
     pending: list[tuple[Float32, int]] = field(default_factory=list, repr=False)
 
@@ -64,9 +65,9 @@ class InputWatch:
 
     def take(self, row: Float32, client: str) -> None:
         """Keep a row for the monitor, unless its client or the vector itself has had its share."""
-        self.first_client = self.first_client or client
-        self.several = self.several or client != self.first_client
-        if self.several and self.clients.count(client) >= OF_ONE_CLIENT:
+        self.askers.append(client)
+        # One more than its share: the last place of a full window is taken by somebody, or no row would ever leave it.
+        if self.clients.count(client) > max(OF_ONE_CLIENT, WINDOW // len(set(self.askers))):
             return
         digest = hashlib.blake2b(row.tobytes(), digest_size=8).digest()
         if digest in self.digests:
