@@ -30,11 +30,11 @@ from pairmark import LabelRankingForest, MetricSimilarity, SimilarityAuto, opera
 from pairmark.service.cli import main
 
 SIZES = {
-    "fit of the default": (500, 1_000, 2_000),
+    "fit of the default": (600, 1_800, 5_400),
     "calibration": (500, 1_000, 2_000),
     "search by cosine, 100 queries": (20_000, 60_000, 200_000),
-    "links of a table": (1_000, 3_000, 9_000),
-    "label ranking forest": (500, 1_500, 5_000),
+    "links of a table": (10_000, 30_000, 90_000),
+    "label ranking forest": (1_000, 3_000, 9_000),
 }
 """People of three rows, people of two, vectors, records and rows: three times as many with the preset ``full``."""
 MOST = {"CPU, s": 3_600.0, "memory, MB": 16_000.0}
