@@ -78,7 +78,6 @@ class LinksRequest(Request):
         max_length=60,
         description="by column, a dataset of two columns, value and frequency: how frequent values are elsewhere, as "
         "shares or counts, in the place of what the tables say; values that it lacks are as frequent as there",
-        examples=[{"last": "surnames"}],
     )
     candidates_per_record: int = Field(
         CANDIDATES_PER_RECORD,
