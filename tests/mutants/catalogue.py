@@ -428,7 +428,7 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             "pairs of samples that were drawn promise nothing of people",
             BOUNDS,
             r'"random-rows": "random-rows",\n        \}\n        return',
-            '}\n        return',
+            "}\n        return",
         ),
         (
             "nothing is guaranteed where nobody says whom pairs are of",

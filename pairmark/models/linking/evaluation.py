@@ -202,6 +202,8 @@ def draw_cuts(evaluation: Mapping[str, Any], format: Format, title: str) -> byte
         if cuts.size and cuts.min() > 0 and cuts.max() < 1:
             # Chances crowd near 1.
             axes.set_xscale("logit")
+            axes.xaxis.set_major_formatter(lambda cut, _: f"{cut:g}")
+            axes.xaxis.set_minor_formatter(lambda cut, _: "")
         axes.legend(loc="lower left", frameon=False)
     return stream.getvalue()
 

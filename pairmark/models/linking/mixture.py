@@ -36,7 +36,8 @@ SYMBOL_OF = np.array([0, 1, 2, 3, 3 + BINS])
 """The symbol of a level, of a value that is rare."""
 
 PLACE = frozenset({"place"})
-NAMES = frozenset({"given", "surname", "name", "company"})
+PERSON = frozenset({"given", "surname", "name"})
+NAMES = PERSON | {"company"}
 CONTACT = frozenset({"email", "phone", "web"})
 IDENTIFYING = frozenset({"given", "name", "date", "id", "company"})
 """Roles in which relatives differ."""
@@ -370,6 +371,8 @@ def fit(
     m = np.tile(_FIRST_M, (len(columns), 1))
     u = np.stack([column.u for column in columns])
     weak = u[:, 1].copy()
+    # Branches have a name in part. A person's initial is no brother's: he has one by chance.
+    has_part = np.array([column.role not in PERSON for column in columns])
     shares = np.minimum(0.2 / len(kinds), np.array([kind.prior for kind in kinds]) * n_rows / n_pairs)
     n_matching, d = _n_matching(names), len(columns)
     flat = (symbols + SYMBOLS * np.arange(d)).ravel()
@@ -406,7 +409,9 @@ def fit(
                 shared[at] = (agreeing[:, 1:].sum(axis=1) + starts[at, :, 0]) / (total + 1)
         shared = np.clip(shared, least, most)
         apart = u[:, 0] + u[:, 1]
-        weak = apart * (of_related[:, 1] + 5 * u[:, 1]) / (of_related.sum(axis=1) + 5 * apart)
+        weak = np.where(
+            has_part, apart * (of_related[:, 1] + 5 * u[:, 1]) / (of_related.sum(axis=1) + 5 * apart), u[:, 1]
+        )
         m = (of_match @ level)[:, 1:] + _PSEUDO * _FIRST_M
         m /= m.sum(axis=1, keepdims=True)
         excess = np.maximum(m[:, 0] - most_apart, 0)

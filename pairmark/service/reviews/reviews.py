@@ -488,6 +488,8 @@ def _statement(review: ReviewRow) -> str:
         what = f"of the partners of {sum(sizes):,} records are not linked with them"
     else:
         what = f"of {sum(sizes):,} matches are false"
+    if not progress["judged"]:
+        return f"how many {what} is not known before pairs are judged"
     month = iso(review.created_at)[:10]
     sentence = (
         f"at most {100 * progress['bound']:.3g} % {what}, {100 * review.confidence:g} % confidence ({month})"

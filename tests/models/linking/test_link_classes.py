@@ -30,6 +30,22 @@ SYLLABLES = [
     "fir",
     "mon",
 ]
+FIRSTS = (
+    "anna",
+    "bob",
+    "carl",
+    "dora",
+    "emil",
+    "fred",
+    "gina",
+    "hans",
+    "ida",
+    "jan",
+    "karl",
+    "lena",
+    "mia",
+    "nils",
+)
 KINDS = {
     "first": "given", "last": "surname", "street": "street", "postcode": "postcode", "phone": "phone", "born": "date",
 }  # fmt: skip
@@ -94,6 +110,32 @@ def test_relatives_at_one_address_are_not_linked(kind: str, share: float) -> Non
     again = Mixture.from_json(linking.model.to_json())
     symbols = np.random.default_rng(0).integers(0, 31, (200, len(KINDS)))
     assert np.array_equal(again.log_odds(symbols), linking.model.log_odds(symbols))
+
+
+def test_initials_are_the_person_and_no_relative() -> None:
+    drawn = random.Random(1)
+    who, rows = [], []
+    for person in range(600):
+        first, last = drawn.choice(FIRSTS), "".join(drawn.choices("abcdefghiklmnorst", k=drawn.randint(4, 8)))
+        born = f"19{drawn.randint(40, 99)}-{drawn.randint(1, 12):02d}-{drawn.randint(1, 28):02d}"
+        row = [first, last, born, drawn.choice(SYLLABLES[:5]), f"0{drawn.randrange(10**8, 10**9)}"]
+        who.append(person)
+        rows.append(row)
+        if drawn.random() < 0.4:
+            who.append(person)
+            rows.append(
+                [
+                    first if drawn.random() < 0.7 else f"{first[0]}.",
+                    last if drawn.random() < 0.5 else f"{last[:-1]}{drawn.choice('xyz')}",
+                    born if drawn.random() < 0.8 else "",
+                    row[3],
+                    row[4] if drawn.random() < 0.6 else "",
+                ]
+            )
+    kinds = {"first": "given", "last": "surname", "born": "date", "city": "city", "phone": "phone"}
+    _, links = linked(rows, [LinkField(name, of) for name, of in kinds.items()])
+    assert all(who[a] == who[b] for a, b in links)
+    assert len(links) >= 0.95 * (len(who) - len({*who}))
 
 
 def test_columns_that_tell_nothing_weigh_nothing_and_are_named_however_many_there_are() -> None:
