@@ -903,6 +903,14 @@ def test_frequencies_of_elsewhere_weigh_equal_values_alike_by_command_and_servic
             capture_output=True,
         )
         assert served == out.read_bytes()
+    # Datasets whose names are alike are two.
+    firsts = write(tmp_path / "firsts.csv", {"first": ["nobody"], "frequency": ["0.1"]})
+    for name, file in (("list/of", given), ("list-of", firsts)):
+        client.add_dataset(name, file, format="csv", unlabelled=True)
+    both = client.link("weighed", frequencies={"last": "list/of", "first": "list-of"})
+    shown = {note.split(":")[0]: note.split(" has ")[1] for note in both["notes"] if "frequencies" in note}
+    (expected,) = (note.split(" has ")[1] for note in made["notes"] if "frequencies" in note)
+    assert shown["frequencies of 'last'"] == expected
     # A name that many bear elsewhere says less than the table alone has it.
     last = dict(zip(columns["id"], columns["last"], strict=True))
     pair = next(row for row in rows_of(client, plain) if last[row["left"]] == last[row["right"]] == common)

@@ -161,8 +161,8 @@ def _classes_cost(data: Data) -> float:
 
 
 def _classes_fit(data: Data) -> bool:
-    some = data.n_classes <= _MOST_CLASSES and data.n <= _MOST_ROWS
-    return data.closed and some and not (data.sparse or data.pairs)
+    is_small = data.n_classes <= _MOST_CLASSES and data.n <= _MOST_ROWS
+    return data.closed and is_small and not (data.sparse or data.pairs)
 
 
 CANDIDATES: Final[tuple[Candidate, ...]] = (

@@ -246,8 +246,8 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
         """(n, k) calibrated probabilities."""
         points = self._points(rows)
         settings = zip(self._models, self.weights_, self.sharpness_, self.smoothing_, strict=True)
-        said = [weight * np.log(_chances(model.margins(points), *how)) for model, weight, *how in settings]
-        return np.asarray(softmax(np.sum(said, axis=0), axis=1))
+        logs = [weight * np.log(_chances(model.margins(points), *how)) for model, weight, *how in settings]
+        return np.asarray(softmax(np.sum(logs, axis=0), axis=1))
 
     @property
     def _parts_named(self) -> tuple[str, ...]:

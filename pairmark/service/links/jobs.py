@@ -80,11 +80,12 @@ class Linker:
             # No column of the tables is called so.
             row_id = next(name for n in itertools.count() if (name := _ID + "_" * n) not in names)
             files = [_written(data, work / f"table{at}.parquet", row_id) for at, data in enumerate(tables)]
-            (work / "shares").mkdir()
-            frequencies = {
-                name: _written(data, work / "shares" / f"{data.name.replace('/', '-')}.parquet", row_id)
-                for name, data in shares.items()
-            }
+            frequencies = {}
+            for at, (name, data) in enumerate(shares.items()):
+                # Each in a folder of its own: a/b and a-b are two datasets.
+                (work / f"shares{at}").mkdir()
+                path = work / f"shares{at}" / f"{data.name.replace('/', '-')}.parquet"
+                frequencies[name] = _written(data, path, row_id)
             learned = (
                 None
                 if request.model is None
