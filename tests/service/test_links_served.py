@@ -280,6 +280,7 @@ def test_judged_records_bound_recall_from_below_and_what_no_rule_found_is_missed
         others = [joined.get(of) for of in first.values() if of != one and identity[of] == identity[one]]
         shares += [others.count(joined.get(one, "none")) / len(others)] if others else []
     true, lefts = sum(shares) / len(shares), list[str]()
+    linked_of: dict[str, list[bool]] = {}
     while items := client.pairs_to_judge(known["review"], n=100):
         lefts += [item["refs"][0] for item in items]
         said = [
@@ -287,11 +288,15 @@ def test_judged_records_bound_recall_from_below_and_what_no_rule_found_is_missed
             for item in items
         ]
         client.judge(known["review"], said)
+        for one, other in (item["refs"] for item in items):
+            if identity[one] == identity[other]:
+                linked_of.setdefault(one, []).append(one in joined and joined[one] == joined.get(other))
         known = asked(client, "GET", f"/links/{made['id']}")["recall"]
         assert known["bound"] <= true
     # The pairs of a record come one after another.
     assert len({*lefts}) == 1 + sum(one != other for one, other in itertools.pairwise(lefts))
-    assert known["recall"] == pytest.approx(true, abs=0.12)
+    # Of the records that were drawn, which nobody can foresee.
+    assert known["recall"] == pytest.approx(np.mean([np.mean(each) for each in linked_of.values()]))
     assert (known["enough"], known["expected_more"]) == (True, 0)
     assert 0.4 <= known["bound"] < true
     now = client.review(known["review"])
