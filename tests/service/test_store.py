@@ -13,7 +13,7 @@ from pairmark.service.errors import (
     UnknownDataset,
     UnknownModel,
 )
-from pairmark.service.store.repository import NewVersion
+from pairmark.service.tables import ModelVersion
 from tests.service.conftest import people
 
 pytestmark = pytest.mark.each_database
@@ -22,22 +22,9 @@ pytestmark = pytest.mark.each_database
 def uncalibrated(deployment, version=1):
     """Register a copy of a version without its calibration, as an import from elsewhere may be."""
     row = deployment.store._versions.row("faces", version)
-    new = NewVersion(
-        model="faces",
-        kind=row.kind,
-        capabilities=tuple(row.capabilities),
-        params=row.params,
-        metrics=row.metrics,
-        lineage=row.lineage,
-        facts=row.facts,
-        artefact=row.artefact,
-        artefact_sha256=row.artefact_sha256,
-        report=row.report,
-        calibration=None,
-        job_id=None,
-    )
+    new = ModelVersion(**row.values() | {"job_id": None})
     with deployment.db.write() as session:
-        return deployment.store.register(session, new, promote=None, by="test").version
+        return deployment.store.register(session, "faces", new, None, promote=None, by="test").version
 
 
 def test_references_mean_what_they_say(deployment):

@@ -39,7 +39,7 @@ from pairmark.service.errors import (
 from pairmark.service.keys import Keys
 from pairmark.service.operations.doctor import unloadable
 from pairmark.service.settings import Settings
-from pairmark.service.store.archives import SignedArchive
+from pairmark.service.store.transfer import SignedArchive
 from pairmark.service.tables import ApiKey, BackupRow, Base, SessionRow, WorkerRow
 from pairmark.version import VERSION
 

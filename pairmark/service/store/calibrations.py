@@ -37,7 +37,6 @@ from pairmark.service.errors import (
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenant_of
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.store import repository
-from pairmark.service.store.repository import NewCalibration
 from pairmark.service.store.versions import (
     VersionStore,
     calibration_out,
@@ -329,7 +328,7 @@ class Calibrations:
         # The file before the row, so that no row names a file that is not there; a file without a row is deleted below,
         # or by the collector where this process is killed in between.
         blob = store_calibration(blobs, calibration)
-        new = NewCalibration(
+        new = CalibrationRow(
             name=name,
             blob=blob,
             protocol=calibration.protocol,
@@ -344,18 +343,14 @@ class Calibrations:
                 hold(session, blobs, blob)
                 now = db.now(session)
                 if model is None:
-                    row = repository.add_calibration(session, new, model_id=None, version=None, now=now)
+                    row = repository.add_calibration(session, new, now, model_id=None, version=None)
                 else:
                     owner = self._versions.model(session, model[0])
                     repository.model_for_update(session, owner.name)
-                    self._versions.version(session, owner, model[1])
-                    row = repository.add_calibration(
-                        session, new, model_id=owner.id, version=model[1], now=now
-                    )
-                    if default is not False:
-                        repository.set_calibration(
-                            session, owner.id, model[1], row.id, only_if_none=default is None
-                        )
+                    version = self._versions.version(session, owner, model[1])
+                    row = repository.add_calibration(session, new, now, model_id=owner.id, version=model[1])
+                    if default or (default is None and version.calibration_id is None):
+                        version.calibration_id = row.id
                 after = {
                     "name": name,
                     "version": None if model is None else f"{model[0]}:{model[1]}",
@@ -414,18 +409,14 @@ def class_count(data: LabelledData, protocol: str) -> dict[str, int]:
 
 def store_calibration(blobs: Blobs, calibration: Calibration) -> str:
     """Store a calibration; returns its blob's key."""
+    arrays, meta = calibration.to_state()
     with blobs.workspace() as folder:
-        write_calibration(folder / KIND, calibration)
+        write_artefact(folder / KIND, kind=KIND, params={}, meta=meta, arrays=arrays)
         return blobs.put_folder(folder / KIND)
 
 
-def write_calibration(path: Path, calibration: Calibration) -> None:
-    arrays, meta = calibration.to_state()
-    write_artefact(path, kind=KIND, params={}, meta=meta, arrays=arrays)
-
-
 def read_calibration(folder: Path) -> Calibration:
-    """Read what `write_calibration` wrote, or `CorruptArtefact`."""
+    """Read what `store_calibration` stored, or `CorruptArtefact`."""
     try:
         artefact = read_artefact(folder)
         if artefact.kind != KIND:

@@ -1,4 +1,4 @@
-"""Reports about a version: on its own held-out pairs, and on data that came later."""
+"""Reports about a version: on its own held-out pairs, on data that came later, and beside another version."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ from numpy.typing import NDArray
 from pairmark.models.calibration.estimate import tpr_by_people
 from pairmark.models.calibration.guarantees import askable
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
+from pairmark.models.evaluation.comparison import (
+    ScorerComparison,
+    compare_f1,
+    compare_pairs,
+    resolved_rates,
+)
+from pairmark.models.evaluation.intervals import CONFIDENCE
 from pairmark.models.evaluation.pairs import (
     FPR_TARGETS,
     pair_report,
@@ -17,8 +24,11 @@ from pairmark.models.evaluation.pairs import (
 )
 from pairmark.models.evaluation.precision import precision_report
 from pairmark.models.pairs.held_out import HeldOutPairs
+from pairmark.models.registry import spec_of
 from pairmark.schemas.jobs import Protocol
 from pairmark.schemas.models import (
+    ComparisonOut,
+    DifferenceOut,
     ErrorsOut,
     EvaluationOut,
     HardPair,
@@ -33,18 +43,21 @@ from pairmark.schemas.models import (
     VersionOut,
 )
 from pairmark.service.caches import BoundedCache
+from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.guarantees import folds_in_words
+from pairmark.service.datasets.held_out import pairs_among, rows_for
 from pairmark.service.errors import (
     InvalidInput,
     ModelNotCapable,
     UnsupportedRate,
     refusals,
 )
-from pairmark.service.store.calibrations import Calibrations
+from pairmark.service.store.calibrations import DEFAULT_PAIRS, Calibrations
 from pairmark.service.store.versions import (
     StoredReport,
     VersionStore,
     overlap_with,
+    overlapping,
 )
 from pairmark.service.tables import ModelVersion
 
@@ -104,7 +117,6 @@ def error_arrays(pairs: HeldOutPairs, scores: NDArray[np.float32]) -> dict[str, 
     return arrays
 
 
-CONFIDENCE = 0.95
 MANY_UNLIKE = 0.05
 """A larger share of rows unlike the calibration's is warned of."""
 
@@ -199,26 +211,19 @@ class Reports:
         calibration, _ = self._calibrations.load(calibration_id)
         rates = []
 
-        def by_people(fpr: float) -> list[TprOfPeople]:
-            return [TprOfPeople.model_validate(one) for one in tpr_by_people(calibration, fpr, CONFIDENCE)]
-
         for fpr in sorted(FPR_TARGETS, reverse=True):
             try:
                 point = calibration.operating_point(fpr, CONFIDENCE)
+                rate = PromisedRate.model_validate(point, from_attributes=True)
             except InsufficientCalibrationData as refusal:
                 smallest = refusal.smallest_fpr.get("finite-sample")
-                rates.append(
-                    PromisedRate(
-                        fpr=fpr,
-                        confidence=CONFIDENCE,
-                        refused=str(refusal),
-                        smallest_fpr=smallest,
-                        by_people=by_people(fpr),
-                    )
+                rate = PromisedRate(
+                    fpr=fpr, confidence=CONFIDENCE, refused=str(refusal), smallest_fpr=smallest
                 )
-            else:
-                promised = PromisedRate.model_validate(point, from_attributes=True)
-                rates.append(promised.model_copy(update={"by_people": by_people(fpr)}))
+            by_people = [
+                TprOfPeople.model_validate(one) for one in tpr_by_people(calibration, fpr, CONFIDENCE)
+            ]
+            rates.append(rate.model_copy(update={"by_people": by_people}))
         self._promises.put(calibration_id, rates)
         return rates
 
@@ -355,3 +360,103 @@ def _warnings(overlap: OverlapOut, protocol: str) -> list[str]:
             f"{overlap.identities} identities were trained on: these figures do not tell how unseen ones fare"
         )
     return warnings
+
+
+FEWEST = 10
+"""People without whom a difference says nothing."""
+
+
+class Comparisons:
+    """Compares versions."""
+
+    def __init__(self, versions: VersionStore, calibrations: Calibrations) -> None:
+        self._versions, self._calibrations = versions, calibrations
+
+    def compare(
+        self, name: str, first: int, second: int, *, fpr: float | None = None, dataset: str | None = None
+    ) -> ComparisonOut:
+        """The second version less the first, in TPR at a rate and, for records, in F1.
+
+        Parameters
+        ----------
+        fpr : the rate; None: the rates that so many pairs resolve.
+        dataset : a reference; None: the dataset of the second version.
+
+        Raises
+        ------
+        InvalidInput
+            When too few people of the dataset are new to both.
+        ModelNotCapable, UnknownModel, UnknownDataset
+        """
+        newer = self._versions.row(name, second)
+        reference = dataset or str(newer.lineage["dataset"])
+        loaded = [
+            self._calibrations.version_and_data(name, version, reference) for version in (first, second)
+        ]
+        data = loaded[0][1]
+        if data.y is None or data.pairs is not None:
+            raise InvalidInput(
+                f"dataset {data.name}:{data.version} has no identities; expected some: name another one with dataset",
+                field="dataset",
+            )
+        protocol = self._calibrations.protocol_of(newer, "auto")
+        rows = np.flatnonzero(~self._known(data, [row for row, _ in loaded], name, protocol))
+        n_people = np.unique(np.asarray(data.y)[rows]).size if protocol == "open-set" else rows.size
+        if n_people < FEWEST:
+            raise InvalidInput(
+                f"{n_people} people of {data.name}:{data.version} are new to {name}:{first} and {name}:{second}, "
+                f"neither learned from nor calibrated with; expected at least {FEWEST}: name another dataset",
+                field="dataset",
+            )
+        with refusals("the versions cannot be compared"):
+            pairs = pairs_among(data, rows, protocol=protocol, n_pairs=DEFAULT_PAIRS, random_state=0)
+            scores = {
+                str(row.version): self._scores(row, name, data, pairs.left, pairs.right) for row, _ in loaded
+            }
+            rates = resolved_rates(int((~pairs.same).sum())) if fpr is None else (fpr,)
+            truth = pairs.same, pairs.units
+            tpr = compare_pairs(scores, *truth, reference=str(second), rates=rates, protocol=protocol)
+            measures: list[tuple[Literal["tpr", "f1"], list[float] | None, dict[str, ScorerComparison]]]
+            measures = [("tpr", list(rates), tpr)]
+            if data.schema is not None:
+                measures.append(("f1", None, compare_f1(scores, *truth, reference=str(second))))
+        return ComparisonOut(
+            model=name,
+            versions=[first, second],
+            dataset=f"{data.name}:{data.version}",
+            people=int(n_people),
+            pairs=len(pairs),
+            confidence=CONFIDENCE,
+            differences=[
+                DifferenceOut(
+                    measure=measure,
+                    fpr=at,
+                    values=[by_version[str(version)].value for version in (first, second)],
+                    difference=by_version[str(first)].difference,
+                    interval=by_version[str(first)].difference_interval,
+                )
+                for measure, at, by_version in measures
+            ],
+        )
+
+    def _known(
+        self, data: LabelledData, rows: list[ModelVersion], name: str, protocol: str
+    ) -> NDArray[np.bool_]:
+        """Rows of whom a version learned or was calibrated with; in open-set use every row of such a person."""
+        y, known = np.asarray(data.y), np.zeros(len(data), dtype=np.bool_)
+        for row in rows:
+            stored = self._versions.report(row)
+            if stored is None:
+                continue
+            known |= overlapping(stored.trained_on, data, identities=protocol == "open-set")
+            if row.lineage.get("dataset") == f"{data.name}:{data.version}":
+                known[stored.calibration_rows] = True
+        return np.isin(y, y[known]) if protocol == "open-set" else known
+
+    def _scores(
+        self, row: ModelVersion, name: str, data: LabelledData, left: Any, right: Any
+    ) -> NDArray[np.float32]:
+        estimator = self._versions.load(row, name)
+        X = rows_for(estimator, spec_of(row.kind), data, self._versions.settings.max_dense_bytes)
+        scores: NDArray[np.float32] = estimator.score_pairs(X, left, right)
+        return scores

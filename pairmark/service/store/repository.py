@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, select, true, update
+from sqlalchemy import ColumnElement, delete, func, select, true
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from pairmark.schemas.models import LONGEST_REASON
-from pairmark.service.db import among, bump_revision, touched
+from pairmark.service.db import among, bump_revision
 from pairmark.service.names import VisibleNames, same_tenant, tenant_of
 from pairmark.service.tables import (
     AliasChange,
@@ -25,42 +24,6 @@ from pairmark.service.tables import (
     ModelRow,
     ModelVersion,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewCalibration:
-    """A calibration whose blob is stored, to be registered."""
-
-    name: str
-    blob: str
-    protocol: str
-    summary: dict[str, Any]
-    dataset_id: str | None
-    dataset_sha256: str | None
-    parent_id: str | None = None
-    subjects: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewVersion:
-    """A version whose blobs are stored, to be registered."""
-
-    model: str
-    kind: str
-    capabilities: list[str]
-    params: dict[str, Any]
-    metrics: dict[str, Any]
-    lineage: dict[str, Any]
-    facts: dict[str, Any]
-    artefact: str
-    artefact_sha256: str
-    report: str | None
-    calibration: NewCalibration | None
-    job_id: str | None
-
-    def columns(self) -> dict[str, Any]:
-        """What its row holds as it is."""
-        return {name: value for name, value in vars(self).items() if name not in ("model", "calibration")}
 
 
 def model_for_update(session: Session, name: str) -> ModelRow | None:
@@ -78,23 +41,23 @@ def ensure_model(session: Session, name: str, now: float) -> ModelRow:
     return model
 
 
-def add_version(session: Session, model: ModelRow, new: NewVersion, now: float) -> ModelVersion:
+def add_version(session: Session, model: ModelRow, new: ModelVersion, now: float) -> ModelVersion:
+    """Add a copy of a version that has no number yet: what a lost commit has to repeat stays as it is."""
     number = model.next_version
     model.next_version = number + 1
-    row = ModelVersion(
-        model_id=model.id, version=number, calibration_id=None, created_at=now, **new.columns()
-    )
+    own = {"model_id": model.id, "version": number, "created_at": now}
+    row = ModelVersion(**{**new.values(), **own})
     session.add(row)
     session.flush()
     return row
 
 
 def add_calibration(
-    session: Session, new: NewCalibration, *, model_id: str | None, version: int | None, now: float
+    session: Session, new: CalibrationRow, now: float, *, model_id: str | None, version: int | None
 ) -> CalibrationRow:
-    row = CalibrationRow(
-        id=secrets.token_hex(16), model_id=model_id, version=version, created_at=now, **vars(new)
-    )
+    """Add a copy of a calibration whose blob is stored, of a version or of scores made elsewhere."""
+    own = {"id": secrets.token_hex(16), "model_id": model_id, "version": version, "created_at": now}
+    row = CalibrationRow(**{**new.values(), **own})
     session.add(row)
     session.flush()
     enter_ledger(session, row)
@@ -214,16 +177,6 @@ def alias_changes(
     if before is not None:
         statement = statement.where(AliasChange.id < before)
     return list(session.scalars(statement.order_by(AliasChange.id.desc()).limit(limit)))
-
-
-def set_calibration(
-    session: Session, model_id: str, version: int, calibration_id: str, *, only_if_none: bool
-) -> bool:
-    """Make a calibration the one that answers when a request names none; says whether it became so."""
-    statement = update(ModelVersion).where(ModelVersion.model_id == model_id, ModelVersion.version == version)
-    if only_if_none:
-        statement = statement.where(ModelVersion.calibration_id.is_(None))
-    return bool(touched(session, statement.values(calibration_id=calibration_id)))
 
 
 def galleries_using(session: Session, model_id: str, version: int) -> list[str]:

@@ -50,9 +50,7 @@ from pairmark.service.pagination import page_of, start_of
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository
 from pairmark.service.store.calibrations import Calibrations
-from pairmark.service.store.comparisons import Comparisons
-from pairmark.service.store.reports import Reports
-from pairmark.service.store.repository import NewVersion
+from pairmark.service.store.reports import Comparisons, Reports
 from pairmark.service.store.subjects import SubjectCalibrations
 from pairmark.service.store.transfer import export_version, import_version
 from pairmark.service.store.versions import (
@@ -62,7 +60,7 @@ from pairmark.service.store.versions import (
     version_out,
     version_summary,
 )
-from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
+from pairmark.service.tables import AliasRow, CalibrationRow, ModelRow, ModelVersion
 
 VERSIONS_SHOWN = 100
 
@@ -88,7 +86,9 @@ class ModelStore:
     def register(
         self,
         session: Session,
-        new: NewVersion,
+        name: str,
+        new: ModelVersion,
+        calibration: CalibrationRow | None,
         *,
         promote: str | None,
         by: str,
@@ -101,24 +101,25 @@ class ModelStore:
 
         Parameters
         ----------
+        new, calibration : rows whose blobs are stored, without number, id and time.
         only_from : the version that the alias must stand at to be moved, 0 for nowhere; None moves it in any case.
         reason : why the alias is moved, for its history.
         """
-        checked_name(new.model, "model")
+        checked_name(name, "model")
         # Held first: from here on the collector waits for this transaction and does not take the files for unused.
-        keys = [new.artefact, new.report, new.calibration and new.calibration.blob]
-        hold(session, self._blobs, *(key for key in keys if key))
+        hold(session, self._blobs, *repository.blobs_of(new, [] if calibration is None else [calibration]))
         now = self._db.now(session)
-        model = repository.ensure_model(session, new.model, now)
+        model = repository.ensure_model(session, name, now)
         row = repository.add_version(session, model, new, now)
-        if new.calibration is not None:
-            calibration = repository.add_calibration(
-                session, new.calibration, model_id=model.id, version=row.version, now=now
+        facts: dict[str, Any] = {}
+        if calibration is not None:
+            added = repository.add_calibration(
+                session, calibration, now, model_id=model.id, version=row.version
             )
-            row.calibration_id = calibration.id
-            session.flush()
-        what = f"model:{model.name}:{row.version}"
-        record(session, now, "version.create", what, after={**_facts(row), **_mark(new)})
+            row.calibration_id = added.id
+            if "imported" in calibration.summary:
+                facts = {"calibration_imported": calibration.summary["imported"]}
+        record(session, now, "version.create", f"model:{name}:{row.version}", after={**_facts(row), **facts})
         if promote is not None:
             _check_promotable(model.name, row)
             at = repository.find_alias(session, model.id, checked_alias(promote))
@@ -133,11 +134,6 @@ class ModelStore:
         with self._db.read() as session:
             model, row = self._versions.resolved(session, parsed)
             return model.name, row.version
-
-    def version_of_job(self, job_id: str) -> int | None:
-        """The number of the version that a job registered, if it did."""
-        with self._db.read() as session:
-            return repository.version_of_job(session, job_id)
 
     def page(
         self,
@@ -355,8 +351,8 @@ class ModelStore:
         number. `InvalidInput` or `TooLarge` when it is not a whole, unchanged export within bounds."""
         if name is not None:
             checked_name(name, "model")
-        with import_version(self._versions, file, name) as new, self._db.write() as session:
-            return new.model, self.register(session, new, promote=promote, by=by).version
+        with import_version(self._versions, file, name) as imported, self._db.write() as session:
+            return imported[0], self.register(session, *imported, promote=promote, by=by).version
 
     def _move_alias(
         self,
@@ -399,12 +395,6 @@ class ModelStore:
 
 def _policy(model: ModelRow) -> Policy:
     return Policy.model_validate(model, from_attributes=True)
-
-
-def _mark(new: NewVersion) -> dict[str, str]:
-    """How the calibration of an imported version came, for the audit log."""
-    imported = None if new.calibration is None else new.calibration.summary.get("imported")
-    return {} if imported is None else {"calibration_imported": imported}
 
 
 def _facts(row: ModelVersion) -> dict[str, Any]:

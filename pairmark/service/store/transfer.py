@@ -1,42 +1,188 @@
-"""A version as one file: exported, and imported elsewhere without running anything from it.
+"""A version as one file: exported, and imported elsewhere without running anything from it; and the signed archives
+that such files and backups are.
 
-The file is a signed archive (`pairmark.service.store.archives`) of the folders ``artefact/``, ``report/`` and
-``calibration/``; its manifest has the version's facts and the sha256 of every entry.
+An archive is a zip of stored (not compressed) entries. Its manifest, ``NAME.json``, says what they are and holds their
+hashes; where a key is set, ``NAME.sig`` is the manifest's HMAC-SHA256. That of a version has the folders ``artefact/``,
+``report/`` and ``calibration/``; its manifest has the version's facts and the sha256 of every entry.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import os
 import re
 import secrets
+import shutil
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
-from pairmark.models.core.artefact import Artefact, ArtefactError, file_sha256, read_artefact
+from pairmark.models.core.artefact import ArtefactError, file_sha256, read_artefact
 from pairmark.models.core.spec import capabilities_of
 from pairmark.models.evaluation.precision import MEASURES
 from pairmark.models.registry import restored, spec_of
 from pairmark.service.blobs import delete_unused
-from pairmark.service.errors import CorruptArtefact, InvalidInput, TooLarge, storage_errors
+from pairmark.service.datasets.confined import damage_refused
+from pairmark.service.errors import CorruptArtefact, InvalidInput, NotReady, TooLarge, storage_errors
 from pairmark.service.names import ModelRef, checked_name
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository
-from pairmark.service.store.archives import SignedArchive
 from pairmark.service.store.calibrations import read_calibration
 from pairmark.service.store.reports import leaderboard_of
-from pairmark.service.store.repository import NewCalibration, NewVersion
 from pairmark.service.store.versions import (
     StoredReport,
     VersionStore,
     version_out,
 )
-from pairmark.service.tables import ModelVersion
+from pairmark.service.tables import CalibrationRow, ModelVersion
+
+LEAST_KEY_BYTES = 16
+MAX_SIGNATURE_BYTES = 256
+MAX_MANIFEST_BYTES = 256 * 1024**2
+_CHUNK = 1024 * 1024
+Manifest = TypeVar("Manifest", bound=BaseModel)
+
+
+class SignedArchive:
+    """One archive, open; closed when its block ends.
+
+    Parameters
+    ----------
+    file : to write where ``to_write``, else to read. name : of the manifest.
+    made_by : the command that writes such archives. label : what refusals call the file.
+    """
+
+    def __init__(
+        self, file: BinaryIO | Path, name: str, made_by: str, label: str = "file", *, to_write: bool = False
+    ) -> None:
+        self._manifest, self._signature = f"{name}.json", f"{name}.sig"
+        self._made_by, self._label = made_by, label
+        self._damage = partial(
+            damage_refused, f"{label}: not a whole zip file; expected a file made by {made_by}", "file"
+        )
+        with self._damage():
+            self.bundle = zipfile.ZipFile(file, "w" if to_write else "r", allowZip64=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bundle.close()
+
+    def add(self, entry: str, path: Path) -> None:
+        """Add a file, unless it is there."""
+        if entry not in self.bundle.NameToInfo:
+            with path.open("rb") as source, self.bundle.open(_entry(entry), "w", force_zip64=True) as sink:
+                shutil.copyfileobj(source, sink, _CHUNK)
+
+    def seal(self, manifest: BaseModel, settings: Settings) -> None:
+        """Add the manifest, signed where a key is set."""
+        body = manifest.model_dump_json(indent=1).encode()
+        self.bundle.writestr(_entry(self._manifest), body)
+        if settings.import_key_file is not None:
+            self.bundle.writestr(_entry(self._signature), _signature_of(body, settings.import_key_file))
+
+    @property
+    def members(self) -> list[str]:
+        """Names of its entries, the manifest and the signature aside."""
+        return [name for name in self.bundle.namelist() if name not in (self._manifest, self._signature)]
+
+    def opened(self, form: type[Manifest], settings: Settings) -> tuple[Manifest, bool]:
+        """The manifest, and whether it has a good signature.
+
+        Raises
+        ------
+        InvalidInput
+            When it is not in the expected form, or its signature does not allow it here.
+        """
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in self.bundle.infolist()):
+            raise InvalidInput(f"{self._label}: it was repacked; expected it as {self._made_by} wrote it")
+        body = self._read(self._manifest, MAX_MANIFEST_BYTES)
+        if body is None:
+            raise InvalidInput(
+                f"{self._label}: it contains no {self._manifest}; expected a file made by {self._made_by}"
+            )
+        is_signed = self._is_signed(body, settings)
+        try:
+            return form.model_validate_json(body), is_signed
+        except ValidationError as error:
+            raise InvalidInput(
+                f"{self._label}: {self._manifest} is not in the expected form; write the file again"
+            ) from error
+
+    def extract(self, entry: str, path: Path) -> str:
+        """Write an entry to a new file; returns its sha256. `CorruptArtefact` where there is none."""
+        digest = hashlib.sha256()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with self._damage(), self.bundle.open(entry) as source, path.open("xb") as sink:
+                while chunk := source.read(_CHUNK):
+                    digest.update(chunk)
+                    with storage_errors(f"unpacking {self._label}"):
+                        sink.write(chunk)
+        except KeyError as error:
+            raise CorruptArtefact(f"{self._label} lacks {entry}: it is not whole") from error
+        return digest.hexdigest()
+
+    def _read(self, name: str, most: int) -> bytes | None:
+        """A short entry; None where there is not exactly one that is short enough."""
+        with self._damage():
+            if self.bundle.namelist().count(name) != 1 or self.bundle.getinfo(name).file_size > most:
+                return None
+            return self.bundle.read(name)
+
+    def _is_signed(self, manifest: bytes, settings: Settings) -> bool:
+        """Hold a manifest against its signature: True when it is good, False when no key is set to check it with.
+
+        Raises
+        ------
+        InvalidInput
+            When there is no signature though a key is set or signatures are required, or it was made with another key
+            or for another manifest.
+        """
+        if settings.import_key_file is None:
+            if settings.require_signed_imports:
+                raise InvalidInput(
+                    f"{self._label}: signatures cannot be checked here: set PAIRMARK_IMPORT_KEY_FILE"
+                )
+            return False
+        signature = self._read(self._signature, MAX_SIGNATURE_BYTES)
+        if signature is None:
+            raise InvalidInput(
+                f"{self._label}: is not signed, and this service takes signed files only; write it again where "
+                "PAIRMARK_IMPORT_KEY_FILE holds the same key"
+            )
+        expected = _signature_of(manifest, settings.import_key_file)
+        if not hmac.compare_digest(expected.encode(), signature.strip()):
+            raise InvalidInput(
+                f"{self._label}: the signature is not valid: the file was changed, or signed with another key"
+            )
+        return True
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    # A fixed date: the same content always gives the same file.
+    return zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+
+
+def _signature_of(manifest: bytes, key_file: Path) -> str:
+    try:
+        key = key_file.read_bytes().strip()
+    except OSError as error:
+        raise NotReady(f"PAIRMARK_IMPORT_KEY_FILE cannot be read: {error.strerror}") from error
+    if len(key) < LEAST_KEY_BYTES:
+        raise NotReady(
+            f"PAIRMARK_IMPORT_KEY_FILE holds {len(key)} bytes; expected at least {LEAST_KEY_BYTES}"
+        )
+    return f"hmac-sha256:{hmac.new(key, manifest, hashlib.sha256).hexdigest()}"
+
 
 FORMAT = "pairmark-export"
 MADE_BY = "`pairmark models export`"
@@ -98,22 +244,26 @@ def export_version(versions: VersionStore, name: str, version: int, folder: Path
         files={entry: file_sha256(path) for entry, path in sources.items()},
     )
     target = folder / f"{model.name.replace('/', '-')}-{row.version}.pairmark.zip"
-    partial = folder / f".{target.name}.{secrets.token_hex(6)}.tmp"
+    unfinished = folder / f".{target.name}.{secrets.token_hex(6)}.tmp"
     try:
         with storage_errors("exporting"):
             folder.mkdir(parents=True, exist_ok=True)
-            with SignedArchive(partial, FORMAT, MADE_BY, to_write=True) as archive:
+            with SignedArchive(unfinished, FORMAT, MADE_BY, to_write=True) as archive:
                 archive.seal(export, versions.settings)
                 for entry, path in sources.items():
                     archive.add(entry, path)
-            os.replace(partial, target)
+            os.replace(unfinished, target)
     finally:
-        partial.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
     return target
 
 
+Imported = tuple[str, ModelVersion, CalibrationRow | None]
+"""A name, and rows of a version and its calibration as `ModelStore.register` takes them."""
+
+
 @contextmanager
-def import_version(versions: VersionStore, file: BinaryIO, name: str | None) -> Iterator[NewVersion]:
+def import_version(versions: VersionStore, file: BinaryIO, name: str | None) -> Iterator[Imported]:
     """What an exported file holds, verified and its blobs stored, for the block to register; when the block fails,
     blobs that no row came to name are deleted again. `InvalidInput` for what is not a whole, unchanged export that this
     code can read, `TooLarge` for one that unpacks to more than ``max_upload_bytes``."""
@@ -124,16 +274,17 @@ def import_version(versions: VersionStore, file: BinaryIO, name: str | None) -> 
     ):
         folders = {"artefact": artefact, "report": report, "calibration": calibration}
         export, is_signed = _unpack(file, folders, versions.settings)
-        new = _verified(export, folders, name, is_signed=is_signed)
+        imported = _verified(export, folders, name, is_signed=is_signed)
+        _, new, calibrated = imported
         blob_keys: dict[str, str] = {}
         try:
             for part, folder in folders.items():
                 if any(folder.iterdir()):
                     blob_keys[part] = versions.blobs.put_folder(folder)
-            calibrated = new.calibration and replace(new.calibration, blob=blob_keys["calibration"])
-            yield replace(
-                new, artefact=blob_keys["artefact"], report=blob_keys.get("report"), calibration=calibrated
-            )
+            new.artefact, new.report = blob_keys["artefact"], blob_keys.get("report")
+            if calibrated is not None:
+                calibrated.blob = blob_keys["calibration"]
+            yield imported
         except BaseException:
             delete_unused(versions.db, versions.blobs, blob_keys.values())
             raise
@@ -169,7 +320,7 @@ def _unpack(file: BinaryIO, folders: dict[str, Path], settings: Settings) -> tup
     return export, is_signed
 
 
-def _verified(export: _Export, folders: dict[str, Path], name: str | None, *, is_signed: bool) -> NewVersion:
+def _verified(export: _Export, folders: dict[str, Path], name: str | None, *, is_signed: bool) -> Imported:
     """Load what is to be registered; facts come from the artefact itself."""
     described = export.version
     try:
@@ -179,20 +330,36 @@ def _verified(export: _Export, folders: dict[str, Path], name: str | None, *, is
             raise ArtefactError("the artefact is not the one that the manifest names")
         if (export.calibration is not None) != any(folders["calibration"].iterdir()):
             raise ArtefactError("the calibration's files and facts do not go together")
-        new = _version_of(export, artefact, model, name, is_signed=is_signed)
-        _check_shown(new, folders["report"])
-        if new.calibration is not None:
-            calibration = read_calibration(folders["calibration"])
-            # Shown is what follows from the scores, not what the file says.
-            is_trusted = new.calibration.summary["imported"] == "signed"
-            own = calibration if is_trusted else calibration.without_guarantee()
-            summary = {**new.calibration.summary, **own.summary()}
-            new = replace(new, calibration=replace(new.calibration, summary=summary))
+        new_name = checked_name(name or described.model, "model")
+        new = ModelVersion(
+            kind=artefact.kind,
+            capabilities=sorted(_capabilities(described, model)),
+            params=artefact.params,
+            metrics=described.metrics,
+            lineage={**described.lineage, "imported_from": f"{described.model}:{described.version}"},
+            facts={**described.facts, "n_features": int(model.n_features_in_)},
+            artefact_sha256=artefact.sha256,
+        )
+        _check_shown(new_name, new, folders["report"])
+        calibration = _calibration_of(export, folders["calibration"], is_signed=is_signed)
     except CorruptArtefact as error:
         raise InvalidInput(f"file: {error.detail}") from error
     except (ArtefactError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise InvalidInput(f"file: cannot be loaded: {str(error)[:500]}") from error
-    return new
+    return new_name, new, calibration
+
+
+def _calibration_of(export: _Export, folder: Path, *, is_signed: bool) -> CalibrationRow | None:
+    """The calibration that the file holds: shown is what follows from its scores, not what the file says."""
+    described = export.calibration
+    if described is None:
+        return None
+    calibration = read_calibration(folder)
+    # Who signs a calibration that came unsigned signs that mark too.
+    is_trusted = is_signed and described.summary.get("imported") != "unsigned"
+    own = calibration if is_trusted else calibration.without_guarantee()
+    mark = {"imported": "signed" if is_trusted else "unsigned"}
+    return CalibrationRow(**dict(described) | {"summary": {**described.summary, **mark, **own.summary()}})
 
 
 def _capabilities(described: _Facts, model: Any) -> set[str]:
@@ -215,11 +382,11 @@ def _capabilities(described: _Facts, model: Any) -> set[str]:
     return capabilities
 
 
-def _check_shown(new: NewVersion, report: Path) -> None:
+def _check_shown(name: str, new: ModelVersion, report: Path) -> None:
     """Make the documents about the version, which every later request for them would fail to make."""
-    row = ModelVersion(version=1, calibration_id=None, created_at=0.0, **new.columns())
+    row = ModelVersion(**new.values() | {"version": 1, "created_at": 0.0})
     json.dumps([new.metrics, new.lineage, new.facts, new.params], allow_nan=False)
-    version_out(new.model, row, [], [])
+    version_out(name, row, [], [])
     leaderboard_of(row)
     if any(report.iterdir()):
         stored = StoredReport(report)
@@ -228,34 +395,6 @@ def _check_shown(new: NewVersion, report: Path) -> None:
             # What a decision by it tells.
             _ = [new.metrics[name]["value"] for name in MEASURES]
         _ = stored.columns, stored.trained_on
-
-
-def _version_of(
-    export: _Export, artefact: Artefact, model: Any, name: str | None, *, is_signed: bool
-) -> NewVersion:
-    """The version that the file holds, its blobs not stored yet."""
-    described, calibration = export.version, export.calibration
-    if calibration is not None:
-        # Who signs a calibration that came unsigned signs that mark too.
-        trusted = is_signed and calibration.summary.get("imported") != "unsigned"
-        mark = {"imported": "signed" if trusted else "unsigned"}
-        calibration = calibration.model_copy(update={"summary": {**calibration.summary, **mark}})
-    return NewVersion(
-        model=checked_name(name or described.model, "model"),
-        kind=artefact.kind,
-        capabilities=sorted(_capabilities(described, model)),
-        params=artefact.params,
-        metrics=described.metrics,
-        lineage={**described.lineage, "imported_from": f"{described.model}:{described.version}"},
-        facts={**described.facts, "n_features": int(model.n_features_in_)},
-        artefact="",
-        artefact_sha256=artefact.sha256,
-        report=None,
-        calibration=None
-        if calibration is None
-        else NewCalibration(**dict(calibration), blob="", dataset_id=None),
-        job_id=None,
-    )
 
 
 def _check_names(what: str, names: Any, n: int) -> None:

@@ -22,9 +22,10 @@ from pairmark.service.db import Database
 from pairmark.service.jobs.leases import Leases, persist
 from pairmark.service.store.calibrations import class_count, store_calibration
 from pairmark.service.store.reports import error_arrays
-from pairmark.service.store.repository import NewCalibration, NewVersion
+from pairmark.service.store.repository import version_of_job
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.versions import trained_on, write_report
+from pairmark.service.tables import CalibrationRow, ModelVersion
 from pairmark.service.training.comparing import fold_arrays
 from pairmark.service.training.stages import EvaluatedJob
 from pairmark.version import code_version
@@ -37,13 +38,14 @@ def store(job: EvaluatedJob, db: Database, blobs: Blobs, leases: Leases, version
     attempt was superseded or cancelled: nothing is left behind."""
     keys: list[str] = []
     try:
-        return _registered(job, _new_version(job, blobs, keys), db, leases, versions)
+        new = _new_version(job, blobs, keys)
+        return _registered(job, new, _new_calibration(job, blobs, keys), db, leases, versions)
     except BaseException:
         delete_unused(db, blobs, keys)
         raise
 
 
-def _new_version(job: EvaluatedJob, blobs: Blobs, keys: list[str]) -> NewVersion:
+def _new_version(job: EvaluatedJob, blobs: Blobs, keys: list[str]) -> ModelVersion:
     """Write the blobs; ``keys`` takes theirs as they are stored."""
     parts, estimator, spec = job.parts, job.estimator, job.spec
     report = None
@@ -66,15 +68,13 @@ def _new_version(job: EvaluatedJob, blobs: Blobs, keys: list[str]) -> NewVersion
         if job.curve is not None:
             report = blobs.put_folder(folder / "report")
             keys.append(report)
-    calibration = _new_calibration(job, blobs, keys)
     names, classes = job.data.given_feature_names, _class_names(spec, job.data, estimator)
     if job.encoder is not None:
         names = tuple(job.encoder.feature_names)
     schema = job.data.schema
     doubts = _suspects(job)
     capabilities = capabilities_of(spec, estimator) - (set() if classes is not None else {"classify"})
-    return NewVersion(
-        model=job.claim.model,
+    return ModelVersion(
         kind=spec.kind,
         capabilities=sorted(capabilities),
         params=jsonable_params(spec, estimator),
@@ -98,18 +98,17 @@ def _new_version(job: EvaluatedJob, blobs: Blobs, keys: list[str]) -> NewVersion
         artefact=artefact,
         artefact_sha256=artefact_sha256,
         report=report,
-        calibration=calibration,
         job_id=job.claim.job_id,
     )
 
 
-def _new_calibration(job: EvaluatedJob, blobs: Blobs, keys: list[str]) -> NewCalibration | None:
+def _new_calibration(job: EvaluatedJob, blobs: Blobs, keys: list[str]) -> CalibrationRow | None:
     calibration = job.calibration
     if calibration is None:
         return None
     keys.append(store_calibration(blobs, calibration))
     dataset = f"{job.data.name}:{job.data.version}"
-    return NewCalibration(
+    return CalibrationRow(
         name=f"{job.claim.model} held out of {dataset}"[:200],
         blob=keys[-1],
         protocol=calibration.protocol,
@@ -126,26 +125,33 @@ def _new_calibration(job: EvaluatedJob, blobs: Blobs, keys: list[str]) -> NewCal
 
 
 def _registered(
-    job: EvaluatedJob, new: NewVersion, db: Database, leases: Leases, versions: ModelStore
+    job: EvaluatedJob,
+    new: ModelVersion,
+    calibration: CalibrationRow | None,
+    db: Database,
+    leases: Leases,
+    versions: ModelStore,
 ) -> int:
     """Register the version, move the alias and end the job, all or nothing."""
     claim = job.claim
     numbers: list[int] = []
 
     def register(session: Session) -> None:
-        if numbers and versions.version_of_job(claim.job_id) in numbers:
+        if numbers and version_of_job(session, claim.job_id) in numbers:
             # The commit before went through and only its answer was lost.
             return
         promotion = job.promotion
         summary = versions.register(
             session,
+            claim.model,
             new,
+            calibration,
             promote=promotion.alias,
             only_from=promotion.only_from,
             by=f"job:{claim.job_id}",
             reason=promotion.reason,
         )
-        message = _message(new, summary, job)
+        message = _message(claim.model, calibration, summary, job)
         leases.finish(claim, session, version=summary.version, message=message)
         numbers.append(summary.version)
 
@@ -153,14 +159,16 @@ def _registered(
     return numbers[-1]
 
 
-def _message(new: NewVersion, version: VersionSummary, job: EvaluatedJob) -> str:
+def _message(
+    model: str, calibration: CalibrationRow | None, version: VersionSummary, job: EvaluatedJob
+) -> str:
     """What became of the job, for its owner: the version, its alias and why, the baselines, what it can guarantee."""
     promotion, verdict = job.promotion, job.leaderboard["verdict"]
-    message = f"registered {new.model}:{version.version}"
+    message = f"registered {model}:{version.version}"
     if promotion.alias in version.aliases:
-        message += f", now {new.model}@{promotion.alias}"
+        message += f", now {model}@{promotion.alias}"
     elif promotion.alias is not None:
-        message += f", not promoted, since {new.model}@{promotion.alias} was moved meanwhile"
+        message += f", not promoted, since {model}@{promotion.alias} was moved meanwhile"
     elif promotion.reason:
         message += ", not promoted"
     if promotion.reason:
@@ -168,8 +176,8 @@ def _message(new: NewVersion, version: VersionSummary, job: EvaluatedJob) -> str
     if verdict is not None:
         message += f". {verdict[0].upper()}{verdict[1:]}"
     folds = folds_in_words(job.parts.sizes)
-    if new.calibration is not None:
-        summary = new.calibration.summary
+    if calibration is not None:
+        summary = calibration.summary
         smallest = summary["smallest_fpr"]["0.95"]["finite-sample"]
         nothing = nothing_guaranteed(summary["origin"])
         if nothing is not None:
