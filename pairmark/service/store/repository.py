@@ -45,7 +45,7 @@ def add_version(session: Session, model: ModelRow, new: ModelVersion, now: float
     """Add a copy of a version that has no number yet: what a lost commit has to repeat stays as it is."""
     number = model.next_version
     model.next_version = number + 1
-    own = {"model_id": model.id, "version": number, "created_at": now}
+    own = {"model_id": model.id, "version": number, "calibration_id": None, "created_at": now}
     row = ModelVersion(**{**new.values(), **own})
     session.add(row)
     session.flush()
