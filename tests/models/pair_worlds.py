@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from pairmark.models.calibration.inputs import cells_missing
+from pairmark.models.calibration.records import cells_missing
 from pairmark.models.core.scores import SampleSets, scored
 from pairmark.models.pairs.held_out import held_out_pairs
 from pairmark.models.pairs.lists import listed_units

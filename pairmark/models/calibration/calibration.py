@@ -58,7 +58,7 @@ from pairmark.models.calibration.groups import (
     read_groups,
 )
 from pairmark.models.calibration.guarantees import checked_rate
-from pairmark.models.calibration.inputs import CalibrationRecords, RowRanges
+from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.calibration.operating_point import (
     METHODS,
     ROWS_MONITORED,
@@ -68,6 +68,7 @@ from pairmark.models.calibration.operating_point import (
     Origin,
     assumptions,
 )
+from pairmark.models.calibration.records import CalibrationRecords
 from pairmark.models.calibration.state import check_calibration, reading_state
 from pairmark.models.core.arrays import Float32, Int64
 from pairmark.models.pairs.held_out import HeldOutPairs

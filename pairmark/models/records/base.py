@@ -58,6 +58,10 @@ def explained(
 
 BLOCK = 8_192
 """Pairs that are compared at a time: bounds the memory of their features."""
+_MOST_KEPT = 1 << 23
+"""Numbers that were compared and are kept."""
+ScoreWithout = Callable[[Bool, Int64], Float32]
+"""(d,) columns of which neither side has a cell, and numbers of pairs -> their scores."""
 COLUMNS = (
     "from column to its type (number, category, text, name, date:FORMAT, place, boolean, id, ignore, ...); null: "
     "inferred from what the columns hold"
@@ -153,6 +157,24 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
     ) -> Float32:
         """Similarity of pairs of rows of one table; see `PairScorerMixin.score_pairs`."""
         return super().score_pairs(self._validated(X, "X"), left, right, on_progress)
+
+    def compare_once(self, X: Any, left: Int64, right: Int64) -> ScoreWithout | None:
+        """Scores pairs of rows again without some columns, which is faster than blanking them; None where what was
+        compared takes too much memory."""
+        if left.size * len(self._comparators.features) > _MOST_KEPT:
+            return None
+        prepared = self._comparators.prepare(self._validated(X, "X"))
+        features = self._comparators.compare(prepared, left, prepared, right)
+
+        def score(columns: Bool, numbers: Int64) -> Float32:
+            scores = np.empty(numbers.size, dtype=np.float32)
+            for start in range(0, numbers.size, BLOCK):
+                part = numbers[start : start + BLOCK]
+                kept = self._comparators.without(features[part], prepared, left[part], right[part], columns)
+                scores[start : start + BLOCK] = self._scores(kept)
+            return scores
+
+        return score
 
     def _validated(self, X: Any, name: str) -> Matrix:
         return cells_of(X, self.schema_, name, learner=type(self).__name__)

@@ -202,6 +202,22 @@ class Comparators:
         measures.compare_numbers(a.numbers, b.numbers, left, right, *fields, out)
         return out
 
+    def without(
+        self, features: Float32, prepared: Prepared, left: Int64, right: Int64, columns: Bool
+    ) -> Float32:
+        """Features of pairs of prepared records without ``columns``, (d,), written over those with them: as `compare`
+        has them of records where these are blanked, while only what is joined is compared again."""
+        missing = prepared.missing | columns
+        lacked = np.empty((left.size, missing.shape[1]), dtype=np.bool_)
+        gone = {column.name for column, is_gone in zip(self.schema.fields, columns, strict=True) if is_gone}
+        features[:, [field in gone for field, _ in self.features]] = np.nan
+        measures.compare_missing(missing, missing, left, right, self.one_sided, lacked, features)
+        if len(self._groups) > self.is_text.sum():
+            sides = prepared.cells, prepared.cells, prepared.n, prepared.n, left, right
+            groups = self._groups[-1:], self.rarity.unseen[0], self._soft_places[-1:]
+            tokens.compare_tokens(*sides, *groups, lacked | columns, features)
+        return features
+
     def learn_patterns(self, left: Bool, right: Bool) -> None:
         """Take from training pairs what their sides lack often; of the pairs (n, d)."""
         differ = (left != right).any(axis=1)

@@ -179,27 +179,60 @@ def _leaf(row, root, features, thresholds, low_missing, children):
     return k
 
 
-_TOGETHER = 256
-"""Rows that walk down a tree one after the other."""
+_TOGETHER, _ALONE = 4_096, 8
+"""Rows that go down the trees together, and so few that each goes by itself."""
 
 
 @kernel
 def score(rows, roots, n_boosted, bias, features, thresholds, low_missing, children, values, out):
     """Mean of the boosted trees' chance and the forest's, or the only one of them: ``out`` (n,) float32.
 
-    The first ``n_boosted`` trees add up to a margin over ``bias``; the others say a chance each.
+    The first ``n_boosted`` trees add up to a margin over ``bias``; the others say a chance each. Rows are parted at
+    each node, as when trees are grown, so that no step waits for a guess of the way that one row takes. Each row adds
+    its trees up in their order, whichever rows are beside it.
     """
-    n_trees, n = roots.shape[0], rows.shape[0]
-    sums = np.empty((2, min(n, _TOGETHER)))
-    for start in range(0, n, _TOGETHER):
-        # A tree's nodes stay in the cache while some rows walk down it; each row adds its trees up in their order.
-        size = min(_TOGETHER, n - start)
+    n_trees, room = roots.shape[0], min(rows.shape[0], _TOGETHER)
+    sums, order, high = np.empty((2, room)), np.empty(room, dtype=np.int32), np.empty(room, dtype=np.int32)
+    # Parts that wait are of different rows, one at least: there are no more of them than rows.
+    todo = np.empty((room, 3), dtype=np.int64)
+    for start in range(0, rows.shape[0], _TOGETHER):
+        columns = np.ascontiguousarray(rows[start : start + _TOGETHER].T)
+        size = columns.shape[1]
         sums[0, :size], sums[1, :size] = bias, 0.0
         for t in range(n_trees):
-            kind = 0 if t < n_boosted else 1
+            own = sums[0 if t < n_boosted else 1]
             for p in range(size):
-                leaf = _leaf(rows[start + p], roots[t], features, thresholds, low_missing, children)
-                sums[kind, p] += values[leaf]
+                order[p] = p
+            todo[0, 0], todo[0, 1], todo[0, 2] = roots[t], 0, size
+            n_todo = 1
+            while n_todo > 0:
+                n_todo -= 1
+                node, first, stop = todo[n_todo, 0], todo[n_todo, 1], todo[n_todo, 2]
+                while features[node] >= 0 and stop - first > _ALONE:
+                    column, threshold, missing_low = (
+                        columns[features[node]],
+                        thresholds[node],
+                        low_missing[node] == 1,
+                    )
+                    last, n_high = first, 0
+                    for at in range(first, stop):
+                        row = order[at]
+                        value = column[row]
+                        low = np.int64(value <= threshold or (missing_low and np.isnan(value)))
+                        # Written to both sides; the place that is not taken is overwritten.
+                        order[last], high[n_high] = row, row
+                        last += low
+                        n_high += 1 - low
+                    order[last:stop] = high[:n_high]
+                    if n_high > 0:
+                        todo[n_todo, 0], todo[n_todo, 1], todo[n_todo, 2] = children[node] + 1, last, stop
+                        n_todo += 1
+                    node, stop = children[node], last
+                for at in range(first, stop):
+                    row = order[at]
+                    own[row] += values[
+                        _leaf(rows[start + row], node, features, thresholds, low_missing, children)
+                    ]
         for p in range(size):
             chance, share = 1.0 / (1.0 + math.exp(-sums[0, p])), sums[1, p]
             if n_boosted == n_trees:

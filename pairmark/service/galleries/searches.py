@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
-from pairmark.models.calibration.inputs import RowRanges, are_records, cells_missing
+from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.calibration.operating_point import ROWS_MONITORED, assumptions, without_guarantee
+from pairmark.models.calibration.records import are_records, cells_missing
 from pairmark.models.core.arrays import Float32
 from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE
 from pairmark.schemas.galleries import SearchRequestFields, VerifyFields

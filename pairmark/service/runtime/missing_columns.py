@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.inputs import pattern_codes
+from pairmark.models.calibration.records import pattern_codes
 from pairmark.models.core.arrays import Bool, Float32
 from pairmark.service.runtime.operating_points import UNSUPPORTED, OperatingPoints, ServedPoint, Thresholds
 from pairmark.service.scheduling import lower_priority

@@ -9,7 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from pairmark.models.calibration.inputs import are_records, blanked_subjects, cells_missing, lacked_by_subject
+from pairmark.models.calibration.records import (
+    are_records,
+    blanked_subjects,
+    cells_missing,
+    lacked_by_subject,
+)
 from pairmark.models.core.arrays import Bool, Float32
 from pairmark.models.core.scores import SampleSets
 from pairmark.service.errors import InvalidInput, ModelNotCapable

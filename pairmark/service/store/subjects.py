@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sqlalchemy.exc import IntegrityError
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.inputs import MOST_PAIRS, CalibrationRecords, score_subject_pairs
+from pairmark.models.calibration.records import MOST_PAIRS, CalibrationRecords, score_subject_pairs
 from pairmark.models.core.scores import SampleSets
 from pairmark.models.pairs.held_out import HeldOutPairs
 from pairmark.models.pairs.sampling import SubjectPairs, TooFewSamples, subject_pairs

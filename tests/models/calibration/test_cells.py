@@ -6,18 +6,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pairmark import FellegiSunter, RecordSimilarity
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.inputs import (
+from pairmark.models.calibration.partial import costs_of_columns, supports_columns, without_columns
+from pairmark.models.calibration.records import (
     FEW_PAIRS,
     MOST_PAIRS,
     CalibrationRecords,
     blanked_subjects,
     score_subject_pairs,
 )
-from pairmark.models.calibration.partial import costs_of_columns, supports_columns, without_columns
 from pairmark.models.core.scores import SampleSets
 from pairmark.models.pairs.held_out import HeldOutPairs, held_out_pairs
 from pairmark.models.pairs.sampling import subject_pairs
+from pairmark.models.records.tables import cells_of
 from tests.models.pair_worlds import COLUMNS, CellScorer, lacking, record_people, stranger_scores
 
 
@@ -205,3 +207,42 @@ def test_a_long_list_of_all_pairs_keeps_its_origin_without_columns() -> None:
     whole = without_columns(calibration, lacking(0), CellScorer()).whole
     assert (calibration.origin, whole.origin) == ("all", "drawn")
     assert whole.operating_point(0.05).guarantee == "finite-sample"
+
+
+@pytest.mark.parametrize(
+    "model", [RecordSimilarity(n_estimators=8, n_forest=8, n_pairs=2_000), FellegiSunter(n_pairs=2_000)]
+)
+def test_what_was_compare_once_scores_as_records_with_blanked_cells(model: Any) -> None:
+    """To the last bit, whatever the kinds of columns and the cells that records lack of themselves."""
+    g = np.random.default_rng(4)
+    who = np.repeat(np.arange(120), 2)
+    texts = [f"{'abcdefgh'[at % 8]}nna{at // 7} {'klmnop'[at % 6]}ell" for at in who]
+    table = {
+        "name": [text[: -int(cut)] for text, cut in zip(texts, g.integers(1, 3, who.size), strict=True)],
+        "all fields": [f"street {at % 40} no {at % 9}" for at in who],
+        "born": [f"19{50 + at % 40}-0{1 + at % 9}-11" for at in who],
+        "size": [float(at) + float(x) for at, x in zip(who, g.normal(size=who.size), strict=True)],
+        "at": [f"{at % 80},{at % 170}" for at in who],
+    }
+    for column in table.values():
+        for at in np.flatnonzero(g.random(who.size) < 0.2):
+            column[at] = None
+    model.set_params(
+        columns={
+            "name": "name",
+            "all fields": "text",
+            "born": "date:YYYY-MM-DD",
+            "size": "number",
+            "at": "place",
+        }
+    ).fit(table, who)
+    cells = cells_of(table, model.schema_, "X")
+    pairs = held_out_pairs(who, protocol="open-set", n_pairs=3_000, random_state=0)
+    records = CalibrationRecords.of(cells, pairs)
+    assert records is not None
+    for places in ((0,), (1, 4), (0, 1), (2, 3, 4)):
+        columns = lacking(*places)
+        blanked = cells.copy()
+        blanked[:, list(places)] = None
+        expected = model.score_pairs(blanked, pairs.left, pairs.right)
+        np.testing.assert_array_equal(records.scored_without(columns, model), expected)

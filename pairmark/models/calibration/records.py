@@ -1,0 +1,359 @@
+"""Calibration pairs of records, which can be scored again without some columns."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.base import SCORE_BLOCK, prepare_subjects, score_subjects
+from pairmark.models.core.scores import SampleSets
+from pairmark.models.pairs.held_out import HeldOutPairs
+from pairmark.models.pairs.splits import permutation_of
+
+
+def cells_missing(rows: Any) -> Bool:
+    """(n, d) which cells of records are missing."""
+    none: Any = None
+    is_missing: Bool = np.equal(rows, none).astype(np.bool_)
+    return is_missing
+
+
+def are_records(rows: Any) -> bool:
+    """Whether rows are cells of records, which may be missing."""
+    return isinstance(rows, np.ndarray) and rows.dtype.kind == "O"
+
+
+MOST_PAIRS, FEW_PAIRS = 20_000, 5_000
+"""Negative pairs that are scored without some columns, about, beforehand and while somebody waits: of more people, so
+many more."""
+
+
+def _enough_pairs(
+    same: Bool, units: Int64, origin: dict[str, Any], most: int
+) -> tuple[Int64, dict[str, Any]]:
+    """Numbers of about ``most`` pairs of all people, and how these came about, as `HeldOutPairs.origin` has it.
+
+    Where all pairs inside of cells are there, a list of all pairs being one cell, these are those inside of parts of
+    the cells, so that they count as fully; which parts depends on the number of people alone, as if they were drawn. Of
+    another list they are a part that depends on its length alone, and of the list's origin.
+    """
+    numbers = np.arange(same.size)
+    if same.size <= most:
+        return numbers, origin
+    people, ends = np.unique(units, return_inverse=True)
+    m, ends = people.size, ends.reshape(-1, 2)
+    edges = np.unique(np.sort(ends[~same] if origin["protocol"] == "open-set" else ends, axis=1), axis=0)
+    is_sample, listing = origin["population"] is not None, origin["listing"]
+    if not is_sample and not origin["units_assumed"] and len(edges) == m * (m - 1) // 2:
+        listing = "drawn"
+    if not is_sample and listing in ("all", "drawn"):
+        graph = coo_array((np.ones(same.size, dtype=np.int8), ends.T), shape=(m, m))
+        _, cell = connected_components(graph, directed=False)
+        by_cell = permutation_of(m, 0)
+        by_cell = by_cell[np.argsort(cell[by_cell], kind="stable")]
+        sizes = np.bincount(cell)
+        place = np.empty(m, dtype=np.int64)
+        place[by_cell] = np.arange(m) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        # Couples stay together: a part of an odd number of people would lose one of them to every matching.
+        couples = (sizes + 1) // 2
+        n_parts = -(-couples // max(1, most // m))
+        part = place // 2 * n_parts[cell] // couples[cell]
+        numbers = numbers[part[ends[:, 0]] == part[ends[:, 1]]]
+    else:
+        numbers = np.sort(permutation_of(same.size)[:most])
+    # Of several rows of the same two people, and of one person, a few.
+    _, edge, counts = np.unique(
+        np.sort(ends[numbers], axis=1), axis=0, return_inverse=True, return_counts=True
+    )
+    order = np.argsort(edge, kind="stable")
+    turn = np.empty(numbers.size, dtype=np.int64)
+    turn[order] = np.arange(numbers.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    return numbers[turn < max(1, most // counts.size)], {**origin, "listing": listing}
+
+
+_ENDS = ("left", "right", "same", "units")
+N_FREQUENT = 8
+"""Choices of columns that calibration pairs lack most often, which are scored without these beforehand."""
+DEAR = 3
+"""Columns that cost most, which are left out beforehand together with all others, all but one of them."""
+
+
+def pattern_codes(lacked: Bool) -> list[bytes]:
+    """A code for what the sides of each pair lack, (n, 2, d), whichever side is left."""
+    return [b"".join(sorted(side.tobytes() for side in pair)) for pair in np.packbits(lacked, axis=2)]
+
+
+def blanked_subjects(left: SampleSets, right: SampleSets) -> tuple[SampleSets, SampleSets]:
+    """Subjects of records, pair by pair, without the columns that any sample of either side lacks.
+
+    Subjects of vectors are returned as they are.
+    """
+    if not (are_records(left.rows) and are_records(right.rows)):
+        return left, right
+    n = max(len(left), len(right))
+    every = np.arange(n)
+    pairs = [side.take(every if len(side) == n else np.zeros_like(every)) for side in (left, right)]
+    lacked = np.logical_or(*(lacked_by_subject(side) for side in pairs))
+    blanked = []
+    for side in pairs:
+        rows = side.rows[side.index]
+        rows[np.repeat(lacked, side.counts, axis=0)] = None
+        blanked.append(SampleSets.of_rows(rows, side.counts))
+    return blanked[0], blanked[1]
+
+
+def lacked_by_subject(subjects: SampleSets) -> Bool:
+    """(n, d) columns that any sample of a subject lacks."""
+    missing = cells_missing(subjects.rows)[subjects.index]
+    lacked: Bool = np.logical_or.reduceat(missing, subjects.ends - subjects.counts, axis=0)
+    return lacked
+
+
+def score_subject_pairs(
+    estimator: Any, subjects: SampleSets, left: Int64, right: Int64, aggregation: str
+) -> Float32:
+    """Scores of pairs of subjects by their numbers, (n,) float32."""
+    numbers = np.unique(subjects.index)
+    place = np.searchsorted(numbers, subjects.index)
+    # Only the rows that were drawn are read, and prepared once for all pairs.
+    prepared = prepare_subjects(
+        estimator, SampleSets(rows=subjects.rows[numbers], index=place, counts=subjects.counts), aggregation
+    )
+    scores = np.empty(left.size, dtype=np.float32)
+    for start in range(0, left.size, SCORE_BLOCK):
+        part = slice(start, start + SCORE_BLOCK)
+        sides = prepared.take(left[part]), prepared.take(right[part])
+        if isinstance(prepared, SampleSets):
+            sides = blanked_subjects(*sides)
+        scores[part] = score_subjects(estimator, *sides, aggregation)
+    return scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationRecords:
+    """Calibration pairs with their records, so that they can be scored again without some columns.
+
+    Attributes
+    ----------
+    subjects : the records of those who are compared; None is a missing cell.
+    left, right, same, units, facts : as `HeldOutPairs` has them, rows being numbers of ``subjects``.
+    aggregation : how subjects of several samples are compared; None: each has one.
+    patterns : (p, 2, d) columns that were left out beforehand. scores : (p, n_pairs) what came of it.
+    """
+
+    subjects: SampleSets = field(repr=False)
+    left: Int64 = field(repr=False)
+    right: Int64 = field(repr=False)
+    same: Bool = field(repr=False)
+    units: Int64 = field(repr=False)
+    facts: dict[str, Any]
+    aggregation: str | None = None
+    patterns: Bool = field(repr=False, default_factory=lambda: np.empty((0, 2, 0), dtype=np.bool_))
+    scores: Float32 = field(repr=False, default_factory=lambda: np.empty((0, 0), dtype=np.float32))
+    _compared: list[Any] = field(repr=False, default_factory=list)
+    """A scorer, ascending numbers of pairs that it compared once, and what scores these without columns."""
+
+    @classmethod
+    def of(cls, X: Any, pairs: HeldOutPairs, aggregation: str | None = None) -> Self | None:
+        """About `MOST_PAIRS` of the pairs, and their rows; None for rows without cells that can be missing.
+
+        Parameters
+        ----------
+        X : rows that pairs number; with ``aggregation`` subjects of several samples, `SampleSets`.
+        """
+        sets = X if isinstance(X, SampleSets) else SampleSets.of_rows(X)
+        if not are_records(sets.rows):
+            return None
+        sample, origin = _enough_pairs(pairs.same, pairs.units, pairs.origin, MOST_PAIRS)
+        numbers, ends = np.unique([pairs.left[sample], pairs.right[sample]], return_inverse=True)
+        left, right = ends.reshape(2, -1)
+        drawn = sets.take(numbers)
+        rows, index = np.unique(drawn.index, return_inverse=True)
+        return cls(
+            subjects=SampleSets(rows=sets.rows[rows], index=index, counts=drawn.counts),
+            left=left,
+            right=right,
+            same=pairs.same[sample],
+            units=pairs.units[sample],
+            facts=origin,
+            aggregation=aggregation,
+        )
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> Self | None:
+        """What `arrays` wrote; None where there is none. `ValueError` for what nothing wrote."""
+        if "records" not in facts:
+            return None
+        rows = json.loads(arrays["records_cells"].tobytes())
+        cells = np.empty((len(rows), len(rows[0])), dtype=object)
+        for at, row in enumerate(rows):
+            if len(row) != cells.shape[1]:
+                raise ValueError(f"records_cells: row {at} has {len(row)} cells; expected {cells.shape[1]}")
+            for place, cell in enumerate(row):
+                cells[at, place] = tuple(cell) if isinstance(cell, list) else cell
+        stored: dict[str, Any] = {
+            name: np.array(arrays[f"records_{name}"])
+            for name in (*_ENDS, "index", "counts", "patterns", "scores")
+            if f"records_{name}" in arrays
+        }
+        subjects = SampleSets.of_rows(cells)
+        if "counts" in stored:
+            subjects = SampleSets(rows=cells, index=stored.pop("index"), counts=stored.pop("counts"))
+            if subjects.counts.sum() != subjects.index.size or subjects.index.max() >= len(cells):
+                raise ValueError(f"records_index and records_counts do not fit {len(cells)} records_cells")
+        if max(stored["left"].max(), stored["right"].max()) >= len(subjects):
+            raise ValueError(
+                f"records_left and records_right name rows beyond the {len(subjects)} of records_cells"
+            )
+        origin = dict(facts["records"])
+        return cls(subjects=subjects, facts=origin, aggregation=facts.get("records_aggregation"), **stored)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """As they are kept with a calibration."""
+        cells = np.frombuffer(json.dumps(self.subjects.rows.tolist()).encode(), dtype=np.uint8)
+        parts = {name: getattr(self, name) for name in _ENDS}
+        if self.aggregation is not None:
+            parts |= {"index": self.subjects.index, "counts": self.subjects.counts}
+        if len(self.patterns):
+            parts |= {"patterns": self.patterns, "scores": self.scores}
+        return {"records_cells": cells, **{f"records_{name}": part for name, part in parts.items()}}
+
+    def with_patterns(self, scorer: Any, n_frequent: int = N_FREQUENT) -> Self:
+        """These, with scores without each column, without the choices that the pairs lack most often, without two
+        columns that pairs lack together, and without more and more of those that cost the least: whoever lacks other
+        columns can be decided by one of these choices that contains them."""
+        d = self.lacked.shape[2]
+        each = np.eye(d, dtype=np.bool_)
+        if self.aggregation is None and hasattr(scorer, "compare_once"):
+            self._compare(scorer, np.arange(self.same.size))
+        natural = scorer.patterns(self.lacked[:, 0], self.lacked[:, 1])
+        codes = pattern_codes(natural)
+        frequent = [codes.index(code) for code, _ in Counter(codes).most_common(n_frequent)]
+        either: Int64 = np.any(self.lacked, axis=1).astype(np.int64)
+        together = np.triu(either.T @ either, 1)
+        twos = [divmod(int(at), d) for at in np.argsort(-together, axis=None, kind="stable")[:n_frequent]]
+        pairs = np.array(
+            [each[[a, b]].any(axis=0) for a, b in twos if together[a, b]], dtype=np.bool_
+        ).reshape(-1, d)
+        singles = scorer.patterns(each, np.zeros_like(each))
+        prepared = self._scored(
+            np.concatenate([singles, natural[frequent], scorer.patterns(pairs, pairs)]), scorer
+        )
+        cheapest = np.argsort([-prepared.tpr(columns) for columns in singles], kind="stable")
+        order = cheapest.tolist()
+        cheap, dear = order[: max(0, d - DEAR)], order[max(0, d - DEAR) :]
+        # Whatever else a pair lacks, and whichever of the dearest columns: one of these contains it.
+        wide = [[*cheap, *some] for n in range(min(DEAR, d)) for some in combinations(dear, n)]
+        chosen = [order[: d // 4], order[: d // 2], *wide]
+        chain = np.stack([each[columns].any(axis=0) for columns in chosen])
+        return prepared._scored(np.concatenate([prepared.patterns, scorer.patterns(chain, chain)]), scorer)
+
+    def _scored(self, chosen: Bool, scorer: Any) -> Self:
+        distinct = {
+            code: lacked for code, lacked in zip(pattern_codes(chosen), chosen, strict=True) if lacked.any()
+        }
+        patterns = np.stack(list(distinct.values()))
+        scores = np.stack([self.scored_without(lacked, scorer) for lacked in patterns])
+        return replace(self, patterns=patterns, scores=scores)
+
+    def tpr(self, columns: Bool) -> float:
+        """About the share of same pairs above the threshold of 1 % of the others, without columns that were left out
+        beforehand."""
+        scores = self.scored_without(columns, None)
+        if self.same.all() or not self.same.any():
+            return 0.0
+        return float((scores[self.same] > np.quantile(scores[~self.same], 0.99)).mean())
+
+    @cached_property
+    def tprs(self) -> Float64:
+        """(p,) `tpr` of each of `patterns`."""
+        return np.array([self.tpr(columns) for columns in self.patterns])
+
+    def cover(self, columns: Bool) -> list[tuple[Bool, bool]]:
+        """Choices that were left out beforehand and contain ``columns``, the best first, and whether their sides are
+        the other way round."""
+        ways = [self.patterns, self.patterns[:, ::-1]]
+        contains = np.stack([(way | ~columns).all(axis=(1, 2)) for way in ways])
+        numbers = np.flatnonzero(contains.any(axis=0))
+        order = numbers[np.argsort(-self.tprs[numbers], kind="stable")]
+        return [(self.patterns[number], not contains[0, number]) for number in order.tolist()]
+
+    def are_scored(self, columns: Bool) -> bool:
+        """Whether these pairs were scored without ``columns`` beforehand."""
+        return pattern_codes(columns[None])[0] in pattern_codes(self.patterns)
+
+    def counted(self, columns: Bool) -> tuple[Int64, dict[str, Any]]:
+        """Numbers of the pairs that decide without ``columns``, and how these came about: all, where they were scored
+        beforehand; else fewer pairs of as many people, by sizes alone."""
+        return (np.arange(self.same.size), self.facts) if self.are_scored(columns) else self._few
+
+    @cached_property
+    def _few(self) -> tuple[Int64, dict[str, Any]]:
+        return _enough_pairs(self.same, self.units, self.facts, FEW_PAIRS)
+
+    @cached_property
+    def lacked(self) -> Bool:
+        """(n_pairs, 2, d) columns that each side of each pair lacks; of several samples, that any of both lacks."""
+        missing = lacked_by_subject(self.subjects)
+        lacked = np.stack([missing[self.left], missing[self.right]], axis=1)
+        return lacked if self.aggregation is None else np.repeat(lacked.any(axis=1, keepdims=True), 2, axis=1)
+
+    def lack(self, columns: Bool, scorer: Any) -> Bool:
+        """(n_pairs,) which pairs a scorer compares just without these columns, (2, d), in either order of the sides."""
+        lacked = scorer.patterns(self.lacked[:, 0], self.lacked[:, 1])
+        just: Bool = (lacked == columns).all(axis=(1, 2)) | (lacked == columns[::-1]).all(axis=(1, 2))
+        return just
+
+    def scored_without(self, columns: Bool, scorer: Any, numbers: Int64 | None = None) -> Float32:
+        """(n,) scores of the pairs of these ``numbers``, or all, with columns, (2, d), blanked on either side."""
+        scored_patterns = pattern_codes(self.patterns)
+        (code,) = pattern_codes(columns[None])
+        scores: Float32
+        if code in scored_patterns:
+            scores = self.scores[scored_patterns.index(code)]
+            return scores if numbers is None else scores[numbers]
+        numbers = np.arange(self.same.size) if numbers is None else numbers
+        scores, rest = np.empty(numbers.size, dtype=np.float32), np.ones(numbers.size, dtype=np.bool_)
+        if self.aggregation is None and hasattr(scorer, "compare_once") and (columns[0] == columns[1]).all():
+            if not self._compared or self._compared[0] is not scorer:
+                self._compare(scorer, self._few[0])
+            _, kept, score = self._compared
+            if score is not None:
+                rest = ~np.isin(numbers, kept)
+                scores[~rest] = score(columns[0], np.searchsorted(kept, numbers[~rest]))
+        if rest.any():
+            scores[rest] = self._scored_anew(columns, scorer, numbers[rest])
+        return scores
+
+    def _compare(self, scorer: Any, numbers: Int64) -> None:
+        score = scorer.compare_once(self.subjects.rows, self.left[numbers], self.right[numbers])
+        self._compared[:] = scorer, numbers, score
+
+    def _scored_anew(self, columns: Bool, scorer: Any, numbers: Int64) -> Float32:
+        subjects, ends = np.unique([self.left[numbers], self.right[numbers]], return_inverse=True)
+        left, right = ends.reshape(2, -1)
+        some = self.subjects.take(subjects)
+        # Sides without the same columns are of one table, which is prepared once.
+        sides = columns if (columns[0] != columns[1]).any() else columns[:1]
+        if self.aggregation is not None:
+            # Of subjects both sides lack the same.
+            rows = some.rows.copy()
+            rows[:, columns[0]] = None
+            sets = SampleSets(rows=rows, index=some.index, counts=some.counts)
+            return score_subject_pairs(scorer, sets, left, right, self.aggregation)
+        cells = np.tile(some.rows[some.index], (len(sides), 1))
+        for start, side in enumerate(sides):
+            cells[start * len(subjects) : (start + 1) * len(subjects), side] = None
+        scores: Float32 = scorer.score_pairs(cells, left, right + (len(sides) - 1) * len(subjects))
+        return scores
