@@ -216,7 +216,9 @@ class RequestWork:
         self._running: Future[Any] | None = None
 
     def take(self) -> None:
-        """Take a place. `RateLimited` when all are taken."""
+        """Take a place, where there is none yet. `RateLimited` when all are taken."""
+        if self._has_place:
+            return
         self._places.slots.take(self._owner)
         self._has_place = True
         BATCHES.inc()

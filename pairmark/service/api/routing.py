@@ -42,8 +42,8 @@ from pairmark.service.datasets.table_bodies import TableForm
 from pairmark.service.errors import InvalidInput, TooLarge, invalid_field
 from pairmark.service.names import NAME_PATTERN
 from pairmark.service.pagination import MAX_LIMIT
-from pairmark.service.scheduling import RequestWork, current_owner
-from pairmark.service.scoring.json import check_structure
+from pairmark.service.scheduling import MODERATE_S, SHORT_S, RequestWork, current_owner
+from pairmark.service.scoring.json import SMALL, count_marks
 from pairmark.service.settings import Settings
 
 MAX_FIELDS: Final = 2048
@@ -152,23 +152,31 @@ class Call(Request):
     async def read_body(self) -> bytes:
         """The whole body; of JSON, no more brackets than the largest batch of pairs has."""
         if self._whole is None:
-            message = await self.receive()
-            pieces = [message.get("body", b"")]
-            while message.get("more_body", False):
+            pieces, marks, more = [], (0, 0), True
+            while more:
                 message = await self.receive()
-                pieces.append(message.get("body", b""))
+                piece, more = message.get("body", b""), message.get("more_body", False)
+                pieces.append(piece)
+                # Here and not of the whole: the memory alone that takes would hold up everybody.
+                if self.kind not in (OCTETS, NPZ) and (more or len(pieces) > 1 or len(piece) > SMALL):
+                    marks = count_marks(piece, self.services.settings.max_batch_pairs, marks)
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
             self._whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             self.scope["pairmark.body_read"] = True
-            if self.kind not in (OCTETS, NPZ):
-                check_structure(self._whole, self.services.settings.max_batch_pairs)
         return self._whole
 
     async def parsed(self, parse: Callable[[bytes], T]) -> T:
         """What the body holds, read where that takes no time from others."""
         body = await self.read_body()
-        return await self.work.run(len(body) / _BYTES_A_SECOND.get(self.kind, 1.0), lambda: parse(body))
+        seconds = len(body) / _BYTES_A_SECOND.get(self.kind, 1.0)
+        if self.kind != JSON or seconds <= SHORT_S:
+            return await self.work.run(seconds, lambda: parse(body))
+        if seconds > MODERATE_S:
+            self.work.take()
+        # Reading JSON holds the interpreter: the event loop waits for one thread of an owner, not for all of them.
+        async with self.services.reading[current_owner()]:
+            return await asyncio.to_thread(parse, body)
 
 
 def media_type(fields: Mapping[bytes, bytes]) -> str:

@@ -138,6 +138,7 @@ class Services:
         self.audit = AuditLog(self.database)
         self.keys = Keys(self.database)
         self.sessions = Sessions(self.database)
+        self.reading = defaultdict[str, asyncio.Lock](asyncio.Lock)
         self.handled = defaultdict[str, asyncio.Semaphore](partial(asyncio.Semaphore, HANDLED_AT_ONCE))
         """Held by each request of an owner while a handler of the framework answers it."""
         self.turns = Turns()

@@ -77,30 +77,36 @@ _NO_NUMBER = b"1e987654321"
 """Stands for NaN and infinities, which JSON has no words for, so that the field which holds one is named."""
 
 
-def check_structure(body: bytes, max_pairs: int) -> None:
-    """Refuse what no request of that many pairs holds, by counting brackets, before a parser makes an object of each.
+def count_marks(piece: bytes, max_pairs: int, before: tuple[int, int] = (0, 0)) -> tuple[int, int]:
+    """Objects and lists of a body that arrives in pieces, so that what no request of that many pairs holds is refused
+    before it is whole, and before a parser makes an object of each.
+
+    Parameters
+    ----------
+    before : what the pieces before this one hold.
 
     Raises
     ------
     TooLarge : more lists than vectors of ``max_pairs`` pairs, or more than `MAX_OBJECTS` objects.
     """
-    most = 2 * max_pairs + 2
-    if len(body) < min(MAX_OBJECTS, most):
-        return
     # Comparing an array counts a byte some times faster than `bytes.count`.
-    marks = np.frombuffer(body, np.uint8)
-    n_objects, n_lists = (int(np.count_nonzero(marks == ord(mark))) for mark in "{[")
+    marks = np.frombuffer(piece, np.uint8)
+    n_objects, n_lists = (
+        n + int(np.count_nonzero(marks == ord(mark))) for n, mark in zip(before, "{[", strict=True)
+    )
     if n_objects > MAX_OBJECTS:
         raise TooLarge(
-            f"the body has {n_objects} objects; at most {MAX_OBJECTS} are taken at a time: send batches",
+            f"the body has more than {MAX_OBJECTS} objects; send batches",
             limit=MAX_OBJECTS,
         )
+    most = 2 * max_pairs + 2
     if n_lists > most:
         raise TooLarge(
-            f"the body has {n_lists} lists; {max_pairs} pairs have at most {most}: send batches, or "
+            f"the body has more than {most} lists, which {max_pairs} pairs have at most; send batches, or "
             "application/octet-stream",
             limit=most,
         )
+    return n_objects, n_lists
 
 
 # ---------------------------------------------------------------- requests

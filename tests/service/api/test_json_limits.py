@@ -24,7 +24,7 @@ from pairmark.service.app import create_app
 from pairmark.service.errors import InvalidInput, PairmarkError, TooLarge
 from pairmark.service.galleries.imports import json_batches
 from pairmark.service.galleries.rows import RowErrors, VectorForm
-from pairmark.service.scoring.json import MAX_OBJECTS, PIECE, check_structure, list_of, parse_lists
+from pairmark.service.scoring.json import MAX_OBJECTS, PIECE, count_marks, list_of, parse_lists
 from pairmark.service.scoring.requests import parse_features, parse_pairs, parse_scores
 from pairmark.service.settings import Settings
 from tests.serving import PATIENCE_S
@@ -96,11 +96,33 @@ def test_every_json_route_refuses_bodies_of_brackets(settings: Settings) -> None
 
 
 def test_structure_is_counted_before_parsing() -> None:
-    check_structure(b'{"left":[[1],[2]],"right":[[1],[2]]}', 2)
-    with pytest.raises(TooLarge, match="7 lists; 2 pairs have at most 6"):
-        check_structure(b'{"left":[[1],[2],[3]],"right":[[1],[2]]}', 2)
+    counted = count_marks(b'{"left":[[1],[2]],', 2)
+    assert count_marks(b'"right":[[1],[2]]}', 2, counted) == (1, 6)
+    with pytest.raises(TooLarge, match="more than 6 lists, which 2 pairs have at most"):
+        count_marks(b'"right":[[1],[2],[3]]}', 2, counted)
     with pytest.raises(TooLarge, match="objects"):
-        check_structure(b"{" * (MAX_OBJECTS + 1), 10**6)
+        count_marks(b"{" * MAX_OBJECTS, 10**6, counted)
+
+
+@pytest.mark.parametrize("mark", [b"[", b"{"])
+def test_a_body_of_too_many_brackets_is_refused_before_it_is_whole(settings: Settings, mark: bytes) -> None:
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while True:
+            sent += 1
+            yield mark * 65_536
+
+    async def ask() -> httpx.Response:
+        app = create_app(settings, warm=False)
+        async with app.router.lifespan_context(app), httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://127.0.0.1"
+        ) as http:
+            return await http.post("/similarity", content=endless(), headers=JSON, timeout=PATIENCE_S)
+
+    assert asyncio.run(ask()).status_code == 413
+    assert sent < 40
 
 
 @pytest.mark.parametrize("element", [b"[]", b"{}", b'"a"', b"null", b"[{}]", b'{"samples":[]}'])
