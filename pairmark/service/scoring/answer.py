@@ -11,7 +11,7 @@ from pairmark.service.scoring.decide import Decided, UnlikeRows
 from pairmark.service.scoring.score import Scored
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answer:
     """The body of an answer: JSON, or raw numbers that say in ``headers`` what they are."""
 

@@ -112,7 +112,7 @@ class UnlikeRows:
         return names
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Decided:
     """Decisions.
 

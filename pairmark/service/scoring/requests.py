@@ -25,7 +25,7 @@ from pairmark.service.scoring.rows import Counts, RecordRows, SideRows, SparseRo
 _SCORES_FIELD = re.compile(rb'"scores"\s*:')
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PairRequest:
     """Two sides of vectors, and the model that a JSON body names. Dense sides are (n, d), finite float32.
 
@@ -112,7 +112,7 @@ class PairRequest:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Features:
     """Points, and the model that a JSON body names. Dense ones are (n, d), finite float32."""
 

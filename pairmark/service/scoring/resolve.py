@@ -17,7 +17,7 @@ from pairmark.service.store.subjects import SubjectClass
 Warnings = tuple[dict[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Resolved:
     """Two sides as a version takes them.
 

@@ -24,7 +24,7 @@ from pairmark.service.scoring.resolve import Resolved, resolve
 from pairmark.service.scoring.rows import to_rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Scored:
     """Scores, and what was scored (None: they were made elsewhere).
 
