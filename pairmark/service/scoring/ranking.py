@@ -26,7 +26,7 @@ NAMES_TOLD = 50
 _EXPECTED = 'a list of numbers, a list of such lists, or features by name such as {"A1": 5.1, "A2": 3.5}'
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Points(Features):
     """Points as they were sent, and what is asked of them.
 
