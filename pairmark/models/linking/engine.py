@@ -127,13 +127,15 @@ class Linking:
     @property
     def columns(self) -> list[tuple[str, str, float, str | None]]:
         """Name, kind, weight and note of each column."""
-        weights = [0.0 if self.model is None else self.model.weight(at) for at in range(len(self.fields))]
-        of_place = dict(zip(self.places, weights, strict=True))
+        weights = np.zeros(len(self.source_fields))
+        if self.model is not None:
+            for at, place in enumerate(self.places):
+                weights[self._read[place][0]] += self.model.weight(at)
         return [
             (
                 field.name,
                 field.kind,
-                of_place.get(at, 0.0),
+                float(weights[at]),
                 self._screened.get(at) or self._contradicted.get(at),
             )
             for at, field in enumerate(self.source_fields)
@@ -182,11 +184,15 @@ class Linking:
         is_fitted = self._previous is not None and self._previous[1] is not None
         is_fixed = is_fitted or self._scorer is not None or self._fixed_rules is not None
         self._as_texts = None if is_fixed else texts_or_columns(con, self.source_fields)
-        earlier = {field.name: field for field in (self._previous or ((), None))[0]}
-        self.source_fields = [earlier.get(field.name, field) for field in self.source_fields]
-        cells = ", ".join(f"{f.normal(f'c{at}')} AS c{at}" for at, f in enumerate(self.source_fields))
+        earlier = [] if self._previous is None else list(self._previous[0])
+        kinds = {field.name: field for field in earlier if field.kind != "legal_form"}
+        self.source_fields = [kinds.get(field.name, field) for field in self.source_fields]
+        # The place in ``source`` of each column of ``cells``. Firms of one group may differ in their legal form alone.
+        self._read = list(enumerate(self.source_fields))
+        self._read += [(at, LinkField(f.name, "legal_form")) for at, f in self._read if f.kind == "company"]
+        cells = ", ".join(f"{f.normal(f'c{of}')} AS c{at}" for at, (of, f) in enumerate(self._read))
         con.execute(f"CREATE TABLE cells AS SELECT row, {cells} FROM source")
-        every = [f"c{at}" for at in range(len(self.source_fields))]
+        every = [f"c{at}" for at in range(len(self._read))]
         counts = np.array(
             self.connection.execute(
                 "SELECT " + ", ".join(f"approx_count_distinct({name})" for name in every) + " FROM cells"
@@ -198,14 +204,15 @@ class Linking:
         places = list(range(len(every)))
         if earlier:
             # In the order that the model has them in.
-            where = {field.name: at for at, field in enumerate(self.source_fields)}
-            places = [where[name] for name in earlier if name in where]
+            where = {(field.name, field.kind): at for at, (_, field) in enumerate(self._read)}
+            keys = [(field.name, field.kind) for field in earlier]
+            places = [where[key] for key in keys if key in where]
         elif self.n_rows > 2:
             for at in places:
                 if counts[at] < 2:
                     self._screened[at] = "it has one value in all rows" if counts[at] else "it has no value"
-                elif self.source_fields[at].note:
-                    self._screened[at] = self.source_fields[at].note
+                elif self._read[at][1].note:
+                    self._screened[at] = self._read[at][1].note
                 elif at not in kept:
                     self._screened[at] = f"{MAX_FIELDS} columns are compared, those with the most values"
             if all(at in self._screened for at in places):
@@ -221,7 +228,7 @@ class Linking:
 
     def _use(self, places: Sequence[int]) -> None:
         self.places = list(places)
-        self.fields = [self.source_fields[at] for at in places]
+        self.fields = [self._read[at][1] for at in places]
         self._names = [f"c{at}" for at in places]
 
     def _hash(self) -> None:
@@ -292,15 +299,11 @@ class Linking:
         self.connection.execute("ALTER TABLE binned RENAME TO cells")
 
     def _block(self) -> None:
-        telling = np.argsort(-self._distinct[self.places], kind="stable")
-        blocks = Blocks(
-            self.connection,
-            self.fields,
-            self._names,
-            telling.tolist(),
-            self.sides,
-            self._budget * self.n_rows,
-        )
+        # Rows that share a legal form are no candidates.
+        n = sum(place < len(self.source_fields) for place in self.places)
+        telling = np.argsort(-self._distinct[self.places[:n]], kind="stable").tolist()
+        fields, names = self.fields[:n], self._names[:n]
+        blocks = Blocks(self.connection, fields, names, telling, self.sides, self._budget * self.n_rows)
         if self._fixed_rules is None:
             # A trained model tells strangers who share a word apart, a fitted one does so by its few patterns.
             blocks.propose(None if self._scorer is None else 100)
@@ -501,15 +504,15 @@ class Linking:
 
     def _note(self) -> None:
         """Say which columns tell nothing, and of which there is too little agreement for a link."""
-        for at, why in self._screened.items():
-            name = self.source_fields[at].name
+        for at, field in enumerate(self.source_fields):
+            name, why = field.name, self._screened.get(at, field.note)
             # Whoever found what a field's note says has told it.
-            if why != self.source_fields[at].note:
+            if why != field.note:
                 self.notes.append(
                     f"column {name!r} tells nothing: {why}. Leave it out by --column {name}:ignore"
                 )
         if not self.n_links:
-            names = ", ".join(repr(field.name) for field in self.fields)
+            names = ", ".join(repr(field.title) for field in self.fields)
             self.notes.append(f"no links: no two records agree in enough of {names or 'any column'}")
 
     def _keep_expected(self, expected: float) -> None:

@@ -142,9 +142,8 @@ KINDS = (
     _Kind(
         "juniors",
         _roles(
-            (("date", "id"), (0.01, 0.0, 0.03)),
+            (("date", "id", "legal"), (0.01, 0.0, 0.03)),
             (("email", "phone"), (0.3, 0.0, 1.0)),
-            (("company",), (0.02, 0.0, 0.1)),
         ),
         (0.9, 0.0, 1.0),
         prior=0.005,
@@ -170,7 +169,9 @@ KINDS = (
     ),
 )
 _RELATED = frozenset({"relatives", "juniors"})
-_MOST_APART_OF = {"date": 0.05, "id": 0.05, "company": 0.05}
+_MOST_APART_OF = dict.fromkeys(IDENTIFYING | {"surname"}, _MOST_APART) | dict.fromkeys(
+    ("date", "id", "company", "legal"), 0.05
+)
 
 
 @dataclass(frozen=True)
@@ -376,12 +377,7 @@ def fit(
     shares = np.minimum(0.2 / len(kinds), np.array([kind.prior for kind in kinds]) * n_rows / n_pairs)
     n_matching, d = _n_matching(names), len(columns)
     flat = (symbols + SYMBOLS * np.arange(d)).ravel()
-    most_apart = np.array(
-        [
-            _MOST_APART_OF.get(column.role, _MOST_APART) if column.role in IDENTIFYING | {"surname"} else 1.0
-            for column in columns
-        ]
-    )
+    most_apart = np.array([_MOST_APART_OF.get(column.role, 1.0) for column in columns])
     level = np.zeros((SYMBOLS, LEVELS + 1))
     level[np.arange(SYMBOLS), LEVEL_OF] = 1
     for _ in range(_MAX_ROUNDS):

@@ -202,11 +202,11 @@ def keep(connection: Any, folder: Path, linking: Linking, previous: Path | None)
     }
     (folder / FITTED).write_text(json.dumps(fitted))
     if linking.model is not None:
-        places = [*linking.places, *beside]
-        forms = [f"c{place}" for place in places]
+        forms = [f"c{place}" for place in (*linking.places, *beside)]
+        compared_fields = [*linking.fields, *(linking.source_fields[at] for at in beside)]
         keys = [
-            stored_keys(at, linking.source_fields[place], form)
-            for at, (place, form) in enumerate(zip(places, forms, strict=True))
+            stored_keys(at, field, form)
+            for at, (field, form) in enumerate(zip(compared_fields, forms, strict=True))
         ]
         write_records(connection, folder, forms, keys)
     hand: dict[str, Any] = {"together": [], "apart": [], "added": []}
@@ -451,7 +451,7 @@ def explained(folder: Path, left: Mapping[str, Any], right: Mapping[str, Any]) -
         weights = model.contributions(model.symbols(np.array(levels), *forms))
     return [
         {
-            "field": field.name,
+            "field": field.title,
             "left": left[field.name],
             "right": right[field.name],
             "level": _LEVELS[level],

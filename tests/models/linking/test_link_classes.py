@@ -112,6 +112,34 @@ def test_relatives_at_one_address_are_not_linked(kind: str, share: float) -> Non
     assert np.array_equal(again.log_odds(symbols), linking.model.log_odds(symbols))
 
 
+def test_firms_that_differ_in_their_legal_form_alone_are_two() -> None:
+    drawn = random.Random(2)
+    who, rows = [], []
+    for _ in range(400):
+        name = "".join(drawn.choices(SYLLABLES, k=4))
+        place = [
+            f"{''.join(drawn.choices(SYLLABLES, k=2))} street {drawn.randint(1, 150)}",
+            f"0{drawn.randrange(10**8, 10**9)}",
+        ]
+        for form in drawn.sample((" GmbH", " AG", " KG", " SE"), 2 if drawn.random() < 0.12 else 1):
+            firm, number = len(who), f"DE{drawn.randrange(10**8, 10**9)}"
+            for copy in range(1 + (drawn.random() < 0.5)):
+                who.append(firm)
+                written = drawn.choice((form, form, "")) if copy else form
+                vat = number if drawn.random() < 0.4 else ""
+                rows.append(
+                    [f"{name}{written}", *(cell if drawn.random() < 0.9 else "" for cell in place), vat]
+                )
+    kinds = {"firm": "company", "street": "street", "phone": "phone", "vat": "id"}
+    linking, links = linked(rows, [LinkField(name, of) for name, of in kinds.items()])
+    same = [who[a] == who[b] for a, b in links]
+    assert sum(same) >= 0.97 * len(same)
+    # A firm written without its form is the one of its name, where there is no other.
+    bare = {row for pair in links for row in pair if " " not in rows[row][0]}
+    assert len(bare) >= 20
+    assert [name for name, *_ in linking.columns] == list(kinds)
+
+
 def test_initials_are_the_person_and_no_relative() -> None:
     drawn = random.Random(1)
     who, rows = [], []

@@ -18,7 +18,9 @@ from pairmark.models.records.kernels.levels import ALIKE, LIKELY, Rule
 if TYPE_CHECKING:
     import duckdb
 
-Role = Literal["given", "surname", "name", "date", "id", "company", "email", "phone", "web", "place", "other"]
+Role = Literal[
+    "given", "surname", "name", "date", "id", "company", "email", "phone", "web", "place", "legal", "other"
+]
 MISSING, APART, WEAK, CLOSE, EQUAL = LEVELS = range(5)
 _CACHED = 65_536
 _MOST_VALUES = 8
@@ -226,6 +228,7 @@ _EVERY = (
     ColumnKind(
         "company", "company", normal.company, "company", _COMPANY_CLOSE, _COMPANY_WEAK, ("left({a}, 5)",)
     ),
+    ColumnKind("legal_form", "legal", normal.legal_form, "same"),
     ColumnKind("phone", "phone", normal.phone, "phone", _PHONE_CLOSE, further=("right({a}, 7)",)),
     ColumnKind("email", "email", normal.email, "email", _EMAIL_CLOSE, _EMAIL_WEAK, _LOCAL_KEYS),
     ColumnKind("web", "web", normal.web, "web", _WEB_CLOSE, _WEB_WEAK, (_FIRST.format("a"),)),
@@ -255,6 +258,11 @@ class LinkField:
     @property
     def role(self) -> Role:
         return KINDS[self.kind].role
+
+    @property
+    def title(self) -> str:
+        """What is shown of it: of a company's column its name and its legal form are compared."""
+        return f"{self.name}, legal form" if self.kind == "legal_form" else self.name
 
     def normal(self, source: str) -> str:
         """SQL of a cell's normal form, NULL where it is missing; see `ColumnKind.normal`."""

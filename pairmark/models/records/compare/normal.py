@@ -11,6 +11,7 @@ from pairmark.models.records.compare.words import (
     CO_DOMAINS,
     COMPANY_WORDS,
     FILLERS,
+    FORM_NAMES,
     LEGAL_FORMS,
     NICKNAMES,
     PARTICLES,
@@ -104,6 +105,12 @@ def company(cell: str) -> str | None:
     every = words_of(_INITIALS.sub(r"\1", plain))
     kept = [word for word in every if word not in LEGAL_FORMS and word not in FILLERS]
     return " ".join(COMPANY_WORDS.get(word, word) for word in kept or every) or plain
+
+
+def legal_form(cell: str) -> str | None:
+    """That of a company in one writing, such as ``gmbh``; None where its name has none."""
+    words = words_of(_INITIALS.sub(r"\1", folded(cell) or ""))
+    return "".join(FORM_NAMES.get(word, word) for word in words if word in LEGAL_FORMS) or None
 
 
 def phone(cell: str) -> str | None:

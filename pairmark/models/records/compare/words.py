@@ -76,6 +76,11 @@ kgaa ohg ug se gbr ek ev eg sa sas sarl sasu eurl snc spa srl sl slu sau sca scs
 yk pty pte pvt private pt tbk doo dd zrt kft rt nyrt sp zoo sro spol ltda eireli cia ooo oao zao pao ao lda bhd sdn
 gesellschaft aktiengesellschaft societe anonyme rl
 """)
+FORM_NAMES = _abbreviations("""
+ltd: limited; inc: incorporated; corp: corporation; gmbh: mbh; ag: aktiengesellschaft; sa: anonyme; pvt: private;
+: co company companies cos gesellschaft societe
+""")
+"""What legal forms are written as; of some words nothing is left."""
 FILLERS = _words("and und et y e the der die das la le les el los of for fur pour de")
 COMPANY_WORDS = _abbreviations("""
 international: intl int; group: grp gruppe groupe; holding: hldg holdings; brothers: bros gebr gebruder;
