@@ -319,6 +319,17 @@ class TestServing:
         why = served.http.post("/explain", json=body).json()
         assert why["compared"] == entry["compared"]
         assert why["score"] == entry["score"]
+        # Of more choices of columns than are worked out at once none is refused.
+        names = [name for name in left if name != "surname"]
+        parts = [
+            {name: value for name, value in left.items() if name not in lacked}
+            for lacked in combinations(names, 2)
+        ][:12]
+        many = {**body, "left": [{"samples": [left, part]} for part in parts]}
+        answer = served.http.post("/match?fpr=0.2", json=many).json()
+        for entry, part in zip(answer["matches"], parts, strict=True):
+            assert entry["match"] == (entry["score"] > entry["threshold"])
+            assert set(entry["compared"]) <= set(part)
 
     def test_the_report_says_what_leaving_columns_out_costs(self, served: RunningServer) -> None:
         path = "/models/customers/versions/1/report"

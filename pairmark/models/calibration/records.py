@@ -94,8 +94,10 @@ def pattern_codes(lacked: Bool) -> list[bytes]:
     return [b"".join(sorted(side.tobytes() for side in pair)) for pair in np.packbits(lacked, axis=2)]
 
 
-def blanked_subjects(left: SampleSets, right: SampleSets) -> tuple[SampleSets, SampleSets]:
-    """Subjects of records, pair by pair, without the columns that any sample of either side lacks.
+def blanked_subjects(
+    left: SampleSets, right: SampleSets, without: Bool | None = None
+) -> tuple[SampleSets, SampleSets]:
+    """Subjects of records, pair by pair, without the columns that any sample of either side lacks, and those (n, d).
 
     Subjects of vectors are returned as they are.
     """
@@ -104,7 +106,9 @@ def blanked_subjects(left: SampleSets, right: SampleSets) -> tuple[SampleSets, S
     n = max(len(left), len(right))
     every = np.arange(n)
     pairs = [side.take(every if len(side) == n else np.zeros_like(every)) for side in (left, right)]
-    lacked = np.logical_or(*(lacked_by_subject(side) for side in pairs))
+    lacked = np.logical_or(*(lacked_by_subject(side) for side in pairs)) | (
+        False if without is None else without
+    )
     blanked = []
     for side in pairs:
         rows = side.rows[side.index]
@@ -283,6 +287,8 @@ class CalibrationRecords:
     def cover(self, columns: Bool) -> list[tuple[Bool, bool]]:
         """Choices that were left out beforehand and contain ``columns``, the best first, and whether their sides are
         the other way round."""
+        if not len(self.patterns):
+            return []
         ways = [self.patterns, self.patterns[:, ::-1]]
         contains = np.stack([(way | ~columns).all(axis=(1, 2)) for way in ways])
         numbers = np.flatnonzero(contains.any(axis=0))

@@ -164,11 +164,10 @@ async def match(call: Call) -> Response:
             )
         point = await runtime.best_f1(version)
     if version is not None and scored.lacked is not None:
-        resolved, rescore = scored.resolved, None
-        if resolved is not None and resolved.counts is None:
-            # Of subjects all samples would have to be scored anew.
-            rescore = partial(score_without, resolved)
-        compared = await runtime.compared(version, point, scored.lacked, rescore)
+        assert scored.resolved is not None
+        compared = await runtime.compared(
+            version, point, scored.lacked, partial(score_without, scored.resolved)
+        )
 
     def work() -> tuple[Decided, Answer]:
         decided = decide(scored, point, shows_scores=shown, compared=compared)

@@ -3,8 +3,9 @@
 What the two sides of a pair are compared without is its choice of columns, and its threshold is that of calibration
 pairs that are scored without the same. Some choices were prepared in training. A pair of any other is *rounded up* at
 once: it is scored and decided without a few columns more, by the prepared choice that contains its own and costs least,
-while its own is worked out in the background and answers from then on. Both are valid: a choice is fixed before the
-pair is seen, and what is decided is what was calibrated.
+while its own is worked out in the background and answers from then on. Where none was prepared, as for subjects, what
+all pairs of a request lack together stands for theirs. All are valid: a choice is fixed before scores are seen, and
+what is decided is what was calibrated.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.records import pattern_codes
 from pairmark.models.core.arrays import Bool, Float32
-from pairmark.service.runtime.operating_points import UNSUPPORTED, OperatingPoints, ServedPoint, Thresholds
+from pairmark.service.runtime.operating_points import (
+    UNSUPPORTED,
+    OperatingPoints,
+    PointRequest,
+    ServedPoint,
+    Thresholds,
+)
 from pairmark.service.scheduling import lower_priority
 from pairmark.service.tables import RAW_TOO_LITTLE
 
@@ -30,7 +37,8 @@ MOST_CHOICES, SHARES = 256, 4
 MOST_WAITING = 64
 """Choices that wait to be worked out; those beyond are asked for again with their next pair."""
 NOW = 8
-"""Choices of a request that are worked out at once where none was prepared that could stand for them."""
+"""Choices of a request that are worked out at once where none stands for them; the last one is what all others lack
+together."""
 Rescore = Callable[[NDArray[np.intp], Bool], Float32]
 """Numbers of pairs, and the (n, 2, d) columns without which to compare them -> their scores."""
 MORE_COLUMNS = "these columns would help."
@@ -132,12 +140,10 @@ class Patterns:
         request = point.request
         assert request is not None
         deciding: dict[bytes, tuple[Thresholds, Bool | None]] = {}
-        why, at_once = COMPLETE_ONLY if request.complete_only else MORE_COLUMNS, NOW
+        why = COMPLETE_ONLY if request.complete_only else MORE_COLUMNS
+        later: dict[bytes, Bool] = {}
         codes = pattern_codes(lacked)
-        for pair, code in enumerate(codes):
-            if code in deciding:
-                continue
-            columns = lacked[pair]
+        for code, columns in dict(zip(codes, lacked, strict=True)).items():
             if not columns.any():
                 deciding[code] = (point.threshold, point.lower or np.float32(0)), None
                 continue
@@ -159,12 +165,23 @@ class Patterns:
             elif rescore is not None and (cover := self._cover(request, columns, estimator)) is not None:
                 deciding[code] = cover
                 self._work_out(request, code, columns, estimator, owner)
-            elif at_once:
-                at_once -= 1
-                deciding[code] = self._points.thresholds(request, code, columns, estimator), None
-                self._hold(request.calibration_id, code, owner)
             else:
-                deciding[code], why = (UNSUPPORTED, None), NOT_READY
+                later[code] = columns
+        for code, columns in [*later.items()][: NOW if rescore is None or len(later) <= NOW else NOW - 1]:
+            del later[code]
+            deciding[code] = self._points.thresholds(request, code, columns, estimator), None
+            self._hold(request.calibration_id, code, owner)
+        if later:
+            together = np.tile(np.any([*later.values()], axis=(0, 1)), (2, 1))
+            thresholds = UNSUPPORTED
+            if rescore is not None:
+                (code,) = pattern_codes(together[None])
+                thresholds = self._points.thresholds(request, code, together, estimator)
+                self._hold(request.calibration_id, code, owner)
+            is_known = not np.isnan(thresholds[0])
+            why = why if is_known else NOT_READY
+            for code, columns in later.items():
+                deciding[code] = thresholds, together if is_known else None
                 self._work_out(request, code, columns, estimator, owner)
         upper, lower = (
             np.array([deciding[code][0][side] for code in codes], dtype=np.float32) for side in (0, 1)
@@ -172,7 +189,7 @@ class Patterns:
         rounded = np.array([deciding[code][1] is not None for code in codes])
         if not rounded.any() or rescore is None:
             return ComparedPairs(lacked, (upper, lower), why)
-        # A cover is of a choice, in the order of its first pair's sides; a pair may be the other way round.
+        # A cover is of a choice, in the order of one pair's sides; a pair may be the other way round.
         compared, scores = lacked.copy(), np.full(len(codes), np.nan, dtype=np.float32)
         for pair in np.flatnonzero(rounded).tolist():
             sides = deciding[codes[pair]][1]
@@ -186,16 +203,27 @@ class Patterns:
         """The best prepared choice that contains these columns and supports the rate, and its thresholds."""
         records = self._points.fetch(request.calibration_id).calibration.records
         assert records is not None
-        for prepared, is_turned in records.cover(columns):
-            (code,) = pattern_codes(prepared[None])
-            thresholds = self._points.cached_thresholds(request, code)
-            if thresholds is None:
-                thresholds = self._points.thresholds(request, code, prepared, estimator)
+        covers = [
+            (pattern_codes(prepared[None])[0], prepared, is_turned)
+            for prepared, is_turned in records.cover(columns)
+        ]
+        known = [self._points.cached_thresholds(request, code) for code, _, _ in covers]
+        # What is known already comes first: a request of many choices would wait for each one's best.
+        for place in sorted(range(len(covers)), key=lambda at: known[at] is None):
+            code, prepared, is_turned = covers[place]
+            thresholds = known[place] or self._points.thresholds(request, code, prepared, estimator)
             if not np.isnan(thresholds[0]):
                 return thresholds, prepared[::-1] if is_turned else prepared
         return None
 
-    def _work_out(self, request: Any, code: bytes, columns: Bool, estimator: Any, owner: str) -> None:
+    def prepare(self, estimator: Any, request: PointRequest) -> None:
+        """Have what was scored beforehand worked out in the background, for a rate that is asked for."""
+        records = self._points.fetch(request.calibration_id).calibration.records
+        if records is not None and not request.complete_only:
+            for code, columns in zip(pattern_codes(records.patterns), records.patterns, strict=True):
+                self._work_out(request, code, columns, estimator, None)
+
+    def _work_out(self, request: Any, code: bytes, columns: Bool, estimator: Any, owner: str | None) -> None:
         """Have a choice worked out in the background."""
         key = request, code
         with self._lock:

@@ -137,6 +137,8 @@ class Runtime:
         point = self.points.cached(request)
         if point is None:
             point = await asyncio.to_thread(self.points.compute, request)
+            if version is not None:
+                self.patterns.prepare(version.estimator, request)
         # A calibration of subjects is of the same people's rows.
         own = None if version is None else version.calibration_id
         warning = view.moved.get(calibration) or view.moved.get(own or "")

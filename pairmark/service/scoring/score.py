@@ -74,7 +74,14 @@ def columns_lacked(resolved: Resolved) -> Bool | None:
 
 
 def score_without(resolved: Resolved, pairs: NDArray[np.intp], lacked: Bool) -> Float32:
-    """Scores of some pairs of records, by their numbers, without the columns (n, 2, d) of either side."""
+    """Scores of some pairs of records or subjects, by their numbers, without the columns (n, 2, d) of either side."""
+    if resolved.counts is not None:
+        subjects = [
+            SampleSets.of_rows(rows, counts).take(pairs if len(counts) > 1 else np.zeros_like(pairs))
+            for rows, counts in zip((resolved.left, resolved.right), resolved.counts, strict=True)
+        ]
+        sets = blanked_subjects(*subjects, lacked.any(axis=1))
+        return resolved.version.score_subjects(*sets, resolved.aggregation)
     sides = []
     for rows, without in zip((resolved.left, resolved.right), lacked.swapaxes(0, 1), strict=True):
         blanked = rows[pairs if len(rows) > 1 else np.zeros_like(pairs)].copy()
