@@ -20,6 +20,7 @@ MAX_NAME: Final = MAX_TENANT + 1 + 100
 SUBRESOURCES: Final = (
     "aliases",
     "calibrations",
+    "compare",
     "erase",
     "evaluations",
     "items",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import httpx
 import pytest
+from starlette.routing import Match
 
 from pairmark.service.api.routers import ROUTERS, guarded_routes
 from pairmark.service.app import create_app
@@ -34,6 +36,18 @@ def test_routes_are_made_when_modules_are_imported(settings: Settings) -> None:
     warning that each silences for itself became the request's error."""
     served = {id(route) for route in create_app(settings).routes}
     assert all(id(route) in served for route in EVERY)
+
+
+def test_every_address_reaches_its_own_route() -> None:
+    for route in EVERY:
+        for name in ("word", "tenant/word"):
+            values = {
+                key: name if kind == ":name" else "1"
+                for key, kind in re.findall(r"{(\w+)(:\w+)?}", route.path)
+            }
+            scope = {"type": "http", "method": route.method, "path": route.path_format.format(**values)}
+            reached = next(each for each in EVERY if each.matches(scope)[0] is Match.FULL)
+            assert reached is route, (scope["path"], reached.path)
 
 
 def test_every_answer_in_json_has_a_model(document: dict[str, Any]) -> None:
