@@ -140,7 +140,7 @@ class DatasetRequest(ReadingRequest):
 
     unlabelled: bool = Field(
         False,
-        description="accept rows without labels, rankings or pairs, for learners that also use unlabelled rows; "
+        description="rows without labels, rankings or pairs, to link or for learners that also use unlabelled rows; "
         "labels in the file are ignored",
     )
     name: str = Field(

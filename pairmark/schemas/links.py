@@ -139,7 +139,6 @@ class LinksRequest(Request):
     previous: str | None = Field(
         None,
         max_length=32,
-        pattern="^[0-9a-f]+$",
         description="an earlier link job on the same tables: records that are new or changed are compared, entities "
         "keep their ids, and what people merged and split stays",
     )

@@ -229,9 +229,15 @@ def invalid_field(problems: Sequence[Any], *place: str) -> InvalidInput:
     # Of alternatives, Pydantic names the one that it tried: `scores.list[float][5]`.
     places = (part for part in parts if isinstance(part, int) or not _ALTERNATIVE.fullmatch(part))
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in places).lstrip(".")[:200]
-    message = "is missing" if first["type"] == "missing" else first["msg"].removeprefix("Value error, ")
+    message = "is missing" if first["type"] == "missing" else _in_words(first["msg"])
     if first["type"] == "extra_forbidden":
         if part == "query":
             return InvalidInput(f"{field[:100]!r} is not a query parameter here", field=field[:100])
         message = "is not a field of this request"
     return InvalidInput(f"{field or part}: {message}"[:1000], field=field or str(part))
+
+
+def _in_words(message: str) -> str:
+    """What pydantic says, without its own terms."""
+    message = re.sub(r"^\w+ should (be|have|match)", "expected", message.removeprefix("Value error, "))
+    return message.replace(" after validation", "")

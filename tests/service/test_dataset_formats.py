@@ -18,7 +18,6 @@ from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
-from pairmark.service.errors import InvalidInput
 from pairmark.service.settings import Settings
 from tests.parquet import npz, parquet
 
@@ -131,16 +130,18 @@ def test_rows_may_be_unlabelled_when_that_is_said(datasets: Datasets) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "name", "there"),
-    [(b"a,b\n1,2\n", "a.csv", "the columns are 'a', 'b'"), ("npz", "a.npz", "the arrays are 'X', 'z'")],
+    ("content", "name"),
+    [
+        (b"a,b\n1,2\n3,4\n", "a.csv"),
+        (b"name,city\nAnna Weber,Bonn\nBert Kraus,Ulm\n", "a.csv"),
+        (npz(X=np.eye(3), z=[1, 2, 3]), "a.npz"),
+    ],
 )
-def test_rows_without_a_label_are_not_taken_silently(
-    datasets: Datasets, content, name: str, there: str
-) -> None:
-    with pytest.raises(InvalidInput, match=there) as refused:
-        send(datasets, npz(X=np.eye(3), z=[1, 2, 3]) if content == "npz" else content, name)
-    assert refused.value.facts["field"] == "label"
-    assert "send `unlabelled`" in refused.value.detail
+def test_rows_without_a_label_are_stored_and_that_is_told(datasets: Datasets, content, name: str) -> None:
+    out, data = send(datasets, content, name)
+    assert (out.label, out.n_labels, out.promise, data.y) == (None, 0, None, None)
+    assert [line for line in out.warnings if "`identity`" in line]
+    assert not send(datasets, content, name, unlabelled=True)[0].warnings
 
 
 def test_rankings_of_labels_as_text(datasets: Datasets) -> None:

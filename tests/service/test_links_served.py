@@ -221,11 +221,14 @@ def test_judgements_bound_the_share_of_false_links(
     assert worst["by_hand"] >= 1
     most = round(now["bound"] * worst["bound_of"]) + worst["by_hand"]
     assert worst["bound"] == pytest.approx(most / changed["links"])
+    assert worst["enough"] == (worst["expected_more"] == 0)
     client.request("DELETE", f"/links/{made['id']}")
     with pytest.raises(NotFound):
         client.review(made["review"])
     with pytest.raises(NotFound, match="no links"):
         rows_of(client, made)
+    with pytest.raises(NotFound, match="no links"):
+        client.request("GET", "/links/nope")
 
 
 def test_judgements_of_candidates_bound_the_share_of_missed_links(

@@ -35,9 +35,9 @@ class ExpectedLinks:
     def meaning(self, expected: float) -> str:
         """What is said of these links, in a sentence."""
         return (
-            f"on average at most {expected:.1%} of the links are expected to be false, if every row of the register is "
-            "another thing, and records without a partner there are no nearer to it than its own rows are to each "
-            f"other; {self.doubles:.1%} of its rows look like another of them"
+            f"on average at most {expected:.1%} of the links are expected to be false, if every row of the unique "
+            f"table is another thing ({self.doubles:.1%} of them look like another), and records without a partner "
+            "there are no nearer to its rows than these are to each other"
         )
 
 

@@ -36,7 +36,7 @@ from pairmark.service.names import VisibleNames, name_of
 
 router = APIRouter(tags=["links"], route_class=GuardedRoute)
 
-LinksId = Annotated[str, Path(max_length=32, pattern="^[0-9a-f]+$", description="the link job's id")]
+LinksId = Annotated[str, Path(max_length=32, description="the link job's id")]
 Picture = Annotated[Format, Path(description="`svg` or `png`")]
 RecordId = Annotated[str, Path(max_length=512, description="a record's id")]
 Accept = Annotated[

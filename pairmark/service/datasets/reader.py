@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,7 +156,7 @@ def _opened(upload: Upload, scratch: Path, stack: ExitStack) -> _Source:
         )
     table = Table(file, request)
     if not upload.is_labelled:
-        _refuse_unlabelled(f"the columns are {name_list(file.names)}")
+        warnings.append(_UNLABELLED)
     nameless = [file.names[n] for n in table.roles.features if file.names[n] == f"unnamed.{n}"]
     if nameless:
         warnings.append(
@@ -184,14 +184,11 @@ def _excluding(request: DatasetRequest, names: Sequence[str]) -> DatasetRequest:
     return request.model_copy(update={"exclude": [*request.exclude, *names]})
 
 
-def _refuse_unlabelled(there: str) -> NoReturn:
-    raise InvalidInput(
-        f"no label is named and {there}: name the column that says whose a row is as `identity` (--identity: new ones "
-        "will join), `classes` (--classes: these and no others) or `label` (either), rankings as `ranking`, or a file "
-        "of `pairs`; to store rows without any, to link them or for learners that use them, send `unlabelled` "
-        "(--unlabelled)",
-        field="label",
-    )
+_UNLABELLED: Final = (
+    "no label is named: the rows are stored without any, to link them or as strangers. To train or calibrate on them, "
+    "upload them anew and name the column that says whose a row is as `identity` (--identity: new ones will join), "
+    "`classes` (--classes: these and no others) or `label` (either), rankings as `ranking`, or a file of `pairs`"
+)
 
 
 def _summary(data: LabelledData, upload: Upload, source: _Source, spec: dict[str, Any]) -> dict[str, Any]:
@@ -267,8 +264,6 @@ def _label_warnings(data: LabelledData, counts: NDArray[np.int64], role: str) ->
 
 def _from_npz(npz: Npz, upload: Upload) -> _Source:
     request = upload.request
-    if not upload.is_labelled and "y" not in npz:
-        _refuse_unlabelled(f"the arrays are {name_list(sorted(npz.names))}")
     X = npz.points()
     rows, width = (int(size) for size in X.shape)
     label = request.label or ("y" if "y" in npz and not request.unlabelled else None)
@@ -300,6 +295,7 @@ def _from_npz(npz: Npz, upload: Upload) -> _Source:
         names=names,
         sparse=not isinstance(X, np.ndarray),
         rankings=_array_of_rankings(npz, request.ranking, rows),
+        warnings=[] if upload.is_labelled or label else [_UNLABELLED],
     )
 
 
@@ -396,7 +392,7 @@ def _from_records(
     if request.unlabelled:
         columns["label"] = None
     elif columns["label"] is None and not upload.is_labelled:
-        _refuse_unlabelled("no column is of type identity or classes")
+        warnings.append(_UNLABELLED)
     values: dict[str, Any] = {f"{role}s": table[name] for role, name in columns.items() if name is not None}
     row_of = None if upload.right is None else _rows_by_id(values, n, n_rows)
     kept = {name: table[name] for name in request.keep}

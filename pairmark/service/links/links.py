@@ -157,8 +157,8 @@ class Links:
             found = (self._folders.find(session, link_id, names)[0].summary or {}).get("evaluation")
         if found is None:
             raise Conflict(
-                "these links are not evaluated: that takes links that are there, of datasets with identities, without "
-                "previous"
+                "there is no evaluation of these links: a job that found some, without `previous`, makes one where its "
+                "datasets have a column of identities (`identity` at their upload)"
             )
         return LinkEvaluation.model_validate(found)
 
@@ -443,6 +443,9 @@ def _out(session: Session, found: tuple[LinkRow, str]) -> LinksOut:
             n_false = round(progress["bound"] * known["bound_of"]) + known["by_hand"]
             known["bound"] = min(1.0, n_false / max(summary["links"], 1))
             known["enough"] = known["bound"] <= review.at_most
+            if not known["enough"]:
+                # After changes by hand it may lack what the review has.
+                known["expected_more"] = known["expected_more"] or None
             known |= dict.fromkeys(("estimate", "check", "unknown", "judge"))
         summary = summary | {"false_links": summary["false_links"] | known}
     missed = repository.review_of(session, row, "missed_review")

@@ -121,7 +121,7 @@ def read_tables(
     register(connection)
     told = []
     if len(files) == 2 and cmp(files[0], files[1], shallow=False):
-        told, files = [f"{files[0].name} and {files[1].name} are the same table: links within it"], files[:1]
+        told, files = ["both are the same table: links within it"], files[:1]
     declared = (columns or {}) | ({} if id_column in (None, ROW) else {id_column: "id"})
     sides = []
     for at, path in enumerate(files):

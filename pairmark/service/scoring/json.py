@@ -547,7 +547,4 @@ def _validated(adapter: TypeAdapter[Any], text: bytes, name: str, n_before: int 
         place = list(problem["loc"])
         if place and isinstance(place[0], int):
             place[0] += n_before
-        message = (
-            problem["msg"].replace("Input should be", "expected").replace("List should have", "expected")
-        )
-        raise invalid_field([{**problem, "loc": (name, *place), "msg": message}], "body") from None
+        raise invalid_field([{**problem, "loc": (name, *place)}], "body") from None

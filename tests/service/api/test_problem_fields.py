@@ -6,6 +6,7 @@ import pytest
 from fastapi.exceptions import RequestValidationError
 from pydantic import TypeAdapter, ValidationError
 
+from pairmark.schemas.links import LinksRequest
 from pairmark.schemas.models import ScoresOptions, ScoresRequest
 from pairmark.service.api.calibrations import SCORES_LISTS
 from pairmark.service.api.problems import invalid_request
@@ -22,6 +23,19 @@ def test_an_alternative_is_no_part_of_a_field() -> None:
     problem = invalid_request(RequestValidationError(errors))
     assert problem.facts["field"] == "scores[1]"
     assert str(problem.detail).startswith("scores[1]: ")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"tables": []}, "tables: expected at least 1 item, not 0"),
+        ({"left": "a", "confidence": 2}, "confidence: expected less than or equal to 0.9999"),
+    ],
+)
+def test_a_refusal_says_what_was_expected(body: dict[str, object], words: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        LinksRequest.model_validate(body)
+    assert invalid_request(RequestValidationError(refused.value.errors())).detail == words
 
 
 def test_labels_in_words_are_told_what_was_expected() -> None:
