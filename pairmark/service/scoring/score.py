@@ -46,7 +46,8 @@ def score(resolved: Resolved) -> Scored:
     lacked = columns_lacked(resolved)
     if resolved.counts is not None:
         sides = zip((left, right), resolved.counts, strict=True)
-        sets = blanked_subjects(*(SampleSets.of_rows(rows, counts) for rows, counts in sides))
+        a, b = (SampleSets.of_rows(rows, counts) for rows, counts in sides)
+        sets = blanked_subjects(a, b)
         scores = version.score_subjects(*sets, resolved.aggregation)
     else:
         if version.accepts_sparse and type(left) is not type(right):
@@ -76,11 +77,11 @@ def columns_lacked(resolved: Resolved) -> Bool | None:
 def score_without(resolved: Resolved, pairs: NDArray[np.intp], lacked: Bool) -> Float32:
     """Scores of some pairs of records or subjects, by their numbers, without the columns (n, 2, d) of either side."""
     if resolved.counts is not None:
-        subjects = [
+        a, b = (
             SampleSets.of_rows(rows, counts).take(pairs if len(counts) > 1 else np.zeros_like(pairs))
             for rows, counts in zip((resolved.left, resolved.right), resolved.counts, strict=True)
-        ]
-        sets = blanked_subjects(*subjects, lacked.any(axis=1))
+        )
+        sets = blanked_subjects(a, b, np.logical_or(*lacked.swapaxes(0, 1)))
         return resolved.version.score_subjects(*sets, resolved.aggregation)
     sides = []
     for rows, without in zip((resolved.left, resolved.right), lacked.swapaxes(0, 1), strict=True):
@@ -104,8 +105,8 @@ def explain(request: PairRequest, version: LoadedVersion, aggregation: str) -> t
     scored = score(resolve(request, version, aggregation))
     if request.counts is None:
         return scored, explained(left, right, feature_names=version.feature_names)
-    sets = (SampleSets.of_rows(side, np.array([len(side)])) for side in (left, right))
-    left, right = (subject.rows for subject in blanked_subjects(*sets))
+    a, b = (SampleSets.of_rows(side, np.array([len(side)])) for side in (left, right))
+    left, right = (subject.rows for subject in blanked_subjects(a, b))
     grid = version.estimator.score_against(left, right)
     # Of all pairs of samples the one whose score is nearest to that of the subjects stands for them.
     i, j = np.unravel_index(int(np.argmin(np.abs(grid - scored.scores[0]))), grid.shape)
