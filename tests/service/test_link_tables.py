@@ -68,7 +68,7 @@ def read(
     scratch.mkdir()
     with closing(duckdb.connect()) as connection:
         found = read_tables(connection, paths, scratch, FileLimits.of(Settings(), 1 << 20), **options)
-        forms = ", ".join(field.normal(f"c{at}") for at, field in enumerate(found.fields))
+        forms = ", ".join(field.definition.normal(f"c{at}") for at, field in enumerate(found.fields))
         columns = zip(*connection.execute(f"SELECT {forms} FROM source ORDER BY row").fetchall(), strict=True)
         return found, {field.name: list(cells) for field, cells in zip(found.fields, columns, strict=True)}
 

@@ -61,10 +61,10 @@ class Blocks:
         for pair in combinations(sorted(self._telling), 2):
             self._add(pair, [self._names[at] for at in pair], _CONJOINED_CAP)
         for at, field in enumerate(self._fields):
-            if keys := field.keys(self._names[at]):
+            if keys := field.definition.keys(self._names[at]):
                 self._key("keyed", at, f"unnest([{', '.join(keys)}])")
                 self._join("FROM keyed", [at], _CAP)
-                for other in self._telling if field.role in NAMES else ():
+                for other in self._telling if field.definition.role in NAMES else ():
                     if other != at:
                         self._add([at, other], ["keyed.key", self._names[other]], _CONJOINED_CAP)
             if field.kind == "text":
@@ -127,7 +127,7 @@ class Blocks:
 def key_values(field: LinkField, cell: str) -> str:
     """SQL of a list of texts that alike cells of a column share: the normal form, its keys and, of texts, their first
     words."""
-    values = f"[{', '.join([cell, *field.keys(cell)])}]"
+    values = f"[{', '.join([cell, *field.definition.keys(cell)])}]"
     return (
         f"list_concat({values}, string_split({cell}, ' ')[:{_STORED_WORDS}])"
         if field.kind == "text"

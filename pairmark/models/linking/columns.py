@@ -143,7 +143,7 @@ def contradictions(
     """Places of two columns that each say who a row is, where nearly all rows that agree in either differ in the other;
     and a sentence with the first rows that do."""
     differ = np.fmax(shares, shares.T) < _MOST_AGREEING
-    who = [at for at, field in enumerate(fields) if field.role in _WHO]
+    who = [at for at, field in enumerate(fields) if field.definition.role in _WHO]
     for i, j in (pair for pair in combinations(who, 2) if differ[pair]):
         one, two = names[i], names[j]
         examples = connection.execute(

@@ -190,7 +190,9 @@ class Linking:
         # The place in ``source`` of each column of ``cells``. Firms of one group may differ in their legal form alone.
         self._read = list(enumerate(self.source_fields))
         self._read += [(at, LinkField(f.name, "legal_form")) for at, f in self._read if f.kind == "company"]
-        cells = ", ".join(f"{f.normal(f'c{of}')} AS c{at}" for at, (of, f) in enumerate(self._read))
+        cells = ", ".join(
+            f"{f.definition.normal(f'c{of}')} AS c{at}" for at, (of, f) in enumerate(self._read)
+        )
         con.execute(f"CREATE TABLE cells AS SELECT row, {cells} FROM source")
         every = [f"c{at}" for at in range(len(self._read))]
         counts = np.array(
@@ -268,7 +270,7 @@ class Linking:
         """Leave out the columns that agree by chance alone."""
         self._equals = np.array([self._equal(name) for name in self._names])
         best, shares = lifts(self.connection, self._names, self._equals, self.sides)
-        roles = [field.role for field in self.fields]
+        roles = [field.definition.role for field in self.fields]
         for pair, sentence in contradictions(self.connection, shares, self.fields, self._names):
             self._contradicted |= {self.places[at]: sentence for at in pair}
             self.notes.append(sentence)
@@ -370,7 +372,7 @@ class Linking:
             seen = np.bincount(levels[:, at], weights=counts, minlength=5)[1:4] + _PSEUDO
             equal = float(np.clip(equal, 1e-9, 0.999))
             u: Float64 = np.append(seen / seen.sum() * (1 - equal), equal)
-            columns.append(column_of(field.role, u, *counted))
+            columns.append(column_of(field.definition.role, u, *counted))
         return columns
 
     def _score_by_patterns(self) -> None:

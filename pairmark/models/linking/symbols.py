@@ -23,7 +23,7 @@ def words_of(fields: Sequence[LinkField]) -> list[str]:
 def coded_pairs(fields: Sequence[LinkField], names: Sequence[str], pairs: str, more: str = "") -> str:
     """SQL of pairs with their symbols, `_A_WORD` of them in a word, and ``more`` columns."""
     levels = ", ".join(
-        f"{field.level(f'a.{name}', f'b.{name}')} AS l{at}, greatest(a.f{at}, b.f{at}) AS f{at}"
+        f"{field.definition.level(f'a.{name}', f'b.{name}')} AS l{at}, greatest(a.f{at}, b.f{at}) AS f{at}"
         for at, (field, name) in enumerate(zip(fields, names, strict=True))
     )
     symbols = [

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from pairmark.models.core.arrays import Bool, Float64, Int32, Int64
-from pairmark.models.linking import kernels
+from pairmark.models.linking.kernels import nominate
+from pairmark.models.records.comparators import tokenised
 from pairmark.models.records.compare import LinkField
 from pairmark.models.records.kernels import tokens
-from pairmark.models.records.kernels.neighbours import neighbour_keys
-from pairmark.models.records.neighbours import distinct_codes
+from pairmark.models.records.neighbours import cell_keys, distinct_codes
 
 if TYPE_CHECKING:
     import duckdb
@@ -36,6 +38,7 @@ _GRAM_CHARS, _MOST_GRAMS = 400, 20_000_000
 _FEW, _LEAST_CODE, _LEAST_NUMBER = 20, 4, 5
 """Records that may have a code; the fewest characters of one, and digits of one that is a number."""
 _NEARLY = 0.9
+_LEAST_NORM, _PAIRS_AT_ONCE = 1e-12, 65_536
 _AHEAD, LEAST_SCORE = 0.1, 0.2
 """By how much the best must be ahead of the next on both sides to be linked below the cut; no link scores less."""
 _HYPHENS = re.compile(r"(?<=[a-z0-9])[-/](?=[a-z]*\d)|(?<=\d)[-/](?=[a-z0-9])")
@@ -141,29 +144,16 @@ class Terms(NamedTuple):
         """Terms of rows, by their words and numbers; of all rows, or those that the rows ``queries`` have."""
         n = len(words)
         texts = _HYPHENS.sub("", "\n".join(words)).split("\n") if n else []
-        texts += numbers
-        lengths = np.fromiter(map(len, texts), dtype=np.int64, count=2 * n)
-        starts = np.concatenate([[0], np.cumsum(lengths)])
-        chars = np.frombuffer("".join(texts).encode("utf-32-le", "replace"), dtype=np.int32)
-        squeezed, token_starts = (
-            np.empty(chars.size + 1, dtype=np.int32),
-            np.empty(chars.size + 1, dtype=np.int64),
-        )
-        hashes, flags = np.empty(chars.size + 1, dtype=np.int64), np.empty(chars.size + 1, dtype=np.uint8)
-        row_tokens = np.empty_like(starts)
-        size = tokens.tokenise(chars, starts, squeezed, token_starts, hashes, flags, row_tokens)
-        hashes, flags, token_starts = hashes[:size], flags[:size], token_starts[: size + 1]
-        long = np.diff(token_starts)
-        is_number = (flags & tokens.NUMBER) > 0
-        is_code = (flags & tokens.MODEL > 0) & (long >= np.where(is_number, _LEAST_NUMBER, _LEAST_CODE))
+        cells = tokenised([*texts, *numbers])
+        long = np.diff(cells.token_starts)
+        is_number = (cells.flags & tokens.NUMBER) > 0
+        is_code = (cells.flags & tokens.MODEL > 0) & (long >= np.where(is_number, _LEAST_NUMBER, _LEAST_CODE))
         # Numbers and dates are no codes, and neither are prices in a text.
-        is_code[row_tokens[n] :] = False
-        points = np.flatnonzero(squeezed[: token_starts[-1]] == ord("."))
-        is_code[np.searchsorted(token_starts, points, side="right") - 1] = False
-        keys, rows = np.empty(2 * chars.size, dtype=np.int64), np.empty(2 * chars.size, dtype=np.int32)
+        is_code[cells.row_tokens[n] :] = False
+        points = np.flatnonzero(cells.squeezed == ord("."))
+        is_code[np.searchsorted(cells.token_starts, points, side="right") - 1] = False
         both, grams = np.ones(2, dtype=np.bool_), min(_GRAM_CHARS, _MOST_GRAMS // max(n, 1))
-        size = neighbour_keys(chars, starts, hashes, row_tokens, n, both, grams, keys, rows)
-        keys, rows = keys[:size], rows[:size]
+        keys, rows = cell_keys(cells, n, both, grams)
         if queries is not None:
             common = np.unique(keys[np.isin(rows, queries)])
             places = np.minimum(np.searchsorted(common, keys), common.size - 1)
@@ -176,7 +166,8 @@ class Terms(NamedTuple):
         codes = distinct_codes(rows.astype(np.int64) * distinct.size + rank[terms])
         starts = np.searchsorted(codes, np.arange(n + 1) * distinct.size)
         by_row = np.asarray(codes % max(distinct.size, 1), dtype=np.int32)
-        counts, hashes_of_codes = np.bincount(by_row, minlength=distinct.size), hashes[is_code] & ~np.int64(1)
+        counts = np.bincount(by_row, minlength=distinct.size)
+        hashes_of_codes = cells.hashes[is_code] & ~np.int64(1)
         is_rare = counts <= min(_FEW, max(n // 100, _LEAST_CODE))
         return cls(
             starts,
@@ -196,24 +187,37 @@ class Terms(NamedTuple):
             self.is_gram, _GRAM_SHARE, 1
         )
         worth[self.counts > max(_COMMON * tables.size, 2)] = 0
-        offsets = np.concatenate([[0], np.cumsum(self.counts)])
-        listed, places = np.empty(self.terms.size, dtype=np.int32), offsets[:-1].copy()
-        kernels.list_rows(self.starts, self.terms, places, listed)
-        by_row, by_term, whole = (
-            (self.starts, self.terms),
-            (offsets, listed),
-            np.round(_UNIT * worth).astype(np.int64),
-        )
+        whole = np.round(_UNIT * worth).astype(np.int64)
+        by_term = self._matrix(np.ones(self.counts.size, dtype=np.int8)).tocsc()
         queries = rows, _MOST_POSTINGS, best, np.zeros_like(best)
-        kernels.nominate(*by_row, *by_term, whole, tables, is_alone, *queries)
+        listed = by_term.indptr.astype(np.int64), by_term.indices.astype(np.int32)
+        nominate(self.starts, self.terms, *listed, whole, tables, is_alone, *queries)
         return best
 
     def scores(self, a: Int64, b: Int64) -> Float64:
+        """Cosines of pairs of rows, with what their codes say."""
         n = self.starts.size - 1
-        weights = np.where(self.is_gram, 0.0, np.log((1 + n) / (1 + self.counts)))
-        score, codes = np.empty(a.size), np.empty(a.size, dtype=np.int8)
-        kernels.compare_terms(self.starts, self.terms, weights, self.is_code, a, b, score, codes)
-        return np.where(codes > 0, (1 + score) / 2, np.where(codes < 0, score / 2, score))
+        words = self._matrix(np.where(self.is_gram, 0.0, np.log((1 + n) / (1 + self.counts))))
+        norms = np.sqrt(words.power(2).sum(axis=1))
+        score = _products(words, a, b) / np.maximum(norms[a] * norms[b], _LEAST_NORM)
+        codes = self._matrix(self.is_code.astype(np.float64))
+        has_code = np.diff(codes.indptr) > 0
+        is_other = has_code[a] & has_code[b]
+        is_shared = _products(codes, a, b) > 0
+        return np.asarray(np.where(is_shared, (1 + score) / 2, np.where(is_other, score / 2, score)))
+
+    def _matrix(self, weights: NDArray[Any]) -> Any:
+        """(n, t) sparse rows of the terms that weigh something."""
+        shape = self.starts.size - 1, weights.size
+        matrix = csr_array((weights[self.terms], self.terms, self.starts), shape=shape, copy=True)
+        matrix.eliminate_zeros()
+        return matrix
+
+
+def _products(rows: Any, a: Int64, b: Int64) -> Float64:
+    """Of pairs of sparse rows, some at a time."""
+    parts = np.array_split(np.stack([a, b]), 1 + a.size // _PAIRS_AT_ONCE, axis=1)
+    return np.concatenate([rows[one].multiply(rows[other]).sum(axis=1) for one, other in parts])
 
 
 def _links(a: Int64, b: Int64, score: Float64, n: int, cut: float, one_to_one: bool) -> Bool:

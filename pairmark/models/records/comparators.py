@@ -11,7 +11,7 @@ last bit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
 
@@ -236,19 +236,7 @@ class Comparators:
         fields = self.schema.fields
         for place in self._strings:
             texts += [normal_form(cell, fields[place].type) for cell in records[:, place]]
-        lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        chars = np.frombuffer("".join(texts).encode("utf-32-le", "replace"), dtype=np.int32)
-        room = chars.size + 1
-        squeezed, token_starts = np.empty(room, dtype=np.int32), np.empty(room, dtype=np.int64)
-        hashes, flags = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.uint8)
-        row_tokens = np.empty_like(starts)
-        n = tokens.tokenise(chars, starts, squeezed, token_starts, hashes, flags, row_tokens)
-        # Room that no token took is given back: galleries keep these arrays.
-        squeezed, token_starts = squeezed[: int(token_starts[n])].copy(), token_starts[: n + 1].copy()
-        hashes, flags = hashes[:n].copy(), flags[:n].copy()
-        weights = np.empty(0, dtype=np.float32)
-        return Cells(chars, starts, squeezed, token_starts, hashes, flags, weights, row_tokens)
+        return tokenised(texts)
 
     def to_json(self) -> dict[str, Any]:
         """What declares them."""
@@ -261,6 +249,23 @@ class Comparators:
         # Earlier versions had definitions of alike of their own, of numbers by whether all are whole.
         comparators.is_outdated = "whole" in value
         return comparators
+
+
+def tokenised(texts: Sequence[str]) -> Cells:
+    """Characters and tokens of texts; nothing is weighed yet."""
+    lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    chars = np.frombuffer("".join(texts).encode("utf-32-le", "replace"), dtype=np.int32)
+    room = chars.size + 1
+    squeezed, token_starts = np.empty(room, dtype=np.int32), np.empty(room, dtype=np.int64)
+    hashes, flags = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.uint8)
+    row_tokens = np.empty_like(starts)
+    n = tokens.tokenise(chars, starts, squeezed, token_starts, hashes, flags, row_tokens)
+    # Room that no token took is given back: galleries keep these arrays.
+    squeezed, token_starts = squeezed[: int(token_starts[n])].copy(), token_starts[: n + 1].copy()
+    hashes, flags = hashes[:n].copy(), flags[:n].copy()
+    weights = np.empty(0, dtype=np.float32)
+    return Cells(chars, starts, squeezed, token_starts, hashes, flags, weights, row_tokens)
 
 
 def absent_cells(cells: Any) -> Bool:

@@ -96,17 +96,13 @@ class RecordEncoder:
     def transform(self, records: Records) -> Any:
         """Rows of records, (n, n_features) float32: an array, or CSR where the encoder is sparse."""
         n = len(records)
-        rows: list[Int64] = []
-        columns: list[Int64] = []
-        values: list[Float32] = []
-        start = 0
+        parts, start = [], 0
         for at, column in enumerate(self.schema.fields):
             own_rows, own_columns, own_values, width = self._encoded(at, column, records[:, at])
-            rows.append(own_rows)
-            columns.append(own_columns + start)
-            values.append(own_values)
+            parts.append((own_rows, own_columns + start, own_values))
             start += width
-        cells_of = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))
+        rows, columns, values = (np.concatenate(each) for each in zip(*parts, strict=True))
+        cells_of = values, (rows, columns)
         if self.sparse:
             matrix: Any = csr_array(cells_of, shape=(n, start))
             matrix.sum_duplicates()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.records.comparators import Comparators, Prepared
 from pairmark.models.records.kernels import neighbours as kernels
+from pairmark.models.records.kernels.tokens import Cells
 
 MAX_SCORED = 2_000
 """Rows up to which all of them are scored."""
@@ -53,21 +54,16 @@ class Postings(NamedTuple):
 
 def keys_of(comparators: Comparators, records: Prepared) -> tuple[Int64, NDArray[np.int32]]:
     """Keys of prepared records, row by row, and the row that has each."""
-    cells, n = records.cells, records.n
+    return cell_keys(records.cells, records.n, comparators.is_text, _MAX_GRAM_CHARS)
+
+
+def cell_keys(cells: Cells, n: int, is_text: Bool, gram_chars: int) -> tuple[Int64, NDArray[np.int32]]:
+    """The same of the cells of ``n`` rows, with trigrams of texts of at most ``gram_chars`` characters."""
     # Each character begins at most one trigram and one token; a whole cell is one key.
     room = 2 * cells.chars.size + cells.starts.size
     keys, rows = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int32)
-    size = kernels.neighbour_keys(
-        cells.chars,
-        cells.starts,
-        cells.hashes,
-        cells.row_tokens,
-        n,
-        comparators.is_text,
-        _MAX_GRAM_CHARS,
-        keys,
-        rows,
-    )
+    found = cells.chars, cells.starts, cells.hashes, cells.row_tokens
+    size = kernels.neighbour_keys(*found, n, is_text, gram_chars, keys, rows)
     return keys[:size], rows[:size]
 
 

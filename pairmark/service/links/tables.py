@@ -230,14 +230,14 @@ def read_frequencies(
             )
         made[column] = f"shares{at}"
         connection.execute(
-            f"CREATE TABLE {made[column]} AS SELECT {field_.normal('value')} AS value, sum(share) / ? AS share "
-            "FROM weighed GROUP BY ALL",
+            f"CREATE TABLE {made[column]} AS SELECT {field_.definition.normal('value')} AS value, "
+            "sum(share) / ? AS share FROM weighed GROUP BY ALL",
             [total if are_counts else 1],
         )
         known, every = _one(
             connection,
             f"SELECT count(*) FILTER (cell IN (SELECT value FROM {made[column]})), count(*) FROM (SELECT DISTINCT "
-            f"{field_.normal(f'c{place}')} AS cell FROM source) WHERE cell IS NOT NULL",
+            f"{field_.definition.normal(f'c{place}')} AS cell FROM source) WHERE cell IS NOT NULL",
         )
         tables.notes.append(
             f"frequencies of {column!r}: {path.name} has {known:,} of {every:,} values"
@@ -452,7 +452,7 @@ def _unlike(
         )
         if _one(connection, f"SELECT count(*) FROM (({left}) INTERSECT ({right}))"):
             continue
-        forms = [f"SELECT {field_.normal('cell')} AS cell FROM ({side})" for side in (left, right)]
+        forms = [f"SELECT {field_.definition.normal('cell')} AS cell FROM ({side})" for side in (left, right)]
         common, *examples = _one(
             connection,
             f"SELECT (SELECT count(*) FROM (({forms[0]}) INTERSECT ({forms[1]}))), "

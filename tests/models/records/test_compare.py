@@ -113,7 +113,7 @@ def connection():
 @pytest.mark.parametrize("kind", CASES)
 def test_levels_of_what_people_write(connection, kind):
     field = LinkField("column", kind)
-    level = field.level(field.normal("?1"), field.normal("?2"))
+    level = field.definition.level(field.definition.normal("?1"), field.definition.normal("?2"))
     came = [
         (left, right, connection.execute(f"SELECT {level}", [left, right]).fetchone()[0])
         for left, right, _ in CASES[kind]
@@ -133,7 +133,9 @@ def test_alike_cells_share_a_key(connection):
     }.items():
         field = LinkField("column", kind)
         left, right = (
-            connection.execute(f"SELECT {', '.join(field.keys(field.normal('?1')))}", [cell]).fetchone()
+            connection.execute(
+                f"SELECT {', '.join(field.definition.keys(field.definition.normal('?1')))}", [cell]
+            ).fetchone()
             for cell in cells
         )
         assert set(left) & set(right) - {None}, kind
@@ -180,8 +182,8 @@ def test_learners_have_the_levels_of_links(kind):
         "pairs", {side: np.array([pair[at] for pair in pairs], object) for at, side in enumerate("ab")}
     )
     expected = connection.execute(
-        f"SELECT {field.level('one', 'other')} FROM "
-        f"(SELECT {field.normal('a')} AS one, {field.normal('b')} AS other FROM pairs)"
+        f"SELECT {field.definition.level('one', 'other')} FROM "
+        f"(SELECT {field.definition.normal('a')} AS one, {field.definition.normal('b')} AS other FROM pairs)"
     ).fetchall()
     comparators = Comparators(Schema(columns=(RecordColumn(name="column", type=kind),)))
     sides = [

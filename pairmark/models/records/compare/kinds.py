@@ -126,7 +126,7 @@ class ColumnKind:
     further: tuple[str, ...] = ()
 
     def normal(self, source: str) -> str:
-        """SQL of a cell's normal form on a connection that `register` knows."""
+        """SQL of a cell's normal form, NULL where it is missing, on a connection that `register` knows."""
         return f"nullif(normal_{self.name}({source}), '')"
 
     def level(self, a: str, b: str) -> str:
@@ -256,25 +256,14 @@ class LinkField:
     note: str = ""
 
     @property
-    def role(self) -> Role:
-        return KINDS[self.kind].role
+    def definition(self) -> ColumnKind:
+        """What makes two of its cells alike."""
+        return KINDS[self.kind]
 
     @property
     def title(self) -> str:
         """What is shown of it: of a company's column its name and its legal form are compared."""
         return f"{self.name}, legal form" if self.kind == "legal_form" else self.name
-
-    def normal(self, source: str) -> str:
-        """SQL of a cell's normal form, NULL where it is missing; see `ColumnKind.normal`."""
-        return KINDS[self.kind].normal(source)
-
-    def level(self, a: str, b: str) -> str:
-        """SQL of how far two normal forms agree, 0 to 4."""
-        return KINDS[self.kind].level(a, b)
-
-    def keys(self, cell: str) -> list[str]:
-        """SQL of further keys of a normal form."""
-        return KINDS[self.kind].keys(cell)
 
 
 def register(connection: duckdb.DuckDBPyConnection) -> None:
