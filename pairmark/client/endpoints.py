@@ -324,15 +324,6 @@ class Service(ScoringCalls):
         answer = await self.request("PUT", f"/models/{path_part(name)}/policy", json=policy)
         return Answer.from_json(json_of(answer))
 
-    async def compare(
-        self, /, name: str, first: int, second: int, *, fpr: float | None = None, dataset: str | None = None
-    ) -> Answer:
-        """Differences of two versions on people whom neither has seen, with intervals by people."""
-        asked = {"versions": f"{first},{second}", "fpr": fpr, "dataset": dataset}
-        params = {key: value for key, value in asked.items() if value is not None}
-        answer = await self.request("GET", f"/models/{path_part(name)}/compare", params=params)
-        return Answer.from_json(json_of(answer))
-
     async def calibrate(
         self, /, name: str, version: int, dataset: str | None = None, **options: Any
     ) -> CalibrationOut:

@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -27,7 +27,7 @@ from pairmark.service.datasets.inspection import inspected
 from pairmark.service.datasets.reader import read_dataset
 from pairmark.service.datasets.table_bodies import write_as_json
 from pairmark.service.errors import PairmarkError, storage_errors
-from pairmark.service.galleries.imports import send_batches
+from pairmark.service.galleries.imports import write_batches
 
 
 def main(control: socket.socket) -> None:
@@ -81,23 +81,21 @@ def _read(stream: TextIO) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     _limit_memory(limits.memory_bytes)
 
-    def send(message: Mapping[str, Any]) -> None:
-        stream.write(json.dumps(message) + "\n")
-        stream.flush()
-
-    send({"begun": True})
+    stream.write("begun\n")
+    stream.flush()
+    answer: dict[str, Any] = {"failed": True}
     try:
         with storage_errors("reading the file"):
-            send({"result": _FUNCTIONS[task.pop("function")](stream, send, limits, **task)})
+            answer = {"result": _FUNCTIONS[task.pop("function")](limits, **task)}
     except PairmarkError as error:
-        send({"error": error.slug, "detail": error.detail, "facts": error.facts})
+        answer = {"error": error.slug, "detail": error.detail, "facts": error.facts}
     except MemoryError:
         _limit_memory(resource.getrlimit(resource.RLIMIT_DATA)[1])
         refusal = limits.exceeded("memory_bytes", "reading the file needs too much memory", "bytes of memory")
-        send({"error": refusal.slug, "detail": refusal.detail, "facts": refusal.facts})
+        answer = {"error": refusal.slug, "detail": refusal.detail, "facts": refusal.facts}
     except Exception:
         traceback.print_exc()
-        send({"failed": True})
+    stream.write(json.dumps(answer) + "\n")
 
 
 def _limit_memory(limit: int) -> None:
@@ -107,29 +105,20 @@ def _limit_memory(limit: int) -> None:
 
 
 def _dataset(
-    stream: TextIO,
-    send: object,
-    limits: FileLimits,
-    *,
-    out: str,
-    scratch: str,
-    spec: dict[str, Any],
-    **task: Any,
+    limits: FileLimits, *, out: str, scratch: str, spec: dict[str, Any], **task: Any
 ) -> dict[str, Any]:
     data, summary = read_dataset(Upload(limits=limits, **task), Path(out), Path(scratch), spec=spec)
     return {"rows": len(data), "features": data.n_features, "summary": summary}
 
 
-def _inspection(
-    stream: TextIO, send: object, limits: FileLimits, *, work: str, **task: Any
-) -> dict[str, Any]:
+def _inspection(limits: FileLimits, *, work: str, **task: Any) -> dict[str, Any]:
     return inspected(Upload(limits=limits, **task), Path(work)).model_dump(mode="json")
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "dataset": _dataset,
     "inspection": _inspection,
-    "items": send_batches,
+    "items": write_batches,
     "table": write_as_json,
 }
 

@@ -149,8 +149,6 @@ class TestPairScorers:
                     assert ids[row].tolist() == expected + [-1] * (9 - len(expected))
                     assert scores[row, : len(expected)].tolist() == grid[row, expected].tolist()
                     assert (scores[row, len(expected) :] == -np.inf).all()
-                numbers = model.top_k(X[48:52], index, 9, allowed=np.flatnonzero(mask), above=floor)
-                assert numbers[0].tolist() == ids.tolist()
 
     def test_a_saved_index_is_opened_by_the_same_model_only(self, spec: Any, tmp_path: Path) -> None:
         model = fitted(spec)

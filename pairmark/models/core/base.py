@@ -1,4 +1,4 @@
-"""Mixins that every learner builds on.
+"""The mixin that every learner of pairs builds on.
 
 A pair scorer implements `_pair_score` on two validated arrays of equal length; everything else (broadcasting,
 blocks, search) is here once. Scores are float32 and symmetric to the last bit.
@@ -6,9 +6,7 @@ blocks, search) is here once. Scores are float32 and symmetric to the last bit.
 
 from __future__ import annotations
 
-import inspect
 import os
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Annotated, Any, Self
@@ -16,8 +14,8 @@ from typing import Annotated, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, is_classifier
-from sklearn.utils import Tags, TransformerTags
+from sklearn.base import is_classifier
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import scores as subject_scores
@@ -25,6 +23,7 @@ from pairmark.models.core import search
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.arrays import Float32 as Float32
 from pairmark.models.core.arrays import Matrix as Matrix
+from pairmark.models.core.embedder import EmbedderMixin as EmbedderMixin
 from pairmark.models.core.inputs import (
     Missing,
     checked_identities,
@@ -381,7 +380,7 @@ class PairScorerMixin(Stateful):
         query : (n_queries, d).
         gallery : (n_gallery, d), or what `index` made of it.
         k : at least 1; more than the gallery holds is no error.
-        allowed : (n_gallery,) booleans, or numbers of the rows that are considered; all when None.
+        allowed : (n_gallery,) booleans, the rows that are considered; all when None.
         above : only scores strictly above this float32 are returned.
 
         Returns
@@ -530,35 +529,6 @@ def score_subjects(learner: PairScorerMixin, left: Any, right: Any, aggregation:
 def warm_search(learner: PairScorerMixin, query: Matrix, index: GalleryIndex) -> None:
     """Compile what searches of galleries use that are many times as large as this one."""
     learner._warm_search(query, index)
-
-
-class EmbedderMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
-    """A learner with a vector space of its own: `set_output` and `get_feature_names_out` are scikit-learn's."""
-
-    @property
-    def _n_features_out(self) -> int:
-        learner: Any = self
-        # Not what gives data frames, which ask for the names of their columns.
-        transform = inspect.unwrap(type(learner).transform)
-        row = np.zeros((1, learner.n_features_in_), dtype=np.float32)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "X does not have valid feature names")
-            return int(transform(learner, row).shape[1])
-
-    def __sklearn_tags__(self) -> Tags:
-        tags: Tags = super().__sklearn_tags__()
-        tags.transformer_tags = TransformerTags(preserves_dtype=["float32"])
-        return tags
-
-    def fit_transform(self, X: ArrayLike, y: ArrayLike, **fit_params: Any) -> Float32:
-        """``fit(X, y)``, then ``transform(X)``."""
-        learner: Any = self
-        embedder: Any = learner.fit(X, y, **fit_params)
-        return embedder.transform(X)  # type: ignore[no-any-return]
-
-    @abstractmethod
-    def transform(self, X: ArrayLike) -> Float32:
-        """Embed points, (n, d) -> (n, n_components) float32."""
 
 
 def _repeat_row(row: Any, n: int) -> Any:

@@ -135,29 +135,13 @@ def sealed(array: Any) -> Any:
 
 
 def checked_allowed(allowed: ArrayLike | None, n: int) -> NDArray[np.bool_] | None:
-    """A mask of the rows to consider, from one or from row numbers; None for all.
-
-    Raises
-    ------
-    ValueError
-        When it is neither.
-    """
+    """A mask of the rows to consider, or `ValueError`; None for all."""
     if allowed is None:
         return None
-    candidates = np.asarray(allowed)
-    if candidates.dtype == np.bool_ and candidates.shape == (n,):
-        return None if candidates.all() else candidates
-    numbers = candidates.astype(np.intp) if candidates.size == 0 else candidates
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-        raise ValueError(
-            f"allowed has shape {candidates.shape} and dtype {candidates.dtype}; expected a boolean mask of shape "
-            f"({n},) or a list of row numbers"
-        )
-    if numbers.size and (numbers.min() < 0 or numbers.max() >= n):
-        raise ValueError(f"allowed holds row numbers outside 0 to {n - 1}")
-    mask = np.zeros(n, dtype=np.bool_)
-    mask[numbers] = True
-    return mask
+    mask = np.asarray(allowed)
+    if mask.dtype != np.bool_ or mask.shape != (n,):
+        raise ValueError(f"allowed is {mask.shape} of {mask.dtype}; expected a boolean mask of shape ({n},)")
+    return None if mask.all() else mask
 
 
 def checked_above(above: float | None) -> np.float32 | None:

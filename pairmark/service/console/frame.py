@@ -18,6 +18,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
+from pairmark.models.calibration.guarantees import askable
 from pairmark.schemas.admin import Scope
 from pairmark.schemas.base import QueryModel
 from pairmark.service.api.docs import GUIDE, with_code
@@ -117,6 +118,30 @@ class Api:
         """The entries of a list; none where the API refused."""
         items: list[dict[str, Any]] = ((await self.get(path, **query)).body or {"items": []})["items"]
         return items
+
+
+HEADLINE_FPR = 0.01
+"""The rate that people look at first."""
+
+
+async def promise(api: Api, version: dict[str, Any]) -> dict[str, Any] | None:
+    """What a version that decides answers at the headline rate, or at the smallest it can guarantee; None of others.
+
+    ``point`` : the operating point; None where there is none. ``refusal`` : why the headline rate cannot be guaranteed.
+    """
+    if "match" not in version["capabilities"]:
+        return None
+    if version["calibration_id"] is None:
+        return {"point": None, "refusal": "it has no calibration, so it cannot decide"}
+    path = f"/models/{version['model']}/versions/{version['version']}/operating-point"
+    answer = await api.get(path, fpr=HEADLINE_FPR)
+    if answer.ok:
+        return {"point": answer.data, "refusal": None}
+    problem = answer.data or {}
+    by_method = problem.get("smallest_fpr") or {}
+    smallest = by_method.get("finite-sample") or min(filter(None, by_method.values()), default=None)
+    point = None if smallest is None else (await api.get(path, fpr=askable(smallest))).body
+    return {"point": point, "refusal": problem.get("detail", "no operating point could be read")}
 
 
 HEADERS = {

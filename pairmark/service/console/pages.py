@@ -5,7 +5,6 @@ Nothing comes from elsewhere, nothing is inline, and every value is escaped by t
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Final, get_args
 from urllib.parse import urlsplit
@@ -15,13 +14,21 @@ from fastapi.responses import HTMLResponse, Response
 from fastapi.staticfiles import StaticFiles
 from pydantic import Field
 
-from pairmark.models.calibration.guarantees import askable
 from pairmark.schemas.base import QueryModel
 from pairmark.schemas.jobs import JobState
 from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.api.services import InServices, may
 from pairmark.service.console import session
-from pairmark.service.console.frame import HEADERS, HERE, Api, CursorQuery, listing, page
+from pairmark.service.console.frame import (
+    HEADERS,
+    HEADLINE_FPR,
+    HERE,
+    Api,
+    CursorQuery,
+    listing,
+    page,
+    promise,
+)
 from pairmark.service.names import PRODUCTION, split_ref
 
 router = APIRouter(include_in_schema=False, route_class=GuardedRoute, default_response_class=HTMLResponse)
@@ -50,11 +57,11 @@ async def overview(request: Request) -> HTMLResponse:
     )
     models = (model_list.body or {"items": []})["items"]
     serving = [
-        (model, alias) for model in models for alias in model["aliases"] if alias["alias"] == "production"
+        (model, alias) for model in models for alias in model["aliases"] if alias["alias"] == PRODUCTION
     ]
     serving.sort(key=lambda pair: pair[1]["updated_at"], reverse=True)
-    found = await asyncio.gather(*(_serving(api, model, alias) for model, alias in serving[:SHOWN]))
-    rows = [row for row in found if row is not None]
+    versions = await asyncio.gather(*(_serving(api, model, alias) for model, alias in serving[:SHOWN]))
+    rows = [row for row in versions if row is not None]
     return page(
         request,
         "overview.html",
@@ -131,11 +138,11 @@ def _attention(
                 f"{name}: {board.get('verdict') or 'a baseline does better'}.",
                 f"{href}#leaderboard-title",
             )
-        if promise_of_version is None or promise_of_version.refusal is None:
+        if promise_of_version is None or promise_of_version["refusal"] is None:
             continue
-        point = promise_of_version.point
+        point = promise_of_version["point"]
         if point is None:
-            note("bad", "no guarantee", f"{name} is in production and {promise_of_version.refusal}.", href)
+            note("bad", "no guarantee", f"{name} is in production and {promise_of_version['refusal']}.", href)
         elif point["guarantee"] == "none":
             note("warn", "no guarantee", f"{name}: {point['meaning']}", href)
         else:
@@ -153,49 +160,6 @@ def _attention(
             words = f"{model['name']} has {model['latest_version']} version(s) and none in production."
             note("warn", "not serving", words, f"/console/models/{model['name']}")
     return sorted(notes, key=lambda entry: entry["level"] != "bad")[:8]
-
-
-HEADLINE_FPR = 0.01
-
-
-@dataclass(frozen=True, kw_only=True)
-class VersionPromise:
-    """What a version answers at the rate people look at first, or at the smallest it can guarantee.
-
-    Attributes
-    ----------
-    point : the operating point; None where there is none.
-    refusal : why the headline rate cannot be guaranteed; None where it can.
-    """
-
-    point: dict[str, Any] | None
-    refusal: str | None
-
-
-async def promise(api: Api, version: dict[str, Any]) -> VersionPromise | None:
-    """The promise of a version that decides; None of one that does not."""
-    if "match" not in version["capabilities"]:
-        return None
-    if version["calibration_id"] is None:
-        return VersionPromise(point=None, refusal="it has no calibration, so it cannot decide")
-    path = f"/models/{version['model']}/versions/{version['version']}/operating-point"
-    answer = await api.get(path, fpr=HEADLINE_FPR)
-    if answer.ok:
-        return VersionPromise(point=answer.data, refusal=None)
-    problem = answer.data if isinstance(answer.data, dict) else {}
-    refusal = str(problem.get("detail", "no operating point could be read"))
-    smallest = smallest_rate(problem.get("smallest_fpr"))
-    again = await api.get(path, fpr=askable(smallest)) if smallest is not None else None
-    return VersionPromise(point=again.body if again is not None else None, refusal=refusal)
-
-
-def smallest_rate(by_method: Any) -> float | None:
-    """The smallest rate with a finite-sample guarantee, else with any; None where no rate is answered."""
-    if not isinstance(by_method, dict):
-        return float(by_method) if isinstance(by_method, int | float) else None
-    preferred = by_method.get("finite-sample")
-    rates = [float(rate) for rate in by_method.values() if rate]
-    return float(preferred) if preferred else min(rates, default=None)
 
 
 class FindQuery(CursorQuery):

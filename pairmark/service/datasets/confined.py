@@ -3,8 +3,8 @@
 A *fork server* (`pairmark.service.parser`) imports once what reads files and then forks a process for each upload: that
 takes milliseconds, and a reader that is killed takes nothing else down. It starts with the first upload.
 
-Each upload has a socket of its own. The reader gets its task as a line of JSON and answers in such lines; when this
-side closes the socket, the reader ends.
+Each upload has a socket of its own. The reader gets its task as a line of JSON, and answers by a line as it begins and
+one as it ends; when this side closes the socket, the reader ends.
 """
 
 from __future__ import annotations
@@ -170,8 +170,7 @@ class Upload(BaseModel, frozen=True):
     @property
     def is_labelled(self) -> bool:
         """Whether it is said what the rows are labelled by, or that they are not."""
-        request = self.request
-        return bool(request.label or request.ranking or request.unlabelled or self.pairs)
+        return bool(self.request.label or self.request.ranking or self.request.unlabelled or self.pairs)
 
 
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -239,7 +238,7 @@ def damage_refused(detail: str, field: str) -> Iterator[None]:
         raise InvalidInput(detail, field=field) from error
 
 
-_WAIT, _LEAST_S = 4, 0.001
+_WAIT = 4
 """A reader has so many seconds for each one of its processor: on a busy machine, files are not refused for that."""
 _ERRORS: dict[str, type[PairmarkError]] = {
     kind.slug: kind for kind in (InvalidInput, TooLarge, StorageFailed)
@@ -252,84 +251,50 @@ def parsed(task: Mapping[str, Any], limits: FileLimits) -> Any:
     `InvalidInput`, `TooLarge` and `StorageFailed` as the reader raises them; `TooLarge` when it needs more memory or
     time than ``limits`` give.
     """
-    with reading(task, limits) as reader:
-        return reader.answer()["result"]
-
-
-@contextmanager
-def reading(task: Mapping[str, Any], limits: FileLimits) -> Iterator[Reader]:
-    """A reader at work on the task; it ends when the block does."""
-    own, its = socket.socketpair()
-    with own, own.makefile("rb") as answers:
-        with its:
-            _FORK_SERVER.adopt(its)
+    service_end, reader_end = socket.socketpair()
+    with service_end, service_end.makefile("rb") as answers:
+        with reader_end:
+            _FORK_SERVER.adopt(reader_end)
         # What bounds this process' files, a quota say, bounds those that are written for it.
         file_bytes = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-        reader = Reader(own, answers, limits)
-        reader.tell({**task, "limits": asdict(limits), "file_bytes": file_bytes})
-        reader.begin()
-        yield reader
-
-
-class Reader:
-    """One process at work on a file; its time counts while it is waited for."""
-
-    def __init__(self, wire: socket.socket, answers: BinaryIO, limits: FileLimits) -> None:
-        self._wire, self._answers, self._limits = wire, answers, limits
-        # However busy the machine is, a reader begins as soon as the fork server gets to it.
-        self._seconds: float | None = None
-        self._begun_at = 0.0
-
-    def tell(self, message: Mapping[str, Any]) -> None:
-        # Where it has ended, the next answer says how.
+        message = {**task, "limits": asdict(limits), "file_bytes": file_bytes}
+        # Where it has ended already, no answer says so.
         with suppress(OSError):
-            self._wire.sendall(json.dumps(message).encode() + b"\n")
-
-    def begin(self) -> None:
-        """Wait until it has begun."""
-        self._message()
-        self._seconds, self._begun_at = _WAIT * self._limits.seconds, time.monotonic()
-
-    def answer(self) -> Any:
-        """Its next message."""
-        message = self._message()
-        if "error" in message:
-            raise _ERRORS[message["error"]](message["detail"], **message["facts"])
-        if "failed" in message:
-            raise RuntimeError("reading a file failed; the reader's traceback is in the log")
-        return message
-
-    def _message(self) -> Any:
-        start = time.monotonic()
-        self._wire.settimeout(self._seconds)
-        try:
-            line = self._answers.readline()
-        except TimeoutError:
-            raise self._too_slow() from None
-        except ConnectionError:
-            line = b""
-        if not line.endswith(b"\n"):
-            raise self._ended()
-        if self._seconds is not None:
-            self._seconds = max(self._seconds - (time.monotonic() - start), _LEAST_S)
-        return json.loads(line)
-
-    def _ended(self) -> PairmarkError:
-        """Why it ended without an answer: the kernel ends it at the limit of its processor's time."""
-        if self._seconds is None:
-            return NotReady("the process that reads uploads has ended; try again")
-        if time.monotonic() - self._begun_at >= self._limits.seconds:
-            return self._too_slow()
-        return self._limits.exceeded(
-            "memory_bytes",
-            "reading the file ended its process: it needs more memory, or is damaged",
-            "bytes of memory",
-        )
-
-    def _too_slow(self) -> TooLarge:
-        return self._limits.exceeded(
+            service_end.sendall(json.dumps(message).encode() + b"\n")
+        # However busy the machine is, a reader begins as soon as the fork server gets to it: its time counts from then.
+        if not _line(answers):
+            raise NotReady("the process that reads uploads has ended; try again")
+        begun_at = time.monotonic()
+        service_end.settimeout(_WAIT * limits.seconds)
+        line = _line(answers)
+    if line:
+        return _result(json.loads(line))
+    # It ended without an answer: at the limit of its processor's time the kernel ends it.
+    if time.monotonic() - begun_at >= limits.seconds:
+        raise limits.exceeded(
             "seconds", "reading the file takes too long", "seconds", ": send a smaller file, or npz"
         )
+    raise limits.exceeded(
+        "memory_bytes",
+        "reading the file ended its process: it needs more memory, or is damaged",
+        "bytes of memory",
+    )
+
+
+def _line(answers: BinaryIO) -> bytes:
+    """A whole message of a reader; empty where it has ended, or takes too long."""
+    line = b""
+    with suppress(TimeoutError, ConnectionError):
+        line = answers.readline()
+    return line if line.endswith(b"\n") else b""
+
+
+def _result(answer: Mapping[str, Any]) -> Any:
+    if "error" in answer:
+        raise _ERRORS[answer["error"]](answer["detail"], **answer["facts"])
+    if "failed" in answer:
+        raise RuntimeError("reading a file failed; the reader's traceback is in the log")
+    return answer["result"]
 
 
 class ForkServer:
@@ -362,7 +327,7 @@ class ForkServer:
     def _start(self) -> None:
         if self._wire is not None:
             self._wire.close()
-        self._wire, its = socket.socketpair()
+        self._wire, server_end = socket.socketpair()
         # It has nothing to do with the service's secrets, and forks: it must have one thread.
         environment = {
             name: value
@@ -370,11 +335,11 @@ class ForkServer:
             if not name.startswith(("PAIRMARK_", "AWS_"))
         }
         threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        with its:
+        with server_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pairmark.service.parser", str(its.fileno())],
+                [sys.executable, "-m", "pairmark.service.parser", str(server_end.fileno())],
                 env=environment | threads,
-                pass_fds=[its.fileno()],
+                pass_fds=[server_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 # A group of its own: a terminal's Ctrl-C is for the service.

@@ -118,7 +118,8 @@ class LabelledData:
             block.eliminate_zeros()
             for row, (begin, end) in enumerate(pairwise(block.indptr.tolist()), start):
                 columns = block.indices[begin:end].astype(np.int64, copy=False)
-                digests[row] = _digest(width, columns, block.data[begin:end])
+                body = width + columns.tobytes() + block.data[begin:end].tobytes()
+                digests[row] = hashlib.blake2b(body, digest_size=16).digest()
         return digests
 
 
@@ -257,10 +258,3 @@ def _array(folder: Path, name: str) -> Any:
 
 def _optional(folder: Path, name: str) -> Any:
     return _array(folder, name) if (folder / f"{name}.npy").exists() else None
-
-
-def _digest(width: bytes, columns: NDArray[np.int64], values: NDArray[np.float32]) -> bytes:
-    state = hashlib.blake2b(width, digest_size=16)
-    state.update(columns.tobytes())
-    state.update(values.tobytes())
-    return state.digest()

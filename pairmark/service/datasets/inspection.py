@@ -184,7 +184,7 @@ def _arrays(upload: Upload, scratch: Path) -> list[ColumnOut]:
     return [
         ColumnOut(
             name=name,
-            kind=f"{dtype} {shape}",
+            kind=f"{array.dtype} {array.shape}",
             role="points"
             if name == "X"
             else request.label_role
@@ -195,5 +195,5 @@ def _arrays(upload: Upload, scratch: Path) -> list[ColumnOut]:
             empty=None,
             examples=[],
         )
-        for name, dtype, shape in Npz(upload.file, folder, upload.limits).shapes()
+        for name, array in Npz(upload.file, folder, upload.limits).arrays.items()
     ]

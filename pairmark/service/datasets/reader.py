@@ -266,14 +266,14 @@ def _from_npz(npz: Npz, upload: Upload) -> _Source:
     request = upload.request
     X = npz.points()
     rows, width = (int(size) for size in X.shape)
-    label = request.label or ("y" if "y" in npz and not request.unlabelled else None)
+    label = request.label or ("y" if "y" in npz.arrays and not request.unlabelled else None)
     array_of = {"labels": label, "groups": request.group, "ids": request.id}
     texts = {field: npz.texts(name, rows) for field, name in array_of.items() if name}
     kept = {name: npz.texts(name, rows) for name in request.keep}
     names = _names(npz, "feature_names", width)
     titles = names or [f"x{column}" for column in range(width)]
     for name in request.exclude:
-        if name not in titles and name not in npz:
+        if name not in titles and name not in npz.arrays:
             raise InvalidInput(f"exclude: there is no feature {name[:100]!r} in the npz", field="exclude")
     feature_columns = [column for column in range(width) if titles[column] not in request.exclude]
     if len(feature_columns) < width:
@@ -315,7 +315,7 @@ def _array_of_rankings(npz: Npz, names: Sequence[str], rows: int) -> Rankings | 
 
 
 def _names(npz: Npz, name: str, count: int) -> list[str] | None:
-    if name not in npz:
+    if name not in npz.arrays:
         return None
     names = [as_text(value) or "" for value in npz.texts(name, count).tolist()]
     if len(set(names)) != count or not all(0 < len(text) <= 1_000 and "\x00" not in text for text in names):
@@ -490,33 +490,22 @@ class Npz:
     """The arrays of an ``.npz`` file, unpacked to disk and memory-mapped; objects are refused, nothing is unpickled."""
 
     def __init__(self, path: Path, scratch: Path, limits: FileLimits) -> None:
-        self._arrays: dict[str, NDArray[Any]] = {}
+        self.arrays: dict[str, NDArray[Any]] = {}
         damage = damage_refused("the npz file is truncated or damaged; save and send it again", "file")
         with damage, zipfile.ZipFile(path) as archive:
             members = checked_members(archive, limits.unpacked_bytes, limits.raised_by["unpacked_bytes"])
             for number, member in enumerate(members):
                 name = member.filename.removesuffix(".npy")
-                self._arrays[name] = _unpacked(archive, member, scratch / f"array{number}.npy", name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._arrays
-
-    @property
-    def names(self) -> list[str]:
-        return list(self._arrays)
-
-    def shapes(self) -> list[tuple[str, str, str]]:
-        """Name, type and shape of each array."""
-        return [(name, str(array.dtype), str(array.shape)) for name, array in self._arrays.items()]
+                self.arrays[name] = _unpacked(archive, member, scratch / f"array{number}.npy", name)
 
     def get(self, name: str, ndim: int, rows: int | None = None) -> NDArray[Any]:
         """One array of so many dimensions, and rows; `InvalidInput` when it is missing or of another shape."""
-        if name not in self._arrays:
+        if name not in self.arrays:
             raise InvalidInput(
-                f"the npz has no array {name!r}; it has {', '.join(sorted(self._arrays)) or 'none'}",
+                f"the npz has no array {name!r}; it has {', '.join(sorted(self.arrays)) or 'none'}",
                 field="file",
             )
-        array = self._arrays[name]
+        array = self.arrays[name]
         if array.ndim != ndim or (rows is not None and array.shape[0] != rows):
             shape = f"{ndim} dimension(s)" + (
                 "" if rows is None else f" and {rows} rows, as many as the points"
@@ -526,25 +515,25 @@ class Npz:
 
     def texts(self, name: str, rows: int | None = None) -> NDArray[Any]:
         """A 1-dimensional array; a column vector is taken too."""
-        array = self._arrays.get(name)
+        array = self.arrays.get(name)
         if array is not None and array.ndim == 2 and array.shape[1] == 1:
-            self._arrays[name] = array[:, 0]
+            self.arrays[name] = array[:, 0]
         return self.get(name, 1, rows)
 
     def points(self) -> NDArray[Any] | csr_array:
         """The array ``X``, or the CSR arrays."""
-        if "X" in self._arrays:
+        if "X" in self.arrays:
             X = self.get("X", 2)
             if X.dtype.kind not in "fiub":
                 raise InvalidInput(f"array 'X' holds {X.dtype}; expected numbers", field="file")
             return X
-        if "indptr" not in self._arrays:
+        if "indptr" not in self.arrays:
             raise InvalidInput(
-                f"the npz has arrays {', '.join(sorted(self._arrays)) or '(none)'}; expected 'X' of shape (rows, "
+                f"the npz has arrays {', '.join(sorted(self.arrays)) or '(none)'}; expected 'X' of shape (rows, "
                 "features), or 'data', 'indices', 'indptr' and 'shape' of a CSR matrix",
                 field="file",
             )
-        layout = self._arrays.get("format")
+        layout = self.arrays.get("format")
         if layout is not None and np.asarray(layout).item() not in (b"csr", "csr"):
             raise InvalidInput(
                 "the sparse matrix is not CSR; convert it with .tocsr() and save again", field="file"

@@ -54,8 +54,6 @@ class TableForm:
 
 
 def write_as_json(
-    stream: object,
-    send: object,
     limits: FileLimits,
     *,
     upload: str,

@@ -192,7 +192,7 @@ class Galleries:
         self, name: str, batches: Iterable[Rows], errors: RowErrors, version: LoadedVersion | None
     ) -> UpsertOut:
         """Store batches of rows, one transaction each: each is whole or not there, and seen by the next search.
-        `InvalidInput` when no row could be stored, or the body cannot be read; batches before that stay.
+        `InvalidInput` when no row could be stored, or the body cannot be read.
 
         Parameters
         ----------

@@ -7,10 +7,10 @@ why. What is wrong with the body as a whole (a damaged file, a matrix of another
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from pairmark.models.records.cells import MAX_CELL
 from pairmark.models.records.schema import Schema
 from pairmark.schemas.galleries import ImportOptions
-from pairmark.service.datasets.confined import FileLimits, reading
+from pairmark.service.datasets.confined import FileLimits, parsed
 from pairmark.service.errors import InvalidInput
 from pairmark.service.galleries.metadata import MAX_METADATA_BYTES
 from pairmark.service.galleries.rows import (
-    ERRORS_SHOWN,
     MAX_ID_BYTES,
     ItemForm,
     Matrix,
@@ -149,19 +148,19 @@ def file_batches(
 def _npz(path: Path, scratch: Path, dimension: int, checks: RowChecks, limits: FileLimits) -> Iterator[Rows]:
     from pairmark.service.datasets.reader import Npz
 
-    arrays = Npz(path, scratch, limits)
-    extra = sorted(set(arrays.names) - {"ids", "vectors", "subjects", "metadata"})
+    npz = Npz(path, scratch, limits)
+    extra = sorted(set(npz.arrays) - {"ids", "vectors", "subjects", "metadata"})
     if extra:
         raise InvalidInput(
             f"the npz has an array {extra[0][:60]!r}; expected ids, vectors, and optionally subjects and metadata",
             field=extra[0][:60],
         )
-    vectors = arrays.get("vectors", 2)
+    vectors = npz.get("vectors", 2)
     n = vectors.shape[0]
     _check_matrix(vectors, n, dimension, limits)
-    ids = arrays.get("ids", 1, n)
-    subjects = arrays.get("subjects", 1, n) if "subjects" in arrays else None
-    metadata = arrays.get("metadata", 1, n) if "metadata" in arrays else None
+    ids = npz.get("ids", 1, n)
+    subjects = npz.get("subjects", 1, n) if "subjects" in npz.arrays else None
+    metadata = npz.get("metadata", 1, n) if "metadata" in npz.arrays else None
     for name, array in (("ids", ids), ("subjects", subjects), ("metadata", metadata)):
         if array is not None and array.dtype.kind not in ("US" if name == "metadata" else "USiu"):
             raise InvalidInput(f"array {name!r} holds {array.dtype}; expected text", field=name)
@@ -337,7 +336,7 @@ def confined_batches(
     options: ImportOptions,
     limits: FileLimits,
 ) -> Generator[Rows, None, None]:
-    """Batches as `file_batches` makes them, read by a process of its own."""
+    """Batches as `file_batches` makes them, read by a process of its own: the whole file, before any is given."""
     task = {
         "function": "items",
         "kind": kind,
@@ -347,20 +346,13 @@ def confined_batches(
         "width": form.width if isinstance(form, VectorForm) else 0,
         "options": ImportOptions.model_validate(options, from_attributes=True).model_dump(),
     }
-    # Rows go through files, since a socket's lines are JSON; what they weigh is bounded by `file_batches`.
-    with reading(task, limits) as reader:
-        while "batch" in (message := reader.answer()):
-            rows = _read_batch(_batch_file(scratch, message["batch"]), form)
-            # The next one is read while this one is stored.
-            reader.tell({})
-            yield rows
-        errors.count += message["result"]["count"]
-        errors.items += message["result"]["items"][: max(0, ERRORS_SHOWN - len(errors.items))]
+    result = parsed(task, limits)
+    errors.count, errors.items = result["count"], result["items"]
+    for number in range(result["batches"]):
+        yield _read_batch(scratch / f"batch{number}", form)
 
 
-def send_batches(
-    stream: TextIO,
-    send: Callable[[Mapping[str, Any]], None],
+def write_batches(
     limits: FileLimits,
     *,
     kind: str,
@@ -370,25 +362,17 @@ def send_batches(
     width: int,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What a reader does for `confined_batches`: each batch goes through files, and the next waits to be wanted."""
-    errors = RowErrors()
-    folder = Path(scratch)
+    """What a reader does for `confined_batches`: each batch becomes a file, so that memory holds one of them."""
+    errors, number, folder = RowErrors(), 0, Path(scratch)
     form = form_in_json(columns, width)
     batches = file_batches(
         kind, Path(path), folder, form, errors, ImportOptions.model_validate(options), limits
     )
-    for number, rows in enumerate(batches):
+    for number, rows in enumerate(batches, 1):
         bodies = rows.vectors.tobytes() if columns is None else form.bodies(rows.vectors)
         batch = (bodies, rows.ids, rows.subjects, rows.metadata, rows.places)
-        _batch_file(folder, number).write_bytes(msgspec.msgpack.encode(batch))
-        send({"batch": number})
-        if not stream.readline():
-            break
-    return {"count": errors.count, "items": errors.items}
-
-
-def _batch_file(folder: Path, number: int) -> Path:
-    return folder / f"batch{number}"
+        (folder / f"batch{number - 1}").write_bytes(msgspec.msgpack.encode(batch))
+    return {"batches": number, "count": errors.count, "items": errors.items}
 
 
 def _read_batch(file: Path, form: ItemForm) -> Rows:

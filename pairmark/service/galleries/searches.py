@@ -26,7 +26,7 @@ from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.rows import Matrix, StoredRows, checked_id, form_of
 from pairmark.service.galleries.segments import Segment
-from pairmark.service.galleries.view import GalleryView, ItemHit, Likeness, Owner, owner_of
+from pairmark.service.galleries.view import GalleryView, ItemHit, Likeness, best_of_subjects
 from pairmark.service.runtime.missing_columns import ComparedPairs
 from pairmark.service.runtime.operating_points import ServedPoint
 from pairmark.service.runtime.versions import LoadedVersion
@@ -206,7 +206,7 @@ class Searches:
             vectors = partial(self._vectors, state, version)
             matching, limits = _matching(hits, queries, missing, point, version, by_pattern, vectors)
             warnings += limits
-            hits = [_best(row, by_subject=body.group_by is not None)[:k] for row in matching]
+            hits = [(row if body.group_by is None else best_of_subjects(row))[:k] for row in matching]
         # 5. The answer, and what reviews may keep of it.
         n_hits = sum(map(len, hits))
         facts = {
@@ -403,16 +403,6 @@ def _matching(
     for place in np.flatnonzero(decided.codes == DecisionCode.MATCH).tolist():
         matching[query[place]].append(every[place])
     return matching, compared.warnings(version.columns)
-
-
-def _best(hits: Sequence[ItemHit], *, by_subject: bool) -> list[ItemHit]:
-    """Hits, or the first of each subject."""
-    if not by_subject:
-        return list(hits)
-    best: dict[Owner, ItemHit] = {}
-    for hit in hits:
-        best.setdefault(owner_of(hit.subject, hit.id), hit)
-    return list(best.values())
 
 
 def _strangers_warning(fpr: float, n_items: int) -> str:

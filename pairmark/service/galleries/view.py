@@ -24,15 +24,6 @@ from pairmark.service.runtime.versions import check_finite
 QUERIES_AT_A_TIME = 32
 
 
-Owner = tuple[str, str]
-"""(``subject``, its name), or (``item``, its id) for an item without a subject, which stands for itself."""
-
-
-def owner_of(subject: str | None, id: str) -> Owner:
-    """What an item is part of."""
-    return ("item", id) if subject is None else ("subject", subject)
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class Part:
     """A segment and which of its rows are current (None: all), up to the write with number ``as_of``."""
@@ -74,6 +65,14 @@ class ItemHit:
     score: float
     missing: bytes | None = None
     """Which columns a record lacks, bools; None for vectors."""
+
+
+def best_of_subjects(hits: Sequence[ItemHit]) -> list[ItemHit]:
+    """The first of each subject; an item without one stands for itself."""
+    best: dict[tuple[str, str], ItemHit] = {}
+    for hit in hits:
+        best.setdefault(("item", hit.id) if hit.subject is None else ("subject", hit.subject), hit)
+    return list(best.values())
 
 
 MaskedParts = Sequence[tuple[Part, Bool | None]]
@@ -205,10 +204,7 @@ def _best_subjects(
     n_wanted = min(4 * k, n)
     while True:
         items = best(query, n_wanted)[0]
-        best_of: dict[Owner, ItemHit] = {}
-        for hit in items:
-            best_of.setdefault(owner_of(hit.subject, hit.id), hit)
-        hits = list(best_of.values())
+        hits = best_of_subjects(items)
         if len(hits) >= k or len(items) < n_wanted or n_wanted >= n:
             return hits[:k]
         n_wanted = min(4 * n_wanted, n)

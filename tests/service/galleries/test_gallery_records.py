@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +13,14 @@ import pytest
 from pairmark.models import FellegiSunter, MetricSimilarity
 from pairmark.models.records import neighbours
 from pairmark.models.records.tables import declared
+from pairmark.schemas.galleries import ImportOptions
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.calibration import Identification, Thresholds
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.imports import _batch_file, _read_batch, json_batches, send_batches
+from pairmark.service.galleries.imports import confined_batches, json_batches
 from pairmark.service.galleries.rows import RecordForm, RowErrors, form_of
 from pairmark.service.galleries.searches import Searches, parse_search
 from pairmark.service.runtime.missing_columns import ComparedPairs
@@ -163,24 +163,10 @@ def test_files_hold_columns_of_the_model_and_name_what_does_not_fit(tmp_path: Pa
         scratch = tmp_path / f"scratch{len(list(tmp_path.iterdir()))}"
         scratch.mkdir()
         (scratch / "upload").write_text(text)
-        errors, batches = RowErrors(), []
-
-        def take(message: Any) -> None:
-            batches.append(_read_batch(_batch_file(scratch, message["batch"]), form))
-
-        last = send_batches(
-            io.StringIO("\n" * 9),
-            take,
-            replace(FileLimits.of(Settings(), 0), rows=100, stored_bytes=10**7),
-            kind="csv",
-            path=str(scratch / "upload"),
-            scratch=str(scratch),
-            columns=form.columns,
-            width=0,
-            options=options,
-        )
-        errors.count, errors.items = last["count"], last["items"]
-        return batches, errors
+        errors = RowErrors()
+        limits = replace(FileLimits.of(Settings(), 0), rows=100, stored_bytes=10**7)
+        upload, picked = scratch / "upload", ImportOptions(**options)
+        return list(confined_batches("csv", upload, scratch, form, errors, picked, limits)), errors
 
     batches, errors = read("\n".join(lines), subject="who")
     assert [rows.ids for rows in batches] == [["r0", "r1", "r2"]]
