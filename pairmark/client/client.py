@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 import httpx
 
 from pairmark.client.endpoints import Service
-from pairmark.client.transport import Blocking, Waiting, connection
+from pairmark.client.transport import connection
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,7 +36,7 @@ class AsyncClient(Service):
     ) -> None:
         address, headers = connection(url, api_key)
         http = httpx.AsyncClient(base_url=address, headers=headers, timeout=timeout, transport=transport)
-        super().__init__(address, Waiting(http), retries, patience)
+        super().__init__(address, http.request, asyncio.sleep, retries, patience)
         self._aclose = http.aclose
 
     async def __aenter__(self) -> Self:
@@ -48,8 +50,17 @@ class AsyncClient(Service):
         await self._aclose()
 
 
+def immediate(call: Callable[..., T]) -> Callable[..., Coroutine[Any, Any, T]]:
+    """A blocking call as a coroutine, which never waits for an event loop."""
+
+    async def work(*arguments: Any, **options: Any) -> T:
+        return call(*arguments, **options)
+
+    return work
+
+
 def finished(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never waits, as those over `Blocking`."""
+    """The result of a coroutine that never waits, as those of `immediate`."""
     try:
         work.send(None)
     except StopIteration as done:
@@ -113,7 +124,8 @@ class Client:
     ) -> None:
         self.url, headers = connection(url, api_key)
         http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout, transport=transport)
-        self._calls = Service(self.url, Blocking(http), retries, patience)
+        request, sleep = immediate(http.request), immediate(time.sleep)
+        self._calls = Service(self.url, request, sleep, retries, patience)
         self._close = http.close
 
     def __enter__(self) -> Self:

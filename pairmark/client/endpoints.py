@@ -11,9 +11,8 @@ import uuid
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
-import httpx
 from pydantic import BaseModel
 
 from pairmark.client.scoring import ScoringCalls
@@ -27,7 +26,6 @@ from pairmark.client.transport import (
     json_of,
     npz,
     path_part,
-    unanswered,
     without_none,
 )
 from pairmark.schemas.base import Answer
@@ -36,9 +34,6 @@ from pairmark.schemas.jobs import JobOut, JobRequest
 from pairmark.schemas.links import LinkOut, LinksOut
 from pairmark.schemas.models import AliasOut, CalibrationOut, EvaluationOut, ModelOut, VersionOut
 from pairmark.schemas.reviews import ReviewOut
-
-if TYPE_CHECKING:
-    import httpx
 
 ENDED = ("succeeded", "failed", "cancelled")
 _LOOK_S = 0.25
@@ -224,7 +219,7 @@ class Service(ScoringCalls):
                     (waiting or warnings.warn)(f"job {job_id}: {job.message}")
                 if progress is not None:
                     progress(job.progress, job.stage)
-            await self._http.sleep(_LOOK_S * (1 + failures))
+            await self._sleep(_LOOK_S * (1 + failures))
         if job.state != "succeeded":
             raise JobFailed(job.json)
         if progress is not None:
@@ -362,18 +357,13 @@ class Service(ScoringCalls):
         return EvaluationOut.from_json(await self._send("POST", path, body, timeout=None))
 
     async def export_version(self, name: str, version: int, file: File) -> None:
-        """Write a version with its calibration to one file, whole or not at all."""
+        """Write a version with its calibration to one file, whole or not at all; until then it is in memory."""
+        response = await self.request("GET", f"{version_path(name, version)}/export", timeout=None)
         target = Path(file)
         part = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
         try:
-            pieces = self._http.streamed(f"{version_path(name, version)}/export")
-            async with contextlib.aclosing(pieces):
-                with part.open("wb") as stream:
-                    async for piece in pieces:
-                        stream.write(piece)
+            part.write_bytes(response.content)
             part.replace(target)
-        except httpx.TransportError as error:
-            raise unanswered(self.url, error) from None
         finally:
             part.unlink(missing_ok=True)
 

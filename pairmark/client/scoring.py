@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-import httpx
-
 from pairmark.client.transport import (
     HAS_NUMPY,
     Calls,

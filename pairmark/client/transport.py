@@ -6,14 +6,13 @@ used where it is installed; without it arrays are lists.
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import io
 import json
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import IO, Any
 from urllib.parse import quote, urlsplit
 
@@ -311,61 +310,19 @@ LONGEST_RETRY_WAIT_S = 30.0
 LOOK_S = 0.5
 log = logging.getLogger("pairmark.client")
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
-CHUNK = 1 << 20
 
 
-class Waiting:
-    """Sends on an event loop."""
-
-    def __init__(self, http: httpx.AsyncClient) -> None:
-        self.http = http
-        self.sleep = asyncio.sleep
-
-    async def request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """One request, and its whole answer."""
-        return await self.http.request(method, path, **options)
-
-    async def streamed(self, path: str) -> AsyncGenerator[bytes, None]:
-        """The answer to a GET in pieces of at most 1 MiB; a refusal is a `Problem`."""
-        async with self.http.stream("GET", path) as response:
-            if response.status_code >= 300:
-                await response.aread()
-                raise problem_of(response)
-            async for piece in response.aiter_bytes(CHUNK):
-                yield piece
-
-
-class Blocking:
-    """Sends in this thread, as `Waiting` does: its coroutines never wait, so `client.finished` can run them."""
-
-    def __init__(self, http: httpx.Client) -> None:
-        self.http = http
-
-    async def request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """One request, and its whole answer."""
-        return self.http.request(method, path, **options)
-
-    async def streamed(self, path: str) -> AsyncGenerator[bytes, None]:
-        """The answer to a GET in pieces of at most 1 MiB; a refusal is a `Problem`."""
-        with self.http.stream("GET", path) as response:
-            if response.status_code >= 300:
-                response.read()
-                raise problem_of(response)
-            for piece in response.iter_bytes(CHUNK):
-                yield piece
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait for this many seconds."""
-        time.sleep(seconds)
+Request = Callable[..., Awaitable[httpx.Response]]
+Sleep = Callable[[float], Awaitable[None]]
 
 
 class Calls:
     """Requests to one service."""
 
-    def __init__(self, url: str, http: Blocking | Waiting, retries: int, patience: float) -> None:
+    def __init__(self, url: str, request: Request, sleep: Sleep, retries: int, patience: float) -> None:
         self.url = url
         self.retries = retries
-        self._http = http
+        self._send_request, self._sleep = request, sleep
         # Only until it has answered once: a service that ends later is told at once.
         self._patience = patience if urlsplit(url).hostname in _THIS_MACHINE else 0.0
 
@@ -375,7 +332,7 @@ class Calls:
             response = await self._answer(method, path, options)
             if response.status_code not in (429, 503) or attempt == self.retries or "files" in options:
                 break
-            await self._http.sleep(retry_wait(response, attempt))
+            await self._sleep(retry_wait(response, attempt))
         if response.status_code >= 300:
             raise problem_of(response)
         return response
@@ -385,7 +342,7 @@ class Calls:
         deadline, is_told = time.monotonic() + self._patience, False
         while True:
             try:
-                response = await self._http.request(method, path, **options)
+                response = await self._send_request(method, path, **options)
             except httpx.TransportError as error:
                 if not isinstance(error, httpx.ConnectError) or time.monotonic() >= deadline:
                     # What went on below says nothing more, at great length.
@@ -395,7 +352,7 @@ class Calls:
                         "%s does not answer yet: waiting up to %g s for it to start", self.url, self._patience
                     )
                 is_told = True
-                await self._http.sleep(LOOK_S)
+                await self._sleep(LOOK_S)
             else:
                 self._patience = 0.0
                 return response

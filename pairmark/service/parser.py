@@ -104,10 +104,8 @@ def _limit_memory(limit: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
-def _dataset(
-    limits: FileLimits, *, out: str, scratch: str, spec: dict[str, Any], **task: Any
-) -> dict[str, Any]:
-    data, summary = read_dataset(Upload(limits=limits, **task), Path(out), Path(scratch), spec=spec)
+def _dataset(limits: FileLimits, *, out: str, scratch: str, **task: Any) -> dict[str, Any]:
+    data, summary = read_dataset(Upload(limits=limits, **task), Path(out), Path(scratch))
     return {"rows": len(data), "features": data.n_features, "summary": summary}
 
 

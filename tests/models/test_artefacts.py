@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import pickle
 import resource
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from sklearn.datasets import load_iris
 
 from pairmark.models import RSBL, SimilarityTree, load, save
 from pairmark.models.core.artefact import MANIFEST, ArtefactError, file_sha256, read_artefact, write_artefact
+from pairmark.models.registry import learner_specs
 
 
 @pytest.fixture
@@ -168,3 +171,11 @@ def test_parameters_that_are_gone_are_read_over_or_refused(tmp_path: Path) -> No
         else:
             with pytest.raises(ArtefactError, match=refused):
                 load(tmp_path / "older")
+
+
+@pytest.mark.parametrize("spec", learner_specs(), ids=lambda spec: spec.kind)
+def test_help_of_every_learner_describes_each_parameter(spec: Any) -> None:
+    text = " ".join((inspect.getdoc(spec.estimator) or "").split())
+    properties: dict[str, Any] = spec.params.model_json_schema()["properties"]
+    for name, field in properties.items():
+        assert f"{name} : {field['description'].replace('null', 'None')}" in text, name

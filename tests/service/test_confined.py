@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import random
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +15,11 @@ import pytest
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.schemas.galleries import ImportOptions
 from pairmark.service.datasets.confined import UNPACKED_FREE, FileLimits, parsed
-from pairmark.service.errors import TooLarge
+from pairmark.service.datasets.reader import Npz
+from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.galleries.imports import confined_batches
 from pairmark.service.galleries.rows import RowErrors, VectorForm
+from pairmark.service.scoring.binary import parse_npz
 from pairmark.service.settings import MIB, Settings
 from tests.parquet import npz, parquet
 
@@ -35,7 +40,6 @@ def read(folder: Path, content: bytes, kind: str, *, limits: Any = None, **roles
         "scratch": str(folder / "scratch"),
         "kind": kind,
         "request": DatasetRequest(name="d", **roles).model_dump(mode="json"),
-        "spec": {},
     }
     own = replace(FileLimits.of(SETTINGS, len(content)), **(limits or {}))
     made: dict[str, Any] = parsed(task, own)
@@ -85,3 +89,76 @@ def test_batches_arrive_as_they_were_read(tmp_path: Path) -> None:
     assert batches[0].subjects[:3] == ["s", None, "s"]
     assert batches[1].places[0] == 16_384
     assert not list(scratch.glob("batch*"))
+
+
+LIMITS = replace(FileLimits.of(Settings(), 0), rows=10_000, features=100)
+
+
+def packed(**arrays: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.savez_compressed(stream, **arrays)
+    return stream.getvalue()
+
+
+def test_flipped_bytes_are_refused_or_read_never_anything_else(tmp_path: Path) -> None:
+    """Deflate streams, headers, names, methods and sizes: whatever three bytes are flipped."""
+    rng = np.random.default_rng(0)
+    body = packed(X=rng.normal(size=(200, 8)), y=np.arange(200) // 4)
+    pairs = packed(left=rng.normal(size=(50, 8)), right=rng.normal(size=(50, 8)))
+    refused = 0
+    for seed in range(300):
+        chance = random.Random(seed)
+        for whole in (body, pairs):
+            spoiled = bytearray(whole)
+            for _ in range(3):
+                spoiled[chance.randrange(len(spoiled))] ^= 1 << chance.randrange(8)
+            folder = tmp_path / f"{seed}"
+            folder.mkdir(exist_ok=True)
+            (folder / "x.npz").write_bytes(spoiled)
+            try:
+                if whole is body:
+                    Npz(folder / "x.npz", folder, LIMITS)
+                else:
+                    parse_npz(bytes(spoiled), max_bytes=1_000_000)
+            except (InvalidInput, TooLarge):
+                refused += 1
+    assert refused > 300
+
+
+def test_sizes_count_together(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    body = packed(left=rng.normal(size=(100, 10)), right=rng.normal(size=(100, 10)))
+    assert parse_npz(body, max_bytes=8_200).n_pairs == 100
+    with pytest.raises(TooLarge, match="unpack to"):
+        parse_npz(body, max_bytes=8_000)
+
+
+def archive(name: str, data: bytes) -> bytearray:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as made:
+        made.writestr(zipfile.ZipInfo(name), data)
+    return bytearray(stream.getvalue())
+
+
+def damaged() -> dict[str, bytes]:
+    """What once was answered with 500."""
+    head = b"(" * 300 + b"\n"
+    unfinished = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head
+    before_its_start = archive("left.npy", b"x")
+    end = before_its_start.rfind(b"PK\x05\x06")
+    before_its_start[end + 16 : end + 20] = (2**31).to_bytes(4, "little")
+    return {
+        "a member without a name": bytes(archive("", b"x")),
+        "a head that does not end": bytes(archive("left.npy", unfinished)),
+        "a directory before the file's start": bytes(before_its_start),
+    }
+
+
+@pytest.mark.parametrize("what", damaged())
+def test_archives_that_trip_the_standard_library_are_refused(what: str, tmp_path: Path) -> None:
+    body = damaged()[what]
+    with pytest.raises(InvalidInput):
+        parse_npz(body, max_bytes=1_000)
+    (tmp_path / "x.npz").write_bytes(body)
+    with pytest.raises(InvalidInput):
+        Npz(tmp_path / "x.npz", tmp_path, LIMITS)

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import io
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_digits
 from starlette.datastructures import UploadFile
 
 from pairmark.schemas.datasets import DatasetOut, DatasetRequest
-from pairmark.service.blobs import Blobs
+from pairmark.service.blobs import Blobs, collect
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
+from pairmark.service.errors import InvalidInput, PairmarkError, TooLarge, UnknownDataset
 from pairmark.service.settings import Settings
 from tests.parquet import npz, parquet
 
@@ -188,3 +199,326 @@ def test_explicit_pairs_by_row_id(datasets: Datasets) -> None:
     assert data.pairs.right.tolist() == [1, 0]
     assert data.pairs.weight is None
     assert data.feature_names == ("x",)
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory, new_database):
+    home = tmp_path_factory.mktemp("home")
+    settings = Settings(
+        home=home,
+        database_url=new_database("sqlite"),
+        max_upload_bytes=2_000_000,
+        max_dataset_rows=1_000,
+        max_dimension=5_000,
+        max_dataset_bytes=500_000,
+    )
+    database = Database(settings.resolved_database_url)
+    store = Blobs(home / "store")
+    yield Datasets(database, store, settings), store
+    database.dispose()
+
+
+def refused(
+    deployment, content: bytes, filename: str = "a.csv", pairs: bytes | None = None, **request
+) -> PairmarkError:
+    datasets, store = deployment
+    named = request.keys() & {"label", "ranking"} or pairs is not None or b"y.npy" in content
+    if not named and filename.endswith((".csv", ".parquet", ".npz")):
+        request["unlabelled"] = True
+    with pytest.raises((InvalidInput, TooLarge)) as caught:
+        datasets.add(
+            UploadFile(io.BytesIO(content), filename=filename),
+            DatasetRequest(name="bad", **request),
+            pairs=None if pairs is None else UploadFile(io.BytesIO(pairs)),
+        )
+    with pytest.raises(UnknownDataset):
+        datasets.get("bad")
+    assert [path for path in store.root.rglob("*") if path.is_file()] == []
+    assert str(store.root) not in str(caught.value)
+    json.dumps(caught.value.facts, allow_nan=False)
+    return caught.value
+
+
+HEAD = b"a,b,who\n1,2,p\n"
+
+BAD_CSV = {
+    "text": (HEAD + b"3,x,q\n", "line 3, column 'b' is 'x', not a number"),
+    "NA": (HEAD + b"NA,4,q\n", "line 3, column 'a' is 'NA', not a number"),
+    "missing": (HEAD + b"3,,q\n", "line 3, column 'b' is empty"),
+    "quoted nothing": (HEAD + b'3,"",q\n', "line 3, column 'b' is empty"),
+    "NaN": (HEAD + b"3,nan,q\n", "line 3, column 'b' is NaN"),
+    "infinite": (HEAD + b"-inf,4,q\n", "line 3, column 'a' is infinite"),
+    "beyond double": (HEAD + b"1e999,4,q\n", "line 3, column 'a' is infinite"),
+    "beyond float32": (HEAD + b"3.5e38,4,q\n", "line 3, column 'a' is 3.5e+38, beyond the range of float32"),
+    "no label": (HEAD + b"3,4,\n", "line 3 has no label"),
+    "short line": (HEAD + b"3,q\n", "line 3 has 2 cells, the header 3"),
+    "long line": (HEAD + b"3,4,q,5\n", "line 3 has 4 cells, the header 3"),
+    "open quote": (HEAD + b'3,4,"q\n', "line 3 has a quote that is not closed"),
+    "not UTF-8": (HEAD + b"3,4,Ren\xe9\n", "line 3 is not UTF-8"),
+    "UTF-16": ("a,b,who\n1,2,p\n".encode("utf-16"), "UTF-16 text; save it as UTF-8"),
+    "zero byte": (HEAD + b"3,4,q\x00\n", "line 3 has a label that is not plain text"),
+    "cut within a character": (HEAD + "3,4,é".encode()[:-1], "line 3 is not UTF-8"),
+    "empty": (b"", "the file is empty"),
+    "blank": (b"\n\n  \n", "the file is empty"),
+    "header only": (b"a,b,who\n", "the file has no rows"),
+    "one class": (HEAD + b"3,4,p\n", "every row has the same label"),
+    "all differ": (HEAD + b"3,4,q\n", "is the label column an id"),
+    "zip": (b"PK\x03\x04" + HEAD, "a zip archive"),
+    "Parquet": (b"PAR1" + HEAD, "send format=parquet"),
+    "cut gzip": (gzip.compress(HEAD * 50)[:-12], "truncated or damaged"),
+    "broken gzip": (gzip.compress(HEAD * 50)[:30] + b"junk" * 30, "truncated or damaged"),
+    "gzip of nothing": (gzip.compress(b""), "the file is empty"),
+    "open quote in the header": (b'"a,b,who\n1,2,p\n', "first line is not CSV"),
+    "long label": (HEAD + b"3,4," + b"q" * 1_001 + b"\n", "at most 1000 characters"),
+    "long name": (b"a" * 1_001 + b",who\n1,p\n", "the name of column 1 is not plain text"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_CSV)
+def test_bad_csv(deployment, case: str) -> None:
+    content, said = BAD_CSV[case]
+    assert said in refused(deployment, content, label="who").detail
+
+
+def test_every_column_of_text_is_named_at_once(deployment) -> None:
+    error = refused(deployment, b"a,b,c\n1,x,5\n2,6,v\n")
+    assert "column 'b' is 'x'" in error.detail
+    assert "Text is also in 'c'" in error.detail
+    assert "which reads the table as records" in error.detail
+    assert (error.facts["row"], error.facts["line"], error.facts["column"]) == (1, 2, "b")
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_messages_name_lines_as_the_file_has_them(deployment, pack) -> None:
+    """Cells of several lines and blank lines move what comes after; without a header the first row is line 1."""
+    table = b'a,b,who\n1,2,"p\nand q"\n\n3,,r\n'
+    error = refused(deployment, pack(table), "a.csv", label="who")
+    assert error.detail.startswith("line 5, column 'b' is empty"), error.detail
+    assert (error.facts["row"], error.facts["line"]) == (2, 5)
+    later = refused(deployment, pack(b"\n  \n" + table), "a.csv", label="who")
+    assert later.detail.startswith("line 7, column 'b' is empty"), later.detail
+    bare = refused(deployment, pack(b"1,2,p\n3,x,q\n"), "a.csv", label="c2", header=False)
+    assert bare.detail.startswith("line 2, column 'c1' is 'x'")
+    listed = refused(deployment, b"x\n1\n2\n", pairs=pack(b"left,right,same\n\n0,1,7\n"))
+    assert listed.detail.startswith("pairs file: line 3: same is 7")
+
+
+def test_the_columns_asked_for_must_be_there_once(deployment) -> None:
+    rows = b"a,b,who\n1,2,p\n3,4,q\n5,6,p\n"
+    assert (
+        "no column 'where'; the file has 'a', 'b', 'who'" in refused(deployment, rows, label="where").detail
+    )
+    twice = rows.replace(b"a,b", b"a,a")
+    assert "column names repeat: 'a'; expected" in refused(deployment, twice, label="who").detail
+    assert "both used and excluded" in refused(deployment, rows, label="who", exclude="who").detail
+    assert "no feature column is left" in refused(deployment, rows, label="who", exclude="a,b").detail
+    assert "two roles" in refused(deployment, rows, label="who", ranking=["who", "b"]).detail
+
+
+def test_bounds_are_said(deployment) -> None:
+    assert "larger than 2000000 bytes" in refused(deployment, b"a\n" + b"1\n" * 1_000_001).detail
+    assert (
+        "1001 rows or more; at most 1000 rows are taken (PAIRMARK_MAX_DATASET_ROWS raises this)"
+        in refused(deployment, b"a\n" + b"1\n" * 1_001).detail
+    )
+    wide = b",".join(b"c%d" % n for n in range(4_097)) + b"\n" + b",".join(b"1" for _ in range(4_097)) + b"\n"
+    assert "4097 columns; at most 4096" in refused(deployment, wide).detail
+    assert "5001 features; at most 5000" in refused(deployment, npz(X=np.eye(2, 5_001)), "a.npz").detail
+    tall = (
+        b",".join(b"c%d" % n for n in range(500))
+        + b"\n"
+        + (b",".join(b"1" * 500 for _ in range(500)) + b"\n")
+    )
+    assert isinstance(
+        refused(deployment, tall.replace(b"1" * 500, b"1") * 1 + (b"1," * 499 + b"1\n") * 400), TooLarge
+    )
+    bomb = gzip.compress(b"a\n" + b"1\n" * 1_500_000)
+    assert "unpacks to 2097152 bytes or more; at most 2000000" in refused(deployment, bomb, "a.csv.gz").detail
+    assert "at most" in refused(deployment, b"c" + b",c" * 40_000 + b"\n").detail
+
+
+def test_bad_parquet(deployment) -> None:
+    whole = parquet("SELECT i AS x, 'p' || (i % 2) AS who FROM range(100) t(i)")
+    for cut in (3, 50, len(whole) // 2, len(whole) - 3):
+        assert "Parquet" in refused(deployment, whole[:cut], "a.parquet", label="who").detail
+    hole = parquet("SELECT CASE WHEN i <> 4 THEN i END AS x FROM range(9) t(i)")
+    assert "row 5, column 'x' is empty" in refused(deployment, hole, "a.parquet").detail
+    ragged = parquet("SELECT range(i % 2 + 1)::FLOAT[] AS v FROM range(9) t(i)")
+    assert "lists of 1 to 2 numbers" in refused(deployment, ragged, "a.parquet").detail
+    null = parquet("SELECT [1.0, CASE WHEN i <> 2 THEN 1 END]::FLOAT[] AS v FROM range(9) t(i)")
+    assert "row 3, column 'v[1]' is NaN" in refused(deployment, null, "a.parquet").detail
+    bomb = parquet("SELECT 0 AS x FROM range(1000000)")
+    assert len(bomb) < 20_000
+    assert isinstance(refused(deployment, bomb, "a.parquet"), TooLarge)
+    assert "Parquet" in refused(deployment, HEAD, "a.parquet").detail
+
+
+def test_bad_npz(deployment) -> None:
+    X, y = np.eye(4), np.array([0, 0, 1, 1])
+    cases = {
+        "expected 'X'": npz(points=X),
+        "array 'X' has shape (4,)": npz(X=y),
+        "array 'X' holds <U1": npz(X=np.array([["a"]])),
+        "array 'X' holds complex128": npz(X=X * 1j),
+        "array 'y' has shape (3,)": npz(X=X, y=y[:3]),
+        "row 2, column 'x3' is NaN": npz(X=np.where(np.arange(16).reshape(4, 4) == 7, np.nan, X), y=y),
+        "'y' in the npz is not a whole array of numbers or fixed-width strings": npz(
+            X=X, y=np.array([{}, 1, 2, 3], dtype=object)
+        ),
+        "every row has the same label": npz(X=X, y=y * 0),
+        "row 1 has no label": npz(X=X, y=np.array([np.nan, 1, 2, 2])),
+        "do not make a CSR": npz(data=[1.0], indices=[9], indptr=[0, 1], shape=[1, 3]),
+        "not CSR": npz(data=[1.0], indices=[0], indptr=[0, 1], shape=[1, 3], format=b"csc"),
+        "the file has no rows": npz(X=np.empty((0, 3))),
+        "no feature column": npz(X=np.empty((3, 0))),
+        "expected 4 different names": npz(X=X, feature_names=["a", "a", "b", "c"]),
+        "1001 rows or more; at most 1000": npz(X=np.zeros((1_001, 1))),
+    }
+    for said, content in cases.items():
+        assert said in refused(deployment, content, "a.npz").detail
+    assert "no array 'who'" in refused(deployment, npz(X=X), "a.npz", label="who").detail
+    assert "no feature 'z'" in refused(deployment, npz(X=X), "a.npz", exclude="z").detail
+    whole = npz(X=X, y=y)
+    for cut in range(1, len(whole), 37):
+        refused(deployment, whole[:cut], "a.npz")
+    for at in range(0, len(whole), 5):
+        broken = bytearray(whole)
+        broken[at] ^= 0x55
+        try:
+            out = deployment[0].add(
+                UploadFile(io.BytesIO(bytes(broken)), filename="a.npz"), DatasetRequest(name="broken")
+            )
+        except PairmarkError:
+            continue
+        deployment[0].delete(f"broken:{out.version}")
+
+
+def test_an_npz_never_runs_code(deployment, tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "sprung",))
+
+    stream = io.BytesIO()
+    np.save(stream, np.array([Trap()], dtype=object), allow_pickle=True)
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as packed:
+        packed.writestr("X.npy", stream.getvalue())
+        packed.writestr("y.npy", pickle.dumps(Trap()))
+        packed.writestr("../../escaped.npy", b"")
+    refused(deployment, archive.getvalue(), "a.npz")
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_bad_svmlight(deployment) -> None:
+    good = b"1 1:0.5 3:2\n2 2:1\n"
+    cases = {
+        "line 3 ('x 1:2') is not svmlight": good + b"x 1:2\n",
+        "line 3 ('1 a:2')": good + b"1 a:2\n",
+        "line 3 ('1 2')": good + b"1 2\n",
+        "line 3 ('1 3:1 2:1')": good + b"1 3:1 2:1\n",
+        "row 3, column 'x0' is NaN": good + b"1 1:nan\n",
+        "row 3, column 'x1' is infinite": good + b"1 2:inf\n",
+        "6001 features; at most 5000": good + b"1 6001:1\n",
+        "the file has no rows": b"# nothing\n",
+        "no line has a feature": b"1\n2\n",
+        "every row has the same label": b"1 1:2\n1 1:3\n",
+        "the file is empty": b"",
+        "only some lines have a qid": b"1 qid:1 1:2\n1 1:3\n",
+    }
+    for said, content in cases.items():
+        assert said in refused(deployment, content, "a.svm").detail, said
+    assert "no columns to name as exclude" in refused(deployment, good, "a.svm", exclude="x1").detail
+    assert "no line has a qid" in refused(deployment, good, "a.svm", group="qid").detail
+
+
+def test_bad_rankings(deployment) -> None:
+    cases = {
+        "line 3: 'a>a' is not a ranking": b"x,r\n1,a>b\n2,a>a\n",
+        "line 3: 'a>' is not a ranking": b"x,r\n1,a>b\n2,a>\n",
+        "line 3: '' is not a ranking": b"x,r\n1,a>b\n2,\n",
+        "orders fewer than two labels": b"x,r\n1,a\n2,a\n",
+    }
+    for said, content in cases.items():
+        assert said in refused(deployment, content, ranking="r").detail
+    assert "line 3 ranks no label" in refused(deployment, b"x,a,b\n1,0,1\n2,,\n", ranking="a,b").detail
+    assert "column 'b' is 'z'" in refused(deployment, b"x,a,b\n1,0,z\n", ranking="a,b").detail
+
+
+def test_bad_pairs(deployment) -> None:
+    points = b"x\n1\n2\n3\n"
+    cases = {
+        "line 3: left is '3'; expected a row from 0 to 2": b"left,right,same\n0,1,1\n3,1,0\n",
+        "line 2: right is '-1'": b"left,right,same\n0,-1,1\n",
+        "line 2: same is 2; expected 0 or 1": b"left,right,same\n0,1,2\n",
+        "every pair has same=1": b"left,right,same\n0,1,1\n",
+        "the same row": b"left,right,same\n0,1,1\n1,1,0\n",
+        "line 3: weight is -1": b"left,right,same,weight\n0,1,1,1\n0,2,0,-1\n",
+        "expected a first line that names left, right, same": b"0,2,1\n1,2,0\n",
+        "'1'; expected a first line that names each column once": b"0,1,1\n1,2,0\n",
+        "columns are 'left', 'right', 'alike'": b"left,right,alike\n0,1,1\n",
+        "columns are 'left', 'right', 'same', 'left_unit'": b"left,right,same,left_unit\n0,1,1,a\n",
+        "no pairs": b"left,right,same\n",
+        "the file is empty": b"",
+        "line 2: same is no number; expected 0 or 1": b"left,right,same\n0,1,yes\n",
+    }
+    for said, content in cases.items():
+        error = refused(deployment, points, pairs=content)
+        assert said in error.detail, (said, error.detail)
+        assert error.detail.startswith("pairs file: ")
+        assert error.facts["field"] == "pairs"
+    ids = b"k,x\nu,1\nv,2\n"
+    assert "not a row id" in refused(deployment, ids, pairs=b"left,right,same\nu,w,1\n", id="k").detail
+    assert "row ids repeat" in refused(deployment, b"k,x\nu,1\nu,2\n", id="k").detail
+
+
+@given(
+    content=st.binary(max_size=300) | st.text(max_size=200).map(str.encode),
+    kind=st.sampled_from(["csv", "parquet", "npz", "svmlight"]),
+)
+def test_whatever_is_sent_is_taken_or_refused_in_words(deployment, content: bytes, kind: str) -> None:
+    with contextlib.suppress(InvalidInput, TooLarge):
+        deployment[0].add(UploadFile(io.BytesIO(content)), DatasetRequest(name="fuzz", format=kind))
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from starlette.datastructures import UploadFile
+from pairmark.service.blobs import open_blobs
+from pairmark.schemas.datasets import DatasetRequest
+from pairmark.service.datasets.ingest import Datasets
+from pairmark.service.db import Database
+from pairmark.service.settings import Settings
+
+class Slow:
+    def __init__(self): self.sent = 0
+    def read(self, size):
+        self.sent += 1
+        if self.sent == 1: return b"a,who\\n" + b"1,p\\n2,q\\n" * 50_000
+        print("half", flush=True)
+        time.sleep(60)
+
+settings = Settings(home=Path(sys.argv[1]), database_url=sys.argv[2])
+sent = UploadFile(Slow(), filename="d.csv")
+Datasets(Database(sys.argv[2]), open_blobs(settings), settings).add(sent, DatasetRequest(name="d"))
+"""
+
+
+def test_an_upload_killed_half_way_leaves_no_row_and_no_file(
+    database: Database, blobs: Blobs, settings: Settings
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(settings.home), settings.resolved_database_url],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "half\n"
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    collect(database, blobs)
+    assert Datasets(database, blobs, settings).page().items == []
+    assert [path for path in Path(settings.resolved_artefacts).rglob("*") if path.is_file()] == []

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.each_database
 
 def uncalibrated(deployment, version=1):
     """Register a copy of a version without its calibration, as an import from elsewhere may be."""
-    row = deployment.store._versions.row("faces", version)
+    row = deployment.store.row("faces", version)
     new = ModelVersion(**row.values() | {"job_id": None})
     with deployment.db.write() as session:
         return deployment.store.register(session, "faces", new, None, promote=None, by="test").version

@@ -35,7 +35,7 @@ def trainer(deployment):
 
 
 def row(deployment, version, name="faces"):
-    return deployment.store._versions.row(name, version)
+    return deployment.store.row(name, version)
 
 
 def test_a_job_gives_a_served_calibrated_version_with_its_lineage(deployment):

@@ -27,7 +27,6 @@ from pairmark.service.settings import Settings
 from pairmark.service.tables import DatasetRow
 
 _CHUNK = 1 << 20
-_LATER = {"unlabelled", "identity", "classes", "columns", "keep"}
 
 
 class Datasets:
@@ -68,20 +67,16 @@ class Datasets:
         with self._blobs.workspace() as work, storage_errors("storing the upload"):
             task, digests, limits = self._take_all(work, file, request, pairs, right)
             sha256 = digests.pop("sha256")
-            # Later roles are recorded only where they are used: an upload of before is still the same upload.
-            later = request.model_dump(include=_LATER, exclude_defaults=True)
-            options = request.model_dump(exclude={"name", "format", *_LATER})
-            # Earlier versions recorded a column of times.
-            spec: dict[str, Any] = {"time": None, **options, **later, "format": task["kind"], **digests}
-            if chosen:
-                spec["chosen"] = True
+            options = request.model_dump(exclude={"name", "format"}, exclude_defaults=True)
+            spec = {**options, "format": task["kind"], **digests, **({"chosen": True} if chosen else {})}
             existing = self._existing(request.name, sha256, spec)
             if existing is not None:
                 return existing
             out = work / "dataset"
             out.mkdir()
-            task |= {"function": "dataset", "out": str(out), "scratch": str(work / "scratch"), "spec": spec}
+            task |= {"function": "dataset", "out": str(out), "scratch": str(work / "scratch")}
             facts = parsed(task, limits)
+            facts["summary"]["spec"] = spec
             size = sum(path.stat().st_size for path in out.iterdir())
             key = self._blobs.put_folder(out)
         return self._registered(request.name, {"sha256": sha256, "blob": key, "size_bytes": size, **facts})

@@ -65,7 +65,7 @@ def inspected(upload: Upload, work: Path) -> InspectionOut:
     if request.label_role != "label":
         del form["label"]
     try:
-        data, summary = read_dataset(upload, out, work / "read", spec={})
+        data, summary = read_dataset(upload, out, work / "read")
     except (InvalidInput, TooLarge) as error:
         return InspectionOut(
             format=upload.kind,

@@ -69,17 +69,10 @@ class _Source:
     row_of: tuple[dict[str, int], dict[str, int]] | None = None
 
 
-def read_dataset(
-    upload: Upload, out: Path, scratch: Path, *, spec: dict[str, Any]
-) -> tuple[LabelledData, dict[str, Any]]:
-    """Parse an upload into the empty folder ``out``: what was stored, and its summary for lists and details.
-
-    Parameters
-    ----------
-    spec : what the caller wants recorded next to the data.
-    """
+def read_dataset(upload: Upload, out: Path, scratch: Path) -> tuple[LabelledData, dict[str, Any]]:
+    """Parse an upload into the empty folder ``out``: what was stored, and its summary for lists and details."""
     try:
-        source = _written(upload, out, scratch, spec)
+        source = _written(upload, out, scratch)
     except InvalidInput as error:
         # Of two tables the rows are numbered through.
         header = upload.request.header
@@ -89,10 +82,10 @@ def read_dataset(
             else in_lines(error, upload.file, upload.kind, scratch, upload.limits, header=header)
         ) from error
     data = load_data(out, dataset_id="", name="", version=0, sha256="", cells=source.cells)
-    return data, _summary(data, upload, source, spec)
+    return data, _summary(data, upload, source)
 
 
-def _written(upload: Upload, out: Path, scratch: Path, spec: dict[str, Any]) -> _Source:
+def _written(upload: Upload, out: Path, scratch: Path) -> _Source:
     """Write the dataset's folder; what was known before."""
     scratch.mkdir(exist_ok=True)
     with ExitStack() as stack:
@@ -118,7 +111,7 @@ def _written(upload: Upload, out: Path, scratch: Path, spec: dict[str, Any]) -> 
                 right_row_of=right_of,
                 warnings=source.warnings,
             )
-        writer.finish(pairs, spec, rankings=source.rankings, left_rows=left_rows)
+        writer.finish(pairs, rankings=source.rankings, left_rows=left_rows)
     return source
 
 
@@ -191,8 +184,8 @@ _UNLABELLED: Final = (
 )
 
 
-def _summary(data: LabelledData, upload: Upload, source: _Source, spec: dict[str, Any]) -> dict[str, Any]:
-    """JSON-able facts of what was written; ``spec`` are the roles that were asked for."""
+def _summary(data: LabelledData, upload: Upload, source: _Source) -> dict[str, Any]:
+    """JSON-able facts of what was written."""
     request, pairs = source.request, data.pairs
     warnings = source.warnings + ([] if pairs is None else contradictions(pairs))
     notes = [
@@ -215,7 +208,6 @@ def _summary(data: LabelledData, upload: Upload, source: _Source, spec: dict[str
         warnings += feature_warnings(data)
     top = np.lexsort((np.arange(counts.size), -counts))[:MAX_LISTED_LABELS]
     return {
-        "spec": spec,
         "format": upload.kind,
         "sparse": data.is_sparse,
         "feature_names": list(data.feature_names[:MAX_LISTED_FEATURES]),

@@ -221,7 +221,6 @@ class DatasetWriter:
     def finish(
         self,
         pairs: DatasetPairs | None,
-        spec: dict[str, Any],
         *,
         rankings: Rankings | None = None,
         left_rows: int | None = None,
@@ -256,7 +255,6 @@ class DatasetWriter:
             "identities": names["label"],
             "group_names": names["group"],
             "label_names": [] if rankings is None else rankings.labels,
-            "spec": spec,
             **({} if self._schema is None else {"schema": self._schema.model_dump(mode="json")}),
             **({} if left_rows is None else {"left_rows": left_rows}),
             **(

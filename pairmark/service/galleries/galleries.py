@@ -29,7 +29,6 @@ from pairmark.service.errors import (
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.live_gallery import MEMTABLE_ROWS, SEGMENT_ROWS, OpenGalleries
 from pairmark.service.galleries.metadata import new_fields
-from pairmark.service.galleries.repository import erase_probes
 from pairmark.service.galleries.rows import (
     ItemForm,
     RecordForm,
@@ -281,18 +280,15 @@ class Galleries:
         stored since before, so any text is looked for."""
         with self.database.write() as session:
             state = _existing(name, partial(repository.gallery_named, session, lock=True))
-            probes = 0
-            if id is not None:
-                ids = list(repository.seqs_of(session, state.id, spellings(id)))
+            subjects = [] if subject is None else subject_spellings(subject)
+            if subject is None:
+                ids = list(repository.seqs_of(session, state.id, spellings(id or "")))
             else:
-                assert subject is not None
                 ids = repository.subject_ids(session, state.id, subject)
-                probes = sum(
-                    erase_probes(session, state.id, spelling) for spelling in subject_spellings(subject)
-                )
+            probes = repository.erase_probes(session, state.id, subjects)
             now = self.database.now(session)
             repository.erase(session, state, ids, now)
-            erase_of_gallery(session, name, ids, [] if subject is None else subject_spellings(subject))
+            erase_of_gallery(session, name, ids, subjects)
             before = {"items": len(ids), **({"probes": probes} if probes else {})}
             record(session, now, "gallery.erase", f"gallery:{name}", before=before)
         # The rows are gone and counted. Next go the files that hold them, then the database's log, then what this

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import from_json
-from sqlalchemy import and_, delete, func, insert, select, update
-from sqlalchemy.orm import Session, load_only
+from sqlalchemy import ARRAY, ColumnElement, Text, and_, any_, delete, func, insert, literal, select, update
+from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 
 from pairmark.models.core.arrays import Float32
 from pairmark.service.db import among, touched
@@ -187,19 +187,20 @@ def _insert(session: Session, values: list[tuple[Any, ...]]) -> None:
         )
 
 
-def seqs_of(session: Session, gallery_id: int, ids: Sequence[str]) -> dict[str, int]:
-    connection = session.connection()
+def _any_of(
+    session: Session, column: InstrumentedAttribute[Any], values: Sequence[str]
+) -> ColumnElement[bool]:
+    """Whether a column holds one of some texts, however many these are: they are one parameter."""
     if session.get_bind().dialect.name == "postgresql":
-        rows = connection.exec_driver_sql(
-            "SELECT id, seq FROM gallery_items WHERE gallery_id = %s AND id = ANY(%s)",
-            (gallery_id, list(ids)),
-        )
-    else:
-        rows = connection.exec_driver_sql(
-            "SELECT id, seq FROM gallery_items WHERE gallery_id = ? AND id IN (SELECT value FROM json_each(?))",
-            (gallery_id, json.dumps(list(ids))),
-        )
-    return {row[0]: row[1] for row in rows}
+        return column == any_(literal(list(values), ARRAY(Text)))
+    texts = func.json_each(json.dumps(list(values))).table_valued("value")
+    return column.in_(select(texts.c.value))
+
+
+def seqs_of(session: Session, gallery_id: int, ids: Sequence[str]) -> dict[str, int]:
+    item = GalleryItem
+    named = item.gallery_id == gallery_id, _any_of(session, item.id, ids)
+    return {row[0]: row[1] for row in session.execute(select(item.id, item.seq).where(*named))}
 
 
 def erase(session: Session, state: GalleryRow, ids: Sequence[str], now: float) -> None:
@@ -207,19 +208,17 @@ def erase(session: Session, state: GalleryRow, ids: Sequence[str], now: float) -
     seqs = seqs_of(session, state.id, ids)
     if not seqs:
         return
-    names = list(seqs)
-    seq = state.seq + len(names)
-    for start in range(0, len(names), 500):
-        batch = names[start : start + 500]
-        session.execute(
-            delete(GalleryItem).where(GalleryItem.gallery_id == state.id, GalleryItem.id.in_(batch))
-        )
+    item, seq = GalleryItem, state.seq + len(seqs)
+    session.execute(delete(item).where(item.gallery_id == state.id, _any_of(session, item.id, list(seqs))))
     session.execute(
         insert(GalleryRemoval),
-        [{"gallery_id": state.id, "seq": seq, "removed": seqs[name], "erased": True} for name in names],
+        [
+            {"gallery_id": state.id, "seq": seq, "removed": removed, "erased": True}
+            for removed in seqs.values()
+        ],
     )
     state.seq = seq
-    state.items -= len(names)
+    state.items -= len(seqs)
     state.updated_at = now
 
 
@@ -346,44 +345,32 @@ def subject_rows(
     session: Session, state: GalleryRow, form: ItemForm, subject: str, limit: int
 ) -> StoredRows | None:
     """A subject's items by id, at most ``limit``; None when there are none."""
-    item = GalleryItem
-    statement = (
-        select(item.id, item.subject, item.vector, item.facts, item.seq)
-        .where(item.gallery_id == state.id, item.subject.in_(subject_spellings(subject)))
-        .order_by(item.id)
-        .limit(limit)
-    )
-    rows = session.execute(statement).all()
-    return _stored_rows(rows, state, form) if rows else None
+    theirs = GalleryItem.subject.in_(subject_spellings(subject))
+    return _rows_where(session, state, form, theirs, limit)
 
 
 def vectors_of(session: Session, state: GalleryRow, form: ItemForm, ids: Sequence[str]) -> dict[str, Any]:
     """The vectors, or cells, of those of the items that are there, by id."""
+    stored = _rows_where(session, state, form, _any_of(session, GalleryItem.id, ids), None)
+    return {} if stored is None else dict(zip(stored.ids, stored.vectors, strict=True))
+
+
+def _rows_where(
+    session: Session, state: GalleryRow, form: ItemForm, wanted: ColumnElement[bool], limit: int | None
+) -> StoredRows | None:
     item = GalleryItem
-    vectors: dict[str, Any] = {}
     columns = item.id, item.subject, item.vector, item.facts, item.seq
-    for start in range(0, len(ids), 500):
-        named = item.gallery_id == state.id, item.id.in_(ids[start : start + 500])
-        rows = session.execute(select(*columns).where(*named)).all()
-        stored = _stored_rows(rows, state, form) if rows else None
-        if stored is not None:
-            vectors.update(zip(stored.ids, stored.vectors, strict=True))
-    return vectors
+    statement = select(*columns).where(item.gallery_id == state.id, wanted).order_by(item.id).limit(limit)
+    rows = session.execute(statement).all()
+    return _stored_rows(rows, state, form) if rows else None
 
 
 def stamps(session: Session, gallery_id: int, subjects: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Of those subjects that are enrolled: how many items, and the newest one's sequence number."""
-    stamps_of: dict[str, tuple[int, int]] = {}
     item = GalleryItem
-    for start in range(0, len(subjects), 500):
-        batch = subjects[start : start + 500]
-        statement = (
-            select(item.subject, func.count(), func.max(item.seq))
-            .where(item.gallery_id == gallery_id, item.subject.in_(batch))
-            .group_by(item.subject)
-        )
-        stamps_of.update((subject or "", (n, newest)) for subject, n, newest in session.execute(statement))
-    return stamps_of
+    statement = select(item.subject, func.count(), func.max(item.seq)).group_by(item.subject)
+    theirs = item.gallery_id == gallery_id, _any_of(session, item.subject, subjects)
+    return {row[0] or "": (row[1], row[2]) for row in session.execute(statement.where(*theirs))}
 
 
 def count_subjects(session: Session, gallery_id: int) -> int:
@@ -481,13 +468,14 @@ def store_scores(row: GalleryCalibrationRow, records: NDArray[np.void], seq: int
     }
 
 
-def erase_probes(session: Session, gallery_id: int, subject: str) -> int:
-    """Remove a subject's probes from every calibration of a gallery, with their scores; the gallery must be locked."""
+def erase_probes(session: Session, gallery_id: int, subjects: Sequence[str]) -> int:
+    """Remove some subjects' probes from every calibration of a gallery, with their scores; the gallery must be
+    locked."""
     probe, table = GalleryProbe, GalleryCalibrationRow
-    theirs = and_(probe.gallery_id == gallery_id, probe.subject == subject)
+    theirs = and_(probe.gallery_id == gallery_id, probe.subject.in_(subjects))
     holding = table.id.in_(select(probe.calibration_id).where(theirs))
     for row in session.scalars(select(table).where(holding).with_for_update()).all():
-        remains = [whose != subject for whose, _ in probes_of(session, row.id)]
+        remains = [whose not in subjects for whose, _ in probes_of(session, row.id)]
         records = np.frombuffer(row.kept or b"", dtype=RECORD)[np.array(remains)]
         store_scores(row, records, row.seq, int(row.summary["gallery_size"]))
         row.revision += 1

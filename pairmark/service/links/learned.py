@@ -59,7 +59,7 @@ class Learned:
         with db.read() as session:
             model, row = store.resolved(session, parse_ref(ref))
             name, version = model.name, row.version
-        return cls(f"{name}:{version}", store.load(row, name), cut)
+        return cls(f"{name}:{version}", store.load(name, version), cut)
 
     @property
     def columns(self) -> dict[str, str]:

@@ -114,7 +114,9 @@ class Calibrations:
                 groups=groups,
             )
         with refusals(REFUSED):
-            calibration = Calibration.of_pairs(scores, X, pairs, scorer=self._versions.load(row, name))
+            calibration = Calibration.of_pairs(
+                scores, X, pairs, scorer=self._versions.load(name, row.version)
+            )
         return self.register(
             calibration,
             name=f"{data.name}:{data.version}",
@@ -234,7 +236,7 @@ class Calibrations:
         groups: str | None = None,
     ) -> tuple[NDArray[np.float32], HeldOutPairs, Any]:
         """Scores of the pairs of a whole dataset, and of strangers, the pairs, and the rows that they number."""
-        estimator = self._versions.load(row, name)
+        estimator = self._versions.load(name, row.version)
         limit = min(n_pairs or DEFAULT_PAIRS, self._versions.settings.max_calibration_pairs)
         spec, dense = spec_of(row.kind), self._versions.settings.max_dense_bytes
         if data is None:
@@ -345,9 +347,9 @@ class Calibrations:
                 if model is None:
                     row = repository.add_calibration(session, new, now, model_id=None, version=None)
                 else:
-                    owner = self._versions.model(session, model[0])
+                    owner = self._versions.model_row(session, model[0])
                     repository.model_for_update(session, owner.name)
-                    version = self._versions.version(session, owner, model[1])
+                    version = self._versions.version_row(session, owner, model[1])
                     row = repository.add_calibration(session, new, now, model_id=owner.id, version=model[1])
                     if default or (default is None and version.calibration_id is None):
                         version.calibration_id = row.id

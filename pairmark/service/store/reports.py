@@ -456,7 +456,7 @@ class Comparisons:
     def _scores(
         self, row: ModelVersion, name: str, data: LabelledData, left: Any, right: Any
     ) -> NDArray[np.float32]:
-        estimator = self._versions.load(row, name)
+        estimator = self._versions.load(name, row.version)
         X = rows_for(estimator, spec_of(row.kind), data, self._versions.settings.max_dense_bytes)
         scores: NDArray[np.float32] = estimator.score_pairs(X, left, right)
         return scores

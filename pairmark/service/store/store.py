@@ -54,7 +54,6 @@ from pairmark.service.store.reports import Comparisons, Reports
 from pairmark.service.store.subjects import SubjectCalibrations
 from pairmark.service.store.transfer import export_version, import_version
 from pairmark.service.store.versions import (
-    StoredReport,
     VersionStore,
     alias_out,
     version_out,
@@ -65,7 +64,7 @@ from pairmark.service.tables import AliasRow, CalibrationRow, ModelRow, ModelVer
 VERSIONS_SHOWN = 100
 
 
-class ModelStore:
+class ModelStore(VersionStore):
     """Immutable versions under names, and the aliases that move between them.
 
     A version is a name and a number that is never used twice. Its artefact, report and calibration are blobs,
@@ -73,13 +72,11 @@ class ModelStore:
     """
 
     def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:
-        self._db = db
-        self._blobs = blobs
-        self._versions = VersionStore(db, blobs, settings)
-        self.calibrations = Calibrations(self._versions)
-        self.subjects = SubjectCalibrations(self._versions, self.calibrations)
-        self.reports = Reports(self._versions, self.calibrations)
-        self.comparisons = Comparisons(self._versions, self.calibrations)
+        super().__init__(db, blobs, settings)
+        self.calibrations = Calibrations(self)
+        self.subjects = SubjectCalibrations(self, self.calibrations)
+        self.reports = Reports(self, self.calibrations)
+        self.comparisons = Comparisons(self, self.calibrations)
 
     # Versions
 
@@ -107,8 +104,8 @@ class ModelStore:
         """
         checked_name(name, "model")
         # Held first: from here on the collector waits for this transaction and does not take the files for unused.
-        hold(session, self._blobs, *repository.blobs_of(new, [] if calibration is None else [calibration]))
-        now = self._db.now(session)
+        hold(session, self.blobs, *repository.blobs_of(new, [] if calibration is None else [calibration]))
+        now = self.db.now(session)
         model = repository.ensure_model(session, name, now)
         row = repository.add_version(session, model, new, now)
         facts: dict[str, Any] = {}
@@ -131,8 +128,8 @@ class ModelStore:
     def resolve(self, ref: str | ModelRef) -> tuple[str, int]:
         """Name and version that a reference means, or `UnknownModel`."""
         parsed = parse_ref(ref) if isinstance(ref, str) else ref
-        with self._db.read() as session:
-            model, row = self._versions.resolved(session, parsed)
+        with self.db.read() as session:
+            model, row = self.resolved(session, parsed)
             return model.name, row.version
 
     def page(
@@ -144,7 +141,7 @@ class ModelStore:
     ) -> Page[ModelOut]:
         """Models, by name: of ``names``, and with ``contains`` in theirs, whatever its case."""
         after = start_of(limit, cursor, str)
-        with self._db.read() as session:
+        with self.db.read() as session:
             rows = repository.page_models(
                 session, limit=limit + 1, after=after, contains=contains, names=names
             )
@@ -158,28 +155,28 @@ class ModelStore:
 
     def model(self, name: str) -> ModelOut:
         """A model with its aliases and newest versions, or `UnknownModel`."""
-        with self._db.read() as session:
-            return self._model_out(session, self._versions.model(session, name))
+        with self.db.read() as session:
+            return self._model_out(session, self.model_row(session, name))
 
     def calibration_ages(self, limit: int) -> dict[str, float]:
         """Seconds since the calibration of what each model's production alias holds was made; of the oldest ones."""
-        with self._db.read() as session:
-            now = self._db.now(session)
+        with self.db.read() as session:
+            now = self.db.now(session)
             calibrations = repository.calibrations_in_use(session, PRODUCTION)
         ages = sorted(((now - created_at, name) for name, _, created_at in calibrations), reverse=True)
         return {name: age for age, name in ages[:limit]}
 
     def set_policy(self, name: str, policy: Policy) -> Policy:
         """Decide what a model may guarantee, or `UnknownModel`."""
-        with self._db.write() as session:
-            model = self._versions.model(session, name)
+        with self.db.write() as session:
+            model = self.model_row(session, name)
             before = _policy(model)
             after = before.model_copy(
                 update={name: getattr(policy, name) for name in policy.model_fields_set}
             )
             record(
                 session,
-                self._db.now(session),
+                self.db.now(session),
                 "policy.set",
                 f"model:{name}",
                 before=before.model_dump(include=policy.model_fields_set),
@@ -197,8 +194,8 @@ class ModelStore:
     def versions(self, name: str, limit: int = 50, cursor: str | None = None) -> Page[VersionSummary]:
         """A model's versions, newest first."""
         before = start_of(limit, cursor, int)
-        with self._db.read() as session:
-            model = self._versions.model(session, name)
+        with self.db.read() as session:
+            model = self.model_row(session, name)
             rows = repository.page_versions(session, model.id, limit=limit + 1, before=before)
             aliases = repository.aliases_of(session, [model.id])[model.id]
         return page_of(
@@ -211,8 +208,8 @@ class ModelStore:
 
     def version(self, name: str, version: int) -> VersionOut:
         """Everything about a version, or `UnknownModel`."""
-        with self._db.read() as session:
-            model, row = self._versions.resolved(session, ModelRef(name=name, version=version))
+        with self.db.read() as session:
+            model, row = self.resolved(session, ModelRef(name=name, version=version))
             aliases = repository.aliases_of(session, [model.id])[model.id]
             calibrations = repository.calibrations_of(session, model.id, version, VERSIONS_SHOWN)
         return version_out(model.name, row, aliases, calibrations)
@@ -221,21 +218,17 @@ class ModelStore:
         self, name: str, version: int, of: Literal["feature_names", "label_names", "class_names"]
     ) -> list[str] | None:
         """Names of a version's features, labels or classes, in order; None where there are none or not all are kept."""
-        facts = self._versions.row(name, version).facts
+        facts = self.row(name, version).facts
         names: list[str] | None = facts.get(of)
         complete = of != "feature_names" or (names is not None and len(names) == facts["n_features"])
         return names if complete else None
 
-    def load(self, name: str, version: int) -> Any:
-        """The fitted learner, every byte checked against what was stored; see `VersionStore.load`."""
-        return self._versions.load(self._versions.row(name, version), name)
-
     def delete(self, name: str, version: int) -> None:
         """Delete a version with its calibrations and files; `Conflict` when an alias holds it, or a gallery uses it or
         moves to it."""
-        with self._db.write() as session:
+        with self.db.write() as session:
             model = self._locked(session, name)
-            row = self._versions.version(session, model, version)
+            row = self.version_row(session, model, version)
             aliases = repository.aliases_of(session, [model.id])[model.id]
             holding = [alias.alias for alias in aliases if alias.version == version]
             if holding:
@@ -252,19 +245,19 @@ class ModelStore:
                 )
             calibrations = repository.calibrations_of(session, model.id, version, 10**9, of_subjects=True)
             keys = repository.blobs_of(row, calibrations)
-            now = self._db.now(session)
+            now = self.db.now(session)
             record(session, now, "version.delete", f"model:{name}:{version}", before=_facts(row))
             repository.delete_version(session, model.id, version)
             bump_revision(session)
-        delete_unused(self._db, self._blobs, keys)
+        delete_unused(self.db, self.blobs, keys)
 
     # Aliases
 
     def alias(self, name: str, alias: str) -> AliasOut:
         """Where an alias points, or `UnknownModel`."""
-        with self._db.read() as session:
-            model = self._versions.model(session, name)
-            return alias_out(model.name, self._versions.alias(session, model, alias))
+        with self.db.read() as session:
+            model = self.model_row(session, name)
+            return alias_out(model.name, self.alias_row(session, model, alias))
 
     def promote(
         self,
@@ -292,9 +285,9 @@ class ModelStore:
             When the version scores pairs and has no calibration.
         """
         checked_alias(alias)
-        with self._db.write() as session:
+        with self.db.write() as session:
             model = self._locked(session, name)
-            row = self._versions.version(session, model, version)
+            row = self.version_row(session, model, version)
             at = repository.find_alias(session, model.id, alias)
             if if_match is not None and (at is None or (if_match != "*" and at.revision not in if_match)):
                 stands = (
@@ -305,7 +298,7 @@ class ModelStore:
                 )
             _check_promotable(name, row)
             if at is None or at.version != version:
-                now = self._db.now(session)
+                now = self.db.now(session)
                 at = self._move_alias(session, model, alias, version, by=by, now=now, reason=reason)
                 bump_revision(session)
             return alias_out(name, at)
@@ -315,9 +308,9 @@ class ModelStore:
     ) -> Page[AliasChangeOut]:
         """Moves of an alias, newest first."""
         before = start_of(limit, cursor, int)
-        with self._db.read() as session:
-            model = self._versions.model(session, name)
-            self._versions.alias(session, model, alias)
+        with self.db.read() as session:
+            model = self.model_row(session, name)
+            self.alias_row(session, model, alias)
             rows = repository.alias_changes(session, model.id, alias, limit=limit + 1, before=before)
         return page_of(
             Page[AliasChangeOut], rows, limit, lambda row: (row.id,), AliasChangeOut.model_validate
@@ -326,23 +319,19 @@ class ModelStore:
     def overlap(self, name: str, version: int, data: LabelledData) -> OverlapOut | None:
         """How much of a dataset the version was trained on, None when that was not kept; `CalibrationOverlap` when it
         holds what a calibration may not."""
-        row = self._versions.row(name, version)
+        row = self.row(name, version)
         return self.calibrations.refuse_overlap(row, name, data, self.calibrations.protocol_of(row, "auto"))
-
-    def report(self, name: str, version: int) -> StoredReport | None:
-        """The version's stored report; None where it scores no pairs."""
-        return self._versions.report(self._versions.row(name, version))
 
     def ledger_number(self, calibration_id: str) -> int | None:
         """A calibration's number among those made on its dataset version; None when it is of no version."""
-        with self._db.read() as session:
+        with self.db.read() as session:
             return repository.ledger_number(session, calibration_id)
 
     # Moving versions between houses: see `transfer`
 
     def export(self, name: str, version: int, folder: Path) -> Path:
         """Write a version with its calibration and report into one file in ``folder``; returns its path."""
-        return export_version(self._versions, name, version, folder)
+        return export_version(self, name, version, folder)
 
     def import_file(
         self, file: BinaryIO, *, by: str, name: str | None = None, promote: str | None = None
@@ -351,7 +340,7 @@ class ModelStore:
         number. `InvalidInput` or `TooLarge` when it is not a whole, unchanged export within bounds."""
         if name is not None:
             checked_name(name, "model")
-        with import_version(self._versions, file, name) as imported, self._db.write() as session:
+        with import_version(self, file, name) as imported, self.db.write() as session:
             return imported[0], self.register(session, *imported, promote=promote, by=by).version
 
     def _move_alias(
@@ -376,7 +365,7 @@ class ModelStore:
 
     def _locked(self, session: Session, name: str) -> ModelRow:
         """The model, locked, so that its versions and aliases change one at a time."""
-        model = self._versions.model(session, name)
+        model = self.model_row(session, name)
         repository.model_for_update(session, model.name)
         return model
 

@@ -47,7 +47,7 @@ from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.guarantees import list_promise, population_of, promise_of
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, UnknownModel
-from pairmark.service.names import MAX_VERSION, ModelRef, same_tenant
+from pairmark.service.names import MAX_VERSION, PRODUCTION, ModelRef, same_tenant
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository
 from pairmark.service.tables import AliasRow, CalibrationRow, ModelRow, ModelVersion
@@ -69,24 +69,24 @@ class VersionStore:
         with self.db.read() as session:
             return self.resolved(session, ModelRef(name=name, version=version))[1]
 
-    def load(self, row: ModelVersion, name: str) -> Any:
+    def load(self, name: str, version: int) -> Any:
         """The fitted learner of a version, every byte checked against what was stored; `CorruptArtefact` when the
         artefact is missing or was changed, `Conflict` when its format has gone."""
-        folder = self.blobs.folder(row.artefact)
+        folder = self.blobs.folder(self.row(name, version).artefact)
         try:
             return load_artefact(folder)
         except OutdatedModel as error:
-            raise Conflict(f"{name}:{row.version} is of an earlier version: {error}") from error
+            raise Conflict(f"{name}:{version} is of an earlier version: {error}") from error
         except ArtefactError as error:
             raise CorruptArtefact(
-                f"{name}:{row.version} cannot be loaded: {error}", model=name, version=row.version
+                f"{name}:{version} cannot be loaded: {error}", model=name, version=version
             ) from error
 
     def report(self, row: ModelVersion) -> StoredReport | None:
         """The version's report; None where it scores no pairs."""
         return None if row.report is None else StoredReport(self.blobs.folder(row.report))
 
-    def model(self, session: Session, name: str) -> ModelRow:
+    def model_row(self, session: Session, name: str) -> ModelRow:
         """A model that has a version, or `UnknownModel`."""
         model = repository.find_model(session, name) if _askable(name) else None
         if model is None or not repository.page_versions(session, model.id, limit=1):
@@ -95,7 +95,7 @@ class VersionStore:
             raise UnknownModel(f"there is no model {name[:100]!r}; known: {names or 'none'}", field="model")
         return model
 
-    def version(self, session: Session, model: ModelRow, version: int) -> ModelVersion:
+    def version_row(self, session: Session, model: ModelRow, version: int) -> ModelVersion:
         """A version of the model, or `UnknownModel`."""
         row = repository.find_version(session, model.id, version) if 1 <= version <= MAX_VERSION else None
         if row is None:
@@ -106,7 +106,7 @@ class VersionStore:
             )
         return row
 
-    def alias(self, session: Session, model: ModelRow, alias: str) -> AliasRow:
+    def alias_row(self, session: Session, model: ModelRow, alias: str) -> AliasRow:
         """An alias of the model, or `UnknownModel`."""
         row = repository.find_alias(session, model.id, alias) if _askable(alias) else None
         if row is None:
@@ -121,11 +121,11 @@ class VersionStore:
 
     def resolved(self, session: Session, ref: ModelRef) -> tuple[ModelRow, ModelVersion]:
         """The model and version that a reference means, or `UnknownModel`."""
-        model = self.model(session, ref.name)
+        model = self.model_row(session, ref.name)
         if ref.version is not None:
-            return model, self.version(session, model, ref.version)
-        assert ref.alias is not None
-        return model, self.version(session, model, self.alias(session, model, ref.alias).version)
+            return model, self.version_row(session, model, ref.version)
+        alias = self.alias_row(session, model, ref.alias or PRODUCTION)
+        return model, self.version_row(session, model, alias.version)
 
 
 def _askable(word: str) -> bool:

@@ -386,7 +386,7 @@ class _Comparison:
 
     def _fold_scores(self, pairs: HeldOutPairs) -> NDArray[np.float32]:
         """(n,) what production's own folds said of these pairs when it was trained on them; NaN of others."""
-        stored = self._store.report(self._production.model, self._production.version)
+        stored = self._store.report(self._store.row(self._production.model, self._production.version))
         scores = np.full(len(pairs), np.nan, dtype=np.float32)
         if stored is None or "fold_rows" not in stored.arrays:
             return scores
@@ -404,7 +404,7 @@ class _Comparison:
 
     def _unseen(self, pairs: HeldOutPairs) -> NDArray[np.bool_]:
         """Pairs of which production learned neither side."""
-        stored = self._store.report(self._production.model, self._production.version)
+        stored = self._store.report(self._store.row(self._production.model, self._production.version))
         if stored is None:
             return np.ones(len(pairs), dtype=np.bool_)
         overlap = overlapping(stored.trained_on, self._data, identities=pairs.protocol == "open-set")

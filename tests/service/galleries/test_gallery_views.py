@@ -16,7 +16,7 @@ from pairmark.service.galleries import repository
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.live_gallery import LiveGallery
 from pairmark.service.galleries.metadata import parse_filter
-from pairmark.service.galleries.rows import RowErrors
+from pairmark.service.galleries.rows import RowChecks, RowErrors, VectorForm, id_text
 from tests.service.galleries.gallery_cases import WIDTH, rows, served
 
 pytestmark = pytest.mark.each_database
@@ -223,3 +223,62 @@ def test_a_gallery_moves_to_another_version_while_the_first_serves(
         .search(np.ones((1, WIDTH), np.float32), 3)[0]
     )
     assert len(hits) == 3
+
+
+ODD = (
+    *(".", "..", "../x", "a/../b", "a/.", "..\\x", "a\\."),
+    *(
+        "a\x00",
+        "a\n",
+        "a\x7f",
+        "a\x85",
+        "a\u061c",
+        "\u200ea",
+        "a\u200f",
+        "\u202ab",
+        "a\u202eb",
+        "\u2066b",
+        "a\u2069",
+    ),
+    *("", "x" * 513, "é" * 257, "\u0958" * 171, "\ud800"),
+)
+
+
+@pytest.mark.parametrize("text", ODD, ids=lambda text: ascii(text[:10]))
+def test_texts_that_could_pass_for_another_are_no_ids(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"^subject (has|holds) .*(expected|characters)"):
+        id_text(text, "subject")
+    errors = RowErrors()
+    rows = RowChecks(VectorForm(1), errors).rows(
+        0, [text, "a"], np.zeros((2, 1), dtype=np.float32), None, None
+    )
+    assert (rows.ids, errors.count) == (["a"], 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        ("Zoe\u0308", "Zo\u00eb"),
+        ("e\u0301" * 256, "\u00e9" * 256),
+        ("x" * 512, "x" * 512),
+        ("a..b/.c/...", "a..b/.c/..."),
+        ("%2e%2e", "%2e%2e"),
+        ("//", "//"),
+        (np.str_("a"), "a"),
+        (np.int64(7), "7"),
+    ],
+)
+def test_other_texts_are_stored_in_nfc(text: Any, stored: str) -> None:
+    assert id_text(text, "id") == stored
+    assert type(id_text(text, "id")) is str
+
+
+def test_subjects_are_stored_in_one_spelling_and_none_is_a_word_for_nobody() -> None:
+    errors = RowErrors()
+    subjects = ["p1 ", " Zoe\u0308", "p1", None, "unknown", "N/A ", " "]
+    rows = RowChecks(VectorForm(1), errors).rows(
+        0, [f"i{at}" for at in range(7)], np.zeros((7, 1), dtype=np.float32), subjects, None
+    )
+    assert rows.subjects == ["p1", "Zo\u00eb", "p1", None]
+    assert [error["row"] for error in errors.items] == [4, 5, 6]
+    assert "names nobody" in errors.items[0]["detail"]
