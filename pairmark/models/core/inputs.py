@@ -52,22 +52,22 @@ def refuse_placeholders(labels: Iterable[Any], counts: Iterable[int], what: str)
     ----------
     counts : how often each label occurs. what : what they occur in, such as rows.
     """
-    n_all, found = 0, {}
+    n_all, placeholders = 0, {}
     for label, n in zip(labels, counts, strict=True):
         n_all += int(n)
         if isinstance(label, str) and is_placeholder(label):
-            found[label] = int(n)
-    if found:
+            placeholders[label] = int(n)
+    if placeholders:
         raise ValueError(
-            f"{sum(found.values()):,} of {n_all:,} {what} name nobody, but have a word in its place "
-            f"({counted(found)}): they would all be one person's. Leave them out, or give each a label of its own; "
-            "write the name in full if somebody is called so"
+            f"{sum(placeholders.values()):,} of {n_all:,} {what} name nobody, but have a word in its place "
+            f"({counted(placeholders)}): they would all be one person's. Leave them out, or give each a label of its "
+            "own; write the name in full if somebody is called so"
         )
 
 
-def counted(found: Mapping[str, int]) -> str:
+def counted(counts: Mapping[str, int]) -> str:
     """A few words with how often they occur, the most frequent first."""
-    by_count = sorted(found.items(), key=lambda item: -item[1])
+    by_count = sorted(counts.items(), key=lambda item: -item[1])
     more = len(by_count) - _SHOWN
     text = ", ".join(f"{word[:40]!r} {n:,}" for word, n in by_count[:_SHOWN])
     return text if more <= 0 else f"{text} and {more:,} more"

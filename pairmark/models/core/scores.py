@@ -104,7 +104,7 @@ def auc_beside_means(
     rows: Any,
     labels: NDArray[Any],
     means: Any,
-    known: NDArray[Any],
+    mean_labels: NDArray[Any],
 ) -> float:
     """AUC of pairs of rows, and of rows and means of known identities."""
     some = np.unique(np.linspace(0, labels.size - 1, _MOST_BESIDE).astype(int))
@@ -114,7 +114,7 @@ def auc_beside_means(
     beside = beside.tocsr() if stack is vstack else beside.astype(np.float32)
     left, right = np.triu_indices(beside.shape[0], 1)
     left, right = left[left < some.size], right[left < some.size]
-    names = np.concatenate([labels[some], known])
+    names = np.concatenate([labels[some], mean_labels])
     same = names[left] == names[right]
     if same.all() or not same.any():
         raise ValueError(

@@ -417,9 +417,9 @@ def _check_form(name: str, array: NDArray[Any], declared: Array, sizes: dict[str
     for size, n in zip(declared.shape, array.shape, strict=True):
         base, _, more = str(size).partition(" + ")
         extra = int(more or 0)
-        known = size if isinstance(size, int) else sizes.setdefault(base, max(n - extra, 0))
-        if n != known + extra:
-            raise refuse(name, None, f"shape is {array.shape}", f"{known + extra} for {size!r}")
+        expected = size if isinstance(size, int) else sizes.setdefault(base, max(n - extra, 0))
+        if n != expected + extra:
+            raise refuse(name, None, f"shape is {array.shape}", f"{expected + extra} for {size!r}")
 
 
 def _check_values(name: str, array: NDArray[Any], declared: Array, sizes: Mapping[str, int]) -> None:

@@ -192,7 +192,7 @@ _BETS: Final = (0.05, 0.15, 0.3, 0.5, 0.75, 0.95)
 _RECALLS: Final = np.arange(1, 200) / 200
 
 
-def recall_bound(size: int, found: ArrayLike, confidence: float) -> float:
+def recall_bound(size: int, shares_found: ArrayLike, confidence: float) -> float:
     """The recall of records that is undercut, at any look ever, with probability at most 1 - confidence.
 
     Recall is the mean, over the records of a population that have partners, of the share of them that is found. If it
@@ -204,10 +204,11 @@ def recall_bound(size: int, found: ArrayLike, confidence: float) -> float:
 
     Parameters
     ----------
-    size : records of the population. found : (n,) of the records in the order in which they were drawn, all with the
-        same chance: the share of each one's partners that is found; NaN for a record without any.
+    size : records of the population.
+    shares_found : (n,) of the records in the order in which they were drawn, all with the same chance:
+        the share of each one's partners that is found; NaN for a record without any.
     """
-    shares = np.asarray(found, dtype=np.float64)
+    shares = np.asarray(shares_found, dtype=np.float64)
     z = np.where(np.isnan(shares)[:, None], 0.0, np.nan_to_num(shares)[:, None] - _RECALLS)
     m = -(np.cumsum(z, axis=0) - z) / (size - np.arange(len(z)))[:, None]
     # Nothing that is left can bring the sum down to 0.
@@ -219,9 +220,9 @@ def recall_bound(size: int, found: ArrayLike, confidence: float) -> float:
     return float(_RECALLS[n_out - 1]) if n_out else 0.0
 
 
-def expected_records(size: int, found: ArrayLike, at_least: float, confidence: float) -> int | None:
+def expected_records(size: int, shares_found: ArrayLike, at_least: float, confidence: float) -> int | None:
     """About how many more records bring the bound up to ``at_least`` if they go on as so far; None: none may."""
-    shares = np.asarray(found, dtype=np.float64)
+    shares = np.asarray(shares_found, dtype=np.float64)
     undrawn = size - shares.size
     if not undrawn:
         return None

@@ -520,7 +520,7 @@ async def show_dataset(request: Request, ref: str) -> HTMLResponse:
 async def audit_page(request: Request, query: Annotated[AuditPageQuery, Query()]) -> HTMLResponse:
     """Every change: who did what to what, newest first."""
     entries = await Api(request).need("/audit", limit=50, **query.model_dump())
-    return page(request, "audit.html", **listing(entries, query), asked=query)
+    return page(request, "audit.html", **listing(entries, query), query=query)
 
 
 @router.get("/console/keys")

@@ -72,12 +72,12 @@ def pairs_among(
         raise ValueError("strangers are of none of the classes; expected open-set use")
     # Codes that nobody else has.
     others = len(data.identities) + len(data.group_names) + np.arange(more.size)
-    known, y, rows = rows, np.concatenate([y, others]), np.concatenate([rows, more])
+    labeled, y, rows = rows, np.concatenate([y, others]), np.concatenate([rows, more])
     if data.groups is None or protocol == "closed-set":
         pairs = held_out_pairs(y, protocol=protocol, n_pairs=n_pairs, random_state=random_state)
         same, usable = pairs.same, np.ones(len(pairs), dtype=np.bool_)
     else:
-        entities = np.concatenate([split_codes(data, protocol)[0][known], others])
+        entities = np.concatenate([split_codes(data, protocol)[0][labeled], others])
         pairs = held_out_pairs(entities, protocol=protocol, n_pairs=n_pairs, random_state=random_state)
         same = y[pairs.left] == y[pairs.right]
         # Two people of one group are neither the same nor independently different.
@@ -92,34 +92,34 @@ def pairs_among(
     )
 
 
-def stranger_rows(strangers: LabelledData, known: LabelledData | None) -> Int64:
+def stranger_rows(strangers: LabelledData, labeled: LabelledData | None) -> Int64:
     """Numbers of the rows of unlabeled people: one of each label where there are some, and one of equal rows.
 
     Raises
     ------
     InvalidInput
-        When some are rows of ``known``, or features differ.
+        When some are rows of ``labeled``, or features differ.
     """
     rows = np.arange(len(strangers), dtype=np.int64)
     if strangers.y is not None:
         rows = np.sort(np.unique(np.asarray(strangers.y), return_index=True)[1])
     rows = np.sort(rows[np.unique(strangers.row_hashes[rows], return_index=True)[1]])
     name = f"{strangers.name}:{strangers.version}"
-    if known is None:
+    if labeled is None:
         return rows
-    if (strangers.schema is None) != (known.schema is None) or (
-        declaration(strangers.schema) != declaration(known.schema)
-        if strangers.schema is not None and known.schema is not None
-        else strangers.n_features != known.n_features
+    if (strangers.schema is None) != (labeled.schema is None) or (
+        declaration(strangers.schema) != declaration(labeled.schema)
+        if strangers.schema is not None and labeled.schema is not None
+        else strangers.n_features != labeled.n_features
     ):
         raise InvalidInput(
-            f"strangers: {name} has other columns than {known.name}:{known.version}; expected the same",
+            f"strangers: {name} has other columns than {labeled.name}:{labeled.version}; expected the same",
             field="evaluation.strangers",
         )
-    overlap = np.flatnonzero(np.isin(strangers.row_hashes[rows], known.row_hashes))
+    overlap = np.flatnonzero(np.isin(strangers.row_hashes[rows], labeled.row_hashes))
     if overlap.size:
         raise InvalidInput(
-            f"strangers: {overlap.size} rows of {name} are rows of {known.name}:{known.version}, too (the first is "
+            f"strangers: {overlap.size} rows of {name} are rows of {labeled.name}:{labeled.version}, too (the first is "
             f"{int(rows[overlap[0]])}); expected people who are not in it: leave them out",
             field="evaluation.strangers",
         )

@@ -449,10 +449,10 @@ def _tables(upload: Upload, file: TableFile, scratch: Path) -> tuple[dict[str, l
 
 def _types(request: DatasetRequest) -> dict[str, str]:
     """The types that a request names, by column."""
-    given = request.columns or {}
+    declared = request.columns or {}
     # No learner sees what is kept, whatever its type.
-    kept = [name for name in request.keep if parts_of(given.get(name, "text"))[0] in COMPARED]
-    by_column = {**given, **dict.fromkeys([*kept, *request.exclude], "ignore")}
+    kept = [name for name in request.keep if parts_of(declared.get(name, "text"))[0] in COMPARED]
+    by_column = {**declared, **dict.fromkeys([*kept, *request.exclude], "ignore")}
     for role, types in _ROLES.items():
         name = getattr(request, role)
         if name is not None and by_column.get(name) not in types:

@@ -121,14 +121,14 @@ def search(
     dead_seqs : for each segment, the sequence numbers of rows that have been replaced or removed.
     """
     masked_segments = []
-    for segment, seqs in zip([held.segment for held in segments], dead_seqs, strict=True):
+    for segment, seqs in zip([one.segment for one in segments], dead_seqs, strict=True):
         mask = choose(segment.columns, len(segment), conditions)
         mask = np.ones(len(segment), dtype=np.bool_) if mask is None else mask
         mask[segment.rows_of(seqs)] = False
         if mask.any():
             masked_segments.append((segment, mask))
     hits = best_of_segments(segments[0].estimator, queries, k, masked_segments, above, None)
-    return hits, max(held.segment.as_of for held in segments)
+    return hits, max(one.segment.as_of for one in segments)
 
 
 # ---------------------------------------------------------------- in the service

@@ -252,6 +252,6 @@ def write_columns(columns: Columns, folder: Path) -> None:
 def read_columns(folder: Path) -> Columns:
     values = json.loads((folder / "columns.json").read_text())
     return {
-        name: MetadataColumn(open_array(folder / f"{number}.npy"), tuple(known))
-        for number, (name, known) in enumerate(values.items())
+        name: MetadataColumn(open_array(folder / f"{number}.npy"), tuple(field_values))
+        for number, (name, field_values) in enumerate(values.items())
     }

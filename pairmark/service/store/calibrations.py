@@ -348,7 +348,7 @@ class Calibrations:
                     row = repository.add_calibration(session, new, now, model_id=None, version=None)
                 else:
                     owner = self._versions.model_row(session, model[0])
-                    repository.model_for_update(session, owner.name)
+                    repository.find_model(session, owner.name, lock=True)
                     version = self._versions.version_row(session, owner, model[1])
                     row = repository.add_calibration(session, new, now, model_id=owner.id, version=model[1])
                     if default or (default is None and version.calibration_id is None):

@@ -139,13 +139,13 @@ class Reports:
         `ModelNotCapable` where they were not measured."""
         row = self._versions.row(name, version)
         stored = self._versions.report(row)
-        found = None if stored is None else stored.pr(points)
-        if found is None:
+        curve = None if stored is None else stored.pr(points)
+        if curve is None:
             raise ModelNotCapable(
                 f"{name}:{version} ({row.kind}) has no precision and recall: they are measured of versions trained on "
                 "records; train it again if it was"
             )
-        return found
+        return curve
 
     def leaderboard(self, name: str, version: int) -> LeaderboardOut:
         """The version among baselines on the same held-out data; `ModelNotCapable` when it was trained before they were
@@ -400,7 +400,7 @@ class Comparisons:
                 field="dataset",
             )
         protocol = self._calibrations.protocol_of(newer, "auto")
-        rows = np.flatnonzero(~self._known(data, [row for row, _ in loaded], name, protocol))
+        rows = np.flatnonzero(~self._seen_rows(data, [row for row, _ in loaded], name, protocol))
         n_people = np.unique(np.asarray(data.y)[rows]).size if protocol == "open-set" else rows.size
         if n_people < FEWEST:
             raise InvalidInput(
@@ -439,19 +439,19 @@ class Comparisons:
             ],
         )
 
-    def _known(
+    def _seen_rows(
         self, data: LabelledData, rows: list[ModelVersion], name: str, protocol: str
     ) -> NDArray[np.bool_]:
         """Rows of whom a version learned or was calibrated with; in open-set use every row of such a person."""
-        y, known = np.asarray(data.y), np.zeros(len(data), dtype=np.bool_)
+        y, seen = np.asarray(data.y), np.zeros(len(data), dtype=np.bool_)
         for row in rows:
             stored = self._versions.report(row)
             if stored is None:
                 continue
-            known |= overlapping(stored.trained_on, data, identities=protocol == "open-set")
+            seen |= overlapping(stored.trained_on, data, identities=protocol == "open-set")
             if row.lineage.get("dataset") == f"{data.name}:{data.version}":
-                known[stored.calibration_rows] = True
-        return np.isin(y, y[known]) if protocol == "open-set" else known
+                seen[stored.calibration_rows] = True
+        return np.isin(y, y[seen]) if protocol == "open-set" else seen
 
     def _scores(
         self, row: ModelVersion, name: str, data: LabelledData, left: Any, right: Any

@@ -26,9 +26,10 @@ from pairmark.service.tables import (
 )
 
 
-def model_for_update(session: Session, name: str) -> ModelRow | None:
-    """The model of that name, locked until the transaction ends: moves and registrations wait for one another."""
-    return session.scalar(select(ModelRow).where(ModelRow.name == name).with_for_update())
+def find_model(session: Session, name: str, *, lock: bool = False) -> ModelRow | None:
+    """The model of that name; ``lock``: held until the transaction ends, so that moves and registrations wait."""
+    query = select(ModelRow).where(ModelRow.name == name)
+    return session.scalar(query.with_for_update() if lock else query)
 
 
 def ensure_model(session: Session, name: str, now: float) -> ModelRow:
@@ -36,7 +37,7 @@ def ensure_model(session: Session, name: str, now: float) -> ModelRow:
     insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
     row = {"id": secrets.token_hex(16), "name": name, "next_version": 1, "created_at": now}
     session.execute(insert(ModelRow).values(row).on_conflict_do_nothing(index_elements=["name"]))
-    model = model_for_update(session, name)
+    model = find_model(session, name, lock=True)
     assert model is not None
     return model
 
@@ -77,14 +78,6 @@ def count_children(session: Session, parent_id: str) -> int:
     """Classes of subjects that a calibration was made for."""
     statement = select(func.count()).where(CalibrationRow.parent_id == parent_id)
     return session.scalar(statement) or 0
-
-
-def find_model(session: Session, name: str) -> ModelRow | None:
-    return session.scalar(select(ModelRow).where(ModelRow.name == name))
-
-
-def find_version(session: Session, model_id: str, version: int) -> ModelVersion | None:
-    return session.get(ModelVersion, (model_id, version))
 
 
 def version_of_job(session: Session, job_id: str) -> int | None:
@@ -132,10 +125,6 @@ def aliases_of(session: Session, model_ids: Sequence[str]) -> dict[str, list[Ali
     return aliases
 
 
-def find_alias(session: Session, model_id: str, alias: str) -> AliasRow | None:
-    return session.get(AliasRow, (model_id, alias))
-
-
 def move_alias(
     session: Session,
     model_id: str,
@@ -147,7 +136,7 @@ def move_alias(
     reason: str | None = None,
 ) -> AliasRow:
     """Point the alias at a version and add to its history. The model's row must be locked."""
-    row = find_alias(session, model_id, alias)
+    row = session.get(AliasRow, (model_id, alias))
     previous = None if row is None else row.version
     if row is None:
         row = AliasRow(model_id=model_id, alias=alias, version=version, revision=1, updated_at=now)

@@ -119,7 +119,7 @@ class ModelStore(VersionStore):
         record(session, now, "version.create", f"model:{name}:{row.version}", after={**_facts(row), **facts})
         if promote is not None:
             _check_promotable(model.name, row)
-            at = repository.find_alias(session, model.id, checked_alias(promote))
+            at = session.get(AliasRow, (model.id, checked_alias(promote)))
             if only_from in (None, 0 if at is None else at.version):
                 self._move_alias(session, model, promote, row.version, by=by, now=now, reason=reason)
         bump_revision(session)
@@ -288,7 +288,7 @@ class ModelStore(VersionStore):
         with self.db.write() as session:
             model = self._locked(session, name)
             row = self.version_row(session, model, version)
-            at = repository.find_alias(session, model.id, alias)
+            at = session.get(AliasRow, (model.id, alias))
             if if_match is not None and (at is None or (if_match != "*" and at.revision not in if_match)):
                 stands = (
                     "does not exist" if at is None else f"is at revision {at.revision}, version {at.version}"
@@ -354,7 +354,7 @@ class ModelStore(VersionStore):
         now: float,
         reason: str | None,
     ) -> AliasRow:
-        at = repository.find_alias(session, model.id, alias)
+        at = session.get(AliasRow, (model.id, alias))
         before = None if at is None else {"version": at.version, "revision": at.revision}
         row = repository.move_alias(session, model.id, alias, version, by=by, now=now, reason=reason)
         after: dict[str, Any] = {"version": row.version, "revision": row.revision}
@@ -366,7 +366,7 @@ class ModelStore(VersionStore):
     def _locked(self, session: Session, name: str) -> ModelRow:
         """The model, locked, so that its versions and aliases change one at a time."""
         model = self.model_row(session, name)
-        repository.model_for_update(session, model.name)
+        repository.find_model(session, model.name, lock=True)
         return model
 
     def _model_out(self, session: Session, model: ModelRow) -> ModelOut:

@@ -97,7 +97,7 @@ class VersionStore:
 
     def version_row(self, session: Session, model: ModelRow, version: int) -> ModelVersion:
         """A version of the model, or `UnknownModel`."""
-        row = repository.find_version(session, model.id, version) if 1 <= version <= MAX_VERSION else None
+        row = session.get(ModelVersion, (model.id, version)) if 1 <= version <= MAX_VERSION else None
         if row is None:
             newest = repository.page_versions(session, model.id, limit=10)
             numbers = ", ".join(str(version_row.version) for version_row in newest)
@@ -108,7 +108,7 @@ class VersionStore:
 
     def alias_row(self, session: Session, model: ModelRow, alias: str) -> AliasRow:
         """An alias of the model, or `UnknownModel`."""
-        row = repository.find_alias(session, model.id, alias) if _askable(alias) else None
+        row = session.get(AliasRow, (model.id, alias)) if _askable(alias) else None
         if row is None:
             others = repository.aliases_of(session, [model.id])[model.id][:_KNOWN_SHOWN]
             aliases = ", ".join(other.alias for other in others)
@@ -363,8 +363,8 @@ class StoredReport:
 
     def pr(self, points: int | None = None) -> PrOut | None:
         """Precision and recall, with ``points`` at most so many; None where they were not measured."""
-        found = pr_lists(self.arrays, points)
-        return None if found is None else PrOut.model_validate(found)
+        curve = pr_lists(self.arrays, points)
+        return None if curve is None else PrOut.model_validate(curve)
 
     @property
     def columns(self) -> list[dict[str, Any]]:
