@@ -449,7 +449,7 @@ class LinkAddition(Base):
     __tablename__ = "link_additions"
     link_id: Mapped[str] = mapped_column(ForeignKey("links.id", ondelete="CASCADE"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    record: Mapped[list[Any]]
+    record: Mapped[dict[str, Any]]
 
 
 class DecisionCode(IntEnum):

@@ -20,7 +20,6 @@ from pairmark.service.blobs import open_blobs  # noqa: E402
 from pairmark.service.db import open_database  # noqa: E402
 from pairmark.service.errors import Conflict, InvalidInput  # noqa: E402
 from pairmark.service.jobs.queue import JobQueue  # noqa: E402
-from pairmark.service.links import duck, result_files  # noqa: E402
 from pairmark.service.links.folders import LinkFolders  # noqa: E402
 from pairmark.service.links.links import Links  # noqa: E402
 from pairmark.service.names import EVERY_NAME  # noqa: E402
@@ -50,7 +49,7 @@ def add(link_id: str, turn: int, reported: int) -> None:
             with suppress(InvalidInput):
                 links.edit(link_id, EntitiesEdit(merge=[f"k{turn}-{number - 5}", name]), EVERY_NAME)
         if number % 7 == 0:
-            folders.whole(link_id, EVERY_NAME)
+            folders.fold(link_id, EVERY_NAME)
 
 
 def main(link_id: str, rounds: int) -> None:
@@ -74,9 +73,15 @@ def main(link_id: str, rounds: int) -> None:
             acknowledged += [line.strip() for line in lines if line.endswith("\n")]
         os.waitpid(child, 0)
     links, folders = links_here()
-    folder = folders.whole(link_id, EVERY_NAME)
-    ids = Counter(row[0] for row in duck.read_rows(folder / result_files.RECORDS, "SELECT id FROM kept"))
-    members = Counter(duck.read_rows(folder / result_files.ENTITIES, "SELECT side, record FROM kept"))
+    rows, members = folders.read(
+        link_id,
+        EVERY_NAME,
+        lambda results: (
+            results.rows("SELECT id FROM records"),
+            Counter(results.rows("SELECT side, record FROM entities")),
+        ),
+    )
+    ids = Counter(row[0] for row in rows)
     # What is there can be added again, and is the same.
     again = links.resolve(
         link_id,

@@ -27,10 +27,9 @@ from pairmark.schemas.links import EntitiesEdit, EntityOut, LinksRequest, Resolv
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.errors import Conflict as StoredConflict
 from pairmark.service.errors import UnknownLinks
-from pairmark.service.links.duck import read_rows
 from pairmark.service.links.folders import LinkFolders
 from pairmark.service.links.links import Links
-from pairmark.service.links.result_files import ENTITIES
+from pairmark.service.links.results import Results
 from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.processes import child_environment
 from pairmark.service.reviews.reviews import Reviews
@@ -585,6 +584,20 @@ def test_a_record_is_erased_from_links_entities_and_review(client: Client, colum
         asked(client, "GET", f"/links/{made['id']}/links/{name}/{records[1]}")
 
 
+def test_an_erasure_leaves_changes_of_other_records_of_the_id(client: Client, columns: Rows) -> None:
+    for size in (200, 201):
+        part = {name: cells[:size] for name, cells in columns.items()}
+        part["id"][200:] = ["new"]
+        upload(client, "one", part)
+        upload(client, "other", part | {"street": [f"{cell}x" for cell in part["street"]]})
+        made = client.link("one", "other", **({} if size == 200 else {"previous": made["id"]}))
+    path = f"/links/{made['id']}"
+    change = {"entity": "new", "change": "joined", "records": ["new", "new"], "entities": []}
+    assert list(client.pages(f"{path}/changes")) == [change]
+    asked(client, "POST", f"{path}/erase", json={"record": "1:new"})
+    assert list(client.pages(f"{path}/changes")) == [change | {"records": ["new"]}]
+
+
 def test_what_is_not_ready_and_tables_of_vectors_are_refused(client: Client, found: dict[str, Any]) -> None:
     numbers = {
         "id": [*range(40)],
@@ -698,18 +711,26 @@ def test_a_worker_killed_at_any_stage_leaves_one_result(deployment: Any, tmp_pat
     assert {review.id for review in reviews} == {one.review, other.review}
 
     # Who reads files that somebody else puts others in the place of reads those.
-    links.delete(killed, EVERY_NAME)
-    folders, seen = LinkFolders(deployment.db, deployment.blobs), list[Path]()
+    folders, seen = LinkFolders(deployment.db, deployment.blobs), list[Results]()
 
-    def look(folder: Path) -> int:
+    def look(results: Results) -> int:
         if not seen:
             names = links.listed(Page[EntityOut], whole, 2, None, EVERY_NAME).items
             links.edit(whole, EntitiesEdit(merge=[each.id for each in names]), EVERY_NAME)
-        seen.append(folder)
-        return len(read_rows(folder / ENTITIES, "SELECT DISTINCT entity FROM kept"))
+        seen.append(results)
+        return results.counts()["entities"]
 
     assert folders.read(whole, EVERY_NAME, look) == links.get(whole, EVERY_NAME).entities
     assert len(seen) == 2
+
+    # A page beside records that are put in shows them, and writes no file anew.
+    folder = folders.stored(whole, EVERY_NAME).folder
+    record = {"first": "zzyzx", "last": "quuxbar", "born": "1901-01-01"}
+    for name in ("new0", "new1"):
+        links.resolve(whole, ResolveRequest(record=record, add=True, id=name), EVERY_NAME)
+        entities = folders.read(whole, EVERY_NAME, lambda results: results.rows("SELECT record FROM entities"))
+    assert {("new0",), ("new1",)} <= {*entities}
+    assert folders.stored(whole, EVERY_NAME).folder == folder
 
 
 @pytest.fixture(scope="module")

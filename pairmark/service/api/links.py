@@ -31,7 +31,6 @@ from pairmark.schemas.links import (
 from pairmark.service.api.routing import BINARY, GuardedRoute, PageQuery, Paging, needs
 from pairmark.service.api.services import InServices, Services, Workspace, check_may, names_of
 from pairmark.service.errors import UnknownDataset
-from pairmark.service.links.result_files import ENTITIES, LINKS
 from pairmark.service.names import VisibleNames, name_of
 
 router = APIRouter(tags=["links"], route_class=GuardedRoute)
@@ -118,7 +117,7 @@ def list_links_found(
 ) -> Page[LinkOut] | Response:
     """Pairs of records that are linked."""
     names = names_of(http).resources("train")
-    file = _file(services, accept, link_id, names, LINKS, workspace)
+    file = _file(services, accept, link_id, names, "links", workspace)
     return file or services.links.found(link_id, names, **query.model_dump())
 
 
@@ -152,7 +151,7 @@ def list_entities(
 ) -> Page[EntityOut] | Response:
     """Entities of two records or more, in the order of their first records; as a file, a row a record."""
     names = names_of(http).resources("train")
-    file = _file(services, accept, link_id, names, ENTITIES, workspace)
+    file = _file(services, accept, link_id, names, "entities", workspace)
     return file or services.links.listed(Page[EntityOut], link_id, query.limit, query.cursor, names)
 
 
@@ -229,5 +228,6 @@ def _file(
     kind = next((kind for kind in (_PARQUET, "text/csv") if kind in accept), None)
     if kind is None:
         return None
-    out = (workspace / name).with_suffix(".parquet" if kind == _PARQUET else ".csv")
-    return FileResponse(services.links.file(link_id, names, name, out), media_type=kind, filename=out.name)
+    out = workspace / f"{name}{'.parquet' if kind == _PARQUET else '.csv'}"
+    services.links.write_list(link_id, names, name, out)
+    return FileResponse(out, media_type=kind, filename=out.name)

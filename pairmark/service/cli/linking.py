@@ -201,8 +201,9 @@ def link(
     from pairmark.models.core.progress import listening
     from pairmark.schemas.links import CANDIDATES_PER_RECORD, LinksRequest
     from pairmark.service.cli.options import settings
-    from pairmark.service.links import duck, outputs, result_files
+    from pairmark.service.links import outputs
     from pairmark.service.links.linking import COLUMNS, link_files
+    from pairmark.service.links.results import Stored, open_results
 
     learned = None if model is None else _learned(model)
     types = column_types(column) or {}
@@ -282,28 +283,28 @@ def link(
                 id_column=id_column,
                 columns=types,
                 learned=learned,
-                previous=before,
+                previous=before and Stored(before),
                 frequencies=weighed,
                 explain=explain or (),
             )
-        first = [row[: len(COLUMNS)] for row in duck.read_rows(path, "FROM kept LIMIT ?", _SHOWN)]
         facts: dict[str, Any] = {}
-        if before is not None:
-            changes = duck.read_rows(
-                kept / result_files.CHANGES, "SELECT change, count(*) FROM kept GROUP BY change ORDER BY 1"
+        with open_results(Stored(kept)) as results:
+            links = results.rows(
+                f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM ({results.links_sql}) LIMIT ?", _SHOWN
             )
-            facts["changed"] = ", ".join(f"{n:,} entities {change}" for change, n in changes) or "no entity"
+            first = [row[: len(COLUMNS)] for row in links]
+            pair = results.explain(*results.texts_of(results.pair(*explain))) if explain else None
+            if before is not None:
+                changes = results.rows("SELECT change, count(*) FROM changes GROUP BY change ORDER BY 1")
+                facts["changed"] = (
+                    ", ".join(f"{n:,} entities {change}" for change, n in changes) or "no entity"
+                )
         if out is not None and not out.startswith(outputs.ELSEWHERE):
             facts["state"] = f"{outputs.keep_state(kept, path)}, for --previous {path}"
-            kept = outputs.state_of(path) or kept
         written = [(target, paths[name]) for name, target in targets.items() if target is not None]
         if merged is not None:
             written.append((outputs.sources_of(merged), outputs.sources_path(paths["merged"])))
         outputs.deliver([each for each in written if each[0].startswith(outputs.ELSEWHERE)])
-        pair = None
-        if explain is not None:
-            left, right = result_files.texts_of(kept, result_files.keys_of(kept, *explain))
-            pair = result_files.explained(kept, left, right)
     answer = summary.model_dump(mode="json") | ({} if pair is None else {"pair": pair})
     output.show(answer, lambda to: _show(to, summary, first, out, facts, pair, explain))
 
@@ -332,7 +333,9 @@ def resolve(
 
     Columns that were not linked play no part. With --add, a record whose id and cells are there is not put in again.
     """
-    from pairmark.service.links import duck, outputs, resolving
+    from pairmark.service.links import duck, outputs
+    from pairmark.service.links.resolving import Resolver
+    from pairmark.service.links.results import Stored, rewrite_results
 
     folder = outputs.state_of(links)
     if folder is None:
@@ -342,7 +345,7 @@ def resolve(
     names, rows = duck.read_table(records)
     if id_column is not None and id_column not in names:
         raise typer.BadParameter(f"expected one of {', '.join(names)}", param_hint="--id")
-    resolver = resolving.Resolver(folder)
+    resolver = Resolver(folder)
     compared = [name for name in names if name in resolver.columns]
     if not compared:
         raise typer.BadParameter(
@@ -365,7 +368,9 @@ def resolve(
         found[-1] |= {"added": name} if add else {}
     if resolver.added:
         with tempfile.TemporaryDirectory(prefix="pairmark-resolve-") as made:
-            resolving.fold(folder, Path(made), resolver.added)
+            with rewrite_results(Stored(folder, resolver.added), Path(made)):
+                # With what was added.
+                pass
             outputs.keep_state(Path(made), links)
     shown = [
         (each["row"], of["entity"], of["score"], of["decision"], ", ".join(of["records"][:_SHOWN]))
@@ -501,7 +506,11 @@ def _show(
         }
     )(to)
     to.print("")
-    output.table(COLUMNS, first, empty="no links: no pair is likelier a match than not")(to)
+    output.table(
+        COLUMNS,
+        [row[: len(COLUMNS)] for row in first],
+        empty="no links: no pair is likelier a match than not",
+    )(to)
     if summary.links > len(first):
         where = f"in {out}" if out is not None else "by -o links.csv"
         to.print(f"all {summary.links:,} links {where}")

@@ -35,7 +35,7 @@ def compared(key: str, tables: Sequence[str], first: str, query: str) -> Columns
     folder = blobs.folder(key)
     with (
         blobs.workspace() as scratch,
-        duck.connected(**duck.bounds(settings, scratch, 1)) as connection,
+        duck.duckdb_session(**duck.bounds(settings, scratch, 1)) as connection,
     ):
         for name in tables:
             connection.execute(f"CREATE VIEW {name} AS FROM {duck.quoted(folder / f'{name}.parquet')}")

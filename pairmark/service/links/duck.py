@@ -12,7 +12,7 @@ from pairmark.service.settings import Settings
 
 
 @contextmanager
-def connected(**config: Any) -> Iterator[Any]:
+def duckdb_session(**config: Any) -> Iterator[Any]:
     """DuckDB without its own progress bar, which would go to standard output, where answers go."""
     import duckdb
 
@@ -54,24 +54,20 @@ def named(name: str) -> str:
     return f'"{name.replace(chr(34), 2 * chr(34))}"'
 
 
-def copy_to(connection: Any, sql: str, path: Path) -> None:
-    """Write what a query gives as CSV, or as Parquet where the path says so."""
+def copy_to(connection: Any, sql: str, path: Path, *, without_formulas: bool = False) -> None:
+    """Write what a query gives as CSV, or as Parquet where the path says so; ``without_formulas``: in CSV, no text is a
+    formula of a spreadsheet."""
     form = "PARQUET" if path.suffix == ".parquet" else "CSV"
+    if without_formulas and form == "CSV":
+        columns = [(named(row[0]), row[1]) for row in connection.execute(f"DESCRIBE {sql}").fetchall()]
+        cells = (
+            f"CASE WHEN regexp_matches({cell}, '^[-=+@\t\r]') THEN chr(39) || {cell} ELSE {cell} END AS {cell}"
+            if kind == "VARCHAR"
+            else cell
+            for cell, kind in columns
+        )
+        sql = f"SELECT {', '.join(cells)} FROM ({sql})"
     connection.execute(f"COPY ({sql}) TO {quoted(path)} (FORMAT {form})")
-
-
-def read_rows(path: Path, sql: str = "FROM kept", *params: Any) -> list[tuple[Any, ...]]:
-    """Rows of ``kept``, which is what stands in a file, with ids as text and ``place``, the number of the row."""
-    source = (
-        "SELECT * EXCLUDE file_row_number, file_row_number AS place FROM read_parquet(?, file_row_number=true)"
-        if path.suffix == ".parquet"
-        else "FROM read_csv(?, all_varchar=true)"
-    )
-    with connected(threads="1") as connection:
-        rows: list[tuple[Any, ...]] = connection.execute(
-            f"WITH kept AS ({source}) {sql}", [str(path), *params]
-        ).fetchall()
-        return rows
 
 
 def read_table(path: Path) -> tuple[list[str], list[tuple[str | None, ...]]]:
@@ -81,25 +77,9 @@ def read_table(path: Path) -> tuple[list[str], list[tuple[str | None, ...]]]:
     source = f"read_parquet({quoted(path)})"
     if path.suffix != ".parquet":
         source = f"read_csv({quoted(path)}, all_varchar=true, header=true)"
-    with connected(threads="1") as connection:
+    with duckdb_session(threads="1") as connection:
         try:
             found = connection.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM {source}")
             return [column[0] for column in found.description], found.fetchall()
         except duckdb.Error as error:
             raise InvalidInput(f"{path.name} is no table: {str(error).splitlines()[0][:300]}") from error
-
-
-def write_csv(path: Path, out: Path) -> Path:
-    """A Parquet file as CSV, in which no text is a formula of a spreadsheet."""
-    with connected(threads="1") as connection:
-        connection.execute("CREATE TABLE kept AS FROM read_parquet(?)", [str(path)])
-        cells = (
-            f"CASE WHEN regexp_matches({cell}, '^[-=+@\t\r]') THEN chr(39) || {cell} ELSE {cell} END AS {cell}"
-            if kind == "VARCHAR"
-            else cell
-            for cell, kind in (
-                (named(row[0]), row[1]) for row in connection.execute("DESCRIBE kept").fetchall()
-            )
-        )
-        copy_to(connection, f"SELECT {', '.join(cells)} FROM kept", out)
-    return out

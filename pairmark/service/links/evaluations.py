@@ -55,7 +55,7 @@ def truth_of(connection: Any, truth: str, names: Sequence[str]) -> Identities | 
             f"SELECT dense_rank() OVER (ORDER BY {cell}) AS code, {cell} IS NULL AS unknown FROM whole ORDER BY row"
         ).fetchnumpy()
         return Identities(np.where(codes["unknown"], UNKNOWN, codes["code"]).astype(np.int64))
-    lines = duck.read_rows(Path(truth))
+    _, lines = duck.read_table(Path(truth))
     found = connection.execute("SELECT id, row FROM sides ORDER BY side").fetchall()
     # An id that several tables have is of the first one on the left, and of the last one on the right.
     row_of = [dict(reversed(found)), dict(found)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
@@ -12,7 +11,8 @@ from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, StorageFailed, UnknownLinks
-from pairmark.service.links import repository, resolving, result_files
+from pairmark.service.links import repository
+from pairmark.service.links.results import Addition, Results, Stored, open_results, rewrite_results
 from pairmark.service.names import VisibleNames, tenant_of
 from pairmark.service.reviews import repository as reviews
 from pairmark.service.tables import LinkRow
@@ -20,8 +20,8 @@ from pairmark.service.tables import LinkRow
 REVIEWS = ("review", "missed_review", "recall_review")
 
 T = TypeVar("T")
-Change = Callable[[Path, Path], None]
-"""Writes a changed folder to another."""
+Edit = Callable[[Results], Sequence[str]]
+"""Changes the tables of `rewrite_results`; returns what reviews call the records that it erased."""
 
 
 class LinkFolders:
@@ -40,103 +40,82 @@ class LinkFolders:
             raise UnknownLinks(f"there are no links {link_id[:64]!r}; GET /links lists them")
         return found
 
-    def stored(self, link_id: str, names: VisibleNames) -> str:
-        """The blob of what was found, without records that were put in since; `Conflict` until there is one."""
-        with self._db.read() as session:
-            row, state = self.find(session, link_id, names)
-            if row.blob is None:
-                raise Conflict(
-                    f"the link job is {state}; its links are there when it has succeeded", state=state
-                )
-            return row.blob
+    def blob(self, session: Session, link_id: str, names: VisibleNames) -> str:
+        """What names the folder of a job; `Conflict` until there is one."""
+        row, state = self.find(session, link_id, names)
+        if row.blob is None:
+            raise Conflict(f"the link job is {state}; its links are there when it has succeeded", state=state)
+        return row.blob
 
-    def whole(self, link_id: str, names: VisibleNames) -> Path:
-        """The folder of all that is known."""
-        with self._db.read() as session:
-            n = repository.count_additions(session, link_id)
-        if n:
-            self.fold(link_id, names)
-        return self.local(link_id, names)[1]
+    def stored(self, link_id: str, names: VisibleNames) -> Stored:
+        """What was found, and put in since."""
+        blob, added = self._moment(link_id, names)
+        return Stored(self._blobs.folder(blob), added)
 
-    def read(self, link_id: str, names: VisibleNames, look: Callable[[Path], T]) -> T:
-        """What ``look`` finds in the folder of all that is known; anew where somebody else, perhaps another process,
-        put another folder in its place meanwhile."""
+    def _moment(self, link_id: str, names: VisibleNames) -> tuple[str, Sequence[Addition]]:
+        with self._db.read(one_moment=True) as session:
+            return self.blob(session, link_id, names), repository.additions(session, link_id)
+
+    def read(self, link_id: str, names: VisibleNames, look: Callable[[Results], T]) -> T:
+        """What ``look`` finds in all that is known; anew where somebody else, perhaps another process, put another
+        folder in the place of the one that was read."""
         while True:
-            folder = self.whole(link_id, names)
+            blob, added = self._moment(link_id, names)
             try:
-                return look(folder)
+                with open_results(Stored(self._blobs.folder(blob), added)) as results:
+                    return look(results)
             except (OSError, CorruptArtefact, StorageFailed):
-                if self.local(link_id, names)[1] == folder:
+                if self._moment(link_id, names)[0] == blob:
                     raise
 
-    def local(self, link_id: str, names: VisibleNames) -> tuple[str, Path]:
-        """The blob, and where it is on this machine."""
-        blob = self.stored(link_id, names)
-        try:
-            return blob, self._blobs.folder(blob)
-        except CorruptArtefact:
-            now = self.stored(link_id, names)
-            if now == blob:
-                raise
-            # Somebody changed the links meanwhile.
-            return now, self._blobs.folder(now)
-
     def fold(self, link_id: str, names: VisibleNames) -> None:
-        """Put the records that were put in into the folder; whoever is faster does it."""
-        with self._db.read(one_moment=True) as session:
-            row, _ = self.find(session, link_id, names)
-            old, stored = row.blob, repository.additions(session, link_id)
-        if old is None or not stored:
-            return
-        added = [resolving.stored_addition(each) for each in stored]
-        with self._blobs.workspace() as work:
-            resolving.fold(self._blobs.folder(old), work, added)
-            key = self._blobs.put_folder(work)
+        """Write a folder that has the records that were put in; whoever is faster does it."""
+        blob, n_added, key, *_ = self._rewrite(link_id, names, lambda results: ())
         with self._db.write() as session:
             row, _ = self.find(session, link_id, names, lock=True)
-            if row.blob != old:
-                return
-            hold(session, self._blobs, key)
-            row.blob = key
-            repository.drop_additions(session, link_id, len(added))
-        delete_unused(self._db, self._blobs, [old])
+            if row.blob == blob:
+                self._replace(session, row, key, n_added)
+        delete_unused(self._db, self._blobs, [blob, key])
 
     def change(
         self,
         link_id: str,
         names: VisibleNames,
-        make: Change,
+        edit: Edit,
         action: str,
         facts: dict[str, Any],
-        *,
-        erased: Sequence[str] = (),
     ) -> int:
         """Put a changed folder in the place of a job's; returns how many items of its reviews were erased."""
-        folder = self.whole(link_id, names)
-        with self._blobs.workspace() as out:
-            make(folder, out)
-            counts = result_files.counts(out)
-            key = self._blobs.put_folder(out)
+        blob, n_added, key, counts, refs = self._rewrite(link_id, names, edit)
         with self._db.write() as session:
             row, _ = self.find(session, link_id, names, lock=True)
-            old = row.blob
-            if (
-                old is None
-                or self._blobs.folder(old) != folder
-                or repository.count_additions(session, link_id)
-            ):
+            if row.blob != blob or repository.count_additions(session, link_id) != n_added:
                 raise Conflict("somebody else changed these links meanwhile; look at them and try again")
-            hold(session, self._blobs, key)
+            self._replace(session, row, key, n_added)
             before = row.summary or {}
             # A link that a person made was not among those that were drawn from.
-            added = before.get("by_hand", 0) + max(0, counts["links"] - before["links"])
-            row.blob, row.summary = key, {**before, **counts, "by_hand": added}
+            by_hand = before.get("by_hand", 0) + max(0, counts["links"] - before["links"])
+            row.summary = {**before, **counts, "by_hand": by_hand}
             now, tenant = self._db.now(session), tenant_of(row.name)
             record(session, now, action, f"links:{row.id}", after=facts | counts, tenant=tenant)
-            n = 0
-            if erased:
-                asked = filter(None, (row.summary.get(which) for which in REVIEWS))
-                n = sum(reviews.erase_of_review(session, review, erased) for review in asked)
-        if old != key:
-            delete_unused(self._db, self._blobs, [old])
+            of_links = filter(None, (row.summary.get(which) for which in REVIEWS))
+            n = sum(reviews.erase_of_review(session, review, refs) for review in of_links) if refs else 0
+        delete_unused(self._db, self._blobs, [blob])
         return n
+
+    def _rewrite(
+        self, link_id: str, names: VisibleNames, edit: Edit
+    ) -> tuple[str, int, str, dict[str, int], Sequence[str]]:
+        """The blob that was read and how many additions, the new one and what it has, and what was erased."""
+        blob, added = self._moment(link_id, names)
+        with self._blobs.workspace() as out:
+            with rewrite_results(Stored(self._blobs.folder(blob), added), out) as results:
+                refs = edit(results)
+            with open_results(Stored(out)) as results:
+                counts = results.counts()
+            return blob, len(added), self._blobs.put_folder(out), counts, refs
+
+    def _replace(self, session: Session, row: LinkRow, key: str, n_added: int) -> None:
+        hold(session, self._blobs, key)
+        row.blob = key
+        repository.drop_additions(session, row.id, n_added)

@@ -25,12 +25,13 @@ from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
 from pairmark.service.jobs.leases import Claim, Leases
 from pairmark.service.jobs.progress import Progress
-from pairmark.service.links import duck, repository, result_files
+from pairmark.service.links import duck, repository
 from pairmark.service.links.evaluations import evaluate
 from pairmark.service.links.folders import LinkFolders
 from pairmark.service.links.judging import records_to_judge
 from pairmark.service.links.learned import Learned
 from pairmark.service.links.linking import AT_MOST, Linked, linked, summary_of
+from pairmark.service.links.store import write_folder
 from pairmark.service.names import EVERY_NAME
 from pairmark.service.reviews.populations import MAX_SIDES_BYTES, MOST_DRAWN, Decisions, Item, drawn_from
 from pairmark.service.reviews.reviews import open_review
@@ -93,7 +94,7 @@ class Linker:
             )
             previous = None
             if request.previous is not None:
-                previous = self._folders.whole(request.previous, EVERY_NAME)
+                previous = self._folders.stored(request.previous, EVERY_NAME)
             progress.stage("linking")
             out, scratch = work / "out", work / "scratch"
             out.mkdir()
@@ -122,7 +123,8 @@ class Linker:
             kinds = {field.name: types[field.name] for field in found.tables.fields}
             if found.doubts is not None:
                 raise self._to_judge(claim, request, found, kinds)
-            result_files.keep(found.connection, out, found.linking, previous)
+            again, link_id = previous is not None, claim.job_id
+            write_folder(found.connection, out, found.linking, found.tables, again=again, link_id=link_id)
             links = _decisions(found, _KEPT)
             missed = []
             if links.size and request.missed_links is not None:
@@ -285,7 +287,7 @@ def _written(data: LabelledData, path: Path, row_id: str) -> Path:
     cells = np.asarray(data.X)
     columns: dict[str, list[str | None]] = {row_id: [row_name(data, row) for row in range(len(data))]}
     columns |= {column.name: _texts(column, cells[:, at]) for at, column in enumerate(data.schema.fields)}
-    with duck.connected(threads="1") as connection:
+    with duck.duckdb_session(threads="1") as connection:
         # Columns of objects are text, whatever their first cells are.
         connection.execute("SET pandas_analyze_sample = 0")
         connection.register("given", {name: np.array(of, dtype=object) for name, of in columns.items()})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,8 +13,8 @@ from pairmark.models.linking.recall import draw_records, recall_so_far
 from pairmark.models.reviews.evidence import Judgements, expected_judgements, share_bound
 from pairmark.schemas.link_shares import LinkRecall
 from pairmark.service.errors import InvalidInput, refusals
-from pairmark.service.links import duck, result_files
 from pairmark.service.links.learned import Learned
+from pairmark.service.links.results import Results
 from pairmark.service.links.tables import LinkTables
 
 if TYPE_CHECKING:
@@ -113,17 +112,14 @@ def learn(answers: Answers, columns: dict[str, str], say: Say) -> Learned:
     return Learned("the model of your answers", _fitted(said, columns))
 
 
-def bound(folder: Path, asking: Asking, at_most: float, confidence: float, say: Say) -> dict[str, Any]:
-    """Ask about links of a folder drawn at random, until the share of false ones is at most ``at_most`` or the person
-    stops; members of `FalseLinks`."""
-    last = result_files.right_side(folder)
-    tables = "left_table - 1, right_table - 1" if last > 1 else f"0, {last}"
-    links = duck.read_rows(
-        folder / result_files.LINKS,
-        f'SELECT "left", "right", {tables} FROM kept WHERE decision = \'match\' ORDER BY place',
+def bound(results: Results, asking: Asking, at_most: float, confidence: float, say: Say) -> dict[str, Any]:
+    """Ask about links drawn at random, until the share of false ones is at most ``at_most`` or the person stops;
+    members of `FalseLinks`."""
+    links = results.rows(
+        'SELECT "left", "right", left_side, right_side FROM links WHERE decision = \'match\' ORDER BY place'
     )
     drawn = SystemRandom().sample(links, min(len(links), _MOST_ASKED))
-    sides = ((ids, result_files.texts_of(folder, [(ids[2], ids[0]), (ids[3], ids[1])])) for ids in drawn)
+    sides = ((ids, results.texts_of([(ids[2], ids[0]), (ids[3], ids[1])])) for ids in drawn)
     wrong: list[bool] = []
     known: dict[str, Any] = {}
     for _, same in asking(Pair((ids[0], ids[1]), *cells) for ids, cells in sides):

@@ -14,10 +14,12 @@ from pairmark.schemas.link_shares import FalseLinks
 from pairmark.schemas.links import LinkBlocking, LinkColumn, LinkCut, LinksRequest, LinkSummary
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.errors import InvalidInput
-from pairmark.service.links import duck, judging, result_files
+from pairmark.service.links import duck, judging
 from pairmark.service.links.evaluations import evaluate, is_file, truth_of
 from pairmark.service.links.judging import Asking, Say, kinds_of, learn, pairs_to_label
 from pairmark.service.links.outputs import Outputs, read_whole, write_outputs
+from pairmark.service.links.results import Stored, ids_of, open_results, pick_pair
+from pairmark.service.links.store import add_sides, load_previous, name_entities, write_folder
 from pairmark.service.links.tables import LinkTables, read_frequencies, read_tables
 from pairmark.service.settings import Settings
 
@@ -32,7 +34,7 @@ COLUMNS = ("left", "right", "score", "decision", "entity")
 
 @dataclass(frozen=True, kw_only=True)
 class Linked:
-    """Tables that were linked: ``found`` and ``named`` of `pairmark.service.links.result_files` are there.
+    """Tables that were linked: ``found`` and ``named`` of `pairmark.service.links.results` are there.
 
     Attributes
     ----------
@@ -56,7 +58,7 @@ def linked(
     id_column: str | None = None,
     columns: dict[str, str] | None = None,
     learned: Learned | None = None,
-    previous: Path | None = None,
+    previous: Stored | None = None,
     frequencies: Mapping[str, Path] | None = None,
     explain: Sequence[str] = (),
 ) -> Iterator[Linked]:
@@ -64,8 +66,8 @@ def linked(
 
     Parameters
     ----------
-    request : says what makes candidates and links; its datasets are the files, whatever it calls them. previous : the
-        folder of an earlier job. frequencies : by column, the file of a dataset that ``request`` names. explain :
+    request : says what makes candidates and links; its datasets are the files, whatever it calls them. previous : what
+        an earlier job left. frequencies : by column, the file of a dataset that ``request`` names. explain :
         ids of two records, or none, which are checked before anything is linked.
 
     Raises
@@ -75,7 +77,7 @@ def linked(
     """
     limits = FileLimits.of(settings, sum(path.stat().st_size for path in files))
     bounds = duck.bounds(settings, scratch, settings.job_threads)
-    with duck.connected(**bounds) as connection:
+    with duck.duckdb_session(**bounds) as connection:
         tables = read_tables(connection, files, scratch, limits, id_column=id_column, columns=columns)
         check_columns(request, [field.name for field in tables.fields])
         unique = {request.datasets.index(each) for each in request.unique or ()}
@@ -85,14 +87,14 @@ def linked(
             )
         before = None
         if previous is None:
-            result_files.add_sides(connection, tables)
+            add_sides(connection, tables)
         else:
-            before = result_files.bring(connection, previous, tables)
+            before = load_previous(connection, previous, tables)
         if explain:
             there = connection.execute(
-                "SELECT side, id FROM sides WHERE id IN (SELECT unnest(?))", [result_files.ids_of(*explain)]
+                "SELECT side, id FROM sides WHERE id IN (SELECT unnest(?))", [ids_of(*explain)]
             ).fetchall()
-            result_files.pick_pair(there, len(tables.sizes), *explain)
+            pick_pair(there, len(tables.sizes), *explain)
         scoring: dict[str, Any] = {"cut": request.cut}
         if learned is not None:
             cut = learned.cut if request.cut is None else request.cut
@@ -123,7 +125,7 @@ def linked(
         except NeedsJudgements as error:
             yield Linked(connection=connection, tables=tables, linking=linking, doubts=str(error))
             return
-        result_files.name_entities(connection, tables, again=previous is not None)
+        name_entities(connection, tables, again=previous is not None)
         yield Linked(connection=connection, tables=tables, linking=linking)
 
 
@@ -222,7 +224,7 @@ def link_files(
 
     Parameters
     ----------
-    folder : an empty folder for `result_files.keep`: what later runs and explanations take.
+    folder : an empty folder for `write_folder`: what later runs and explanations take.
     asking : asks a person about pairs: for labels where they are needed, about links drawn at random, and with
         ``request.recall`` about records drawn at random.
     truth : a column that says which records are the same, which is not compared then; or a file of pairs.
@@ -236,7 +238,8 @@ def link_files(
         ids = [name for name in found.tables.ids if name is not None]
         if found.doubts is None:
             if folder is not None:
-                result_files.keep(found.connection, folder, found.linking, options.get("previous"))
+                is_later = options.get("previous") is not None
+                write_folder(found.connection, folder, found.linking, found.tables, again=is_later)
             names: list[str] = []
             if outputs.whole or in_column:
                 names = read_whole(found.connection, files, scratch, limits)
@@ -265,7 +268,8 @@ def link_files(
         options |= {"asking": asking, "say": say, "truth": truth}
         return link_files(files, again, settings, request, out=outputs, folder=folder, **options)
     if asking is not None and folder is not None and summary.links:
-        share = judging.bound(folder, asking, request.false_links or AT_MOST, request.confidence, say)
+        with open_results(Stored(folder)) as results:
+            share = judging.bound(results, asking, request.false_links or AT_MOST, request.confidence, say)
         assert summary.false_links is not None
         if share.get("bound") is not None:
             share |= dict.fromkeys(("estimate", "check", "unknown", "judge"))

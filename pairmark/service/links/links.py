@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from shutil import copyfile
 from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
@@ -31,13 +30,14 @@ from pairmark.service.blobs import Blobs, delete_unused
 from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.db import Database
-from pairmark.service.errors import Conflict, InvalidInput, ModelNotCapable
+from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput, ModelNotCapable
 from pairmark.service.jobs.queue import JobQueue, NewJob
-from pairmark.service.links import by_hand, duck, repository, result_files
+from pairmark.service.links import by_hand, repository
 from pairmark.service.links.folders import REVIEWS, LinkFolders
 from pairmark.service.links.learned import Learned
 from pairmark.service.links.linking import check_columns
-from pairmark.service.links.resolving import Addition, Resolver, stored_addition
+from pairmark.service.links.resolving import Resolver
+from pairmark.service.links.results import Addition, Results
 from pairmark.service.names import VisibleNames, parse_ref, tenant_of
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.reviews import repository as reviews
@@ -48,18 +48,21 @@ from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import DatasetRow, LinkRow, ModelVersion
 
 _LEARNER = "fellegi-sunter"
-_ATTEMPTS, _MOST_ADDED = 20, 10_000
+_ATTEMPTS, _MOST_ADDED = 20, 1_000
 """Looks at links that others put records into; records that are not in the files yet."""
 _OPEN = 8
 """Folders that a process keeps open for records that are resolved."""
-_IN_ORDER = "SELECT * EXCLUDE place FROM kept ORDER BY place"
-_ENTITIES = (
-    "SELECT entity, list(record ORDER BY side, place), list(side + 1 ORDER BY side, place) FROM kept "
-    "GROUP BY entity ORDER BY min(place)"
-)
-_LISTS: dict[type[Page[Any]], tuple[str, type[Answer], str]] = {
-    Page[EntityOut]: (result_files.ENTITIES, EntityOut, _ENTITIES),
-    Page[EntityChange]: (result_files.CHANGES, EntityChange, _IN_ORDER),
+_LISTS: dict[type[Page[Any]], tuple[type[Answer], str]] = {
+    Page[EntityOut]: (
+        EntityOut,
+        "SELECT entity AS id, list(record ORDER BY side, place) AS records, list(side + 1 ORDER BY side, place) AS "
+        "tables FROM entities GROUP BY entity ORDER BY min(place)",
+    ),
+    Page[EntityChange]: (
+        EntityChange,
+        "SELECT entity, change, list_transform(records, lambda r: r.record) AS records, entities FROM changes "
+        "ORDER BY place",
+    ),
 }
 
 P = TypeVar("P", bound=Page[Any])
@@ -80,7 +83,7 @@ class Links:
         """Queue a link job; an error that says what to do where tables, rules, model or previous links do not fit."""
         asked: dict[str, Any] = request.model_dump(mode="json") | {"threshold": None}
         if request.previous is not None:
-            self._folders.whole(request.previous, names)
+            self._folders.stored(request.previous, names)
 
         def prepare(session: Session) -> NewJob:
             rows = [
@@ -177,19 +180,17 @@ class Links:
 
     def listed(self, kind: type[P], link_id: str, limit: int, cursor: str | None, names: VisibleNames) -> P:
         """A page of changes in their order, or of entities in that of their first records."""
-        file, item, sql = _LISTS[kind]
+        item, sql = _LISTS[kind]
         start = start_of(limit, cursor, int) or 0
         rows = self._folders.read(
-            link_id,
-            names,
-            lambda folder: duck.read_rows(folder / file, f"{sql} LIMIT ? OFFSET ?", limit + 1, start),
+            link_id, names, lambda results: results.rows(f"{sql} LIMIT ? OFFSET ?", limit + 1, start)
         )
         return page_of(
             kind,
             rows,
             limit,
             lambda _: (start + limit,),
-            lambda row: item(**dict(zip(item.model_fields, row, strict=False))),
+            lambda row: item(**dict(zip(item.model_fields, row, strict=True))),
         )
 
     def found(
@@ -206,31 +207,30 @@ class Links:
         """A page of links in the order of the tables, or the most doubtful first."""
         start = start_of(limit, cursor, int) or 0
 
-        def look(folder: Path) -> tuple[list[tuple[Any, ...]], list[dict[str, Any]]]:
-            rows = result_files.found(folder, search, sort == "doubt", limit + 1, start)
-            right = result_files.right_side(folder)
-            keys = [
-                key
-                for row in rows
-                for key in zip((row[5] - 1, row[6] - 1) if right > 1 else (0, right), row[:2], strict=True)
-            ]
-            return rows, result_files.texts_of(folder, keys) if cells else []
+        def look(results: Results) -> list[dict[str, Any]]:
+            rows = results.links(search, sort == "doubt", limit + 1, start)
+            shown = [dict(zip(LinkOut.model_fields, row[:5], strict=False)) for row in rows]
+            if results.n_tables > 2:
+                for link, row in zip(shown, rows, strict=True):
+                    link |= {"left_table": row[5] + 1, "right_table": row[6] + 1}
+            if cells:
+                texts = results.texts_of(
+                    [key for row in rows for key in ((row[5], row[0]), (row[6], row[1]))]
+                )
+                for at, link in enumerate(shown):
+                    link["cells"] = texts[2 * at : 2 * at + 2]
+            return shown
 
-        rows, texts = self._folders.read(link_id, names, look)
-        shown = [
-            dict(zip(LinkOut.model_fields, row, strict=False)) | {"cells": texts[2 * at : 2 * at + 2] or None}
-            for at, row in enumerate(rows)
-        ]
+        shown = self._folders.read(link_id, names, look)
         return page_of(Page[LinkOut], shown, limit, lambda _: (start + limit,), LinkOut.model_validate)
 
     def explain(self, link_id: str, left: str, right: str, names: VisibleNames) -> LinkExplained:
         """Why two records are linked or not, field by field; `UnknownLinks` where one is not there."""
 
-        def look(folder: Path) -> tuple[Any, ...]:
-            keys = result_files.keys_of(folder, left, right)
-            cells = result_files.texts_of(folder, keys)
-            fields = result_files.explained(folder, *cells)
-            return keys, cells, fields, result_files.link_of(folder, *keys) or (None, "different", None)
+        def look(results: Results) -> tuple[Any, ...]:
+            keys = results.pair(left, right)
+            cells = results.texts_of(keys)
+            return keys, cells, results.explain(*cells), results.link(*keys) or (None, "different", None)
 
         keys, cells, fields, (score, decision, entity) = self._folders.read(link_id, names, look)
         with self._db.read() as session:
@@ -246,13 +246,14 @@ class Links:
     def edit(self, link_id: str, edit: EntitiesEdit, names: VisibleNames) -> LinksOut:
         """Merge entities or split one, for good: jobs that go on from this one keep it."""
 
-        def change(folder: Path, out: Path) -> None:
+        def change(results: Results) -> Sequence[str]:
             if edit.merge is not None:
-                by_hand.merge(folder, out, edit.merge)
+                by_hand.merge(results, edit.merge)
             else:
                 assert edit.split is not None
                 assert edit.records is not None
-                by_hand.split(folder, out, edit.split, edit.records)
+                by_hand.split(results, edit.split, edit.records)
+            return ()
 
         self._folders.change(link_id, names, change, "links.edit", edit.model_dump(exclude_none=True))
         return self.get(link_id, names)
@@ -260,16 +261,17 @@ class Links:
     def resolve(self, link_id: str, request: ResolveRequest, names: VisibleNames) -> LinksResolved:
         """Which entities a record may belong to; kept in the surest one where that is asked for."""
         for _ in range(_ATTEMPTS):
-            blob, folder = self._folders.local(link_id, names)
+            with self._db.read() as session:
+                blob = self._folders.blob(session, link_id, names)
             try:
-                resolver = self._resolver(link_id, folder)
-            except OSError:
+                resolver = self._resolver(link_id, blob)
+            except (OSError, CorruptArtefact):
                 # Somebody put another folder in its place meanwhile.
                 continue
             with resolver.lock:
                 with self._db.read() as session:
                     for each in repository.additions(session, link_id, resolver.n_added):
-                        resolver.take(stored_addition(each))
+                        resolver.take(each)
                 if not request.add:
                     return LinksResolved(entities=resolver.resolve(request.record))
                 entities, name, added = resolver.put_in(request.record, request.id)
@@ -277,8 +279,8 @@ class Links:
                     return LinksResolved(entities=entities, added=name)
         raise Conflict("others put records into these links at the same time; try again")
 
-    def _resolver(self, link_id: str, folder: Path) -> Resolver:
-        resolver = self._resolvers.get(link_id)
+    def _resolver(self, link_id: str, blob: str) -> Resolver:
+        folder, resolver = self._blobs.folder(blob), self._resolvers.get(link_id)
         if resolver is None or resolver.folder != folder:
             resolver = Resolver(folder)
             self._resolvers.put(link_id, resolver)
@@ -290,32 +292,26 @@ class Links:
             row, _ = self._folders.find(session, link_id, names, lock=True)
             if row.blob != blob or repository.count_additions(session, link_id) != number:
                 return False
-            repository.put_in(session, link_id, number, list(added))
+            repository.put_in(session, link_id, number, dict(added))
             before = row.summary or {}
-            row.summary = before | {name: before.get(name, 0) + n for name, n in added.counts.items()}
+            row.summary = before | {name: before.get(name, 0) + n for name, n in added["counts"].items()}
             now, tenant = self._db.now(session), tenant_of(row.name)
             record(session, now, "links.add", f"links:{row.id}", after={}, tenant=tenant)
-        if number >= _MOST_ADDED:
+        if number + 1 >= _MOST_ADDED:
             self._folders.fold(link_id, names)
         return True
 
     def erase(self, link_id: str, name: str, names: VisibleNames) -> LinksErased:
         """Erase a record from links, entities, changes and the review."""
 
-        def look(folder: Path) -> tuple[result_files.Key, list[str]]:
-            key = result_files.record_key(folder, name)
-            # A review names a record by its id alone where no other table has that.
-            is_alone = len(result_files.called(folder, [key[1]])) == 1
-            return key, [result_files.written_key(key), *([key[1]] if is_alone else [])]
-
-        key, refs = self._folders.read(link_id, names, look)
         n_links = 0
 
-        def change(folder: Path, out: Path) -> None:
+        def change(results: Results) -> Sequence[str]:
             nonlocal n_links
-            n_links = by_hand.erase(folder, out, key)
+            n_links, refs = by_hand.erase(results, name)
+            return refs
 
-        n_items = self._folders.change(link_id, names, change, "links.erase", {}, erased=refs)
+        n_items = self._folders.change(link_id, names, change, "links.erase", {})
         self._resolvers.drop([link_id])
         self._db.truncate_log()
         with self._db.read() as session:
@@ -331,11 +327,10 @@ class Links:
             ],
         )
 
-    def file(self, link_id: str, names: VisibleNames, name: str, out: Path) -> Path:
-        """A file of all that was found, as CSV or Parquet by the name of ``out``; `Conflict` until there is one."""
-        write = duck.write_csv if out.suffix == ".csv" else copyfile
-        self._folders.read(link_id, names, lambda folder: write(folder / name, out))
-        return out
+    def write_list(self, link_id: str, names: VisibleNames, name: str, out: Path) -> None:
+        """Write all ``links`` or ``entities``, as CSV or Parquet by the name of ``out``; `Conflict` until there are
+        any."""
+        self._folders.read(link_id, names, lambda results: results.write_list(name, out))
 
     def delete(self, link_id: str, names: VisibleNames) -> None:
         """Delete links with their review; `Conflict` while their job waits or runs."""

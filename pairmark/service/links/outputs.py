@@ -19,7 +19,8 @@ from pairmark.models.records.schema import key_of
 from pairmark.service.datasets.confined import FileLimits, format_of
 from pairmark.service.datasets.tabular import TableFile
 from pairmark.service.errors import InvalidInput
-from pairmark.service.links import duck, result_files
+from pairmark.service.links import duck
+from pairmark.service.links.results import found_sql
 
 RULES = {
     "longest": "(length({cell}), -row)",
@@ -108,7 +109,7 @@ def state_of(links: Path) -> Path | None:
 
 
 def keep_state(folder: Path, links: Path) -> Path:
-    """Put a folder of `result_files.keep` beside links; returns where it is."""
+    """Put a folder of `write_folder` beside links; returns where it is."""
     before = state_of(links)
     state = links.with_name(links.name + _STATE)
     state.mkdir(exist_ok=True)
@@ -131,7 +132,7 @@ def write_outputs(connection: Any, outputs: Outputs, names: Sequence[str], ids: 
     """
     if outputs.above is not None:
         connection.execute(
-            "INSERT INTO found SELECT x.id, y.id, x.side, y.side, c.score, (SELECT count(*) FROM links) + row_number() "
+            "INSERT INTO found SELECT x.side, x.id, y.side, y.id, c.score, (SELECT count(*) FROM links) + row_number() "
             "OVER (ORDER BY c.a, c.b), c.a, c.b FROM candidates c ANTI JOIN links USING (a, b) JOIN sides x "
             "ON x.row = c.a JOIN sides y ON y.row = c.b WHERE c.score > ?",
             [outputs.above],
@@ -150,7 +151,7 @@ def write_outputs(connection: Any, outputs: Outputs, names: Sequence[str], ids: 
         cells = "".join(f", {side[0]}.c{at} AS {duck.named(f'{side} {name}')}" for at, name, side in sides)
         joins = "JOIN whole l ON l.row = f.a JOIN whole r ON r.row = f.b"
     with taking_place(outputs.links) as part:
-        duck.copy_to(connection, result_files.links_sql(n_tables, cells, joins), part)
+        duck.copy_to(connection, found_sql(n_tables, cells, joins), part)
     columns = ", ".join(f"c{at} AS {duck.named(name)}" for at, name in enumerate(names))
     for path, query in (
         (outputs.entities, f"SELECT entity, {columns} FROM whole JOIN who USING (row) ORDER BY whole.row"),
@@ -221,7 +222,7 @@ def _database(address: str, mode: str) -> Iterator[Any]:
 
     kind = "duckdb" if address.startswith("duckdb:///") else "postgres"
     place = duck.quoted(address.removeprefix("duckdb:///"))
-    with duck.connected() as connection:
+    with duck.duckdb_session() as connection:
         try:
             if kind == "postgres":
                 connection.execute("LOAD postgres")

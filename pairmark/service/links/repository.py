@@ -49,13 +49,13 @@ def count_additions(session: Session, link_id: str) -> int:
     return session.scalar(query) or 0
 
 
-def additions(session: Session, link_id: str, start: int = 0) -> list[list[Any]]:
+def additions(session: Session, link_id: str, start: int = 0) -> list[dict[str, Any]]:
     """Records that were put in and are not in the blob, from a number on."""
     query = select(LinkAddition.record).where(LinkAddition.link_id == link_id, LinkAddition.number >= start)
     return list(session.scalars(query.order_by(LinkAddition.number)))
 
 
-def put_in(session: Session, link_id: str, number: int, record: list[Any]) -> None:
+def put_in(session: Session, link_id: str, number: int, record: dict[str, Any]) -> None:
     session.add(LinkAddition(link_id=link_id, number=number, record=record))
 
 

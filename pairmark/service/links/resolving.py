@@ -1,8 +1,7 @@
 """Which entities a new record belongs to, of links that were found; and records put in.
 
 Candidates share a stored key with it: those that share most, and the rarest, are compared by the fitted model, together
-with all records of their entities. A record that is put in is a row of the database: `Resolver` knows it at once, and
-`fold` writes such records into a folder, when somebody reads all of it.
+with all records of their entities. A record that is put in is a row of the database, which every reader knows at once.
 """
 
 from __future__ import annotations
@@ -22,19 +21,9 @@ from pairmark.models.records.compare import LinkField
 from pairmark.models.records.compare.normal import TURN, folded, iso_date
 from pairmark.schemas.links import ResolvedEntity
 from pairmark.service.errors import Conflict, InvalidInput, ModelNotCapable
-from pairmark.service.links.by_hand import insert_members, making_anew
 from pairmark.service.links.comparing import comparer, form_of
-from pairmark.service.links.duck import copy_to
-from pairmark.service.links.index import IndexedRecord, RecordIndex, change_records, id_key
-from pairmark.service.links.result_files import (
-    CHANGES,
-    RECORDS,
-    Key,
-    free_name,
-    read_fitted,
-    read_hand,
-    written_key,
-)
+from pairmark.service.links.index import IndexedRecord, RecordIndex, entity_key, id_key
+from pairmark.service.links.results import Addition, Key, free_name, read_fitted, written_key
 
 _MOST_CANDIDATES = 64
 _FREQUENT, _MOST_FREQUENT = 2_000, 50_000
@@ -50,32 +39,11 @@ _LONGEST = 2_048
 Cells = Mapping[str, Any]
 
 
-class Addition(NamedTuple):
-    """A record that is put in; as JSON it is a list of these.
-
-    Attributes
-    ----------
-    record : its place, id, normal forms and keys. texts : its cells. is_twin : another of its table is equal.
-    links : keys of the records that it is linked to, with scores. entity : that it joined, or None; members : what came
-        into that: it, and, where they were two records alone, the other. counts : what a summary counts more of.
-    """
-
-    record: IndexedRecord
-    texts: list[str | None]
-    is_twin: bool
-    links: list[tuple[int, str, float]]
-    entity: str | None
-    members: list[Key]
-    counts: dict[str, int]
-
-
 class _Compared(NamedTuple):
-    """A record of the tables, its entity (None: it is alone), and the log odds that it is the same as the new one;
-    ``is_equal``: in every cell."""
+    """A record of the tables, and the log odds that it is the same as the new one; ``is_equal``: in every cell."""
 
     row: int
-    key: Key
-    entity: str | None
+    record: IndexedRecord
     log_odds: float
     is_equal: bool
 
@@ -110,10 +78,9 @@ class Resolver:
         self._never = [names.index(name) for name in fitted["never"]]
         self._must = [[names.index(name) for name in rule] for rule in fitted["must"]]
         self._rules = [[names.index(name) for name in rule] for rule in fitted["rules"]] + self._must
-        self._n_before, self.added = len(read_hand(folder)["added"]), list[Addition]()
+        self.added, self._records = list[Addition](), list[IndexedRecord]()
         self._rows_of: dict[int, list[int]] = {}
         self._joined: dict[int, str] = {}
-        self._members: dict[str, list[int]] = {}
 
     @property
     def n_added(self) -> int:
@@ -121,14 +88,23 @@ class Resolver:
 
     def take(self, added: Addition) -> None:
         """Know a record that was put in."""
-        row = len(self._index) + self.n_added
+        ((side, name, _, _, forms, keys, *_),) = added["records"]
+        row = self._n_rows
         self.added.append(added)
-        for key in {*added.record.keys, id_key(added.record.id)}:
+        self._records.append(IndexedRecord(side, name, None, forms))
+        self._note([*keys, id_key(name)], row)
+        for entity, *key in added["entities"]:
+            member = self._row_of(*key)
+            self._note([entity_key(entity)], member)
+            self._joined[member] = entity
+
+    def _note(self, keys: Sequence[int], row: int) -> None:
+        for key in {*keys}:
             self._rows_of.setdefault(key, []).append(row)
-        if added.entity is not None:
-            held = self._members.get(added.entity) or self._index.entity(added.entity) or []
-            self._members[added.entity] = [*held, *(self._row_of(*key) for key in added.members)]
-            self._joined |= dict.fromkeys(self._members[added.entity], added.entity)
+
+    @property
+    def _n_rows(self) -> int:
+        return len(self._index) + self.n_added
 
     def resolve(self, record: Cells) -> list[ResolvedEntity]:
         """Entities that a record may belong to, those that it does first; see `compare` for errors."""
@@ -172,43 +148,60 @@ class Resolver:
         texts = self.texts(record)
         forms = self._forms(texts)
         compared = self.compare(forms)
-        found = self._judge(compared, is_added=True)
-        if name is not None and (there := self._rows(id_key(name)).tolist()):
-            if any(self._record(row) == (self._last, name, forms) for row in there):
+        entities = self._judge(compared, is_added=True)
+        if name is not None and (there := [self._record(row) for row in self._rows(id_key(name)).tolist()]):
+            if any(each.key == (self._last, name) and each.forms == forms for each in there):
                 return self._judge(compared), name, None
             raise Conflict(f"there is another record {name!r}; give another id", field="id")
         bare = (name or "").partition(":")[2]
-        if any(written_key(self._record(row)[:2]) == name for row in self._rows(id_key(bare)).tolist()):
+        if any(written_key(self._record(row).key) == name for row in self._rows(id_key(bare)).tolist()):
             raise Conflict(f"{name!r} names record {bare!r} of a table; give another id", field="id")
-        if name is not None and self._has_entity(name):
+        if name is not None and self._entity_rows(name):
             raise Conflict(f"there is an entity {name!r}; give another id", field="id")
-        numbered = map(_numbered, count(self._n_before + self.n_added))
+        numbered = (f"{_ADDED}~{number}" for number in count(self._n_rows + 1))
         name = name or next(each for each in numbered if self._is_free(each))
-        own: Key = (self._last, name)
-        links = [
-            (*each.key, float(chances(np.array(each.log_odds))))
-            for each in compared
-            if self._may_link(each.key[0]) and chances(np.array(each.log_odds)) > self._cut
-        ]
         entity, members, inside = None, list[Key](), set[Key]()
-        if found and found[0].decision == "match":
-            joined = [each for each in compared if self._called(each) == found[0].entity]
-            entity, members, inside = joined[0].entity, [own], {each.key for each in joined}
+        if entities and entities[0].decision == "match":
+            joined = [each.record for each in compared if self._name_of(each.record) == entities[0].entity]
+            entity, members, inside = joined[0].entity, [(self._last, name)], {each.key for each in joined}
             if entity is None:
                 first = joined[0].key
-                entity = free_name([first[1]], {first[1]} if self._has_entity(first[1]) else set())
-                members = [first, own]
-        n = sum(link[:2] in inside for link in links)
-        counts = {
-            "records": 1,
-            "links": n,
-            "cut": len(links) - n,
-            "entities": len(members) // 2,
-            "by_hand": n,
-        }
-        is_twin = any(each.is_equal and each.key[0] == self._last for each in compared)
-        kept = IndexedRecord(*own, forms, sorted({key for _, key in self._keys(forms)}))
-        return found, name, Addition(kept, texts, is_twin, links, entity, members, counts)
+                entity = free_name([first[1]], {first[1]} if self._entity_rows(first[1]) else set())
+                members = [first, *members]
+        links = [
+            (
+                each.record.side,
+                self._last,
+                each.record.id,
+                name,
+                round(chance, 6),
+                *(("match", entity) if each.record.key in inside else ("different", None)),
+            )
+            for each in compared
+            if (chance := float(chances(np.array(each.log_odds)))) > self._cut
+            and self._may_link(each.record.side)
+        ]
+        is_twin = any(each.is_equal and each.record.side == self._last for each in compared)
+        keys = sorted({key for _, key in self._keys(forms)})
+        change = [{"side": side, "record": each} for side, each in members]
+        n = sum(link[5] == "match" for link in links)
+        return (
+            entities,
+            name,
+            {
+                "records": [(self._last, name, not is_twin, True, forms, keys, *texts)],
+                "links": links,
+                "entities": [(entity, *key) for key in members],
+                "changes": [(entity, "joined", change, [])] if members else [],
+                "counts": {
+                    "records": 1,
+                    "links": n,
+                    "cut": len(links) - n,
+                    "entities": len(members) // 2,
+                    "by_hand": n,
+                },
+            },
+        )
 
     def compare(self, forms: Sequence[str | None]) -> list[_Compared]:
         """The candidates of a record's normal forms and all records of their entities, compared.
@@ -224,35 +217,26 @@ class Resolver:
                 f"{', '.join(field.name for field in self._fields)}",
                 field="record",
             )
-        entity_of: dict[int, str | None] = {}
+        rows: set[int] = set()
         for row in self._candidates(forms):
-            name, rows = self._entity_of(row) or (None, [row])
-            entity_of |= dict.fromkeys(rows, name)
-        rows = sorted(entity_of)
+            entity = self._record(row).entity
+            rows |= {row} if entity is None else {*self._entity_rows(entity)}
         if not rows:
             return []
-        records, n = [self._record(row) for row in rows], self._n_scored
+        records, n = {row: self._record(row) for row in sorted(rows)}, self._n_scored
         levels = [
-            comparer().levels(field.kind, form, [record[2][at] for record in records])
+            comparer().levels(field.kind, form, [record.forms[at] for record in records.values()])
             for at, (field, form) in enumerate(zip(self._fields[:n], forms[:n], strict=True))
         ]
         symbols = np.stack(
             [
-                self._model.symbols(np.array(level), forms[:n], record[2][:n])
-                for level, record in zip(zip(*levels, strict=True), records, strict=True)
+                self._model.symbols(np.array(level), forms[:n], record.forms[:n])
+                for level, record in zip(zip(*levels, strict=True), records.values(), strict=True)
             ]
         )
         return [
-            _Compared(
-                row,
-                (side, name),
-                entity_of[row],
-                self._said(forms, other, float(odds)),
-                other == forms,
-            )
-            for row, (side, name, other), odds in zip(
-                rows, records, self._model.log_odds(symbols), strict=True
-            )
+            _Compared(row, record, self._said(forms, record.forms, float(odds)), record.forms == forms)
+            for (row, record), odds in zip(records.items(), self._model.log_odds(symbols), strict=True)
         ]
 
     def _said(self, forms: Sequence[str | None], other: Sequence[str | None], odds: float) -> float:
@@ -298,7 +282,7 @@ class Resolver:
         for at, rows in sorted(shared, key=lambda each: (each[0], each[1].size)):
             is_there = _is_in(found, rows)
             has[at] |= is_there
-            log_rarity = np.log((len(self._index) + self.n_added) / max(rows.size, 1))
+            log_rarity = np.log(self._n_rows / max(rows.size, 1))
             worth[at] = np.maximum(worth[at], is_there * log_rarity)
         fits = np.zeros(found.size, dtype=np.bool_)
         for rule in self._rules:
@@ -312,7 +296,7 @@ class Resolver:
         where that has no duplicates."""
         of: dict[str | int, list[_Compared]] = {}
         for each in compared:
-            of.setdefault(each.row if each.entity is None else each.entity, []).append(each)
+            of.setdefault(each.record.entity or each.row, []).append(each)
         judged = []
         for members in of.values():
             odds = np.array([each.log_odds for each in members])
@@ -324,25 +308,25 @@ class Resolver:
                 # Never is said before must.
                 total = odds.min() if np.isneginf(odds).any() else np.inf
             is_match = score > self._cut and total > 0 and len(members) < self._most
-            if is_added and self._is_unique and any(each.key[0] == self._last for each in members):
+            if is_added and self._is_unique and any(each.record.side == self._last for each in members):
                 is_match = False
             judged.append((not is_match, -score, -total, members[0].row, members))
         return [
             ResolvedEntity(
-                entity=self._called(members[0]),
+                entity=self._name_of(members[0].record),
                 score=round(-score, 6),
                 decision="different" if is_none else "match",
-                records=[each.key[1] for each in members],
+                records=[each.record.id for each in members],
             )
             for is_none, score, _, _, members in sorted(judged)[:_SHOWN]
         ]
 
-    def _called(self, each: _Compared) -> str:
+    def _name_of(self, record: IndexedRecord) -> str:
         """What names an entity, or a record that is alone: of several tables' equal ids, with the table's number."""
-        if each.entity is not None:
-            return each.entity
-        is_one = self._rows(id_key(each.key[1])).size == 1 and not self._has_entity(each.key[1])
-        return each.key[1] if is_one else written_key(each.key)
+        if record.entity is not None:
+            return record.entity
+        is_one = self._rows(id_key(record.id)).size == 1 and not self._entity_rows(record.id)
+        return record.id if is_one else written_key(record.key)
 
     def _may_link(self, side: int) -> bool:
         """Whether links to a table are looked for: two are linked across, a unique one has none within."""
@@ -351,61 +335,22 @@ class Resolver:
     def _rows(self, key: int) -> Int64:
         return np.append(self._index.rows(key), np.array(self._rows_of.get(key, []), dtype=np.int64))
 
-    def _record(self, row: int) -> tuple[int, str, list[str | None]]:
-        if row < len(self._index):
-            return self._index.record(row)
-        added = self.added[row - len(self._index)].record
-        return added.side, added.id, added.forms
+    def _record(self, row: int) -> IndexedRecord:
+        n = len(self._index)
+        record = self._index.record(row) if row < n else self._records[row - n]
+        return record._replace(entity=self._joined.get(row, record.entity))
 
     def _row_of(self, side: int, name: str) -> int:
         rows: list[int] = self._rows(id_key(name)).tolist()
-        return next(row for row in rows if self._record(row)[:2] == (side, name))
+        return next(row for row in rows if self._record(row).key == (side, name))
 
-    def _entity_of(self, row: int) -> tuple[str, list[int]] | None:
-        name = self._joined.get(row)
-        if name is not None:
-            return name, self._members[name]
-        return self._index.entity_of(row) if row < len(self._index) else None
-
-    def _has_entity(self, name: str) -> bool:
-        return name in self._members or self._index.entity(name) is not None
+    def _entity_rows(self, name: str) -> list[int]:
+        """The records of an entity; none where there is no such."""
+        rows: list[int] = self._rows(entity_key(name)).tolist()
+        return [row for row in rows if self._record(row).entity == name]
 
     def _is_free(self, name: str) -> bool:
-        return not self._rows(id_key(name)).size and not self._has_entity(name)
-
-
-def fold(folder: Path, out: Path, added: Sequence[Addition]) -> None:
-    """Write a folder that has the records that were put in."""
-    with making_anew(folder, out) as (connection, hand):
-        connection.execute("CREATE TABLE kept AS FROM read_parquet(?)", [str(folder / RECORDS)])
-        connection.execute("CREATE TABLE changed AS FROM read_parquet(?)", [str(folder / CHANGES)])
-        start = connection.execute("SELECT coalesce(max(place), 0) FROM found").fetchone()[0]
-        for each in added:
-            side, name = each.record.side, each.record.id
-            values = ", ".join("?" * (3 + len(each.texts)))
-            connection.execute(
-                f"INSERT INTO kept VALUES ({values})", [side, name, not each.is_twin, *each.texts]
-            )
-            for of, other, score in each.links:
-                start += 1
-                connection.execute(
-                    "INSERT INTO found VALUES (?, ?, ?, ?, ?, ?)", [other, name, of, side, score, start]
-                )
-            if each.entity is not None:
-                insert_members(connection, each.entity, each.members)
-                records = [key[1] for key in each.members]
-                connection.execute("INSERT INTO changed VALUES (?, 'joined', ?, [])", [each.entity, records])
-        hand["added"] += [(each.record.side, each.record.id) for each in added]
-        copy_to(connection, "FROM kept", out / RECORDS)
-        copy_to(connection, "FROM changed", out / CHANGES)
-        change_records(folder, out, added=[each.record for each in added])
-
-
-def stored_addition(stored: Sequence[Any]) -> Addition:
-    """Of what was stored as JSON."""
-    record, texts, is_twin, links, entity, members, counts = stored
-    keys = [(side, name) for side, name in members]
-    return Addition(IndexedRecord(*record), texts, is_twin, links, entity, keys, counts)
+        return not self._rows(id_key(name)).size and not self._entity_rows(name)
 
 
 def _is_in(some: Int64, ascending: Int64) -> Bool:
@@ -414,10 +359,6 @@ def _is_in(some: Int64, ascending: Int64) -> Bool:
         return np.zeros(some.size, dtype=np.bool_)
     place = np.minimum(np.searchsorted(ascending, some), ascending.size - 1)
     return np.asarray(ascending[place] == some)
-
-
-def _numbered(number: int) -> str:
-    return f"{_ADDED}~{number + 1}" if number else _ADDED
 
 
 def _text(value: Any) -> str | None:

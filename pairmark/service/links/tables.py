@@ -58,7 +58,7 @@ class LinkTables:
 
     Attributes
     ----------
-    sizes : rows of each table.
+    sizes : rows of each table. n_added : the last ones, which people added to an earlier job's.
     ids : the id column of each table; None: row numbers.
     notes : what people should know.
     """
@@ -67,6 +67,7 @@ class LinkTables:
     ids: list[str | None]
     notes: list[str] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
+    n_added: int = 0
 
     @property
     def n_rows(self) -> int:

@@ -1,0 +1,327 @@
+"""A folder of links that were found, and the records that were put in since.
+
+Each file but the last is a table; `open_results` has them as views, with the ``place`` of each row.
+
+- ``records(side, id, compared, added, forms, keys, c0, ...)``: of tables ``side``, numbered from 0. ``compared``: no
+  earlier row equals it; ``added``: a person put it in, and no table has it; ``forms``, ``keys``: normal forms of what
+  is compared and the numbers of its keys, where a model was fitted (`pairmark.service.links.index`); ``c0``: cells.
+- ``links(left_side, right_side, left, right, score, decision, entity)``
+- ``entities(entity, side, record)``: of two records or more.
+- ``changes(entity, change, records, entities)``: since the job before; ``records`` are of ``side`` and ``record``.
+- ``statements(number, part, side, record)``: what people said, each time a number: records of one entity (part 0), or
+  of two different ones (parts 1 and 2).
+- ``fitted.json``: the columns, the model and the rules.
+
+Nothing changes a folder: `rewrite_results` makes another.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain, count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pairmark.models.linking.mixture import Mixture
+from pairmark.models.records.compare import LinkField
+from pairmark.service.errors import Conflict, InvalidInput, UnknownLinks
+from pairmark.service.links.comparing import comparer, form_of
+from pairmark.service.links.duck import copy_to, duckdb_session, quoted
+from pairmark.service.links.index import write_index
+
+FITTED = "fitted.json"
+FORM = 7
+"""Of a folder; earlier ones are read no more."""
+_TABLES = ("records", "links", "entities", "changes", "statements")
+_TABLE_NUMBERS = ", left_side + 1 AS left_table, right_side + 1 AS right_table"
+_DECIDED = (
+    "f.\"left\", f.\"right\", round(score, 6) AS score, CASE WHEN x.entity = y.entity THEN 'match' ELSE 'different' "
+    "END AS decision, CASE WHEN x.entity = y.entity THEN x.entity END AS entity"
+)
+_FOUND = (
+    "found f LEFT JOIN named x ON x.side = f.left_side AND x.record = f.left "
+    "LEFT JOIN named y ON y.side = f.right_side AND y.record = f.right"
+)
+_ENTITIES = "SELECT entity, side, record FROM {} ORDER BY min(place) OVER (PARTITION BY entity), place"
+_WRITTEN = {
+    "records": "SELECT * EXCLUDE place FROM records ORDER BY place",
+    "links": f"SELECT left_side, right_side, {_DECIDED} FROM {_FOUND} ORDER BY f.place",
+    "entities": _ENTITIES.format("named"),
+    "changes": "SELECT * EXCLUDE place FROM moved ORDER BY place",
+    "statements": "SELECT number, part, side, record FROM said ORDER BY number, part, place",
+}
+"""What the files have, of the tables that are written: ``found`` are links, ``named`` entities, ``moved`` changes, and
+``said`` statements."""
+_PUT_IN_LATER = 2**40
+"""The place of the first record that was put in."""
+_LEVELS = ("missing", "different", "weak", "close", "equal")
+
+Key = tuple[int, str]
+"""Of a record: the number of its table, from 0, and its id."""
+Addition = Mapping[str, Any]
+"""A record that was put in: rows of ``records``, ``links``, ``entities`` and ``changes``, and ``counts``, what a
+summary counts more of."""
+
+
+class Stored(NamedTuple):
+    """A folder, and the records that were put in since it was written."""
+
+    folder: Path
+    added: Sequence[Addition] = ()
+
+
+def read_fitted(folder: Path) -> dict[str, Any]:
+    """What was fitted; `Conflict` where it is of an earlier version."""
+    fitted: dict[str, Any] = json.loads((folder / FITTED).read_text())
+    if fitted.get("form") != FORM:
+        raise Conflict("these links are of an earlier version: delete them and link again (POST /links)")
+    return fitted
+
+
+def create_views(connection: Any, stored: Stored, prefix: str = "") -> None:
+    """Views of the tables of a folder."""
+    for name in _TABLES:
+        file = quoted(stored.folder / f"{name}.parquet")
+        sql = (
+            "SELECT * EXCLUDE file_row_number, file_row_number AS place "
+            f"FROM read_parquet({file}, file_row_number=true)"
+        )
+        if rows := [row for each in stored.added for row in each.get(name, ())]:
+            connection.execute(f"CREATE TABLE {prefix}new_{name} AS FROM read_parquet({file}) LIMIT 0")
+            columns = [list(cells) for cells in zip(*rows, strict=True)]
+            cells = ", ".join("unnest(?)" for _ in columns)
+            connection.execute(f"INSERT INTO {prefix}new_{name} SELECT {cells}", columns)
+            sql += f" UNION ALL SELECT *, {_PUT_IN_LATER} + rowid FROM {prefix}new_{name}"
+        connection.execute(f"CREATE VIEW {prefix}{name} AS {sql}")
+
+
+@contextmanager
+def open_results(stored: Stored) -> Iterator[Results]:
+    """The results of a folder."""
+    fitted = read_fitted(stored.folder)
+    with duckdb_session(threads="1") as connection:
+        create_views(connection, stored)
+        yield Results(connection, fitted)
+
+
+@contextmanager
+def rewrite_results(stored: Stored, out: Path) -> Iterator[Results]:
+    """The tables that `write_results` takes: written to another folder when the block ends."""
+    with open_results(stored) as results:
+        for table, view in (
+            ("found", "links"),
+            ("named", "entities"),
+            ("moved", "changes"),
+            ("said", "statements"),
+        ):
+            results.connection.execute(f"CREATE TABLE {table} AS FROM {view}")
+        yield results
+        results.connection.execute(
+            "DELETE FROM named WHERE entity IN (SELECT entity FROM named GROUP BY entity HAVING count(*) < 2)"
+        )
+        shutil.copyfile(stored.folder / FITTED, out / FITTED)
+        write_results(results.connection, out, with_index=results.fitted["model"] is not None)
+
+
+def write_results(connection: Any, folder: Path, *, with_index: bool) -> None:
+    """Write the files of ``records``, ``found``, ``named``, ``moved`` and ``said``."""
+    for name, sql in _WRITTEN.items():
+        copy_to(connection, sql, folder / f"{name}.parquet")
+    if with_index:
+        write_index(connection, folder)
+
+
+def found_sql(n_tables: int, cells: str, joins: str) -> str:
+    """SQL of ``found`` as people have it: of several tables with their numbers, and with cells of joined tables."""
+    tables = _TABLE_NUMBERS if n_tables > 2 else ""
+    return f"SELECT {_DECIDED}{tables}{cells} FROM {_FOUND} {joins} ORDER BY f.place"
+
+
+class Results:
+    """What was found. ``connection`` : has the views of a folder; ``n_tables`` : that were linked."""
+
+    def __init__(self, connection: Any, fitted: Mapping[str, Any]) -> None:
+        self.connection, self.fitted = connection, fitted
+        self.n_tables = int(fitted["tables"])
+
+    def rows(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = self.connection.execute(sql, list(params)).fetchall()
+        return found
+
+    @property
+    def links_sql(self) -> str:
+        """SQL of links as people have them: of several tables with their numbers."""
+        tables = _TABLE_NUMBERS if self.n_tables > 2 else ""
+        return f'SELECT "left", "right", score, decision, entity{tables} FROM links ORDER BY place'
+
+    def write_list(self, name: str, out: Path) -> None:
+        """Write ``links`` or ``entities`` as people have them, as CSV or Parquet by the name of a file."""
+        sql = self.links_sql if name == "links" else _ENTITIES.format("entities")
+        copy_to(self.connection, sql, out, without_formulas=True)
+
+    def counts(self) -> dict[str, int]:
+        """How many records, links and entities there are."""
+        links, cut = self.rows(
+            "SELECT count(*) FILTER (decision = 'match'), count(*) FILTER (decision <> 'match') FROM links"
+        )[0]
+        entities = self.rows("SELECT count(DISTINCT entity) FROM entities")[0][0]
+        records = self.rows("SELECT count(*) FROM records")[0][0]
+        return {"records": records, "links": links, "cut": cut, "entities": entities}
+
+    def links(self, search: str | None, by_doubt: bool, limit: int, start: int) -> list[tuple[Any, ...]]:
+        """Links in their order or the most doubtful first, with the tables of both sides; of ``search``, those with the
+        text in an id or a cell."""
+        among, params = "true", list[Any]()
+        if search is not None:
+            cells = ", ".join(f"c{at}" for at in range(len(self.fitted["columns"])))
+            hits = f"SELECT side, id FROM records WHERE contains(lower(concat_ws(chr(10), id, {cells})), lower(?))"
+            among = f'(left_side, "left") IN ({hits}) OR (right_side, "right") IN ({hits})'
+            params = [search, search]
+        order = "decision <> 'different', score, place" if by_doubt else "place"
+        return self.rows(
+            f'SELECT "left", "right", score, decision, entity, left_side, right_side FROM links WHERE {among} '
+            f"ORDER BY {order} LIMIT ? OFFSET ?",
+            *params,
+            limit,
+            start,
+        )
+
+    def texts_of(self, keys: Sequence[Key]) -> list[dict[str, Any]]:
+        """Cells of records by column, in the order of their keys; `UnknownLinks` where there is none."""
+        names = self.fitted["columns"]
+        rows = self.rows(
+            f"SELECT side, id, {', '.join(f'c{at}' for at in range(len(names)))} FROM records "
+            "WHERE (side, id) IN (SELECT unnest(?), unnest(?))",
+            [key[0] for key in keys],
+            [key[1] for key in keys],
+        )
+        by_key = {(row[0], row[1]): dict(zip(names, row[2:], strict=True)) for row in rows}
+        for key in keys:
+            if key not in by_key:
+                raise UnknownLinks(
+                    f"there is no record {key[1][:100]!r} in table {key[0] + 1} of these links"
+                )
+        return [by_key[key] for key in keys]
+
+    def keys_of(self, ids: Sequence[str]) -> list[Key]:
+        """Records that have some ids."""
+        return [
+            (side, record)
+            for side, record in self.rows(
+                "SELECT side, id FROM records WHERE id IN (SELECT unnest(?))", [*ids]
+            )
+        ]
+
+    def record(self, name: str) -> Key:
+        """The record that a person means; errors as `pick_pair`."""
+        return _there(pick_key(self.keys_of(ids_of(name)), name), name)
+
+    def pair(self, left: str, right: str) -> list[Key]:
+        """The records of a pair. Addresses join both by a slash, and ids may hold slashes themselves: where there are
+        no such two, every slash is tried."""
+        text, error = f"{left}/{right}", None
+        pairs = [(text[:at], text[at + 1 :]) for at, char in enumerate(text) if char == "/"]
+        keys = self.keys_of(ids_of(left, right, *chain(*pairs)))
+        for one, other in [(left, right), *pairs]:
+            try:
+                return pick_pair(keys, self.n_tables, one, other)
+            except UnknownLinks as unknown:
+                error = error or unknown
+        assert error is not None
+        raise error
+
+    def link(self, one: Key, other: Key) -> tuple[Any, ...] | None:
+        """(score, decision, entity) of the link of two records, in either order."""
+        either = '(left_side = ? AND "left" = ? AND right_side = ? AND "right" = ?)'
+        found = self.rows(
+            f"SELECT score, decision, entity FROM links WHERE {either} OR {either}",
+            *one,
+            *other,
+            *other,
+            *one,
+        )
+        return found[0] if found else None
+
+    def explain(self, left: Mapping[str, Any], right: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Field by field, what both cells are, how far they agree, and what that adds to the log odds of a match."""
+        fields = [LinkField(**field) for field in self.fitted["fields"]]
+        forms = [[form_of(field.kind, side[field.name]) for field in fields] for side in (left, right)]
+        levels = [
+            comparer().levels(field.kind, a, [b])[0] for field, a, b in zip(fields, *forms, strict=True)
+        ]
+        weights = [0.0] * len(fields)
+        if self.fitted["model"] is not None:
+            model = Mixture.from_json(self.fitted["model"])
+            weights = model.contributions(model.symbols(np.array(levels), *forms))
+        return [
+            {
+                "field": field.title,
+                "left": left[field.name],
+                "right": right[field.name],
+                "level": _LEVELS[level],
+                "weight": round(weight, 4),
+            }
+            for field, level, weight in zip(fields, levels, weights, strict=True)
+        ]
+
+
+# ---------------------------------------------------------------- names of records and entities
+
+
+def free_name(records: Sequence[str], taken: set[str]) -> str:
+    """The id of the first record that names no other entity."""
+    numbered = (f"{records[0]}~{number}" for number in count(2))
+    return next(name for name in chain(records, numbered) if name not in taken)
+
+
+def pick_key(keys: Sequence[Key], name: str) -> Key | None:
+    """The record that a person means, by its id or by `TABLE:ID` (tables are numbered from 1); None where it is none.
+
+    Raises
+    ------
+    InvalidInput
+        Where several tables have the id: what to write instead.
+    """
+    exact = [key for key in keys if key[1] == name]
+    written = next((key for key in keys if written_key(key) == name), None)
+    if written is not None and sum(key[1] == written[1] for key in keys) > 1:
+        # Nothing else names it.
+        return written
+    if len(exact) > 1:
+        instead = " or ".join(repr(written_key(key)[:100]) for key in sorted(exact))
+        raise InvalidInput(
+            f"several tables have a record {name[:100]!r}; expected {instead}: the table's number, and the id",
+            field="record",
+        )
+    return next(iter(exact), written)
+
+
+def written_key(key: Key) -> str:
+    """What names a record where several tables have its id."""
+    return f"{key[0] + 1}:{key[1]}"
+
+
+def pick_pair(keys: Sequence[Key], n_tables: int, left: str, right: str) -> list[Key]:
+    """The records of a pair, among those that have any of `ids_of` both: of two tables in the left and the right one,
+    where there is one. `UnknownLinks` where there is none, and see `pick_key`."""
+    pair = []
+    for side, name in enumerate((left, right)):
+        in_place = [key for key in keys if n_tables == 2 and key == (side, name)]
+        pair.append(_there(pick_key(in_place or keys, name), name))
+    return pair
+
+
+def ids_of(*names: str) -> list[str]:
+    """What may be the id of a record that is named so."""
+    return [each for name in names for each in (name, name.partition(":")[2])]
+
+
+def _there(key: Key | None, name: str) -> Key:
+    if key is None:
+        raise UnknownLinks(f"there is no record {name[:100]!r} in the tables of these links")
+    return key
