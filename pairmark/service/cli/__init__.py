@@ -35,7 +35,7 @@ for command in (
     serving.worker,
     models.train,
     models.evaluate,
-    models.plan,
+    curves.plan,
     curves.learning_curve,
     models.report,
     matching.similarity,

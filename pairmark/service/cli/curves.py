@@ -1,4 +1,4 @@
-"""The command that says what more people would bring."""
+"""The commands that say how many people a rate takes, and what more of them would bring."""
 
 from __future__ import annotations
 
@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pairmark.service.cli import output
-from pairmark.service.cli.models import DatasetRef, params_of
+from pairmark.service.cli.models import DatasetRef, resolve, show_by_people
 from pairmark.service.cli.operating import open_stores
-from pairmark.service.cli.options import rate, require_database, settings
+from pairmark.service.cli.options import (
+    Confidence,
+    UrlOption,
+    connected,
+    params_of,
+    rate,
+    require_database,
+    settings,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -113,3 +121,51 @@ def learning_curve(
         "trend": TREND,
     }
     output.show(shown, human)
+
+
+def plan(
+    fpr: Annotated[
+        float | None,
+        typer.Option(
+            parser=rate, metavar="RATE", help="The false positive rate that you will ask for, as 0.01 or 1%."
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION: what more people bring on its scores, instead."),
+    ] = None,
+    confidence: Confidence = 0.95,
+    samples: Annotated[
+        int, typer.Option(help="Samples of each person; two or more are needed to measure the TPR.", min=1)
+    ] = 2,
+    classes: Annotated[
+        int | None,
+        typer.Option(
+            help="For closed-set use (the classes in use are those of training): the number of classes.",
+            min=2,
+        ),
+    ] = None,
+    url: UrlOption = None,
+) -> None:
+    """Show how many people, samples and pairs a false positive rate takes, before you collect them, or what more of
+    them would bring to a model."""
+    if (fpr is None) == (model is None):
+        raise typer.BadParameter("expected --fpr, of a model to come, or --model, of one that is calibrated")
+    if model is not None:
+        with connected(url) as client:
+            rates = client.report(*resolve(client, model)).json["promises"]
+        by_people = [{"fpr": each["fpr"], "by_people": each["by_people"]} for each in rates]
+        if not any(each["by_people"] for each in rates):
+            output.say(
+                f"{model}: more people would change nothing that is known, see pairmark report {model}"
+            )
+        output.show(by_people, lambda to: show_by_people(to, rates))
+        return
+    assert fpr is not None, "one of both is given"
+    from pairmark.service.datasets.guarantees import plan_people
+
+    try:
+        to_collect = plan_people(fpr, confidence, samples, classes)
+        output.show(to_collect, output.details(to_collect))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error

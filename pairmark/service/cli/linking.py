@@ -13,13 +13,13 @@ import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.matching import ask_pair
-from pairmark.service.cli.options import ColumnTypes, column_types, rate
+from pairmark.service.cli.options import ColumnTypes, Members, column_types, given, rate
 from pairmark.service.errors import PairmarkError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pairmark.schemas.links import LinkSummary
+    from pairmark.schemas.links import LinksRequest, LinkSummary
     from pairmark.service.links.judging import Answers, Pair
     from pairmark.service.links.learned import Learned
 
@@ -61,12 +61,6 @@ def link(
             "Default: a link is likelier a match than not; 2% for --judge.",
         ),
     ] = None,
-    cut: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SCORE", help="Links score above it. Default: the chance of a match is above 0.5."
-        ),
-    ] = None,
     model: Annotated[
         str | None,
         typer.Option(help="A model of records, which scores candidates. Default: one fitted on the tables."),
@@ -85,24 +79,8 @@ def link(
             help="Link records that have the same value here, such as npi or vat,country (repeatable).",
         ),
     ] = None,
-    never: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Never join records whose values here differ, such as born (repeatable).",
-        ),
-    ] = None,
-    candidates_per_record: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=1_000,
-            help="Most candidates for each record: rules that would make more are left out. Default: 50.",
-        ),
-    ] = None,
-    one_to_one: Annotated[
-        bool, typer.Option("--one-to-one", help="Link a record to one other at most: the surest.")
-    ] = False,
+    *,
+    asked: Annotated[LinksRequest, Members("cut never candidates_per_record one_to_one")],
     column: ColumnTypes = None,
     previous: Annotated[
         Path | None,
@@ -199,7 +177,7 @@ def link(
     first record.
     """
     from pairmark.models.core.progress import listening
-    from pairmark.schemas.links import CANDIDATES_PER_RECORD, LinksRequest
+    from pairmark.schemas import links as schemas
     from pairmark.service.cli.options import settings
     from pairmark.service.links import outputs
     from pairmark.service.links.linking import COLUMNS, link_files
@@ -245,18 +223,15 @@ def link(
         }
         files = [_file(each, folder) for each in tables]
         weighed = dict(_frequencies_of(each, folder) for each in frequencies or ())
-        request = LinksRequest(
+        request = schemas.LinksRequest(
             tables=numbered,
             unique=[numbered[tables.index(each)] for each in unique] if unique else None,
-            cut=cut,
             false_links=false_links,
             expected_false_links=expected_false_links,
             recall=recall,
             rules=_columns_of(rule),
             must=_columns_of(same),
-            never=never,
-            candidates_per_record=candidates_per_record or CANDIDATES_PER_RECORD,
-            one_to_one=one_to_one,
+            **given(asked),
             frequencies={name: path.name[:200] for name, path in weighed.items()} or None,
         )
         path = paths.get("output", folder / "links.csv")

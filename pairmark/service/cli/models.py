@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import threading
@@ -17,7 +16,6 @@ from pairmark.service.cli import output
 from pairmark.service.cli.options import (
     ColumnTypes,
     Commands,
-    Confidence,
     Connection,
     Members,
     NewConnection,
@@ -29,7 +27,8 @@ from pairmark.service.cli.options import (
     column_types,
     connected,
     given,
-    rate,
+    params_of,
+    read_spec,
     settings,
 )
 
@@ -392,7 +391,7 @@ def _job_request(
     """The job that the file describes, with what the options say in its place."""
     from pairmark.schemas.jobs import JobRequest
 
-    job = {} if spec is None else _read_spec(spec)
+    job = {} if spec is None else read_spec(spec)
     unknown = sorted(set(job) - JobRequest.model_fields.keys())
     if unknown:
         raise typer.BadParameter(f"the spec names {', '.join(unknown)}, which a job does not have")
@@ -447,34 +446,6 @@ def _submitted(client: Client, job: dict[str, Any]) -> JobOut:
     return client.train(**{**job, "evaluation": evaluation}, wait=False)
 
 
-def _read_spec(path: Path) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        text = path.read_text(encoding="utf-8")
-        job = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{path}: {error}") from error
-    if not isinstance(job, dict):
-        raise typer.BadParameter(f"{path}: expected an object with learner, dataset and model")
-    return job
-
-
-def params_of(entries: list[str]) -> dict[str, Any]:
-    """Parameters of a learner as commands take them."""
-    return dict(_param(entry) for entry in entries)
-
-
-def _param(entry: str) -> tuple[str, Any]:
-    name, equals, text = entry.partition("=")
-    if not equals or not name:
-        raise typer.BadParameter(f"--param {entry!r}: expected NAME=VALUE")
-    try:
-        return name, json.loads(text)
-    except ValueError:
-        return name, {"True": True, "False": False, "None": None}.get(text, text)
-
-
 @contextmanager
 def _worker_for(job_id: str, url: str | None) -> Iterator[None]:
     """Without a service: a worker in this process for that one job, unless another one was quicker."""
@@ -502,10 +473,10 @@ def _show_trained(
     _show_measured(to, version)
     to.print("\n" + str(job.get("message") or ""))
     show_promise(to, version)
-    _show_by_people(to, rates)
+    show_by_people(to, rates)
 
 
-def _show_by_people(to: Console, rates: list[dict[str, Any]]) -> None:
+def show_by_people(to: Console, rates: list[dict[str, Any]]) -> None:
     """What more people would bring at each rate of a report, where that is known."""
     rows = [
         {"fpr": rate["fpr"], **{f"{more['people']:,}": more["tpr"] for more in rate["by_people"]}}
@@ -558,51 +529,3 @@ def report(client: Connection, ref: Ref) -> None:
     promises = [{name: entry.get(name) for name in columns} for entry in parts["promises"]]
     shown = {"limits": parts["limits"], **parts["version"]["metrics"], "promises": promises}
     output.show(answer, output.details(shown))
-
-
-def plan(
-    fpr: Annotated[
-        float | None,
-        typer.Option(
-            parser=rate, metavar="RATE", help="The false positive rate that you will ask for, as 0.01 or 1%."
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION: what more people bring on its scores, instead."),
-    ] = None,
-    confidence: Confidence = 0.95,
-    samples: Annotated[
-        int, typer.Option(help="Samples of each person; two or more are needed to measure the TPR.", min=1)
-    ] = 2,
-    classes: Annotated[
-        int | None,
-        typer.Option(
-            help="For closed-set use (the classes in use are those of training): the number of classes.",
-            min=2,
-        ),
-    ] = None,
-    url: UrlOption = None,
-) -> None:
-    """Show how many people, samples and pairs a false positive rate takes, before you collect them, or what more of
-    them would bring to a model."""
-    if (fpr is None) == (model is None):
-        raise typer.BadParameter("expected --fpr, of a model to come, or --model, of one that is calibrated")
-    if model is not None:
-        with connected(url) as client:
-            rates = client.report(*resolve(client, model)).json["promises"]
-        by_people = [{"fpr": each["fpr"], "by_people": each["by_people"]} for each in rates]
-        if not any(each["by_people"] for each in rates):
-            output.say(
-                f"{model}: more people would change nothing that is known, see pairmark report {model}"
-            )
-        output.show(by_people, lambda to: _show_by_people(to, rates))
-        return
-    assert fpr is not None, "one of both is given"
-    from pairmark.service.datasets.guarantees import plan_people
-
-    try:
-        to_collect = plan_people(fpr, confidence, samples, classes)
-        output.show(to_collect, output.details(to_collect))
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error

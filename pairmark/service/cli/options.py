@@ -92,6 +92,35 @@ def point_of(names: list[str], line: list[str], where: str) -> list[float]:
     return numbers
 
 
+def read_spec(path: Path) -> dict[str, Any]:
+    """A job of a .json or .toml file."""
+    import tomllib
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        job = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{path}: {error}") from error
+    if not isinstance(job, dict):
+        raise typer.BadParameter(f"{path}: expected an object with learner, dataset and model")
+    return job
+
+
+def params_of(entries: list[str]) -> dict[str, Any]:
+    """Parameters of a learner as commands take them."""
+    return dict(_param(entry) for entry in entries)
+
+
+def _param(entry: str) -> tuple[str, Any]:
+    name, equals, text = entry.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(f"--param {entry!r}: expected NAME=VALUE")
+    try:
+        return name, json.loads(text)
+    except ValueError:
+        return name, {"True": True, "False": False, "None": None}.get(text, text)
+
+
 TableFile = Annotated[
     Path, typer.Argument(help="CSV, Parquet, npz or svmlight file.", exists=True, dir_okay=False)
 ]
@@ -324,7 +353,7 @@ class _Names(dict[str, Any]):
         raise KeyError(name)
 
 
-_REQUESTS = ("scoring", "datasets", "jobs", "models")
+_REQUESTS = ("scoring", "datasets", "jobs", "models", "links")
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
