@@ -585,12 +585,14 @@ def test_a_record_is_erased_from_links_entities_and_review(client: Client, colum
 
 
 def test_an_erasure_leaves_changes_of_other_records_of_the_id(client: Client, columns: Rows) -> None:
+    before: dict[str, Any] = {}
     for size in (200, 201):
         part = {name: cells[:size] for name, cells in columns.items()}
         part["id"][200:] = ["new"]
         upload(client, "one", part)
         upload(client, "other", part | {"street": [f"{cell}x" for cell in part["street"]]})
-        made = client.link("one", "other", **({} if size == 200 else {"previous": made["id"]}))
+        made = client.link("one", "other", **before)
+        before = {"previous": made["id"]}
     path = f"/links/{made['id']}"
     change = {"entity": "new", "change": "joined", "records": ["new", "new"], "entities": []}
     assert list(client.pages(f"{path}/changes")) == [change]
@@ -638,7 +640,7 @@ def test_a_tenant_sees_its_own_links_alone(deployment: Any, tmp_path: Path) -> N
     assert links.page(10, None, other).items == []
     for ask in (
         lambda: links.get(job.id, other),
-        lambda: links.found(job.id, other, limit=10, cursor=None, sort="row", search=None, cells=False),
+        lambda: links.list_links(job.id, other, limit=10, cursor=None, sort="row", search=None, cells=False),
         lambda: links.explain(job.id, "a", "b", other),
         lambda: links.erase(job.id, "a", other),
         lambda: links.resolve(job.id, ResolveRequest(record={"last": "a"}, add=True), other),
@@ -703,7 +705,9 @@ def test_a_worker_killed_at_any_stage_leaves_one_result(deployment: Any, tmp_pat
     assert other.state == "succeeded"
     assert one.links == other.links > 200
     pages = [
-        links.found(job_id, EVERY_NAME, limit=500, cursor=None, sort="row", search=None, cells=False).items
+        links.list_links(
+            job_id, EVERY_NAME, limit=500, cursor=None, sort="row", search=None, cells=False
+        ).items
         for job_id in (whole, killed)
     ]
     assert pages[0] == pages[1]
@@ -728,7 +732,9 @@ def test_a_worker_killed_at_any_stage_leaves_one_result(deployment: Any, tmp_pat
     record = {"first": "zzyzx", "last": "quuxbar", "born": "1901-01-01"}
     for name in ("new0", "new1"):
         links.resolve(whole, ResolveRequest(record=record, add=True, id=name), EVERY_NAME)
-        entities = folders.read(whole, EVERY_NAME, lambda results: results.rows("SELECT record FROM entities"))
+        entities = folders.read(
+            whole, EVERY_NAME, lambda results: results.rows("SELECT record FROM entities")
+        )
     assert {("new0",), ("new1",)} <= {*entities}
     assert folders.stored(whole, EVERY_NAME).folder == folder
 

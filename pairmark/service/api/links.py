@@ -118,7 +118,7 @@ def list_links_found(
     """Pairs of records that are linked."""
     names = names_of(http).resources("train")
     file = _file(services, accept, link_id, names, "links", workspace)
-    return file or services.links.found(link_id, names, **query.model_dump())
+    return file or services.links.list_links(link_id, names, **query.model_dump())
 
 
 @router.get("/links/{link_id}/links/{left}/{right:path}")

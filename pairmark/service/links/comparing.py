@@ -34,8 +34,8 @@ class CellComparer:
         cells = ", ".join(f"${at + 1}::VARCHAR AS a{at}" for at in range(len(fields)))
         literals = ["NULL" if form is None else quoted(form) for form in forms]
         name = "_".join(["keys", *(field.kind for field in fields)])
-        found = self._run(name, f"SELECT {lists} FROM (SELECT {cells})", *literals)[0]
-        return [[value for value in values or () if value is not None] for values in found]
+        value_lists = self._run(name, f"SELECT {lists} FROM (SELECT {cells})", *literals)[0]
+        return [[value for value in values or () if value is not None] for values in value_lists]
 
     def levels(self, kind: str, form: str | None, others: Sequence[str | None]) -> list[int]:
         """How far a normal form agrees with each of some others."""

@@ -23,18 +23,18 @@ def derived(names: Sequence[str], columns: _Columns) -> dict[str, str]:
         [None if cell is None else "".join(filter(str.isalnum, cell.casefold())) or None for cell in of]
         for of in columns
     ]
-    found: dict[int, tuple[int, ...]] = {}
+    parts_by_column: dict[int, tuple[int, ...]] = {}
     for parts_of in (_composed, _initials, _cut_out):
         # The later one of two copies goes.
         for at in reversed(range(len(names))):
-            others = [other for other in range(len(names)) if other != at and other not in found]
-            if at not in found and (parts := parts_of(plain, at, others)):
+            others = [other for other in range(len(names)) if other != at and other not in parts_by_column]
+            if at not in parts_by_column and (parts := parts_of(plain, at, others)):
                 rows = zip(plain[at], *(plain[part] for part in parts), strict=True)
                 complete = [all(cells) for cell, *cells in rows if cell]
                 # Where its parts are missing, a column says something of its own.
                 if sum(complete) >= _LIKELY * len(complete):
-                    found[at] = parts
-    return {names[at]: ", ".join(names[part] for part in parts) for at, parts in found.items()}
+                    parts_by_column[at] = parts
+    return {names[at]: ", ".join(names[part] for part in parts) for at, parts in parts_by_column.items()}
 
 
 def _composed(columns: _Columns, at: int, others: Sequence[int]) -> tuple[int, ...]:

@@ -79,7 +79,7 @@ def read_table(path: Path) -> tuple[list[str], list[tuple[str | None, ...]]]:
         source = f"read_csv({quoted(path)}, all_varchar=true, header=true)"
     with duckdb_session(threads="1") as connection:
         try:
-            found = connection.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM {source}")
-            return [column[0] for column in found.description], found.fetchall()
+            cursor = connection.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM {source}")
+            return [column[0] for column in cursor.description], cursor.fetchall()
         except duckdb.Error as error:
             raise InvalidInput(f"{path.name} is no table: {str(error).splitlines()[0][:300]}") from error

@@ -32,12 +32,12 @@ def evaluate(connection: Any, truth: Identities | ListedPairs, confidence: float
         )
     )
     tables = np.asarray(sides["side"], dtype=np.int64)
-    found = evaluate_links(
+    figures = evaluate_links(
         links, members, truth, tables, within=len(np.unique(tables)) != 2, confidence=confidence
     )
     # JSON has null for what is not known, which is NaN.
     return LinkEvaluation.model_validate_json(
-        to_json(asdict(found) | {"best_cut": found.best.cut}, inf_nan_mode="null")
+        to_json(asdict(figures) | {"best_cut": figures.best.cut}, inf_nan_mode="null")
     )
 
 
@@ -56,9 +56,9 @@ def truth_of(connection: Any, truth: str, names: Sequence[str]) -> Identities | 
         ).fetchnumpy()
         return Identities(np.where(codes["unknown"], UNKNOWN, codes["code"]).astype(np.int64))
     _, lines = duck.read_table(Path(truth))
-    found = connection.execute("SELECT id, row FROM sides ORDER BY side").fetchall()
+    rows_by_id = connection.execute("SELECT id, row FROM sides ORDER BY side").fetchall()
     # An id that several tables have is of the first one on the left, and of the last one on the right.
-    row_of = [dict(reversed(found)), dict(found)]
+    row_of = [dict(reversed(rows_by_id)), dict(rows_by_id)]
     rows = []
     for at, (left, right, *same) in enumerate(lines, 1):
         if left not in row_of[0] or right not in row_of[1]:

@@ -35,10 +35,10 @@ class LinkFolders:
         session: Session, link_id: str, names: VisibleNames, *, lock: bool = False
     ) -> tuple[LinkRow, str]:
         """A job's row and state, or `UnknownLinks`."""
-        found = repository.find(session, link_id, lock=lock)
-        if found is None or found[0].name not in names:
+        row_and_state = repository.find(session, link_id, lock=lock)
+        if row_and_state is None or row_and_state[0].name not in names:
             raise UnknownLinks(f"there are no links {link_id[:64]!r}; GET /links lists them")
-        return found
+        return row_and_state
 
     def blob(self, session: Session, link_id: str, names: VisibleNames) -> str:
         """What names the folder of a job; `Conflict` until there is one."""

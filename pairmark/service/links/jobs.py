@@ -30,7 +30,7 @@ from pairmark.service.links.evaluations import evaluate
 from pairmark.service.links.folders import LinkFolders
 from pairmark.service.links.judging import records_to_judge
 from pairmark.service.links.learned import Learned
-from pairmark.service.links.linking import AT_MOST, Linked, linked, summary_of
+from pairmark.service.links.linking import AT_MOST, LinkRun, link_session, summary_of
 from pairmark.service.links.store import write_folder
 from pairmark.service.names import EVERY_NAME
 from pairmark.service.reviews.populations import MAX_SIDES_BYTES, MOST_DRAWN, Decisions, Item, drawn_from
@@ -101,8 +101,8 @@ class Linker:
             scratch.mkdir()
             types = {name: kind for data in tables for name, kind in _types(data).items()}
             with listening(progress.within):
-                found = stack.enter_context(
-                    linked(
+                run = stack.enter_context(
+                    link_session(
                         files,
                         scratch,
                         self._settings,
@@ -120,22 +120,22 @@ class Linker:
                     )
                 )
             progress.stage("storing")
-            kinds = {field.name: types[field.name] for field in found.tables.fields}
-            if found.doubts is not None:
-                raise self._to_judge(claim, request, found, kinds)
+            kinds = {field.name: types[field.name] for field in run.tables.fields}
+            if run.doubts is not None:
+                raise self._to_judge(claim, request, run, kinds)
             again, link_id = previous is not None, claim.job_id
-            write_folder(found.connection, out, found.linking, found.tables, again=again, link_id=link_id)
-            links = _decisions(found, _KEPT)
+            write_folder(run.connection, out, run.linking, run.tables, again=again, link_id=link_id)
+            links = _decisions(run, _KEPT)
             missed = []
             if links.size and request.missed_links is not None:
-                missed = [links, _decisions(found, _BELOW, DecisionCode.DIFFERENT)]
+                missed = [links, _decisions(run, _BELOW, DecisionCode.DIFFERENT)]
             who = _identities_of(tables) if previous is None else None
-            connected = None if who is None else measured_recall(found.connection, found.linking.sides, who)
-            summary = summary_of(found, request, connected)
+            connected = None if who is None else measured_recall(run.connection, run.linking.sides, who)
+            summary = summary_of(run, request, connected)
             if who is not None:
-                evaluation = evaluate(found.connection, Identities(who), request.confidence)
+                evaluation = evaluate(run.connection, Identities(who), request.confidence)
                 summary = summary.model_copy(update={"evaluation": evaluation})
-            drawn = None if request.recall is None else _records(found)
+            drawn = None if request.recall is None else _records(run)
             key = self._blobs.put_folder(out)
             with self._db.write() as session:
                 hold(session, self._blobs, key)
@@ -150,7 +150,7 @@ class Linker:
                         session, claim, request, [drawn], kinds, "recall"
                     )
                 if request.fpr is not None:
-                    kept_facts["operating_point"] = {"fpr": request.fpr, "threshold": found.linking.cut}
+                    kept_facts["operating_point"] = {"fpr": request.fpr, "threshold": run.linking.cut}
                 facts = {"summary": kept_facts, "blob": key}
                 repository.keep(session, claim.job_id, claim.model, claim.params, claim.created_at, **facts)
                 message = f"{summary.links:,} links, {summary.entities:,} entities"
@@ -186,10 +186,10 @@ class Linker:
         return review.id
 
     def _to_judge(
-        self, claim: Claim, request: LinksRequest, found: Linked, kinds: dict[str, str]
+        self, claim: Claim, request: LinksRequest, run: LinkRun, kinds: dict[str, str]
     ) -> InvalidInput:
         """What is said where matches cannot be told from strangers: which pairs to judge."""
-        doubtful = _decisions(found, "SELECT a, b, score FROM doubtful ORDER BY score DESC, a, b", None)
+        doubtful = _decisions(run, "SELECT a, b, score FROM doubtful ORDER BY score DESC, a, b", None)
         with self._db.write() as session:
             before = repository.find(session, claim.job_id)
             review = (before[0].summary or {}).get("review") if before is not None else None
@@ -201,18 +201,18 @@ class Linker:
                     session, claim.job_id, claim.model, claim.params, claim.created_at, summary=summary
                 )
         return InvalidInput(
-            f"without labels, matches cannot be told from strangers here: {found.doubts}. Judge pairs of review "
+            f"without labels, matches cannot be told from strangers here: {run.doubts}. Judge pairs of review "
             f"{review} (`pairmark review {review}`), make a dataset of them (POST /reviews/{review}/dataset), "
             'train on it, and link with {"model": NAME}'
         )
 
 
-def _decisions(found: Linked, sql: str, kind: DecisionCode | None = DecisionCode.MATCH) -> Decisions:
+def _decisions(run: LinkRun, sql: str, kind: DecisionCode | None = DecisionCode.MATCH) -> Decisions:
     """Pairs to judge, with both records as they stand; without a kind, they are to be labeled in their order."""
-    connection = found.connection
+    connection = run.connection
     connection.execute(f"CREATE OR REPLACE TABLE pairs_to_judge AS {sql}")
     size = connection.execute("SELECT count(*) FROM pairs_to_judge").fetchall()[0][0]
-    names = [field.name for field in found.tables.fields]
+    names = [field.name for field in run.tables.fields]
     cells = [", ".join(f"{side}.c{at}" for at in range(len(names))) for side in "xy"]
 
     def items(places: list[int]) -> list[Item]:
@@ -241,9 +241,9 @@ def _decisions(found: Linked, sql: str, kind: DecisionCode | None = DecisionCode
     return drawn_from(kind or DecisionCode.MATCH, size, range(size), items, best_first=kind is None)
 
 
-def _records(found: Linked) -> Decisions:
+def _records(run: LinkRun) -> Decisions:
     """Records to judge for recall, as many as a review holds whole: the pairs of each, one after another."""
-    size, drawn = records_to_judge(found.connection, found.linking)
+    size, drawn = records_to_judge(run.connection, run.linking)
     items: list[Item] = []
     records, n_bytes = [], 0
     for others in drawn:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pairmark.models.linking.engine import Linking
     from pairmark.models.records.estimator import RecordSimilarity
 
-_TOLD_AT = (20, 50, 100)
+_REPORTED_AT = (20, 50, 100)
 """Answers after which it is said what is known."""
 _MOST_ASKED, _MOST_RECORDS = 2_000, 1_000
 
@@ -54,8 +54,8 @@ def records_to_judge(connection: Any, linking: Linking) -> tuple[int, list[Recor
     fields = linking.source_fields
     size, drawn = draw_records(connection, fields, linking.sides, _MOST_RECORDS, np.random.default_rng())
     rows = [(record.row, other) for record in drawn for other, _ in record.others]
-    given = np.array(rows, dtype=np.int64).reshape(-1, 2)
-    connection.register("given", {"place": np.arange(len(rows)), "a": given[:, 0], "b": given[:, 1]})
+    row_pairs = np.array(rows, dtype=np.int64).reshape(-1, 2)
+    connection.register("given", {"place": np.arange(len(rows)), "a": row_pairs[:, 0], "b": row_pairs[:, 1]})
     pairs = iter(_read_pairs(connection, [field.name for field in fields], "given", "place"))
     connection.unregister("given")
     return size, [[(next(pairs), is_linked) for _, is_linked in record.others] for record in drawn]
@@ -66,21 +66,23 @@ def recall(
 ) -> LinkRecall:
     """Ask about drawn records until the share of the true links that is found is ``at_least``, or the person stops."""
     say("records are drawn at random: say of each whether those nearest to it are the same")
-    said = asking(pair for others in records for pair, _ in others)
+    answers_of_pairs = asking(pair for others in records for pair, _ in others)
     answers: list[list[tuple[bool, bool | None]]] = []
-    known = recall_so_far(size, answers, at_least, confidence)
+    bound_so_far = recall_so_far(size, answers, at_least, confidence)
     for others in records:
-        of_record = [(is_linked, same) for (_, is_linked), (_, same) in zip(others, said, strict=False)]
-        if known.enough or len(of_record) < len(others):
+        of_record = [
+            (is_linked, same) for (_, is_linked), (_, same) in zip(others, answers_of_pairs, strict=False)
+        ]
+        if bound_so_far.enough or len(of_record) < len(others):
             break
         answers.append(of_record)
-        known = recall_so_far(size, answers, at_least, confidence)
-        if len(answers) in _TOLD_AT or known.enough:
+        bound_so_far = recall_so_far(size, answers, at_least, confidence)
+        if len(answers) in _REPORTED_AT or bound_so_far.enough:
             say(
-                f"after {len(answers)} records: at least {100 * known.bound:.3g} % of the true links are found, "
+                f"after {len(answers)} records: at least {100 * bound_so_far.bound:.3g} % of the true links are found, "
                 f"{100 * confidence:g} % confidence"
             )
-    return LinkRecall(**known.facts(), confidence=confidence)
+    return LinkRecall(**bound_so_far.facts(), confidence=confidence)
 
 
 def kinds_of(connection: Any, tables: LinkTables) -> dict[str, str]:
@@ -95,21 +97,21 @@ def kinds_of(connection: Any, tables: LinkTables) -> dict[str, str]:
 
 
 def learn(answers: Answers, columns: dict[str, str], say: Say) -> Learned:
-    """A model of what a person said of pairs; `InvalidInput` where that is of one kind only."""
-    said: list[tuple[Pair, bool]] = []
-    told, model = 0, None
+    """A model of what a person judged of pairs; `InvalidInput` where that is of one kind only."""
+    judged: list[tuple[Pair, bool]] = []
+    n_used, model = 0, None
     for pair, same in answers:
-        said += [] if same is None else [(pair, same)]
-        if len(said) in _TOLD_AT and len(said) > told and len({each for _, each in said}) == 2:
-            checked = "" if model is None else _check(model, said[told:])
-            model, told = _fitted(said, columns), len(said)
-            n_same = sum(each for _, each in said)
-            say(f"after {told} answers, {n_same} of them the same: a model is trained{checked}")
-    if len({each for _, each in said}) < 2:
+        judged += [] if same is None else [(pair, same)]
+        if len(judged) in _REPORTED_AT and len(judged) > n_used and len({each for _, each in judged}) == 2:
+            checked = "" if model is None else _check(model, judged[n_used:])
+            model, n_used = _fitted(judged, columns), len(judged)
+            n_same = sum(each for _, each in judged)
+            say(f"after {n_used} answers, {n_same} of them the same: a model is trained{checked}")
+    if len({each for _, each in judged}) < 2:
         raise InvalidInput(
             "a model takes pairs of both kinds: judge some that are the same, and some that are not"
         )
-    return Learned("the model of your answers", _fitted(said, columns))
+    return Learned("the model of your answers", _fitted(judged, columns))
 
 
 def bound(results: Results, asking: Asking, at_most: float, confidence: float, say: Say) -> dict[str, Any]:
@@ -121,24 +123,24 @@ def bound(results: Results, asking: Asking, at_most: float, confidence: float, s
     drawn = SystemRandom().sample(links, min(len(links), _MOST_ASKED))
     sides = ((ids, results.texts_of([(ids[2], ids[0]), (ids[3], ids[1])])) for ids in drawn)
     wrong: list[bool] = []
-    known: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for _, same in asking(Pair((ids[0], ids[1]), *cells) for ids, cells in sides):
         # What nobody can tell is wrong.
         wrong.append(same is not True)
         judgements = Judgements(len(links), wrong)
         share = share_bound(judgements, at_most, confidence)
-        known = {"bound": share, "judged": len(wrong), "enough": share <= at_most, "confidence": confidence}
-        if len(wrong) in _TOLD_AT or known["enough"]:
+        facts = {"bound": share, "judged": len(wrong), "enough": share <= at_most, "confidence": confidence}
+        if len(wrong) in _REPORTED_AT or facts["enough"]:
             say(
                 f"after {len(wrong)} answers, {sum(wrong)} of them wrong: at most {100 * share:.3g} % of "
                 f"{len(links):,} links are false, {100 * confidence:g} % confidence"
             )
-        known["expected_more"] = (
-            0 if known["enough"] else expected_judgements(judgements, at_most, confidence)
+        facts["expected_more"] = (
+            0 if facts["enough"] else expected_judgements(judgements, at_most, confidence)
         )
-        if known["enough"]:
+        if facts["enough"]:
             break
-    return known
+    return facts
 
 
 def _read_pairs(connection: Any, names: Sequence[str], source: str, order: str) -> list[Pair]:
@@ -155,18 +157,18 @@ def _read_pairs(connection: Any, names: Sequence[str], source: str, order: str) 
     ]
 
 
-def _fitted(said: Sequence[tuple[Pair, bool]], columns: dict[str, str]) -> RecordSimilarity:
+def _fitted(judged: Sequence[tuple[Pair, bool]], columns: dict[str, str]) -> RecordSimilarity:
     from pairmark.models.records.estimator import RecordSimilarity
 
-    left: Any = [dict(pair.left) for pair, _ in said]
-    right: Any = [dict(pair.right) for pair, _ in said]
+    left: Any = [dict(pair.left) for pair, _ in judged]
+    right: Any = [dict(pair.right) for pair, _ in judged]
     with refusals("the answers make no model"):
-        return RecordSimilarity(columns=columns).fit_pairs(left, right, [same for _, same in said])
+        return RecordSimilarity(columns=columns).fit_pairs(left, right, [same for _, same in judged])
 
 
-def _check(model: RecordSimilarity, said: Sequence[tuple[Pair, bool]]) -> str:
+def _check(model: RecordSimilarity, judged: Sequence[tuple[Pair, bool]]) -> str:
     """How often the model of before was right about the answers since."""
-    rows = [dict(side) for pair, _ in said for side in (pair.left, pair.right)]
+    rows = [dict(side) for pair, _ in judged for side in (pair.left, pair.right)]
     scores = model.score_pairs(rows, np.arange(0, len(rows), 2), np.arange(1, len(rows), 2))
-    n_right = sum((score > 0.5) == same for score, (_, same) in zip(scores.tolist(), said, strict=True))
-    return f"; that of before was right about {n_right} of the {len(said)} answers since"
+    n_right = sum((score > 0.5) == same for score, (_, same) in zip(scores.tolist(), judged, strict=True))
+    return f"; that of before was right about {n_right} of the {len(judged)} answers since"

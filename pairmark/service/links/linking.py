@@ -33,7 +33,7 @@ COLUMNS = ("left", "right", "score", "decision", "entity")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linked:
+class LinkRun:
     """Tables that were linked: ``found`` and ``named`` of `pairmark.service.links.results` are there.
 
     Attributes
@@ -49,7 +49,7 @@ class Linked:
 
 
 @contextmanager
-def linked(
+def link_session(
     files: Sequence[Path],
     scratch: Path,
     settings: Settings,
@@ -61,7 +61,7 @@ def linked(
     previous: Stored | None = None,
     frequencies: Mapping[str, Path] | None = None,
     explain: Sequence[str] = (),
-) -> Iterator[Linked]:
+) -> Iterator[LinkRun]:
     """Link one table, or several.
 
     Parameters
@@ -123,18 +123,18 @@ def linked(
         try:
             linking.run(request.false_links, request.fpr)
         except NeedsJudgements as error:
-            yield Linked(connection=connection, tables=tables, linking=linking, doubts=str(error))
+            yield LinkRun(connection=connection, tables=tables, linking=linking, doubts=str(error))
             return
         name_entities(connection, tables, again=previous is not None)
-        yield Linked(connection=connection, tables=tables, linking=linking)
+        yield LinkRun(connection=connection, tables=tables, linking=linking)
 
 
 def check_columns(request: LinksRequest, columns: Sequence[str]) -> None:
     """Refuse rules of columns that are not compared."""
     never = [[name] for name in request.never or ()]
-    weighed = [[name] for name in request.frequencies or ()]
-    asked = {"rules": request.rules, "must": request.must, "never": never, "frequencies": weighed}
-    for what, rules in asked.items():
+    with_frequencies = [[name] for name in request.frequencies or ()]
+    rules_of = {"rules": request.rules, "must": request.must, "never": never, "frequencies": with_frequencies}
+    for what, rules in rules_of.items():
         for at, rule in enumerate(rules or ()):
             for name in rule:
                 if name not in columns:
@@ -145,19 +145,19 @@ def check_columns(request: LinksRequest, columns: Sequence[str]) -> None:
                     )
 
 
-def summary_of(of: Linked, request: LinksRequest, connected: tuple[int, int] | None = None) -> LinkSummary:
+def summary_of(of: LinkRun, request: LinksRequest, connectable: tuple[int, int] | None = None) -> LinkSummary:
     """What was linked; ``connected`` : how many entities candidates connect, and of how many, where labels say it."""
     linking, tables = of.linking, of.tables
     recall, interval = linking.recall, None
-    if connected is not None and connected[1]:
+    if connectable is not None and connectable[1]:
         from pairmark.models.calibration.finite_sample import order_upper
 
-        (k, n), one_sided = connected, (1 + request.confidence) / 2
+        (k, n), one_sided = connectable, (1 + request.confidence) / 2
         recall, interval = k / n, (1 - order_upper(n - k, n, one_sided), order_upper(k, n, one_sided))
     compared = {field.name for field in linking.fields}
     left_out = [rule for rule in linking.left_out if not compared.isdisjoint(rule)]
-    known = [{*rule} for rule in (*linking.rules, *left_out)]
-    silent = [" and ".join(rule) for rule in request.rules or () if {*rule} & compared not in known]
+    candidate_rules = [{*rule} for rule in (*linking.rules, *left_out)]
+    silent = [" and ".join(rule) for rule in request.rules or () if {*rule} & compared not in candidate_rules]
     higher = [linking.cut, *(cut for cut in _CUTS if cut > linking.cut)]
     cuts = of.connection.execute(
         "SELECT cut, count(*), avg(1 - score) FROM links JOIN (SELECT unnest(?) AS cut) ON score > cut WHERE kept "
@@ -220,7 +220,7 @@ def link_files(
     truth: str | None = None,
     **options: Any,
 ) -> LinkSummary:
-    """Write the links of tables to a CSV or Parquet file; ``options`` and errors as `linked`.
+    """Write the links of tables to a CSV or Parquet file; ``options`` and errors as `link_session`.
 
     Parameters
     ----------
@@ -234,34 +234,34 @@ def link_files(
         options["columns"] = {**(options.get("columns") or {}), truth: "ignore"}
     outputs = out if isinstance(out, Outputs) else Outputs(links=out)
     limits = FileLimits.of(settings, sum(path.stat().st_size for path in files))
-    with linked(files, scratch, settings, request, **options) as found:
-        ids = [name for name in found.tables.ids if name is not None]
-        if found.doubts is None:
+    with link_session(files, scratch, settings, request, **options) as run:
+        ids = [name for name in run.tables.ids if name is not None]
+        if run.doubts is None:
             if folder is not None:
                 is_later = options.get("previous") is not None
-                write_folder(found.connection, folder, found.linking, found.tables, again=is_later)
+                write_folder(run.connection, folder, run.linking, run.tables, again=is_later)
             names: list[str] = []
             if outputs.whole or in_column:
-                names = read_whole(found.connection, files, scratch, limits)
-            summary = summary_of(found, request)
+                names = read_whole(run.connection, files, scratch, limits)
+            summary = summary_of(run, request)
             if truth is not None:
-                known = truth_of(found.connection, truth, names)
-                evaluation = evaluate(found.connection, known, request.confidence)
+                answers = truth_of(run.connection, truth, names)
+                evaluation = evaluate(run.connection, answers, request.confidence)
                 summary = summary.model_copy(update={"evaluation": evaluation})
-            write_outputs(found.connection, outputs, names, ids)
+            write_outputs(run.connection, outputs, names, ids)
             if asking is not None and request.recall is not None:
-                drawn = judging.records_to_judge(found.connection, found.linking)
+                drawn = judging.records_to_judge(run.connection, run.linking)
         elif asking is None:
             raise InvalidInput(
-                f"without labels, matches cannot be told from strangers here: {found.doubts}. Add --judge, which asks "
+                f"without labels, matches cannot be told from strangers here: {run.doubts}. Add --judge, which asks "
                 "about pairs and learns from the answers; or give a trained model (--model)"
             )
         else:
-            pairs = pairs_to_label(found.connection, [field.name for field in found.tables.fields])
-            kinds = kinds_of(found.connection, found.tables)
-    if found.doubts is not None:
+            pairs = pairs_to_label(run.connection, [field.name for field in run.tables.fields])
+            kinds = kinds_of(run.connection, run.tables)
+    if run.doubts is not None:
         assert asking is not None
-        say(f"labels are needed: {found.doubts}. Say of pairs whether they are the same")
+        say(f"labels are needed: {run.doubts}. Say of pairs whether they are the same")
         options |= {"learned": learn(asking(pairs), kinds, say)}
         again = scratch / "again"
         again.mkdir()

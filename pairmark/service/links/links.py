@@ -81,7 +81,7 @@ class Links:
 
     def submit(self, request: LinksRequest, names: VisibleNames) -> JobOut:
         """Queue a link job; an error that says what to do where tables, rules, model or previous links do not fit."""
-        asked: dict[str, Any] = request.model_dump(mode="json") | {"threshold": None}
+        params: dict[str, Any] = request.model_dump(mode="json") | {"threshold": None}
         if request.previous is not None:
             self._folders.stored(request.previous, names)
 
@@ -96,16 +96,16 @@ class Links:
                     f"tables: {max(names_of, key=names_of.count)} is there twice; expected each dataset once",
                     field="tables",
                 )
-            called = dict(zip(request.datasets, names_of, strict=True))
+            version_of = dict(zip(request.datasets, names_of, strict=True))
             weighing = {
                 column: _table(dataset_of(session, ref, hold=True), f"frequencies.{column}")
                 for column, ref in (request.frequencies or {}).items()
             }
-            asked.update(
+            params.update(
                 left=None,
                 right=None,
                 tables=names_of,
-                unique=request.unique and [called[each] for each in request.unique],
+                unique=request.unique and [version_of[each] for each in request.unique],
                 further=[row.id for row in rows[2:]],
                 frequencies={column: f"{row.name}:{row.version}" for column, row in weighing.items()} or None,
                 weighing={column: row.id for column, row in weighing.items()},
@@ -115,12 +115,12 @@ class Links:
             learner = _LEARNER
             if request.model is not None:
                 model, version = self._versions.resolved(session, parse_ref(request.model))
-                learner, asked["model"] = version.kind, f"{model.name}:{version.version}"
-                _check_model(version, asked["model"], rows)
+                learner, params["model"] = version.kind, f"{model.name}:{version.version}"
+                _check_model(version, params["model"], rows)
                 if request.fpr is not None:
-                    asked["threshold"] = self._threshold(version, request)
+                    params["threshold"] = self._threshold(version, request)
             if request.previous is not None:
-                _check_previous(self._folders.find(session, request.previous, names)[0], asked)
+                _check_previous(self._folders.find(session, request.previous, names)[0], params)
             return NewJob(
                 task="link",
                 learner=learner,
@@ -129,7 +129,7 @@ class Links:
                 unlabelled_id=rows[1].id if len(rows) > 1 else None,
                 unlabelled=names_of[1] if len(rows) > 1 else None,
                 model=rows[0].name,
-                params=asked,
+                params=params,
             )
 
         job = self._queue.enqueue(prepare)
@@ -157,13 +157,13 @@ class Links:
     def evaluation(self, link_id: str, names: VisibleNames) -> LinkEvaluation:
         """Links as a job found them against the tables' identities; `Conflict` where they have none."""
         with self._db.read() as session:
-            found = (self._folders.find(session, link_id, names)[0].summary or {}).get("evaluation")
-        if found is None:
+            figures = (self._folders.find(session, link_id, names)[0].summary or {}).get("evaluation")
+        if figures is None:
             raise Conflict(
                 "there is no evaluation of these links: a job that found some, without `previous`, makes one where its "
                 "datasets have a column of identities (`identity` at their upload)"
             )
-        return LinkEvaluation.model_validate(found)
+        return LinkEvaluation.model_validate(figures)
 
     def page(self, limit: int, cursor: str | None, names: VisibleNames) -> Page[LinksOut]:
         """Link jobs, newest first."""
@@ -193,7 +193,7 @@ class Links:
             lambda row: item(**dict(zip(item.model_fields, row, strict=True))),
         )
 
-    def found(
+    def list_links(
         self,
         link_id: str,
         names: VisibleNames,
@@ -321,7 +321,7 @@ class Links:
             links=n_links,
             review_items=n_items,
             pending=[
-                f"{' and '.join(_tables_of(request))} and other links of it hold the record: delete them, or erase it "
+                f"{' and '.join(request['tables'])} and other links of it hold the record: delete them, or erase it "
                 "there too",
                 "PostgreSQL and backups keep what was deleted until vacuum and expiry",
             ],
@@ -370,11 +370,6 @@ def _field(request: LinksRequest, at: int) -> str:
     return ("left", "right")[at] if request.tables is None else f"tables[{at}]"
 
 
-def _tables_of(asked: dict[str, Any]) -> list[str]:
-    """The datasets of stored links, whose request named up to two of them another way before."""
-    return asked.get("tables") or [asked[side] for side in ("left", "right") if asked[side] is not None]
-
-
 def _check_model(version: ModelVersion, ref: str, tables: Sequence[DatasetRow]) -> None:
     """Refuse a model that does not compare records of these columns."""
     expected: dict[str, str] | None = version.facts.get("columns")
@@ -399,16 +394,16 @@ def _check_model(version: ModelVersion, ref: str, tables: Sequence[DatasetRow]) 
                 )
 
 
-def _check_previous(row: LinkRow, asked: dict[str, Any]) -> None:
+def _check_previous(row: LinkRow, params: dict[str, Any]) -> None:
     """Refuse to go on from links of other tables, or by another model."""
     before = row.request
-    tables = [[each.rpartition(":")[0] for each in _tables_of(of)] for of in (before, asked)]
+    tables = [[each.rpartition(":")[0] for each in of["tables"]] for of in (before, params)]
     if tables[0] != tables[1]:
         raise InvalidInput(
             f"previous links {' and '.join(tables[0])}; expected the same datasets, of any version",
             field="previous",
         )
-    if before["model"] != asked["model"]:
+    if before["model"] != params["model"]:
         raise InvalidInput(
             f"previous was scored by {before['model'] or 'a model fitted on the tables'}; expected "
             + (f'"model": "{before["model"]}"' if before["model"] else "no model"),
@@ -416,42 +411,43 @@ def _check_previous(row: LinkRow, asked: dict[str, Any]) -> None:
         )
 
 
-def _out(session: Session, found: tuple[LinkRow, str]) -> LinksOut:
-    row, state = found
-    asked, summary = row.request, row.summary or {}
-    facts: dict[str, Any] = {name: asked.get(name) for name in ("model", "one_to_one", "previous")}
-    tables = _tables_of(asked)
+def _out(session: Session, row_and_state: tuple[LinkRow, str]) -> LinksOut:
+    row, state = row_and_state
+    params, summary = row.request, row.summary or {}
+    facts: dict[str, Any] = {name: params.get(name) for name in ("model", "one_to_one", "previous")}
+    tables = params["tables"]
     facts |= {"left": tables[0], "right": tables[1] if len(tables) > 1 else None}
-    facts |= {"tables": tables, "unique": asked.get("unique") or []}
-    given = {
-        name: asked[name] for name in LinksRequest.model_fields if asked.get(name) not in (None, [], False)
-    }
-    facts["request"] = {name: of for name, of in given.items() if name not in ("left", "right")} | {
-        "tables": tables
+    facts |= {"tables": tables, "unique": params["unique"] or []}
+    facts["request"] = {
+        name: params[name] for name in LinksRequest.model_fields if params.get(name) not in (None, [], False)
     }
     review = repository.review_of(session, row)
     if review is not None and summary.get("false_links") is not None:
         progress = review.progress
-        known = {name: progress[name] for name in ("judged", "enough", "expected_more")}
-        known |= {"bound": None, "bound_of": sum(sizes_of(review)), "by_hand": summary.get("by_hand", 0)}
+        progress_facts = {name: progress[name] for name in ("judged", "enough", "expected_more")}
+        progress_facts |= {
+            "bound": None,
+            "bound_of": sum(sizes_of(review)),
+            "by_hand": summary.get("by_hand", 0),
+        }
         if progress["judged"]:
-            n_false = round(progress["bound"] * known["bound_of"]) + known["by_hand"]
-            known["bound"] = min(1.0, n_false / max(summary["links"], 1))
-            known["enough"] = known["bound"] <= review.at_most
-            if not known["enough"]:
+            n_false = round(progress["bound"] * progress_facts["bound_of"]) + progress_facts["by_hand"]
+            progress_facts["bound"] = min(1.0, n_false / max(summary["links"], 1))
+            progress_facts["enough"] = progress_facts["bound"] <= review.at_most
+            if not progress_facts["enough"]:
                 # After changes by hand it may lack what the review has.
-                known["expected_more"] = known["expected_more"] or None
-            known |= dict.fromkeys(("estimate", "check", "unknown", "judge"))
-        summary = summary | {"false_links": summary["false_links"] | known}
+                progress_facts["expected_more"] = progress_facts["expected_more"] or None
+            progress_facts |= dict.fromkeys(("estimate", "check", "unknown", "judge"))
+        summary = summary | {"false_links": summary["false_links"] | progress_facts}
     missed = repository.review_of(session, row, "missed_review")
     if missed is not None:
-        known = {name: missed.progress[name] for name in ("bound", "judged", "enough")}
-        known["bound"] = known["bound"] if known["judged"] else None
-        summary = summary | {"missed_links": known | {"review": missed.id}}
+        progress_facts = {name: missed.progress[name] for name in ("bound", "judged", "enough")}
+        progress_facts["bound"] = progress_facts["bound"] if progress_facts["judged"] else None
+        summary = summary | {"missed_links": progress_facts | {"review": missed.id}}
     recall = repository.review_of(session, row, "recall_review")
     if recall is not None:
-        known = recall.progress["recall"] | {"confidence": recall.confidence, "review": recall.id}
-        summary = summary | {"recall": known}
+        progress_facts = recall.progress["recall"] | {"confidence": recall.confidence, "review": recall.id}
+        summary = summary | {"recall": progress_facts}
     summary = summary | {"review": None if review is None else review.id}
     return LinksOut.model_validate(
         facts | {"id": row.id, "state": state, "created_at": row.created_at} | summary

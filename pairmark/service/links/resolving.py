@@ -276,19 +276,19 @@ class Resolver:
                 seeds += [both] if both.size <= _FREQUENT else []
         if not seeds:
             return []
-        found = np.unique(np.concatenate(seeds))
-        has = np.zeros((len(self._fields), found.size), dtype=np.bool_)
+        seeded = np.unique(np.concatenate(seeds))
+        has = np.zeros((len(self._fields), seeded.size), dtype=np.bool_)
         worth = np.zeros(has.shape)
         for at, rows in sorted(shared, key=lambda each: (each[0], each[1].size)):
-            is_there = _is_in(found, rows)
+            is_there = _is_in(seeded, rows)
             has[at] |= is_there
             log_rarity = np.log(self._n_rows / max(rows.size, 1))
             worth[at] = np.maximum(worth[at], is_there * log_rarity)
-        fits = np.zeros(found.size, dtype=np.bool_)
+        fits = np.zeros(seeded.size, dtype=np.bool_)
         for rule in self._rules:
             fits |= has[rule].all(axis=0)
-        order = np.lexsort((found, -worth.sum(axis=0)))
-        surest: list[int] = found[order[fits[order]][:_MOST_CANDIDATES]].tolist()
+        order = np.lexsort((seeded, -worth.sum(axis=0)))
+        surest: list[int] = seeded[order[fits[order]][:_MOST_CANDIDATES]].tolist()
         return surest
 
     def _judge(self, compared: Sequence[_Compared], *, is_added: bool = False) -> list[ResolvedEntity]:

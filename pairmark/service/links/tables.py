@@ -120,9 +120,9 @@ def read_tables(
         Saying what is wrong with a file, or which columns may be the id.
     """
     register(connection)
-    told = []
+    notes_of_files = []
     if len(files) == 2 and cmp(files[0], files[1], shallow=False):
-        told, files = ["both are the same table: links within it"], files[:1]
+        notes_of_files, files = ["both are the same table: links within it"], files[:1]
     declared = (columns or {}) | ({} if id_column in (None, ROW) else {id_column: "id"})
     sides = []
     for at, path in enumerate(files):
@@ -131,8 +131,8 @@ def read_tables(
             _read(connection, path, scratch / str(at), limits, f"side{at}", declared, 3 - len(files))
         )
     readable = {ROW, *(name for side in sides for name in side.columns)}
-    for what, given in (("id", [id_column or ROW]), ("columns", columns or {})):
-        for name in given:
+    for what, names in (("id", [id_column or ROW]), ("columns", columns or {})):
+        for name in names:
             if name not in readable:
                 raise InvalidInput(
                     f"no column is called {name!r}; expected one of {', '.join(sides[0].columns[:20])}"
@@ -182,7 +182,9 @@ def read_tables(
         replace(field_, note=f"follows from {follow[field_.name]}" if field_.name in follow else "")
         for field_ in fields
     ]
-    return LinkTables(fields, [side.id_column for side in sides], told + notes, [side.n for side in sides])
+    return LinkTables(
+        fields, [side.id_column for side in sides], notes_of_files + notes, [side.n for side in sides]
+    )
 
 
 def read_frequencies(
@@ -195,7 +197,7 @@ def read_frequencies(
 ) -> dict[str, str]:
     """By column, the table ``(value, share)`` of a file of two columns, values and shares or counts; an ``id_column``
     before them is left out. The notes of ``tables`` say which part of a column's values it has."""
-    made = {}
+    shares = {}
     for at, (column, path) in enumerate(files.items()):
         file = TableFile(
             path, scratch / f"shares{at}", format_of(None, path.name), limits, connection=connection
@@ -229,27 +231,27 @@ def read_frequencies(
                 path,
                 f"has shares that sum to {total:.4g}; expected 1 at most, or whole numbers, which are counts",
             )
-        made[column] = f"shares{at}"
+        shares[column] = f"shares{at}"
         connection.execute(
-            f"CREATE TABLE {made[column]} AS SELECT {field_.definition.normal('value')} AS value, "
+            f"CREATE TABLE {shares[column]} AS SELECT {field_.definition.normal('value')} AS value, "
             "sum(share) / ? AS share FROM weighed GROUP BY ALL",
             [total if are_counts else 1],
         )
-        known, every = _one(
+        n_known, every = _one(
             connection,
-            f"SELECT count(*) FILTER (cell IN (SELECT value FROM {made[column]})), count(*) FROM (SELECT DISTINCT "
+            f"SELECT count(*) FILTER (cell IN (SELECT value FROM {shares[column]})), count(*) FROM (SELECT DISTINCT "
             f"{field_.definition.normal(f'c{place}')} AS cell FROM source) WHERE cell IS NOT NULL",
         )
         tables.notes.append(
-            f"frequencies of {column!r}: {path.name} has {known:,} of {every:,} values"
+            f"frequencies of {column!r}: {path.name} has {n_known:,} of {every:,} values"
             + ("" if are_counts or total > 2 - _MOST_SHARES else f", and its shares sum to {total:.4g}")
-            + ("" if known == every else "; the others are as frequent as in the tables")
+            + ("" if n_known == every else "; the others are as frequent as in the tables")
         )
-    return made
+    return shares
 
 
-def _no_frequencies(path: Path, said: str) -> InvalidInput:
-    return InvalidInput(f"frequencies: {path.name} {said}", field="frequencies")
+def _no_frequencies(path: Path, what: str) -> InvalidInput:
+    return InvalidInput(f"frequencies: {path.name} {what}", field="frequencies")
 
 
 def _read(
@@ -304,13 +306,17 @@ def _one(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
 
 
 def _id_of(
-    connection: duckdb.DuckDBPyConnection, side: _Side, given: str | None, elsewhere: str | None
+    connection: duckdb.DuckDBPyConnection, side: _Side, named_by_person: str | None, elsewhere: str | None
 ) -> str | None:
     """The column that names a table's rows; None: their numbers do."""
-    if given == ROW:
+    if named_by_person == ROW:
         return None
     chosen = next(
-        (name for name in (given, *side.inference.schema.of_type("id"), elsewhere) if name in side.columns),
+        (
+            name
+            for name in (named_by_person, *side.inference.schema.of_type("id"), elsewhere)
+            if name in side.columns
+        ),
         None,
     )
     if chosen is not None:
@@ -337,17 +343,17 @@ def _id_of(
 
 def _refuse_repeated(connection: duckdb.DuckDBPyConnection, side: _Side, name: str) -> None:
     cell = f"c{side.columns.index(name)}"
-    found = connection.execute(
+    repeated = connection.execute(
         f"SELECT {cell}, min(row) + 1, count(*) FROM {side.table} GROUP BY {cell} "
         f"HAVING count(*) > 1 OR {cell} IS NULL ORDER BY 2 LIMIT 1"
     ).fetchone()
-    if found is not None:
-        what = "is empty" if found[0] is None else f"repeats: {found[0]!r} names {found[2]} rows"
+    if repeated is not None:
+        what = "is empty" if repeated[0] is None else f"repeats: {repeated[0]!r} names {repeated[2]} rows"
         raise InvalidInput(
-            f"{side.name}, row {found[1]}: the id column {name!r} {what}; mend it, or name another by --id "
+            f"{side.name}, row {repeated[1]}: the id column {name!r} {what}; mend it, or name another by --id "
             f"({ROW} numbers the rows)",
             field="id",
-            row=found[1],
+            row=repeated[1],
         )
 
 
@@ -393,12 +399,12 @@ def _matched(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[str]], 
         kinds = [side.kinds[name] for side, name in zip(sides, pair, strict=True)]
         kind = _common(kinds, [side.cells[name] for side, name in zip(sides, pair, strict=True)])
         if kind is None:
-            said = " and ".join(
+            examples = " and ".join(
                 f"{each} in {side.name} ({_example(side.cells[name])})"
                 for each, side, name in zip(kinds, sides, pair, strict=True)
             )
             notes.append(
-                f"column {pair[0]!r} is {said}: it is compared as text; give its kind (--column {pair[0]}:KIND)"
+                f"column {pair[0]!r} is {examples}: it is compared as text; give its kind (--column {pair[0]}:KIND)"
             )
         fields.append(LinkField(pair[0], kind or "text"))
     return fields, [[pair[at] for pair in pairs] for at in range(len(sides))], notes
@@ -408,12 +414,12 @@ def _paired(sides: Sequence[_Side]) -> list[list[str]]:
     """The columns of two tables that plainly hold the same; of any other number of tables there are none."""
     if len(sides) != 2:
         return []
-    held = [{name: (side.kinds[name], side.cells[name]) for name in side.compared} for side in sides]
+    columns_of = [{name: (side.kinds[name], side.cells[name]) for name in side.compared} for side in sides]
     try:
-        return [[*pair] for pair in pair_columns(held[0], held[1])]
+        return [[*pair] for pair in pair_columns(columns_of[0], columns_of[1])]
     except UnpairedColumns as error:
-        said = f"{sides[0].name} and {sides[1].name} have no column in common; {error}"
-        raise InvalidInput(said) from None
+        refusal = f"{sides[0].name} and {sides[1].name} have no column in common; {error}"
+        raise InvalidInput(refusal) from None
 
 
 def _common(kinds: Sequence[str], cells: Sequence[Sequence[str | None]]) -> str | None:
@@ -460,10 +466,10 @@ def _unlike(
             f"(SELECT min(cell) FROM ({left})), (SELECT min(cell) FROM ({right}))",
         )
         if not common and None not in examples:
-            said = " and ".join(
+            in_each = " and ".join(
                 f"{example[:60]!r} in {side.name}" for example, side in zip(examples, sides, strict=True)
             )
-            notes.append(f"column {field_.name!r} has no value in both tables, such as {said}")
+            notes.append(f"column {field_.name!r} has no value in both tables, such as {in_each}")
     return notes
 
 

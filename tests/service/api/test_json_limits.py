@@ -116,9 +116,10 @@ def test_a_body_of_too_many_brackets_is_refused_before_it_is_whole(settings: Set
 
     async def ask() -> httpx.Response:
         app = create_app(settings, warm=False)
-        async with app.router.lifespan_context(app), httpx.AsyncClient(
-            transport=httpx.ASGITransport(app), base_url="http://127.0.0.1"
-        ) as http:
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as http,
+        ):
             return await http.post("/similarity", content=endless(), headers=JSON, timeout=PATIENCE_S)
 
     assert asyncio.run(ask()).status_code == 413
