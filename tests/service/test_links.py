@@ -182,31 +182,6 @@ def test_rows_twice_in_a_table_of_few_columns_are_duplicates(tmp_path: Path) -> 
     }
 
 
-def test_rows_of_one_value_are_linked_and_those_that_differ_never_are(tmp_path: Path) -> None:
-    columns = table(600, "dependent")[1]
-    rng = np.random.default_rng(0)
-    columns["plan"] = rng.choice(["gold", "iron", ""], 600).tolist()
-    columns["npi"] = [f"n{row}" for row in range(600)]
-    # Strangers of one number; of two of them the plans differ.
-    columns["npi"][:3], columns["plan"][:3] = ["same"] * 3, ["gold", "", "iron"]
-    file = write(tmp_path / "t.csv", columns)
-    _, plain = linked(tmp_path, file, columns={"npi": "category"}, id_column="id")
-    summary, rows = linked(
-        tmp_path, file, columns={"npi": "category"}, id_column="id", must=[["npi"]], never=["plan"]
-    )
-    plan = dict(zip(columns["id"], columns["plan"], strict=True))
-    entity: dict[str, set[str]] = {}
-    for row in rows:
-        assert "" in (pair := {plan[row["left"]], plan[row["right"]]}) or len(pair) == 1
-        if row["decision"] == "match":
-            entity.setdefault(row["entity"], set()).update((row["left"], row["right"]))
-    assert all(len({plan[record] for record in records} - {""}) < 2 for records in entity.values())
-    assert sum(row["decision"] == "match" for row in plain) > summary.links > 100
-    assert any({"r0", "r1"} <= records for records in entity.values())
-    with pytest.raises(InvalidInput, match=r"never\[0\]: column 'age' is not compared"):
-        linked(tmp_path, file, never=["age"], id_column="id")
-
-
 def test_strangers_are_not_linked(tmp_path: Path) -> None:
     who, columns = people(2_000, "dependent")
     first = [at for at, of in enumerate(who) if of not in who[:at]]

@@ -95,6 +95,18 @@ def asked(client: Client, method: str, path: str, **options: Any) -> Any:
     return client.request(method, path, **options).json()
 
 
+def judge(
+    client: Client, review: str, identity: Mapping[str, int], n: int
+) -> list[tuple[dict[str, Any], bool]]:
+    """Judge the next pairs of a review by whom they are of; pairs and whether they are the same."""
+    items = [dict(item) for item in client.pairs_to_judge(review, n=n)]
+    same = [identity[item["refs"][0]] == identity[item["refs"][1]] for item in items]
+    said = [{"item": item["item"], "same": is_one} for item, is_one in zip(items, same, strict=True)]
+    if said:
+        client.judge(review, said)
+    return [*zip(items, same, strict=True)]
+
+
 def test_links_and_entities_come_in_pages_and_as_files(
     client: Client, found: dict[str, Any], identity: dict[str, int]
 ) -> None:
@@ -197,13 +209,10 @@ def test_judgements_bound_the_share_of_false_links(
     )
     judged = 0
     while not client.review(made["review"])["enough"]:
-        outcomes = []
-        for item in client.pairs_to_judge(made["review"], n=20):
-            left, right = item["refs"]
-            assert item["left"]["last"] == (columns["last"][columns["id"].index(left)] or None)
-            outcomes.append({"item": item["item"], "same": identity[left] == identity[right]})
-        client.judge(made["review"], outcomes)
-        judged += len(outcomes)
+        items = judge(client, made["review"], identity, 20)
+        for item, _ in items:
+            assert item["left"]["last"] == (columns["last"][columns["id"].index(item["refs"][0])] or None)
+        judged += len(items)
         assert judged < 400
     now = asked(client, "GET", f"/links/{made['id']}")["false_links"]
     assert now["enough"]
@@ -242,15 +251,7 @@ def test_judgements_of_candidates_bound_the_share_of_missed_links(
     assert review["population"] >= made["candidates"] > made["links"]
     judged = 0
     while not client.review(asked_of["review"])["enough"]:
-        items = client.pairs_to_judge(asked_of["review"], n=20)
-        client.judge(
-            asked_of["review"],
-            [
-                {"item": item["item"], "same": identity[item["refs"][0]] == identity[item["refs"][1]]}
-                for item in items
-            ],
-        )
-        judged += len(items)
+        judged += len(judge(client, asked_of["review"], identity, 20))
         assert judged < 800
     now = asked(client, "GET", f"/links/{made['id']}")["missed_links"]
     assert now["enough"]
@@ -283,15 +284,10 @@ def test_judged_records_bound_recall_from_below_and_what_no_rule_found_is_missed
         shares += [others.count(joined.get(one, "none")) / len(others)] if others else []
     true, lefts = sum(shares) / len(shares), list[str]()
     linked_of: dict[str, list[bool]] = {}
-    while items := client.pairs_to_judge(known["review"], n=100):
-        lefts += [item["refs"][0] for item in items]
-        said = [
-            {"item": item["item"], "same": identity[item["refs"][0]] == identity[item["refs"][1]]}
-            for item in items
-        ]
-        client.judge(known["review"], said)
-        for one, other in (item["refs"] for item in items):
-            if identity[one] == identity[other]:
+    while items := judge(client, known["review"], identity, 100):
+        lefts += [item["refs"][0] for item, _ in items]
+        for (one, other), is_one in ((item["refs"], is_one) for item, is_one in items):
+            if is_one:
                 linked_of.setdefault(one, []).append(one in joined and joined[one] == joined.get(other))
         known = asked(client, "GET", f"/links/{made['id']}")["recall"]
         assert known["bound"] <= true
@@ -332,14 +328,10 @@ def test_where_matches_cannot_be_told_from_strangers_a_review_asks_about_pairs(
     assert (review["question"], review["population"], review["bound"]) == ("label", N, None)
     # Its remedy: labels, twice, each a better model of the same columns, and links by it.
     for version in (1, 2):
-        items = client.pairs_to_judge(state["review"], n=100)
-        assert {item["decision"] for item in items} == {None}
-        outcomes = [
-            {"item": item["item"], "same": identity[item["refs"][0]] == identity[item["refs"][1]]}
-            for item in items
-        ]
-        assert len({each["same"] for each in outcomes}) == 2
-        now = client.judge(state["review"], outcomes)
+        items = judge(client, state["review"], identity, 100)
+        assert {item["decision"] for item, _ in items} == {None}
+        assert len({same for _, same in items}) == 2
+        now = client.review(state["review"])
         assert (now["judged"], now["bound"], now["enough"], now["alarm"]) == (
             100 * version,
             None,
@@ -981,6 +973,7 @@ def test_records_of_one_number_are_linked_and_those_of_different_dates_never(
     assert [len({"r0", "r1", "r2"} & each) for each in entities if "r1" in each] == [2]
     born = {name: date(cell) for name, cell in zip(columns["id"], numbered["born"], strict=True)}
     days = [{born[record] for record in each} - {None} for each in entities]
+    days += [{born[row["left"]], born[row["right"]]} - {None} for row in rows_of(client, made)]
     assert [each for each in days if len(each) > 1] == []
     # Nor is a new record of an entity that has another date.
     entity, records = next((name, each) for name, each in entities_of(client, made).items() if born[each[0]])

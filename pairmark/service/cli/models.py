@@ -418,7 +418,7 @@ def _dataset_of(client: Client, place: str) -> str:
 
 
 def _submitted(client: Client, job: dict[str, Any]) -> JobOut:
-    """The job in the queue. Where the service asks what the labels are, ask on a terminal; else say what to add."""
+    """The job in the queue; where the service asks what the labels are, the options that say it."""
     from pairmark.client import Problem
 
     try:
@@ -426,24 +426,8 @@ def _submitted(client: Client, job: dict[str, Any]) -> JobOut:
     except Problem as problem:
         if problem.slug != "choose-protocol":
             raise
-        choices = problem.facts["choices"]
-        if output.wants_json() or not sys.stdin.isatty():
-            options = " or ".join(f"--protocol {choice['protocol']}" for choice in choices)
-            raise typer.BadParameter(f"{problem.detail}. Add {options}") from problem
-    protocols = {choice["role"]: choice["protocol"] for choice in choices}
-
-    def protocol_of(role: str) -> str:
-        if role not in protocols:
-            raise typer.BadParameter(f"expected {' or '.join(protocols)}")
-        return str(protocols[role])
-
-    for choice in choices:
-        text = (choice["promise"] or {}).get("text", "")
-        typer.echo(f"{choice['role']}: {choice['meaning']}. {text}", err=True)
-    question = f"What are the labels? ({'/'.join(protocols)})"
-    protocol = typer.prompt(question, value_proc=protocol_of, err=True)
-    evaluation = {**job.get("evaluation", {}), "protocol": protocol}
-    return client.train(**{**job, "evaluation": evaluation}, wait=False)
+        options = " or ".join(f"--protocol {choice['protocol']}" for choice in problem.facts["choices"])
+        raise typer.BadParameter(f"{problem.detail}. Add {options}") from problem
 
 
 @contextmanager
