@@ -80,7 +80,7 @@ def link(
         ),
     ] = None,
     *,
-    asked: Annotated[LinksRequest, Members("cut never candidates_per_record one_to_one")],
+    plain_options: Annotated[LinksRequest, Members("cut never candidates_per_record one_to_one")],
     column: ColumnTypes = None,
     previous: Annotated[
         Path | None,
@@ -222,7 +222,7 @@ def link(
             if target is not None
         }
         files = [_file(each, folder) for each in tables]
-        weighed = dict(_frequencies_of(each, folder) for each in frequencies or ())
+        frequency_files = dict(_frequencies_of(each, folder) for each in frequencies or ())
         request = schemas.LinksRequest(
             tables=numbered,
             unique=[numbered[tables.index(each)] for each in unique] if unique else None,
@@ -231,12 +231,12 @@ def link(
             recall=recall,
             rules=_columns_of(rule),
             must=_columns_of(same),
-            **given(asked),
-            frequencies={name: path.name[:200] for name, path in weighed.items()} or None,
+            **given(plain_options),
+            frequencies={name: path.name[:200] for name, path in frequency_files.items()} or None,
         )
         path = paths.get("output", folder / "links.csv")
-        kept = folder / "kept"
-        kept.mkdir()
+        state = folder / "kept"
+        state.mkdir()
         with output.progress_bar("linking") as progress, listening(progress):
             summary = link_files(
                 files,
@@ -251,7 +251,7 @@ def link(
                     merged=paths.get("merged"),
                     keep=rules,
                 ),
-                folder=kept,
+                folder=state,
                 asking=_answers if judge else None,
                 say=output.say,
                 truth=truth,
@@ -259,11 +259,11 @@ def link(
                 columns=types,
                 learned=learned,
                 previous=before and Stored(before),
-                frequencies=weighed,
+                frequencies=frequency_files,
                 explain=explain or (),
             )
         facts: dict[str, Any] = {}
-        with open_results(Stored(kept)) as results:
+        with open_results(Stored(state)) as results:
             links = results.rows(
                 f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM ({results.links_sql}) LIMIT ?", _SHOWN
             )
@@ -275,7 +275,7 @@ def link(
                     ", ".join(f"{n:,} entities {change}" for change, n in changes) or "no entity"
                 )
         if out is not None and not out.startswith(outputs.ELSEWHERE):
-            facts["state"] = f"{outputs.keep_state(kept, path)}, for --previous {path}"
+            facts["state"] = f"{outputs.keep_state(state, path)}, for --previous {path}"
         written = [(target, paths[name]) for name, target in targets.items() if target is not None]
         if merged is not None:
             written.append((outputs.sources_of(merged), outputs.sources_path(paths["merged"])))
@@ -284,8 +284,8 @@ def link(
     output.show(answer, lambda to: _show(to, summary, first, out, facts, pair, explain))
 
 
-def _columns_of(given: list[str] | None) -> list[list[str]] | None:
-    return [[name.strip() for name in each.split(",")] for each in given] if given else None
+def _columns_of(option: list[str] | None) -> list[list[str]] | None:
+    return [[name.strip() for name in each.split(",")] for each in option] if option else None
 
 
 def resolve(
@@ -301,7 +301,8 @@ def resolve(
         ),
     ] = False,
     id_column: Annotated[
-        str | None, typer.Option("--id", help="With --add, the column of their ids. Default: they are made.")
+        str | None,
+        typer.Option("--id", help="With --add, the column of their ids. Default: they are made."),
     ] = None,
 ) -> None:
     """Say which entities new records belong to, of tables that were linked.
@@ -326,7 +327,7 @@ def resolve(
         raise typer.BadParameter(
             f"no column was linked; expected some of {', '.join(resolver.columns)}", param_hint="FILE"
         )
-    found: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
     for number, row in enumerate(rows, 1):
         of = dict(zip(names, row, strict=True))
         record = {name: of[name] for name in compared}
@@ -339,21 +340,21 @@ def resolve(
             raise type(error)(f"{records.name}, row {number}: {error.detail}", **error.facts) from error
         if new is not None:
             resolver.take(new)
-        found.append({"row": number, "entities": [each.model_dump(mode="json") for each in entities]})
-        found[-1] |= {"added": name} if add else {}
+        answers.append({"row": number, "entities": [each.model_dump(mode="json") for each in entities]})
+        answers[-1] |= {"added": name} if add else {}
     if resolver.added:
-        with tempfile.TemporaryDirectory(prefix="pairmark-resolve-") as made:
-            with rewrite_results(Stored(folder, resolver.added), Path(made)):
+        with tempfile.TemporaryDirectory(prefix="pairmark-resolve-") as new_state:
+            with rewrite_results(Stored(folder, resolver.added), Path(new_state)):
                 # With what was added.
                 pass
-            outputs.keep_state(Path(made), links)
+            outputs.keep_state(Path(new_state), links)
     shown = [
         (each["row"], of["entity"], of["score"], of["decision"], ", ".join(of["records"][:_SHOWN]))
-        for each in found
+        for each in answers
         for of in each["entities"]
     ]
     output.show(
-        found,
+        answers,
         output.table(
             ("row", "entity", "score", "decision", "records"),
             shown,
@@ -402,13 +403,13 @@ def _file(table: str, folder: Path) -> Path:
     return Path(table)
 
 
-def _frequencies_of(given: str, folder: Path) -> tuple[str, Path]:
+def _frequencies_of(option: str, folder: Path) -> tuple[str, Path]:
     """The column that ``[COLUMN:]FILE`` is for, and its file."""
     from pairmark.service.links.duck import read_table
 
-    column, _, file = given.partition(":")
-    if Path(given).is_file() or file.startswith("//"):
-        path = _file(given, folder)
+    column, _, file = option.partition(":")
+    if Path(option).is_file() or file.startswith("//"):
+        path = _file(option, folder)
         return read_table(path)[0][0], path
     return column, _file(file, folder)
 
@@ -426,10 +427,10 @@ def _learned(model: str) -> Learned:
 def _answers(pairs: Iterable[Pair]) -> Answers:
     """What a person says of pairs, until they stop."""
     for pair in pairs:
-        said = ask_pair(pair.ids, pair.left, pair.right, "same (s), different (d), cannot tell (?), stop (q)")
-        if said == "q":
+        key = ask_pair(pair.ids, pair.left, pair.right, "same (s), different (d), cannot tell (?), stop (q)")
+        if key == "q":
             return
-        yield pair, {"s": True, "d": False}.get(said)
+        yield pair, {"s": True, "d": False}.get(key)
 
 
 def _show(
@@ -490,7 +491,7 @@ def _show(
         where = f"in {out}" if out is not None else "by -o links.csv"
         to.print(f"all {summary.links:,} links {where}")
     if summary.evaluation is not None:
-        known = summary.evaluation
+        evaluation = summary.evaluation
         shown = [
             [
                 "as decided" if each.cut is None else f"{each.cut:.6f}",
@@ -499,9 +500,11 @@ def _show(
                     for at, low, high in (each.precision, each.recall, each.f1)
                 ),
             ]
-            for each in (known.decided, *known.by_cut[:: 1 + len(known.by_cut) // _SHOWN])
+            for each in (evaluation.decided, *evaluation.by_cut[:: 1 + len(evaluation.by_cut) // _SHOWN])
         ]
-        to.print(f"\nagainst {known.basis}, in percent ({100 * known.confidence:g} % intervals by entity):")
+        to.print(
+            f"\nagainst {evaluation.basis}, in percent ({100 * evaluation.confidence:g} % intervals by entity):"
+        )
         output.table(("cut", "precision", "recall", "F1"), shown)(to)
     if pair is not None and explain is not None:
         total, rows = 0.0, []
@@ -521,18 +524,18 @@ def _ending_when_told() -> Iterator[None]:
     DuckDB gives up its query at a signal, and raises an error of its own in the place of what a handler raised.
     """
     endings: dict[int, BaseException] = {signal.SIGTERM: SystemExit(143), signal.SIGINT: KeyboardInterrupt()}
-    told: list[BaseException] = []
+    raised: list[BaseException] = []
 
     def end(number: int, _: object) -> None:
-        told.append(endings[number])
-        raise told[0]
+        raised.append(endings[number])
+        raise raised[0]
 
     before = {number: signal.signal(number, end) for number in endings}
     try:
         yield
     except Exception:
-        if told:
-            raise told[0] from None
+        if raised:
+            raise raised[0] from None
         raise
     finally:
         for number, handler in before.items():

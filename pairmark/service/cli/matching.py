@@ -70,22 +70,22 @@ def match(
         "match" if is_match else "different" for is_match in answer.matches.tolist()
     ]
     point = answer.operating_point.json
-    told = {
+    columns = {
         "score": answer.scores.tolist(),
         "decision": decisions,
         "reason": answer.reasons,
         "compared": answer.compared,
     }
     # What no pair has is left out; scores are those of a key that may see them.
-    told = {name: of for name, of in told.items() if any(one is not None and one == one for one in of)}
-    pairs = [dict(zip(told, pair, strict=True)) for pair in zip(*told.values(), strict=True)]
+    columns = {name: of for name, of in columns.items() if any(one is not None and one == one for one in of)}
+    pairs = [dict(zip(columns, pair, strict=True)) for pair in zip(*columns.values(), strict=True)]
 
     def human(to: Console) -> None:
         rows = [
             [at, *(f"{one:.6g}" if isinstance(one, float) else one for one in pair.values())]
             for at, pair in enumerate(pairs)
         ]
-        output.table(("pair", *told), rows, empty="no pairs", most=SHOWN)(to)
+        output.table(("pair", *columns), rows, empty="no pairs", most=SHOWN)(to)
         output.warn(to, (warning["detail"] for warning in answer.warnings))
         to.print(point["meaning"])
         output.facts({name: point.get(name) for name in BESIDE_THE_MEANING})(to)

@@ -413,8 +413,8 @@ def _dataset_of(client: Client, place: str) -> str:
     """The dataset of a file of rows without labels, uploaded under its stem; what is no file is a dataset's name."""
     if not Path(place).is_file():
         return place
-    made = client.add_dataset(Path(place).stem, file=place, unlabelled=True)
-    return f"{made['name']}:{made['version']}"
+    dataset = client.add_dataset(Path(place).stem, file=place, unlabelled=True)
+    return f"{dataset['name']}:{dataset['version']}"
 
 
 def _submitted(client: Client, job: dict[str, Any]) -> JobOut:

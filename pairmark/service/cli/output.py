@@ -183,8 +183,8 @@ def _told_apart(entries: Mapping[str, Any], above: str = "") -> tuple[dict[str, 
         elif isinstance(value, list) and value and isinstance(value[0], Mapping):
             tables[name] = value
         elif isinstance(value, Mapping) and "resolved" in value:
-            known = {member: value[member] for member in value if member != "resolved"}
-            plain[name] = known if value["resolved"] else "too few different pairs to say"
+            resolved = {member: value[member] for member in value if member != "resolved"}
+            plain[name] = resolved if value["resolved"] else "too few different pairs to say"
         elif value not in ([], {}):
             plain[name] = value
     return plain, tables

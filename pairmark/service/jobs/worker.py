@@ -284,8 +284,8 @@ def memory_in_use(group: int) -> int:
 def memory_kills() -> int:
     """How many processes the system has ended for want of memory since it began; Linux alone counts them."""
     with suppress(OSError):
-        found = re.search(r"^oom_kill (\d+)", Path("/proc/vmstat").read_text(), re.MULTILINE)
-        return int(found[1]) if found else 0
+        count = re.search(r"^oom_kill (\d+)", Path("/proc/vmstat").read_text(), re.MULTILINE)
+        return int(count[1]) if count else 0
     return 0
 
 

@@ -294,9 +294,9 @@ def _outlook(evaluation: EvaluationRequest, dataset: DatasetOut) -> str:
     """What the job will be able to guarantee, a sentence for its owner; empty where the size does not say."""
     units = _calibration_units(dataset, evaluation.protocol)
     if units is None:
-        known = "" if dataset.promise is None else dataset.promise.text
-        if evaluation.listing is None or known != nothing_guaranteed("unknown"):
-            return known
+        text = "" if dataset.promise is None else dataset.promise.text
+        if evaluation.listing is None or text != nothing_guaranteed("unknown"):
+            return text
         # What a list of named people supports, once its origin is declared, its scores say.
         return nothing_guaranteed(evaluation.listing) or ""
     (count, different), protocol = units, evaluation.protocol
