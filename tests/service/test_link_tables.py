@@ -173,6 +173,16 @@ def test_what_two_tables_do_not_share_is_told_with_an_example(tmp_path: Path) ->
     assert any("'town' has no value in both tables, such as" in note for note in found.notes)
 
 
+def test_phones_postcodes_and_what_is_ignored_name_no_rows(tmp_path: Path) -> None:
+    rows = [["Vorname", "PLZ", "Telefon", "who"]]
+    rows += [
+        [FIRSTS[at % len(FIRSTS)], str(10_000 + 7 * at), f"030/{10**6 + 77 * at}", f"t{at}"]
+        for at in range(40)
+    ]
+    found, _ = read(tmp_path, rows, columns={"who": "ignore"})
+    assert found.ids == [None]
+
+
 def test_a_table_given_twice_is_one(tmp_path: Path) -> None:
     rows = table(people(30))
     found, _ = read(tmp_path, rows, rows)

@@ -194,6 +194,20 @@ def test_strangers_are_not_linked(tmp_path: Path) -> None:
     assert linked(tmp_path, write(tmp_path / "n.csv", numbers))[0].links == 0
 
 
+def test_columns_beyond_those_that_are_compared_are_told_in_one_note(tmp_path: Path) -> None:
+    columns = table(40, "plain")[1] | {f"f{at}": [str(row % 3) for row in range(40)] for at in range(70)}
+    notes = linked(tmp_path, write(tmp_path / "t.csv", columns))[0].notes
+    [beyond] = [note for note in notes if "60 columns" in note]
+    assert beyond.endswith("f67, f68, f69")
+
+
+def test_of_one_column_equal_rows_are_linked_where_that_is_asked(tmp_path: Path) -> None:
+    file = write(tmp_path / "t.csv", {"email": [f"ann{at % 30}@mail.com" for at in range(40)]})
+    summary, _ = linked(tmp_path, file)
+    assert "by --same email" in summary.notes[0]
+    assert linked(tmp_path, file, must=[["email"]])[0].links == 10
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 MAX_FIELDS = 60
 """Columns that are compared."""
+_BEYOND = f"{MAX_FIELDS} columns are compared, those with the most values"
 _RANDOM_PAIRS = 200_000
 _LEARNED_FROM = 400_000
 """Candidates that a model is fitted on, about."""
@@ -216,7 +217,7 @@ class Linking:
                 elif self._read[at][1].note:
                     self._screened[at] = self._read[at][1].note
                 elif at not in kept:
-                    self._screened[at] = f"{MAX_FIELDS} columns are compared, those with the most values"
+                    self._screened[at] = _BEYOND
             if all(at in self._screened for at in places):
                 # Rows that are all equal are duplicates all the same.
                 self._screened = {at: why for at, why in self._screened.items() if not counts[at]}
@@ -506,16 +507,25 @@ class Linking:
 
     def _note(self) -> None:
         """Say which columns tell nothing, and of which there is too little agreement for a link."""
+        beyond = [f.name for at, f in enumerate(self.source_fields) if self._screened.get(at) == _BEYOND]
+        if beyond:
+            self.notes.append(f"not compared, since {_BEYOND}: {', '.join(beyond)}")
         for at, field in enumerate(self.source_fields):
             name, why = field.name, self._screened.get(at, field.note)
             # Whoever found what a field's note says has told it.
-            if why != field.note:
+            if why not in (field.note, _BEYOND):
                 self.notes.append(
                     f"column {name!r} tells nothing: {why}. Leave it out by --column {name}:ignore"
                 )
         if not self.n_links:
             names = ", ".join(repr(field.title) for field in self.fields)
-            self.notes.append(f"no links: no two records agree in enough of {names or 'any column'}")
+            alone = (
+                f": one column alone cannot tell one thing from two of one value. Link what is equal in it by --same "
+                f"{self.fields[0].title} (`must`)"
+                if len(self.fields) == 1
+                else ""
+            )
+            self.notes.append(f"no links: no two records agree in enough of {names or 'any column'}{alone}")
 
     def _keep_expected(self, expected: float) -> None:
         """Of ``scored``, links to the register at a mean share of false ones."""

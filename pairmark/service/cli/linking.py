@@ -492,6 +492,8 @@ def _show(
         to.print(f"all {summary.links:,} links {where}")
     if summary.evaluation is not None:
         evaluation = summary.evaluation
+        # Of cuts that read alike the lowest.
+        cuts = [*{f"{each.cut:.6f}": each for each in reversed(evaluation.by_cut)}.values()][::-1]
         shown = [
             [
                 "as decided" if each.cut is None else f"{each.cut:.6f}",
@@ -500,7 +502,7 @@ def _show(
                     for at, low, high in (each.precision, each.recall, each.f1)
                 ),
             ]
-            for each in (evaluation.decided, *evaluation.by_cut[:: 1 + len(evaluation.by_cut) // _SHOWN])
+            for each in (evaluation.decided, *cuts[:: 1 + len(cuts) // _SHOWN])
         ]
         to.print(
             f"\nagainst {evaluation.basis}, in percent ({100 * evaluation.confidence:g} % intervals by entity):"

@@ -67,6 +67,10 @@ def column_names(header: Sequence[str]) -> list[str]:
 CHUNK = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"
 DELIMITERS = (",", ";", "\t", "|")
+_NO_UTF8 = (
+    "is not UTF-8; save the file as UTF-8 (spreadsheets call it `CSV UTF-8`), or convert it from the encoding that it "
+    "has, such as `iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW`"
+)
 _MAX_HEADER = 32 * CHUNK
 _OTHER_MAGIC = {
     b"PK\x03\x04": "a zip archive (or a spreadsheet); save it as CSV, or as npz with the extension .npz",
@@ -124,9 +128,7 @@ def first_record(path: Path) -> tuple[int, str, list[str]]:
         try:
             head.encode()
         except UnicodeEncodeError as error:
-            raise InvalidInput(
-                f"line {blank + 1} is not UTF-8; save the file as UTF-8", field="file", line=blank + 1
-            ) from error
+            raise InvalidInput(f"line {blank + 1} {_NO_UTF8}", field="file", line=blank + 1) from error
         bare = "".join(part for number, part in enumerate(head.split('"')) if number % 2 == 0)
         delimiter = max(DELIMITERS, key=bare.count)
         try:
@@ -224,7 +226,7 @@ def _refuse_csv(error: Exception, message: str) -> NoReturn:
             f"{where} has a quote that is not closed; is the file truncated?", line=line
         ) from error
     if "Invalid unicode" in message:
-        raise InvalidInput(f"{where} is not UTF-8; save the file as UTF-8", line=line) from error
+        raise InvalidInput(f"{where} {_NO_UTF8}", line=line) from error
     if "maximum line size" in message.lower():
         raise TooLarge(
             f"{where} is longer than {_MAX_LINE} bytes; is the file truncated or of one line?"

@@ -15,7 +15,13 @@ from pairmark.models.records.cells import FALSE, TRUE
 from pairmark.models.records.compare import LinkField, register
 from pairmark.models.records.compare.normal import spreadsheet_date
 from pairmark.models.records.inference import Inference, infer
-from pairmark.models.records.recognition import are_dates, century_turn, link_kind, month_first
+from pairmark.models.records.recognition import (
+    are_dates,
+    century_turn,
+    header_kind,
+    link_kind,
+    month_first,
+)
 from pairmark.models.records.schema import COMPARED, RecordColumn, RecordError, key_of
 from pairmark.service.datasets.confined import FileLimits, format_of
 from pairmark.service.datasets.tabular import TableFile
@@ -327,9 +333,12 @@ def _id_of(
         _refuse_repeated(connection, side, named[0])
         if named[0].casefold() == "id":
             return named[0]
-    dates = side.inference.schema.of_type("date")
     likely = named or [
-        name for name in side.columns if name not in dates and _is_code(connection, side, name)
+        name
+        for name in side.columns
+        if side.kinds.get(name) not in ("date", "ignore")
+        and header_kind(name) not in ("phone", "postcode")
+        and _is_code(connection, side, name)
     ]
     if likely:
         raise InvalidInput(

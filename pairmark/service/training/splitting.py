@@ -36,7 +36,12 @@ _CALIBRATION_SEED = 0
 def split(job: LoadedJob) -> SplitJob:
     """The job with the parts of its dataset, or `InvalidInput` when one would be too small."""
     data = job.data
-    with refusals(f"dataset {data.name}:{data.version} cannot be split"):
+    grouped = (
+        ""
+        if data.groups is None
+        else " (rows of one group stay together; identities that share one count as one)"
+    )
+    with refusals(f"dataset {data.name}:{data.version} cannot be split{grouped}"):
         if job.spec.needs == "rankings":
             parts = _ranking_parts(job)
         elif data.pairs is not None:

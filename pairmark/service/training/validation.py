@@ -197,8 +197,8 @@ def _check_dataset(spec: LearnerSpec, dataset: DatasetOut) -> None:
         )
     if spec.needs != "rankings" and dataset.label is None and not dataset.n_pairs:
         raise InvalidInput(
-            f"{spec.kind} learns from identities and dataset {name} has none: upload it with `label`, or with a file "
-            "of `pairs`",
+            f"{spec.kind} learns from identities and dataset {name} has none: upload it with `identity`, or with a "
+            "file of `pairs`",
             field="dataset",
         )
 
