@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -176,15 +176,17 @@ def expected_judgements(judgements: Judgements, at_most: float, confidence: floa
         total = Judgements(judgements.size, np.concatenate([judgements.wrong, steps]))
         return total.most_wrong(at_most, confidence) <= limit
 
-    low, high = -1, min(64, undrawn)
-    while not suffices(high):
-        if high in (undrawn, _FARTHEST):
-            return high
-        low, high = high, min(2 * high, undrawn, _FARTHEST)
-    while high - low > max(1, high // 50):
-        middle = (low + high) // 2
-        low, high = (low, middle) if suffices(middle) else (middle, high)
-    return high
+    return _fewest(suffices, min(undrawn, _FARTHEST))
+
+
+def _fewest(suffices: Callable[[int], bool], most: int) -> int:
+    """About how many it takes, within a twentieth; ``most`` where fewer do not suffice."""
+    high = min(64, most)
+    while high < most and not suffices(high):
+        high = min(2 * high, most)
+    step = max(1, high // 40)
+    numbers = range(0, high, step)
+    return min(high, step * bisect_left(numbers, True, key=suffices))
 
 
 _BETS: Final = (0.05, 0.15, 0.3, 0.5, 0.75, 0.95)
@@ -237,12 +239,4 @@ def expected_records(size: int, shares_found: ArrayLike, at_least: float, confid
             recall_bound(size, np.append(shares, np.where(steps > 0, mean, np.nan)), confidence) >= at_least
         )
 
-    low, high = 0, min(64, undrawn)
-    while not suffices(high):
-        if high in (undrawn, _FARTHEST // 4):
-            return high
-        low, high = high, min(2 * high, undrawn, _FARTHEST // 4)
-    while high - low > max(1, high // 20):
-        middle = (low + high) // 2
-        low, high = (low, middle) if suffices(middle) else (middle, high)
-    return high
+    return _fewest(suffices, min(undrawn, _FARTHEST // 4))

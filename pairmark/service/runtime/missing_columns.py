@@ -111,7 +111,7 @@ class Patterns:
     def __init__(self, points: OperatingPoints) -> None:
         self._points = points
         self._lock = threading.Lock()
-        self._held: dict[str, OrderedDict[bytes, str]] = {}
+        self._owners: dict[str, OrderedDict[bytes, str]] = {}
         """Of each calibration, the choices that were worked out and who asked first, the least lately used first."""
         self._waiting: set[tuple[Any, bytes]] = set()
         self._background = ThreadPoolExecutor(1, "choices", initializer=lower_priority)
@@ -178,10 +178,10 @@ class Patterns:
                 (code,) = pattern_codes(together[None])
                 thresholds = self._points.thresholds(request, code, together, estimator)
                 self._hold(request.calibration_id, code, owner)
-            is_known = not np.isnan(thresholds[0])
-            why = why if is_known else NOT_READY
+            is_supported = not np.isnan(thresholds[0])
+            why = why if is_supported else NOT_READY
             for code, columns in later.items():
-                deciding[code] = thresholds, together if is_known else None
+                deciding[code] = thresholds, together if is_supported else None
                 self._work_out(request, code, columns, estimator, owner)
         upper, lower = (
             np.array([deciding[code][0][side] for code in codes], dtype=np.float32) for side in (0, 1)
@@ -207,11 +207,11 @@ class Patterns:
             (pattern_codes(prepared[None])[0], prepared, is_turned)
             for prepared, is_turned in records.cover(columns)
         ]
-        known = [self._points.cached_thresholds(request, code) for code, _, _ in covers]
-        # What is known already comes first: a request of many choices would wait for each one's best.
-        for place in sorted(range(len(covers)), key=lambda at: known[at] is None):
+        cached = [self._points.cached_thresholds(request, code) for code, _, _ in covers]
+        # What is cached comes first: a request of many choices would wait for each one's best.
+        for place in sorted(range(len(covers)), key=lambda at: cached[at] is None):
             code, prepared, is_turned = covers[place]
-            thresholds = known[place] or self._points.thresholds(request, code, prepared, estimator)
+            thresholds = cached[place] or self._points.thresholds(request, code, prepared, estimator)
             if not np.isnan(thresholds[0]):
                 return thresholds, prepared[::-1] if is_turned else prepared
         return None
@@ -245,17 +245,21 @@ class Patterns:
         """Note that a choice was asked for and, with ``owner``, who had it worked out; let go of one then: the owner's
         own, where that has its share."""
         with self._lock:
-            held = self._held.setdefault(calibration, OrderedDict())
+            owners = self._owners.setdefault(calibration, OrderedDict())
             if owner is not None:
-                held.setdefault(code, owner)
-            if code in held:
-                held.move_to_end(code)
+                owners.setdefault(code, owner)
+            if code in owners:
+                owners.move_to_end(code)
             if owner is None:
                 return
-            own = [one for one, whose in held.items() if whose == owner]
+            own_codes = [one for one, first in owners.items() if first == owner]
             surplus = (
-                own if len(own) > MOST_CHOICES // SHARES else list(held) if len(held) > MOST_CHOICES else []
+                own_codes
+                if len(own_codes) > MOST_CHOICES // SHARES
+                else list(owners)
+                if len(owners) > MOST_CHOICES
+                else []
             )
             for gone in surplus[:1]:
-                del held[gone]
+                del owners[gone]
                 self._points.forget(calibration, gone)

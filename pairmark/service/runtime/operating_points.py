@@ -18,7 +18,7 @@ from pairmark.models.calibration.operating_point import (
     InsufficientCalibrationData,
     without_guarantee,
 )
-from pairmark.models.calibration.partial import PartialCalibration, supports_columns, without_columns
+from pairmark.models.calibration.partial import supports_columns, without_columns
 from pairmark.models.core.arrays import Bool, Float32
 from pairmark.schemas.models import Imported
 from pairmark.schemas.scoring import PointParameters
@@ -27,8 +27,8 @@ from pairmark.service.datasets.guarantees import population_of, ways_from
 from pairmark.service.errors import InvalidInput, UnsupportedRate
 from pairmark.service.store.subjects import SubjectClass
 
-MOST_POINTS, MOST_CALIBRATIONS, MOST_PARTIAL = 4_096, 32, 16
-"""Points that are kept; calibrations; and calibrations without some columns, for further rates."""
+MOST_POINTS, MOST_CALIBRATIONS = 4_096, 32
+"""Points and calibrations that are kept."""
 Thresholds = tuple[Any, Any]
 """The threshold, and with `fnr` the lower one: of a pattern, numbers; of pairs, (n,) float32. NaN: nothing matches."""
 UNSUPPORTED = np.float32(np.nan), np.float32(np.nan)
@@ -142,7 +142,6 @@ class OperatingPoints:
         self._calibrations: BoundedCache[str, LoadedCalibration] = BoundedCache(MOST_CALIBRATIONS)
         self._points: BoundedCache[PointRequest, ServedPoint] = BoundedCache(MOST_POINTS)
         self._thresholds: BoundedCache[tuple[PointRequest, bytes], Thresholds] = BoundedCache(MOST_POINTS)
-        self._patterns: BoundedCache[tuple[str, bytes], PartialCalibration] = BoundedCache(MOST_PARTIAL)
 
     def fetch(self, calibration_id: str) -> LoadedCalibration:
         """The calibration of an id (blocking)."""
@@ -230,24 +229,23 @@ class OperatingPoints:
                 if (key[0].calibration_id, key[1]) == (calibration_id, pattern)
             ]
         )
-        self._patterns.drop([(calibration_id, pattern)])
 
     def thresholds(self, request: PointRequest, pattern: bytes, columns: Bool, estimator: Any) -> Thresholds:
         """Those of pairs that lack ``columns`` (blocking: scores the calibration's records without these); the stricter
         ones of all calibration pairs and of those that lack just these of themselves. `UNSUPPORTED` where the
         calibration's people do not suffice, or their records were not kept."""
         entry = self.fetch(request.calibration_id)
-        calibration, key = entry.calibration, (request.calibration_id, pattern)
+        calibration = entry.calibration
         thresholds: Thresholds = UNSUPPORTED
         if supports_columns(calibration, columns, request.fpr, request.confidence):
             with suppress(ValueError):
-                partial = self._patterns.get(key) or without_columns(calibration, columns, estimator)
-                points = partial.points(**_arguments(request, entry.number))
+                points = without_columns(calibration, columns, estimator).points(
+                    **_arguments(request, entry.number)
+                )
                 thresholds = (
                     max(np.float32(point.threshold) for point in points),
                     min(np.float32(point.fnr_threshold or 0) for point in points),
                 )
-                self._patterns.put(key, partial)
         self._thresholds.put((request, pattern), thresholds)
         return thresholds
 
