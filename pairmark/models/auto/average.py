@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator
 from pairmark.models.auto.candidates import RACING, Candidate, Data
 from pairmark.models.auto.nested import model_of, prefixed, restore, without_prefix
 from pairmark.models.auto.race import FAR_AHEAD, Entry, fitted, to_the_end
+from pairmark.models.classes.estimator import CLASSES
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import GalleryIndex, Rows
@@ -66,15 +67,19 @@ def scale_of(negative: NDArray[np.floating]) -> dict[str, list[float]]:
     }
 
 
-def finalists(means: Float64, mean_rate: Callable[[list[int]], float]) -> list[int]:
+def finalists(means: Float64, mean_rate: Callable[[list[int]], float], pair: list[int]) -> list[int]:
     """The best of candidates, (n_candidates, n_folds), and of the next ones those that raise what they reach together;
     one far behind raises it by luck.
 
-    ``mean_rate`` : of the mean of candidates by number, what it reaches on the same folds.
+    ``mean_rate`` : of the mean of candidates by number, what it reaches on the same folds. ``pair`` : two that begin
+    together, unless another one is ahead of them: of few rows, which of them is ahead is luck.
     """
-    first, *others = (int(number) for number in np.argsort(-means.mean(axis=1), kind="stable"))
-    chosen, reached = [first], float(means[first].mean())
-    for number in [one for one in others if reached - means[one].mean() <= FAR_AHEAD][: _MOST - 1]:
+    order = [int(number) for number in np.argsort(-means.mean(axis=1), kind="stable")]
+    chosen, reached = order[:1], float(means[order[0]].mean())
+    if pair and (order[0] in pair or mean_rate(pair) >= reached):
+        chosen, reached = pair, mean_rate(pair)
+    others = [one for one in order if one not in chosen and reached - means[one].mean() <= FAR_AHEAD]
+    for number in others[: _MOST - len(chosen)]:
         together = mean_rate([*chosen, number])
         if together > reached:
             chosen, reached = [*chosen, number], together
@@ -89,6 +94,7 @@ def average(
     if data.reach is None or len(eligible) < 2:
         return None
     means, members, values = np.stack([entry.means for entry in eligible]), [], []
+    of_classes = [number for number, entry in enumerate(eligible) if entry.candidate.kind == CLASSES.kind]
     for entry in eligible:
         model = entry.candidate.build({**entry.params, **entry.candidate.grown(data)}, shared)
         params = jsonable_params(RACING[entry.candidate.kind], model)
@@ -104,7 +110,7 @@ def average(
         def mean_rate(numbers: list[int]) -> float:
             return float(fold_means(pooled_rates([mean_scores(fold, numbers) for fold in some], at)).mean())
 
-        return finalists(means[:, some], mean_rate)
+        return finalists(means[:, some], mean_rate, of_classes if len(of_classes) == 2 else [])
 
     chosen = chosen_on(np.arange(len(folds)))
     if len(chosen) < 2:

@@ -23,7 +23,7 @@ CandidateName = Literal[
     "discriminant cosine",
     "logistic",
     "classes",
-    "classes without vectors",
+    "class trees",
     "residual forest",
     "similarity forest",
 ]
@@ -33,11 +33,12 @@ RACING: Final[dict[str, LearnerSpec]] = {
 """Learners by kind."""
 FEW_NUMBERS, _MANY_TREES, _TREES = 10_000, 200, 50
 """Rows times features of a small data set; trees of the forest that it is given, and of those that race."""
-_CLASS_TREES, _CHEAP, _MOST_VECTORS_COST = 500, 1.0, 15.0
-"""Trees of a winner for shared classes: seeds differ half as much as with 100. Reference seconds of support
-vectors up to which none race without them, and up to which they race."""
+_CLASS_TREES, _VECTORS_SHARE = 500, 1 / 6
+"""Trees of a winner for shared classes: seeds differ half as much as with 100. Of the work, what support vectors may
+take in a race."""
 _TREES_WIDTH, _MOST_CLASSES, _MOST_ROWS = 2_048, 50, 100_000
 """Features of which a forest, classes and rows of which classifiers are tried at most."""
+_FEW_CLASSES = f"{_MOST_ROWS:,} dense rows or fewer, of {_MOST_CLASSES} shared classes or fewer"
 DENSE_CELLS = 50_000_000
 """Sparse rows that fill at most so many numbers are taken as dense ones."""
 _WORK_SHARE, _LEAST_WORK = 0.75, 3.0
@@ -56,7 +57,7 @@ class Data:
     ----------
     n, d : rows and features. raced : rows that candidates are compared on, of listed pairs the
         distinct ones. cells : numbers other than zero. closed : whether classes are shared.
-        pairs : whether explicit pairs are learned from.
+        pairs : whether explicit pairs are learned from. work : reference seconds that candidates may take together.
     """
 
     n: int
@@ -67,6 +68,7 @@ class Data:
     closed: bool
     sparse: bool
     pairs: bool
+    work: float
 
     @property
     def reach(self) -> float | None:
@@ -151,13 +153,16 @@ def _vectors_cost(data: Data) -> float:
     return 4e-8 * float(data.raced) ** 2 * (data.d + 30 * data.n_classes)
 
 
-def _few_vectors(data: Data, most_cost: float) -> bool:
-    return data.n <= MOST_VECTORS and _vectors_cost(data) <= most_cost
+def _few_vectors(data: Data) -> bool:
+    return data.n <= MOST_VECTORS and _vectors_cost(data) <= _VECTORS_SHARE * data.work
+
+
+def _class_trees_cost(data: Data) -> float:
+    return float(0.2 + 2e-6 * data.raced * data.d**0.5 * (4 + data.n_classes))
 
 
 def _classes_cost(data: Data) -> float:
-    trees = 2e-6 * data.raced * data.d**0.5 * (4 + data.n_classes)
-    return float(0.6 + 1e-6 * data.raced * data.d * data.n_classes + trees)
+    return 0.4 + 1e-6 * data.raced * data.d * data.n_classes + _class_trees_cost(data)
 
 
 def _classes_fit(data: Data) -> bool:
@@ -186,22 +191,32 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         needs="rows of which half or more is zero",
     ),
     Candidate(
+        name="class trees",
+        kind="similarity-classes",
+        params={"classifier": "extra-trees"},
+        grown=lambda data: {"n_estimators": _CLASS_TREES},
+        cost=_class_trees_cost,
+        takes=_classes_fit,
+        needs=_FEW_CLASSES,
+    ),
+    # One of the two races.
+    Candidate(
         name="classes",
         kind="similarity-classes",
         params={"classifier": "pool"},
         grown=lambda data: {"n_estimators": _CLASS_TREES},
         cost=lambda data: _classes_cost(data) + _vectors_cost(data),
-        takes=lambda data: _classes_fit(data) and _few_vectors(data, _MOST_VECTORS_COST),
-        needs=f"{MOST_VECTORS:,} dense rows or fewer, of {_MOST_CLASSES} shared classes or fewer",
+        takes=lambda data: _classes_fit(data) and _few_vectors(data),
+        needs=_FEW_CLASSES,
     ),
     Candidate(
-        name="classes without vectors",
+        name="classes",
         kind="similarity-classes",
         params={"classifier": "quick-pool"},
         grown=lambda data: {"n_estimators": _CLASS_TREES},
         cost=_classes_cost,
-        takes=lambda data: _classes_fit(data) and not _few_vectors(data, _CHEAP),
-        needs=f"so many rows that support vectors take long, {_MOST_ROWS:,} or fewer",
+        takes=lambda data: _classes_fit(data) and not _few_vectors(data),
+        needs=_FEW_CLASSES,
     ),
     Candidate(
         name="residual forest",

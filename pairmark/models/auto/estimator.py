@@ -50,8 +50,8 @@ from pairmark.models.evaluation.validation import (
     some_rows,
     validation_folds,
 )
+from pairmark.models.metric.estimator import METRIC
 from pairmark.models.pairs.lists import some_pairs
-from pairmark.models.plda.estimator import PLDA
 
 _KINDS = {**RACING, AVERAGE.kind: AVERAGE}
 _WINNER = "winner-"
@@ -68,7 +68,7 @@ class _Winner(BaseModel):
     meta: dict[str, Any]
 
 
-_SIMPLE_OF_CLASSES = ("cosine", "classes", "classes without vectors", "similarity forest")
+_SIMPLE_OF_CLASSES = ("cosine", "class trees", "classes", "similarity forest")
 """In this order, before others."""
 _MANY_REPEATS = 4
 """How often folds are drawn of a small data set."""
@@ -88,11 +88,13 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
     where classes are shared: halves of few rows, whose quarters would not show low rates. What counts is the mean true
     positive rate at low false positive rates, at thresholds from the negative pairs of all folds together. The simplest
     candidate within one standard error of the best, paired fold by fold, and at most .01 behind it, wins and learns
-    from all rows. Of fewer than 40 people, and of up to 2,000 rows of shared classes, the mean of up to four is the
-    winner instead, by their ranks among the folds' negative pairs: the best, and those of the next that raise
-    what they reach together. What takes .3 seconds or more leaves halfway when a simpler one is level, or another far
-    ahead. Of identities a forest races where trees over PLDA's ratio help. What has trees races with fewer than a
-    winner has: 500 for classes, 100 over the ratio, or a forest of 200 of little data.
+    from all rows. Of fewer than 40 people, the mean of up to four is the winner instead, by their ranks among the
+    folds' negative pairs: the best, and those of the next that raise what they reach together. Of up to 2,000 rows of
+    shared classes too, where trees of classes and the pool of classifiers that has them begin together, since folds of
+    so few do not tell which is better. What takes .3 seconds or more leaves halfway when a simpler one is level, or
+    another far ahead. Where classes are shared, classifiers and cosine race alone, if the budget is twice what they
+    take. Of identities a forest races where trees over PLDA's ratio help. What has trees races with fewer than a winner
+    has: 500 for classes, 100 over the ratio, or a forest of 200 of little data.
 
     ``protocol="auto"`` cannot ask what ``y`` is. From 15 identities on it takes them for people or things that new ones
     will join (open-set), below that for classes that are all there are (closed-set). Name the protocol where ``y`` is
@@ -203,7 +205,7 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
             folds=validation_folds(
                 place, protocol, random, repeats=_MANY_REPEATS if few else REPEATS, groups=units
             ),
-            data=_data(rows, race_rows.size, n_classes, protocol == "closed-set", pairs=False),
+            data=self._data(rows, race_rows.size, n_classes, closed=protocol == "closed-set", pairs=False),
         )
         self._race(task, seed, lambda model: fitted(model, rows, codes, self._groups))
 
@@ -224,10 +226,23 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
             same=same[race_pairs],
             weight=weights,
             folds=fold_plan.folds,
-            data=_data(a, fold_plan.n_points, fold_plan.n_groups, fold_plan.closed, pairs=True),
+            data=self._data(a, fold_plan.n_points, fold_plan.n_groups, closed=fold_plan.closed, pairs=True),
         )
         sample_weight = None if (weight == 1).all() else weight
         self._race(task, seed, lambda model: model.fit_pairs(a, b, same, sample_weight=sample_weight))
+
+    def _data(self, rows: Any, raced: int, n_classes: int, *, closed: bool, pairs: bool) -> Data:
+        return Data(
+            n=int(rows.shape[0]),
+            d=int(rows.shape[1]),
+            raced=raced,
+            cells=int(rows.nnz if _is_sparse(rows) else np.count_nonzero(rows)),
+            n_classes=n_classes,
+            closed=closed,
+            sparse=_is_sparse(rows),
+            pairs=pairs,
+            work=work_within(self.budget_seconds),
+        )
 
     def settled(self) -> Self:
         """An unfitted one that learns this one's winner with its settings, and compares nobody."""
@@ -252,9 +267,7 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
         # Matrices of a few hundred features gain nothing from several threads, which would stand in others' way.
         with one_blas_thread():
             if task.folds:
-                budget = self.budget_seconds
-                race = Race(task, at=at, shared=shared, budget_seconds=budget, verbose=self.verbose)
-                entries = race.run(racing)
+                entries = Race(task, at=at, shared=shared, verbose=self.verbose).run(racing)
                 best = winner(entries) if any(entry.rates.size for entry in entries) else entries[0]
                 mean = average(entries, task.data, task.folds, at, shared)
                 if mean is not None:
@@ -279,12 +292,11 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
             raise ValueError("candidates is empty; expected at least one name, or None for all")
         asked = [one for one in CANDIDATES if self.candidates is None or one.name in self.candidates]
         racing = [candidate for candidate in asked if candidate.takes(data)]
-        work = work_within(self.budget_seconds)
         if self.candidates is None and any(
-            one.kind == CLASSES.kind and 2 * one.cost(data) <= work for one in racing
+            one.kind == CLASSES.kind and 2 * one.cost(data) <= data.work for one in racing
         ):
-            # On no set of shared classes was PLDA level with classifiers; here they surely race.
-            racing = [candidate for candidate in racing if candidate.kind != PLDA.kind]
+            # On no set of shared classes did PLDA or a forest add to classifiers; here these surely race.
+            racing = [candidate for candidate in racing if candidate.kind in (METRIC.kind, CLASSES.kind)]
         if not racing:
             raise ValueError(
                 f"none of the candidates {sorted(self.candidates or ())} takes this data ({data.d} features, "
@@ -293,7 +305,8 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
         if data.closed:
             # A forest assumes less of how classes vary.
             racing.sort(key=lambda candidate: (*_SIMPLE_OF_CLASSES, candidate.name).index(candidate.name))
-        return racing, [candidate for candidate in asked if candidate not in racing]
+        out = {one.name: one for one in asked if one.name not in {one.name for one in racing}}
+        return racing, list(out.values())
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31))
@@ -409,19 +422,6 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
         model = model_of(_KINDS, stored.kind, stored.params, "model.")
         self.model_ = restore(model, arrays, _WINNER, stored.meta, self.n_features_in_)
         return self
-
-
-def _data(rows: Any, raced: int, n_classes: int, closed: bool, *, pairs: bool) -> Data:
-    return Data(
-        n=int(rows.shape[0]),
-        d=int(rows.shape[1]),
-        raced=raced,
-        cells=int(rows.nnz if _is_sparse(rows) else np.count_nonzero(rows)),
-        n_classes=n_classes,
-        closed=closed,
-        sparse=_is_sparse(rows),
-        pairs=pairs,
-    )
 
 
 def _is_sparse(rows: Any) -> bool:

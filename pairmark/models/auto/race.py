@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 
-from pairmark.models.auto.candidates import Candidate, Data, work_within
+from pairmark.models.auto.candidates import Candidate, Data
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.progress import as_part, note
 from pairmark.models.evaluation.validation import (
@@ -140,7 +140,6 @@ class Race:
     ----------
     task : an `IdentityTask` or a `PairTask`.
     shared : parameters that every candidate gets which knows them.
-    budget_seconds : reference seconds for the race and the fit of its winner; see `Candidate.cost`.
     """
 
     def __init__(
@@ -149,11 +148,10 @@ class Race:
         *,
         at: tuple[float, ...],
         shared: dict[str, Any],
-        budget_seconds: float,
         verbose: int = 0,
     ) -> None:
         self._task, self._at, self._shared = task, at, shared
-        self._work, self._verbose = work_within(budget_seconds), verbose
+        self._verbose = verbose
 
     def run(self, candidates: Sequence[Candidate]) -> list[Entry]:
         """Everybody's entry, in the order given. The cheapest race first, as many as the work allows."""
@@ -167,9 +165,10 @@ class Race:
             for candidate in candidates
         ]
         racing: list[Entry] = []
+        work = data.work
         for entry in sorted(self._entries, key=lambda entry: entry.work):
-            if not racing or entry.work <= self._work:
-                self._work -= entry.work
+            if not racing or entry.work <= work:
+                work -= entry.work
                 racing.append(entry)
             else:
                 entry.status = "skipped (budget)"

@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
-from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
-from scipy.special import logsumexp, softmax
+from scipy.special import softmax
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -28,15 +27,16 @@ from pairmark.models.trees.features import n_features_tried
 
 ClassifierName = Literal["logistic", "svc", "extra-trees", "pool", "quick-pool"]
 _POOLS = {"pool": ("logistic", "svc", "extra-trees"), "quick-pool": ("logistic", "extra-trees")}
-_FOLDS = 3
+_FOLDS, _REPEATS, _FEW_ROWS = 3, 2, 1_000
+"""Parts that rows are dealt into, and how often, of up to so many rows: there one deal decides by luck."""
 _SHARPNESS = tuple(2.0 ** np.arange(-6, 6.5, 0.5))
 _SMOOTHING = (1e-4, 0.01, 0.1)
 _STRENGTHS = {"logistic": (1.0,), "svc": (1.0, 10.0, 100.0), "extra-trees": (1.0,)}
 """What is tried of scikit-learn's ``C``, the default first."""
 MOST_VECTORS = 5_000
 """Rows that support vectors are chosen from at most: the square of their kernel values is held in memory."""
-_RIDGE, _MOST_WEIGHT = 0.02, 3.0
-"""What a pool's weights lose, in nats, for the square of how far they lie from the mean's; each at most."""
+_EVEN_ROWS, _STEPS = 2.0, 100
+"""Rows that speak for each classifier of a pool before any is seen; steps to its weights."""
 _CHANCES, _NEVER = "chances", -20.0
 _JOINED = (
     "{}, but a class that joins later has no probability: fit with rows of every class (closed-set), or use a learner "
@@ -129,8 +129,9 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
     A score is the log-odds of that agreement. Probabilities are calibrated on rows that the classifier did not learn
     from (three folds; equal rows, and rows of one of ``groups``, stay together): by their sharpness (temperature
     scaling, Guo et al. 2017) and a share that any class has, the softest of those that fit as well. So a few wrong
-    labels do not make it sure of itself. A pool adds up the log probabilities of several classifiers (Genest and Zidek
-    1986, section 3.2), weighted so that those rows' classes are the most probable, evenly where they tell little.
+    labels do not make it sure of itself. A pool's probabilities are the weighted mean of several classifiers' (Genest
+    and Zidek 1986, section 3.1), by the weights under which those rows' classes are the most probable, evenly where
+    they tell little.
 
     It is for classes that are all there are (closed-set): one that joins later has no probability. Of listed pairs,
     rows that positive ones join are a class.
@@ -151,7 +152,7 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
     """
 
     classes_: Annotated[NDArray[Any], Array(kind="labels", shape=("classes",))]
-    weights_: Annotated[Float64, Array(shape=("parts",), low=0, high=_MOST_WEIGHT)]
+    weights_: Annotated[Float64, Array(shape=("parts",), low=0, high=1)]
     sharpness_: Annotated[Float64, Array(shape=("parts",), positive=True, high=1e3)]
     smoothing_: Annotated[Float64, Array(shape=("parts",), positive=True, high=0.5)]
     strength_: Annotated[Float64, Array(shape=("parts",), positive=True)]
@@ -217,27 +218,29 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
         self._mean, deviation = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
         self._deviation = np.where(deviation > 0, deviation, 1.0)
         points, shown = self._points(rows), np.eye(classes.size)[codes]
-        part = dealt_units(units, codes, _FOLDS, np.random.default_rng(seed))
-        self._models, settings, said = [], [], []
+        random, repeats = np.random.default_rng(seed), _REPEATS if codes.size <= _FEW_ROWS else 1
+        deals = [dealt_units(units, codes, _FOLDS, random) for _ in range(repeats)]
+        self._models, settings, right = [], [], []
         with one_blas_thread():
             for name in self._parts_named:
                 trials: list[tuple[float, Float64, tuple[float, ...]]] = []
                 for strength in _STRENGTHS[name]:
                     margins = np.zeros(shown.shape)
-                    for test in (part == number for number in np.unique(part) if np.ptp(part)):
+                    parts = [deal == number for deal in deals for number in np.unique(deal)]
+                    for test in (part for part in parts if not part.all()):
                         learned = _learned(
                             name, points[~test], shown[~test], strength, self.n_estimators // _FOLDS, seed
                         )
-                        margins[test] = learned.margins(points[test])
+                        margins[test] += learned.margins(points[test]) / repeats
                     loss, *calibration = _calibrated(margins, codes)
                     # A strength that is not the default must fit better by as much as a row tells.
                     trials.append((loss + bool(trials) / codes.size, margins, (*calibration, strength)))
                 _, margins, setting = min(trials, key=lambda trial: trial[0])
-                said.append(np.log(_chances(margins, *setting[:2])))
+                right.append(_chances(margins, *setting[:2])[np.arange(codes.size), codes])
                 settings.append(setting)
                 self._models.append(_learned(name, points, shown, setting[2], self.n_estimators, seed))
         self.sharpness_, self.smoothing_, self.strength_ = np.array(settings, dtype=np.float64).T.copy()
-        self.weights_ = _weights(np.array(said), codes)
+        self.weights_ = _weights(np.array(right))
 
     def _points(self, rows: Matrix) -> Float64:
         return np.asarray((rows - self._mean) / self._deviation)
@@ -246,8 +249,8 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
         """(n, k) calibrated probabilities."""
         points = self._points(rows)
         settings = zip(self._models, self.weights_, self.sharpness_, self.smoothing_, strict=True)
-        logs = [weight * np.log(_chances(model.margins(points), *how)) for model, weight, *how in settings]
-        return np.asarray(softmax(np.sum(logs, axis=0), axis=1))
+        parts = [weight * _chances(model.margins(points), *how) for model, weight, *how in settings]
+        return np.asarray(np.sum(parts, axis=0))
 
     @property
     def _parts_named(self) -> tuple[str, ...]:
@@ -284,6 +287,8 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
             raise refuse(
                 "weights", None, f"has {self.weights_.size} rows", f"{len(self._models)}, one a classifier"
             )
+        if abs(self.weights_.sum() - 1) > 1e-6:
+            raise refuse("weights", None, f"add up to {self.weights_.sum():.4g}", "1")
         for model in self._models:
             if (
                 isinstance(model, _Plane)
@@ -361,23 +366,14 @@ def _calibrated(margins: Float64, codes: Int64) -> tuple[float, float, float]:
     return next(trial for trial in found if trial[0] <= least)
 
 
-def _weights(said: Float64, codes: Int64) -> Float64:
-    """(m,) of classifiers by their log probabilities (m, n, k) of held-out rows: those of least loss in the pool."""
-    m, rows = len(said), np.arange(codes.size)
-    if m == 1:
-        return np.ones(1)
-    right = said[:, rows, codes]
-
-    def loss(weights: Float64) -> tuple[float, Float64]:
-        total = np.tensordot(weights, said, 1)
-        above = logsumexp(total, axis=1)
-        slope = ((softmax(total, axis=1) * said).sum(axis=2) - right).mean(axis=1)
-        apart = weights - 1 / m
-        return float((above - weights @ right).mean() + _RIDGE * apart @ apart), slope + 2 * _RIDGE * apart
-
-    # Convex, with its slope: from the mean it takes a few steps.
-    even = np.full(m, 1 / m)
-    return np.asarray(minimize(loss, even, jac=True, method="L-BFGS-B", bounds=[(0, _MOST_WEIGHT)] * m).x)
+def _weights(right: Float64) -> Float64:
+    """(m,) of classifiers by their probabilities (m, n) of held-out rows' classes: of greatest likelihood, by EM."""
+    m, n = right.shape
+    weights = np.full(m, 1 / m)
+    for _ in range(_STEPS):
+        shares = weights[:, None] * right
+        weights = ((shares / shares.sum(axis=0)).sum(axis=1) + _EVEN_ROWS) / (n + m * _EVEN_ROWS)
+    return weights
 
 
 CLASSES = LearnerSpec(

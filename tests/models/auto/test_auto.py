@@ -216,7 +216,9 @@ def test_a_busy_machine_and_a_slow_candidate_change_nothing(monkeypatch: pytest.
 class Graded:
     """A task whose TPR are those of a candidate's setting ``shrinkage``, fold by fold."""
 
-    data = Data(n=100, d=4, raced=100, cells=400, n_classes=20, closed=False, sparse=False, pairs=False)
+    data = Data(
+        n=100, d=4, raced=100, cells=400, n_classes=20, closed=False, sparse=False, pairs=False, work=22.5
+    )
     folds = tuple(FOLDS)
 
     def __init__(self, rates: dict[float, list[float]]) -> None:
@@ -233,7 +235,7 @@ def test_a_default_setting_is_left_for_one_that_is_ahead_beyond_chance(
 ) -> None:
     task = Graded({0.0: [0.5, 0.6, 0.6, 0.5], 1.0: other})
     candidate = Candidate(name="logistic", kind="metric", grid=({"shrinkage": 0.0}, {"shrinkage": 1.0}))
-    race = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=1.0)
+    race = Race(task, at=(0.1,), shared={"n_jobs": 1})
     (found,) = race.run([candidate])
     assert found.params == {"shrinkage": chosen}
     assert found.rates.shape == (8, 1)
@@ -302,7 +304,7 @@ def test_a_costly_candidate_leaves_halfway_behind_a_simpler_one_or_far_behind_an
     task = Graded({0.0: fair, 1.0: [rate - behind for rate in fair]})
     quick = Candidate(name="cosine", kind="metric", params={"shrinkage": 0.0})
     slow = Candidate(name="logistic", kind="metric", params={"shrinkage": 1.0}, cost=lambda data: cost)
-    race = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=30.0)
+    race = Race(task, at=(0.1,), shared={"n_jobs": 1})
     entries = {
         entry.candidate.name: entry
         for entry in race.run(sorted((quick, slow), key=lambda candidate: candidate.name != first))
@@ -326,7 +328,7 @@ def test_a_forest_of_new_identities_races_where_trees_over_the_ratio_help(
         Candidate(name=name, kind="metric", params={"shrinkage": number})
         for number, name in enumerate(("plda", "residual forest", "similarity forest"))
     ]
-    forest = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=30.0).run(candidates)[-1]
+    forest = Race(task, at=(0.1,), shared={"n_jobs": 1}).run(candidates)[-1]
     assert (forest.status == "raced") == races
     assert races or forest.status == "skipped (trees over the ratio gain nothing)"
 
@@ -343,7 +345,7 @@ def test_the_cheapest_race_as_long_as_their_work_fits_the_budget() -> None:
         )
         for name, cost in costs.items()
     ]
-    race = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=30.0)
+    race = Race(task, at=(0.1,), shared={"n_jobs": 1})
     status = {one.candidate.name: one.status for one in race.run(candidates)}
     assert status == {
         "cosine": "skipped (budget)",

@@ -19,14 +19,16 @@ X, y = load_iris(return_X_y=True)
 
 @pytest.fixture(scope="module")
 def averaged() -> SimilarityAuto:
-    names = ["classes", "plda", "similarity forest"]
-    return SimilarityAuto(candidates=names, protocol="closed-set").fit(X[::2], y[::2])
+    return SimilarityAuto(protocol="closed-set").fit(X[::2], y[::2])
 
 
 def test_level_candidates_are_averaged_and_serve_as_one(averaged: SimilarityAuto, tmp_path: Path) -> None:
     assert averaged.winner_ == "average"
     line = next(line for line in averaged.leaderboard_ if line["chosen"])
-    assert set(line["params"]["members"]) <= {"classes", "plda", "similarity forest"}
+    assert line["params"]["members"][:2] == ["class trees", "classes"]
+    # No forest, PLDA or logistic regression on pairs beside them.
+    raced = {line["name"] for line in averaged.leaderboard_ if line["folds"]}
+    assert raced == {"average", "classes", "class trees", "cosine"}
     for rate, interval in line["validated_interval"].items():
         assert interval is None or interval[0] <= line["validated_tpr"][rate] <= interval[1]
     averaged.save(tmp_path / "model")
@@ -57,8 +59,11 @@ def test_a_damaged_member_is_named(averaged: SimilarityAuto) -> None:
 def test_finalists_are_the_best_and_those_that_raise_what_they_reach_together() -> None:
     means = np.array([[0.5], [0.9], [0.88], [0.86], [0.84]])
     together = {(1,): 0.9, (1, 2): 0.93, (1, 2, 3): 0.9, (1, 2, 4): 0.94}
-    assert finalists(means, lambda numbers: together[tuple(numbers)]) == [1, 2, 4]
-    assert finalists(means, lambda numbers: 0.8) == [1]
+    assert finalists(means, lambda numbers: together[tuple(numbers)], []) == [1, 2, 4]
+    assert finalists(means, lambda numbers: 0.8, []) == [1]
+    # Two that are one winner's parts begin together, unless another is ahead of both.
+    assert finalists(means, lambda numbers: 0.8, [1, 3]) == [1, 3]
+    assert finalists(means, lambda numbers: 0.89, [2, 3]) == [1]
 
 
 def test_a_scale_rises_with_the_rank_among_negative_pairs() -> None:
