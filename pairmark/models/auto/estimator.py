@@ -36,7 +36,7 @@ from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.progress import as_part, one_blas_thread
-from pairmark.models.core.scores import PairsOfRows, SampleSets
+from pairmark.models.core.scores import Aggregation, PairsOfRows, SampleSets
 from pairmark.models.core.search import Rows, SearchLimits, TopK
 from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters, jsonable_params
 from pairmark.models.core.state import Fact, State, checked_model
@@ -70,6 +70,8 @@ class _Winner(BaseModel):
 
 _SIMPLE_OF_CLASSES = ("cosine", "class trees", "classes", "similarity forest")
 """In this order, before others."""
+_SAMPLES_SHARE = 0.25
+"""Of the work, what a winner's race took at most whose folds show how samples are put together."""
 _MANY_REPEATS = 4
 """How often folds are drawn of a small data set."""
 
@@ -104,6 +106,7 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
     ----------
     model_ : the winner, fitted to all rows. winner_ : its name.
     leaderboard_ : list of dicts, best first; see `pairmark.models.auto.board.leaderboard`.
+    aggregation_ : how people of several samples are compared, by folds; None where too few have four.
 
     Examples
     --------
@@ -178,6 +181,7 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
     model_: PairScorerMixin
     winner_: Annotated[str, Fact()]
     leaderboard_: Annotated[list[dict[str, Any]], Fact()]
+    aggregation_: Annotated[Aggregation | None, Fact()]
     _accepts_sparse = True
     _missing = "median"
     _choice: Self | None = None
@@ -254,8 +258,9 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
         if self._choice is not None:
             self.model_ = fit(clone(self._choice.model_))
             self.winner_, self.leaderboard_ = self._choice.winner_, self._choice.leaderboard_
+            self.aggregation_ = self._choice.aggregation_
             return
-        at = judged_rates(self.target_fpr)
+        at, self.aggregation_ = judged_rates(self.target_fpr), None
         racing, out = self._racing(task.data)
         shared = {
             "random_state": seed,
@@ -276,6 +281,9 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
                 # Too little to hold any of it out: the simplest.
                 best = Entry(candidate=racing[0], rates=nothing)
                 best.status, entries = "not raced: too few rows to hold any out", [best]
+            if best.work <= _SAMPLES_SHARE * task.data.work:
+                model = best.model or best.candidate.build(best.params, shared)
+                self.aggregation_ = task.usual_aggregation(clone(model), at)
             params = {**best.params, **best.candidate.grown(task.data)}
             model = best.model or best.candidate.build(params, shared)
             with as_part(RACE_SHARE, 1.0, f"learning {best.name}"):
@@ -360,8 +368,10 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
 
     @property
     def aggregations(self) -> tuple[str, ...]:
-        """The winner's, see `PairScorerMixin.aggregations`."""
-        return self.model_.aggregations
+        """The winner's, see `PairScorerMixin.aggregations`, the one that folds showed to be the best first."""
+        ways = self.model_.aggregations
+        usual = self.aggregation_ or ways[0]
+        return (usual, *(way for way in ways if way != usual))
 
     def _prepared_subjects(self, sets: SampleSets, how: str) -> Any:
         return self.model_._prepared_subjects(self._taken_sets(sets), how)

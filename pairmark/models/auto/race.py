@@ -17,6 +17,7 @@ from joblib import Parallel, delayed, effective_n_jobs
 from pairmark.models.auto.candidates import Candidate, Data
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.progress import as_part, note
+from pairmark.models.core.scores import Aggregation
 from pairmark.models.evaluation.validation import (
     Fold,
     GroupedRows,
@@ -37,6 +38,8 @@ _WORTH_LEAVING = 0.3
 """Reference seconds of a candidate's folds, from which on it may leave: less is no burden."""
 RACE_SHARE = 0.75
 """Of the way of a fit, what the race takes."""
+_SIDES, _FEWEST_SIDES, _SAMPLES = 40, 4, 5
+"""People of a fold, most and least, that show how samples are put together, and samples a side."""
 _LEAST_COST = 0.3
 """Seconds that any candidate takes, when progress is told."""
 
@@ -59,10 +62,39 @@ class IdentityTask:
 
     def scores(self, estimator: Any, fold: Fold) -> PairScores:
         """On a fold, of an estimator fitted to its training part."""
-        groups = None if self.groups is None else self.groups[fold.train]
-        fitted(estimator, self.X[fold.train], self.codes[fold.train], groups)
+        self._fit(estimator, fold)
         rows = self.X[fold.test]
         return fold.of_pairs(estimator.score_against(rows, rows))
+
+    def usual_aggregation(self, estimator: Any, at: tuple[float, ...]) -> Aggregation | None:
+        """By which it best compares new people of several samples: its own first one, unless another is ahead of it.
+
+        Half of a person's samples meet everybody's other half, on the folds of the first repeat. Ahead is by more than
+        a standard error of the mean difference, fold by fold. None where too few people have as many samples.
+        """
+        scores: dict[Aggregation, list[PairScores]] = {}
+        for fold in (fold for fold in self.folds if not (fold.repeat or fold.closed)):
+            places = [fold.test[fold.test_codes == code] for code in np.unique(fold.test_codes)]
+            several = [rows for rows in places if rows.size >= 4][:_SIDES]
+            if len(several) < _FEWEST_SIDES:
+                return None
+            left = [self.X[rows[: rows.size // 2][:_SAMPLES]] for rows in several for _ in several]
+            right = [self.X[rows[rows.size // 2 :][:_SAMPLES]] for _ in several for rows in several]
+            self._fit(estimator, fold)
+            same = np.eye(len(several), dtype=np.bool_).reshape(-1)
+            for way in estimator.aggregations:
+                values = estimator.subject_score(left, right, aggregation=way)
+                scores.setdefault(way, []).append((values[same], values[~same]))
+        means = {way: fold_means(pooled_rates(parts, at)) for way, parts in scores.items()}
+        if not means:
+            return None
+        usual, best = next(iter(means)), max(means, key=lambda way: float(means[way].mean()))
+        lead = means[best] - means[usual]
+        return best if lead.mean() > max(standard_error(lead), NEGLIGIBLE) else usual
+
+    def _fit(self, estimator: Any, fold: Fold) -> None:
+        groups = None if self.groups is None else self.groups[fold.train]
+        fitted(estimator, self.X[fold.train], self.codes[fold.train], groups)
 
     def plda_settings(self, estimator: Any) -> dict[str, Any]:
         """Parameters that it chose on the folds. Candidates share what they found of settings."""
@@ -94,6 +126,9 @@ class PairTask:
         """Chosen once, on identities that all pairs tell of, then judged by fold."""
         estimator.fit_pairs(self.left, self.right, self.same, sample_weight=self.weight)
         return dict(estimator.settings_)
+
+    def usual_aggregation(self, estimator: Any, at: tuple[float, ...]) -> None:
+        """Unknown: pairs do not say whose a sample is."""
 
 
 @dataclass(kw_only=True)

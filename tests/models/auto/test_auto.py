@@ -355,6 +355,24 @@ def test_the_cheapest_race_as_long_as_their_work_fits_the_budget() -> None:
     }
 
 
+@pytest.mark.parametrize("way", ["mean", "best"])
+def test_how_samples_are_put_together_is_learned_from_people_of_several(way: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    # One look and much noise, which a mean takes out; or four looks a person, of which two samples share one.
+    looks, noise = (1, 1.5) if way == "mean" else (4, 0.3)
+    centers = rng.standard_normal((40, looks, 12))
+    rows = (centers[:, np.arange(8) % looks] + noise * rng.standard_normal((40, 8, 12))).reshape(-1, 12)
+    model = SimilarityAuto(candidates=["cosine"]).fit(rows, np.repeat(np.arange(40), 8))
+    model.save(tmp_path / "model")
+    again = pairmark.load(tmp_path / "model")
+    assert (model.aggregation_, again.aggregations[0]) == (way, way)
+    sides = rows[:4], rows[8:12]
+    assert again.subject_score([sides[0]], [sides[1]]) == model.subject_score(
+        [sides[0]], [sides[1]], aggregation=way
+    )
+    assert model.settled().fit(rows, np.repeat(np.arange(40), 8)).aggregation_ == way
+
+
 @pytest.mark.nightly
 def test_wide_rows_and_a_small_budget_stay_within_it() -> None:
     rows, y = people(40, 6, d=600)
