@@ -166,7 +166,7 @@ def test_decisions_without_scores(deployment: RunningServer) -> None:
     key = made(deployment, "decide:people", "gallery:people:read")["key"]
     ask = As(deployment, key)
     every = As(deployment, deployment.facts["admin"])
-    assert every.status("PUT", "/models/people/policy", json={"rates": [0.2, 0.3]}) == 200
+    assert every.status("PUT", "/models/people/policy", json={"rates": [0.2, 0.3, 1e-5]}) == 200
     X = deployment.facts["X"]
     pairs = {"model": "people", "left": X[:100].tolist(), "right": X[1:101].tolist()}
     decided = ask("POST", "/match?fpr=0.2", json=pairs).json()
@@ -195,7 +195,7 @@ def test_no_series_of_questions_brackets_a_score(deployment: RunningServer) -> N
     """Whatever a key that may only decide asks, it learns decisions at the listed rates and nothing else."""
     ask = As(deployment, made(deployment, "decide:people", "gallery:people:read")["key"])
     every = As(deployment, deployment.facts["admin"])
-    assert every.status("PUT", "/models/people/policy", json={"rates": [0.2, 0.3]}) == 200
+    assert every.status("PUT", "/models/people/policy", json={"rates": [0.2, 0.3, 1e-5]}) == 200
     X = deployment.facts["X"]
     pair = {"model": "people", "left": X[0].tolist(), "right": X[1].tolist()}
     raw = {"content": X[:2].tobytes(), "headers": {"content-type": RAW, "accept": RAW}}
@@ -245,6 +245,16 @@ def test_no_series_of_questions_brackets_a_score(deployment: RunningServer) -> N
     assert every.status("POST", "/match?fpr=0.2&model=people", **line) == 200
     refused = ask("POST", "/match?fpr=0.5", json=pair).json()["detail"]
     assert "0.2, 0.3" in refused
+    # Nor does a rate that the calibration does not support.
+    for path, body in (
+        ("/match?fpr=1e-5", pair),
+        ("/galleries/people/subjects/s0/verify?fpr=1e-5", probe),
+        ("/galleries/people/search", {**search, "fpr": 1e-5}),
+    ):
+        unsupported = ask("POST", path, json=body)
+        assert unsupported.json()["type"] == "/problems/insufficient-calibration-data"
+        assert "alternatives" not in unsupported.json()
+        assert "alternatives" in every("POST", path, json=body).json()
     # By default they are rates of every size.
     assert every.status("PUT", "/models/people/policy", json={"rates": None}) == 200
     assert "0.1, 0.03, 0.01" in ask("POST", "/match?fpr=0.2", json=pair).json()["detail"]

@@ -58,7 +58,7 @@ from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.operating_points import Rate, ServedPoint
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.service.scoring.decide import shows_scores
+from pairmark.service.scoring.decide import refusals_for, shows_scores
 from pairmark.service.store.subjects import SubjectClass
 from pairmark.service.tables import GalleryRow
 
@@ -290,7 +290,8 @@ async def search(call: Call, gallery: Name) -> Response:
         shown = shows_scores(services.runtime, version, rate, call.grants)
         point = None
         if body.fpr is not None and rate is not None:
-            point = await services.runtime.operating_point(version, rate)
+            with refusals_for(shown):
+                point = await services.runtime.operating_point(version, rate)
         ranges = await services.runtime.row_ranges(version)
         found = await place.run(
             math.inf,
@@ -344,7 +345,8 @@ async def verify(call: Call, gallery: Name, subject: Subject) -> Response:
         rows = model_vectors(probe, "probe", version)
         items = await place.run(math.inf, lambda: services.searches.enrolled(state, version, subject))
         has_all = complete(rows, items.vectors)
-        point, how = await _whole_or_best(call, version, rate, len(items), len(rows), has_all)
+        with refusals_for(shown):
+            point, how = await _whole_or_best(call, version, rate, len(items), len(rows), has_all)
         found = await place.run(
             math.inf,
             lambda: services.searches.verify(
