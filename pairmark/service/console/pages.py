@@ -34,8 +34,6 @@ from pairmark.service.names import PRODUCTION, split_ref
 router = APIRouter(include_in_schema=False, route_class=GuardedRoute, default_response_class=HTMLResponse)
 
 ON_A_PAGE = 25
-
-
 SHOWN = 8
 LOOKED_AT = 50
 MANY_UNLIKE = 0.05
@@ -112,11 +110,8 @@ def _attention(
         note("bad", "service", f"{words[:1].upper()}{words[1:]}", "/console/jobs")
     for row in rows:
         version: dict[str, Any] = row["version"]
-        name, promise_of_version, inputs = (
-            f"{version['model']}:{version['version']}",
-            row["promise"],
-            row["inputs"],
-        )
+        name = f"{version['model']}:{version['version']}"
+        promise_of_version, inputs = row["promise"], row["inputs"]
         href = f"/console/models/{version['model']}/{version['version']}"
         if inputs is not None and inputs["moved"] is not None:
             note(
