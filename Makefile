@@ -145,8 +145,8 @@ sbom: $(VENV)/.runtime
 	@mkdir -p dist && $(VENV)/bin/python deploy/sbom.py dist/sbom.json && echo "dist/sbom.json"
 
 lock:
-	$(COMPILE) pyproject.toml --extra s3 --extra dask --extra oidc --group build --output-file requirements/runtime.txt
-	$(COMPILE) pyproject.toml --extra s3 --extra dask --extra oidc --group dev --constraint requirements/runtime.txt --output-file requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra s3 --extra dask --group build --output-file requirements/runtime.txt
+	$(COMPILE) pyproject.toml --extra s3 --extra dask --group dev --constraint requirements/runtime.txt --output-file requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra s3 --extra dask --group bench --output-file requirements/bench.txt
 
 clean:

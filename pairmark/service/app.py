@@ -78,9 +78,6 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> Applic
     """
     settings = settings or Settings()
     services = Services(settings)
-    if warm:
-        # Settings that cannot work stop the start, not the first person who signs in.
-        _ = services.provider
     app = Application(
         title="Pairmark",
         version=VERSION,

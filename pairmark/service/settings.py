@@ -8,7 +8,6 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 MIB = 1024 * 1024
-OIDC_CALLBACK = "/login/oidc/callback"
 
 
 class Settings(BaseSettings):
@@ -186,36 +185,6 @@ class Settings(BaseSettings):
     )
     require_signed_imports: bool = Field(
         False, description="refuse every import and restore while no import_key_file is set"
-    )
-    oidc_issuer: str | None = Field(
-        None,
-        description="address of the OpenID provider that signs people in to the console, as its ID tokens name it; "
-        "default: none, people sign in with an API key",
-    )
-    oidc_client_id: str | None = Field(None, description="what the provider calls this service")
-    oidc_client_secret: SecretStr | None = Field(
-        None, description="secret that the provider gave to this service; default: none, a public client"
-    )
-    oidc_public_url: str | None = Field(
-        None,
-        description="address of this service as browsers see it, e.g. https://pairmark.example.org; the provider sends "
-        f"people back to its {OIDC_CALLBACK}",
-    )
-    oidc_groups: dict[str, list[str]] = Field(
-        {},
-        description="scopes of each group of the provider, in JSON, e.g. "
-        '{"data-science": ["train", "score"], "operations": ["admin"]}; who is in none of them is refused',
-    )
-    oidc_groups_claim: str = Field("groups", description="claim of the ID token that lists a person's groups")
-    oidc_scopes: str = Field(
-        "openid profile email",
-        description="what the provider is asked for; some list groups only with another scope",
-    )
-    oidc_session_s: float = Field(
-        4 * 3600.0,
-        ge=60,
-        le=12 * 3600,
-        description="seconds that a session of single sign-on lasts; groups are read anew at the next sign-in",
     )
     job_memory_bytes: int | None = Field(
         None,

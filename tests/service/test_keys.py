@@ -189,17 +189,3 @@ def test_a_session_is_not_the_key_and_its_word_is_kept_nowhere(keys: Keys, datab
     with database.read() as session:
         assert active_sessions(session) == {}
     assert revision(database) == before + 1
-
-
-def test_signing_out_ends_the_key_that_was_made_for_the_session_alone(keys: Keys, database: Database) -> None:
-    sessions, own = Sessions(database), keys.create("mine", ["score"])
-    shown = sessions.begin(own.id)
-    again = sessions.begin(keys.sign_on("Ada", ["score"], 60.0), instead_of=shown)
-    newest = sessions.begin(keys.sign_on("Ada", ["score"], 60.0), instead_of=again)
-    with database.read() as session:
-        assert active_sessions(session).keys() == {session_hash(newest)}
-        assert len(active_keys(session)) == 2
-    sessions.end(newest)
-    with database.read() as session:
-        assert active_sessions(session) == {}
-        assert active_keys(session).keys() == {own.id}

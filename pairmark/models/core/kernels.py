@@ -53,7 +53,14 @@ def broken_lines(X, knots, values, out):
     for p in range(X.shape[0]):
         for f in range(X.shape[1]):
             value, line = X[p, f], knots[f]
-            low = np.searchsorted(line, value, side="right")
+            # As `np.searchsorted`, which takes a third of a second more to compile.
+            low, high = 0, k
+            while low < high:
+                middle = (low + high) >> 1
+                if line[middle] > value:
+                    high = middle
+                else:
+                    low = middle + 1
             if low == 0:
                 out[p, f] = values[f, 0]
             elif low == k or line[low] == np.inf:

@@ -121,7 +121,7 @@ def cancel_job(request: Request, services: InServices, job_id: JobId) -> JobOut:
     "/jobs/{job_id}/events",
     summary="Follow job events",
     response_class=Response,
-    responses=content("text/event-stream", EVENT),
+    responses=content("text/event-stream", schema=EVENT),
     dependencies=[Depends(_stream_seat)],
 )
 @needs("any", limits=LONG)

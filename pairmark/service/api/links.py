@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path as File
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import FileResponse
 from pydantic import Field
 
-from pairmark.models.evaluation.pairs import MEDIA_TYPES, Format
+from pairmark.models.evaluation.pairs import MEDIA_TYPES
 from pairmark.models.linking.evaluation import draw_cuts
 from pairmark.schemas.base import Page, QueryModel
 from pairmark.schemas.jobs import JobOut
@@ -28,7 +27,7 @@ from pairmark.schemas.links import (
     LinksResolved,
     ResolveRequest,
 )
-from pairmark.service.api.routing import BINARY, GuardedRoute, PageQuery, Paging, needs
+from pairmark.service.api.routing import PICTURES, GuardedRoute, PageQuery, Paging, Picture, content, needs
 from pairmark.service.api.services import InServices, Services, Workspace, check_may, names_of
 from pairmark.service.errors import UnknownDataset
 from pairmark.service.names import VisibleNames, name_of
@@ -36,7 +35,6 @@ from pairmark.service.names import VisibleNames, name_of
 router = APIRouter(tags=["links"], route_class=GuardedRoute)
 
 LinksId = Annotated[str, Path(max_length=32, description="the link job's id")]
-Picture = Annotated[Format, Path(description="`svg` or `png`")]
 RecordId = Annotated[str, Path(max_length=512, description="a record's id")]
 Accept = Annotated[
     str,
@@ -67,9 +65,7 @@ class PairQuery(QueryModel):
 
 
 _PARQUET = "application/vnd.apache.parquet"
-_FILES: dict[int | str, dict[str, Any]] = {
-    200: {"content": {kind: {"schema": BINARY} for kind in ("text/csv", _PARQUET)}}
-}
+_FILES = content("text/csv", _PARQUET)
 
 
 @router.post("/links", status_code=202)
@@ -183,7 +179,7 @@ def evaluate_links(http: Request, services: InServices, link_id: LinksId) -> Lin
     "/links/{link_id}/evaluation.{format}",
     summary="Draw evaluation of links",
     response_class=Response,
-    responses={200: {"content": {kind: {"schema": BINARY} for kind in MEDIA_TYPES.values()}}},
+    responses=PICTURES,
 )
 @needs("train")
 async def draw_evaluation(http: Request, services: InServices, link_id: LinksId, format: Picture) -> Response:
@@ -191,12 +187,10 @@ async def draw_evaluation(http: Request, services: InServices, link_id: LinksId,
     names = names_of(http).resources("train")
 
     def work() -> bytes:
-        known = services.links.evaluation(link_id, names).model_dump()
-        return draw_cuts(known, format, f"links against {known['basis']}")
+        evaluation = services.links.evaluation(link_id, names).model_dump()
+        return draw_cuts(evaluation, format, f"links against {evaluation['basis']}")
 
-    async with services.report_turns:
-        body = await asyncio.to_thread(work)
-    return Response(body, media_type=MEDIA_TYPES[format])
+    return Response(await services.in_report_turn(work), media_type=MEDIA_TYPES[format])
 
 
 @router.get("/links/{link_id}/changes")

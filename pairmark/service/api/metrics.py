@@ -229,7 +229,7 @@ async def readyz(request: Request, services: InServices) -> Ready:
     "/metrics",
     summary="Get metrics",
     response_class=Response,
-    responses=content("text/plain", {"type": "string"}),
+    responses=content("text/plain", schema={"type": "string"}),
 )
 @needs("metrics")
 async def scrape(services: InServices) -> Response:

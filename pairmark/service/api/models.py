@@ -15,7 +15,7 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from pydantic import BeforeValidator, Field
 
 from pairmark.models.calibration.guarantees import askable
-from pairmark.models.evaluation.pairs import MEDIA_TYPES, Format, draw_roc
+from pairmark.models.evaluation.pairs import MEDIA_TYPES, draw_roc
 from pairmark.schemas.base import Page, QueryModel
 from pairmark.schemas.models import (
     AliasChangeOut,
@@ -42,12 +42,13 @@ from pairmark.schemas.scoring import OperatingPointOut, ThreeWayParameters
 from pairmark.service.api import metrics
 from pairmark.service.api.docs import with_code
 from pairmark.service.api.routing import (
-    BINARY,
     LONG,
+    PICTURES,
     UPLOAD,
     GuardedRoute,
     PageQuery,
     Paging,
+    Picture,
     content,
     needs,
 )
@@ -76,7 +77,6 @@ def _digits(text: str) -> str:
 Number = Annotated[
     int, Path(ge=1, le=MAX_VERSION, description="the version's number"), BeforeValidator(_digits)
 ]
-Picture = Annotated[Format, Path(description="`svg` or `png`")]
 AliasName = Annotated[
     str, Path(max_length=64, description="e.g. `production`, which a plain model name means")
 ]
@@ -281,15 +281,14 @@ async def get_report(
         page, policy = report_page(report)
         return HTMLResponse(page, headers={"content-security-policy": policy, "vary": "accept"})
 
-    async with services.report_turns:
-        return await asyncio.to_thread(work)
+    return await services.in_report_turn(work)
 
 
 @router.get(
     "/models/{name:name}/versions/{version}/roc.{format}",
     summary="Draw ROC curve",
     response_class=Response,
-    responses={200: {"content": {kind: {"schema": BINARY} for kind in MEDIA_TYPES.values()}}},
+    responses=PICTURES,
 )
 @needs("scores")
 async def draw(services: InServices, name: Name, version: Number, format: Picture) -> Response:
@@ -299,9 +298,8 @@ async def draw(services: InServices, name: Name, version: Number, format: Pictur
         curve = services.store.reports.roc(name, version).model_dump()
         return draw_roc(curve, format, f"{name}, version {version}")
 
-    async with services.report_turns:
-        body = await asyncio.to_thread(work)
-    return Response(body, media_type=MEDIA_TYPES[format], headers={"cache-control": "private, max-age=3600"})
+    headers = {"cache-control": "private, max-age=3600"}
+    return Response(await services.in_report_turn(work), media_type=MEDIA_TYPES[format], headers=headers)
 
 
 @router.get("/models/{name:name}/versions/{version}/tree", response_model=dict[str, Any])

@@ -17,7 +17,7 @@ from inspect import Parameter, Signature
 from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
-from fastapi import Body, Depends, Query, Request, Response
+from fastapi import Body, Depends, Path, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from pydantic import Field, ValidationError
@@ -26,6 +26,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
+from pairmark.models.evaluation.pairs import MEDIA_TYPES, Format
 from pairmark.schemas.admin import Level
 from pairmark.schemas.base import QueryModel
 from pairmark.service.api.access import Access, admit
@@ -297,9 +298,14 @@ def needs(access: Access, **declared: Any) -> Callable[[Handler], Handler]:
     return declare
 
 
-def content(media_type: str, schema: Mapping[str, Any] = BINARY) -> dict[int | str, dict[str, Any]]:
+def content(*media_types: str, schema: Mapping[str, Any] = BINARY) -> dict[int | str, dict[str, Any]]:
     """``responses`` of a route that answers with something other than JSON."""
-    return {200: {"content": {media_type: {"schema": schema}}}}
+    return {200: {"content": {kind: {"schema": schema} for kind in media_types}}}
+
+
+Picture = Annotated[Format, Path(description="`svg` or `png`")]
+PICTURES: Final = content(*MEDIA_TYPES.values())
+"""``responses`` of a route that draws a `Picture`."""
 
 
 class _Name(Convertor[str]):

@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 from fastapi import Depends, Request
 
@@ -76,10 +76,6 @@ class TimedQuestion(Generic[T]):
             )
 
 
-if TYPE_CHECKING:
-    from pairmark.service.keys.openid import Provider
-
-
 HANDLED_AT_ONCE = 8
 """Requests of one owner that handlers of the framework answer at once."""
 WAITING = 4
@@ -142,7 +138,7 @@ class Services:
         self.handled = defaultdict[str, asyncio.Semaphore](partial(asyncio.Semaphore, HANDLED_AT_ONCE))
         """Held by each request of an owner while a handler of the framework answers it."""
         self.turns = Turns()
-        self.report_turns = asyncio.Semaphore(2)
+        self._report_turns = asyncio.Semaphore(2)
         """Of reports and pictures: more threads of Python at a time make none faster, and scores wait longer."""
         self.streams = Slots(
             "event-streams", MAX_STREAMS, "event streams are open already; ask GET /jobs/ID instead"
@@ -150,14 +146,10 @@ class Services:
         self.last_use: dict[str, float] = {}
         """When keys were last used, by id, that is not in the database yet."""
 
-    @cached_property
-    def provider(self) -> Provider | None:
-        """The OpenID provider that signs people in; None: they sign in with an API key."""
-        if self.settings.oidc_issuer is None:
-            return None
-        from pairmark.service.keys.openid import Provider
-
-        return Provider(self.settings)
+    async def in_report_turn(self, work: Callable[[], T]) -> T:
+        """The outcome of making a report or a picture, in a thread, once it is its turn."""
+        async with self._report_turns:
+            return await asyncio.to_thread(work)
 
     def _n_workers(self) -> int:
         return len(self.queue.leases.workers())

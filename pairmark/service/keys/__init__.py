@@ -144,9 +144,6 @@ EVERYTHING: Final = Grants(["admin"])
 _IN_ORDER = select(ApiKey).order_by(ApiKey.created_at, ApiKey.id)
 DAY_S = 86_400.0
 OVERLAP_S = DAY_S
-SIGN_ON = "single sign-on: "
-"""How the names of keys of sessions of single sign-on begin."""
-FORGOTTEN_S = 30 * DAY_S
 _FORM = re.compile(r"pm_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _NOBODY = hashlib.sha256(b"").hexdigest()
 
@@ -231,14 +228,6 @@ class Keys:
             bump_revision(session)
             warnings = list(_missing_resources(session, granted, tenant))
             return NewKey(**KeyOut.model_validate(row).model_dump(), key=key, warnings=warnings)
-
-    def sign_on(self, person: str, scopes: Sequence[str], seconds: float) -> str:
-        """Make the key of a session of single sign-on; returns its id. Nobody is ever shown the key itself, so that it
-        works through the session alone. Those that ended long ago are forgotten."""
-        with self._db.write() as session:
-            ended = ApiKey.expires_at < self._db.now(session) - FORGOTTEN_S
-            session.execute(delete(ApiKey).where(ended & ApiKey.name.startswith(SIGN_ON, autoescape=True)))
-        return self.create(f"{SIGN_ON}{person}", scopes, expires_in_s=seconds).id
 
     def rotate(self, key_id: str, overlap_s: float = OVERLAP_S, *, tenant: str | None = None) -> NewKey:
         """Make a key that may do the same, and let the old one end after an overlap; `Conflict` when it has ended.
@@ -447,16 +436,12 @@ class Sessions:
         return word
 
     def end(self, word: str) -> None:
-        """Make a session useless, with its key if single sign-on made that for it; one that is unknown changes
-        nothing."""
+        """Make a session useless; one that is unknown changes nothing."""
         with self._db.write() as session:
             row = session.get(SessionRow, session_hash(word), with_for_update=True)
             if row is None:
                 return
-            key = session.get(ApiKey, row.key_id)
             session.delete(row)
-            if key is not None and key.name.startswith(SIGN_ON):
-                _revoke(session, key, self._db.now(session))
             bump_revision(session)
 
 

@@ -72,8 +72,7 @@ def test_every_route_refuses_parameters_it_does_not_know(settings: Settings) -> 
             app.router.lifespan_context(app),
             httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=PATIENCE_S) as http,
         ):
-            # Every provider adds what it likes to the address that it sends people back to.
-            for route in [route for route in EVERY if route.operation_id != "end_sign_on"]:
+            for route in EVERY:
                 path = route.path_format.replace("{version}", "1").replace("{", "").replace("}", "")
                 answer = await http.request(route.method, f"{path}?surprise=1", json={})
                 assert answer.status_code == 422, (route.path, answer.text)
