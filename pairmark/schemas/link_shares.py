@@ -9,39 +9,53 @@ from pydantic import Field, model_validator
 from pairmark.schemas.base import Answer
 
 
+def absent(value: object) -> bool:
+    """Whether a member is left out of an answer."""
+    return value is None
+
+
 class FalseLinks(Answer):
     """How many of the links are false: exactly one of `bound`, `estimate` and `unknown`."""
 
     estimate: float | None = Field(
-        None, description="the share as the fitted model has it: an estimate, no bound", examples=[0.015]
+        None,
+        exclude_if=absent,
+        description="the share as the fitted model has it: an estimate, no bound",
+        examples=[0.015],
     )
     expected: float | None = Field(
         None,
+        exclude_if=absent,
         description="beside it, with `expected_false_links`: the share is at most this on average over tables like "
         "these, if what `notes` say holds; no bound",
         examples=[0.02],
     )
     check: Literal["agrees", "doubtful"] | None = Field(
         None,
+        exclude_if=absent,
         description="with `estimate`: `agrees` where columns that were held out say the same of the links, `doubtful` "
         "where they say more, or too few can tell",
         examples=["agrees"],
     )
     unknown: Literal[True] | None = Field(
-        None, description="true where nothing can be said before links are judged"
+        None, exclude_if=absent, description="true where nothing can be said before links are judged"
     )
     judge: int | None = Field(
-        None, description="with `unknown`: about how many links to judge", examples=[150]
+        None, exclude_if=absent, description="with `unknown`: about how many links to judge", examples=[150]
     )
     bound: float | None = Field(
         None,
-        description="with the confidence, at most this share of the links is false, at every look; null: nothing is "
-        "judged. After changes by hand it is the worst case: all of the judged population that may be false is "
+        exclude_if=absent,
+        description="with the confidence, at most this share of the links is false, at every look; absent until some "
+        "are judged. After changes by hand it is the worst case: all of the judged population that may be false is "
         "still linked, and all links that were added are false",
         examples=[0.018],
     )
     bound_of: int | None = Field(
-        None, description="how many links there were when the judged ones were drawn", examples=[440]
+        None,
+        exclude_if=absent,
+        description="how many links there were when the judged ones were drawn",
+        examples=[440],
     )
     by_hand: int = Field(0, description="links that were added by hand since", examples=[0])
     confidence: float = Field(0.95, description="with which the bound holds")
