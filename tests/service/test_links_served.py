@@ -1018,7 +1018,8 @@ def test_links_to_a_unique_table_are_kept_to_an_expected_share(
     assert sum(identity[row["left"]] == identity[row["right"]] for row in rows) > 0.9 * len(rows)
     assert len(rows) > 0.8 * len(others)
     share = found["false_links"]
-    assert share["expected"] == 0.05 and "bound" not in share
+    assert share["expected"] == 0.05
+    assert "bound" not in share
     assert any("expected to be false" in note for note in found["notes"])
     assert client.link(**options).false_links.expected is None
 

@@ -33,7 +33,9 @@ _HEADERS = {
     "name": "(?:.* )?(?:name|full ?name|person|customer|kunde|client|contact|author|nom complet)",
     "date": "(?:.* )?(?:dob|date|birth|birthday|born|geboren|geburtsdatum|datum|fecha|data|naissance)(?: .*)?",
     "id": "(?:.* )?(?:ssn|soc sec id|social security.*|tax.*|vat.*|ust.*|steuer.*|passport.*|licen[sc]e.*|npi|iban|ean|"
-    "isbn|gtin|upc|sku|id|nif|nino|insurance number|versicherungsnummer|account.*|konto.*)",
+    "isbn|gtin|upc|sku|id|nif|dni|nino|cpf|cnpj|siret|siren|pesel|mrn|vin|fin|imei|doi|orcid|insurance number|"
+    "versicherungsnummer|account.*|konto.*|kennzeichen|.*plate|registration(?: ?(?:no|number))?|matricula|"
+    "immatriculation|serial.*|seriennummer)",
 }  # fmt: skip
 _HEADER = {kind: re.compile(pattern) for kind, pattern in _HEADERS.items()}
 _YEAR = re.compile("(?:18|19|20)[0-9]{2}")

@@ -10,6 +10,7 @@ import pytest
 
 from pairmark.models.records.comparators import Comparators
 from pairmark.models.records.compare import KINDS, LinkField, register
+from pairmark.models.records.recognition import link_kind
 from pairmark.models.records.schema import TYPES, RecordColumn, Schema
 
 MISSING, APART, WEAK, CLOSE, EQUAL = range(5)
@@ -87,7 +88,12 @@ CASES = {
         ("1974-07-24", "1951-11-02", APART),
         ("", "1951-11-02", MISSING),
     ],
-    "id": [("AB-123 456", "ab123456", EQUAL), ("123456", "123457", CLOSE), ("123456", "654321", APART)],
+    "id": [
+        ("AB-123 456", "ab123456", EQUAL),
+        ("0012345", "12345", EQUAL),
+        ("123456", "123457", CLOSE),
+        ("123456", "654321", APART),
+    ],
     "number": [("12.50", "12.5", EQUAL), ("100", "100.5", CLOSE), ("100", "95.5", WEAK), ("100", "7", APART)],
     "text": [
         ("Blue\u200b lamp", "blue lamp", EQUAL),
@@ -199,3 +205,10 @@ def test_learners_have_the_levels_of_links(kind):
         if level != got
     ]
     assert not odd
+
+
+@pytest.mark.parametrize("header", ["Kennzeichen", "license plate", "Registration No", "PESEL", "VIN", "mrn"])
+def test_codes_with_blanks_are_ids_where_their_header_says_so(header: str) -> None:
+    plates = ["M-BZ 5783", "HH-DZ 7794", "B-EX 951"]
+    assert link_kind(header, "text", plates, 3) == "id"
+    assert link_kind("c1", "text", plates, 3) == "text"

@@ -168,9 +168,9 @@ def postcode(cell: str) -> str | None:
 
 
 def identifier(cell: str) -> str | None:
-    """Letters and digits."""
+    """Letters and digits, without zeros before them that spreadsheets lose."""
     plain = folded(cell)
-    return plain and ("".join(_WORD.findall(_WHOLE.sub("", plain))) or plain)
+    return plain and ("".join(_WORD.findall(_WHOLE.sub("", plain))).lstrip("0") or plain)
 
 
 def number(cell: str) -> str | None:
