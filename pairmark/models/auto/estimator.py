@@ -289,9 +289,11 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
             with as_part(RACE_SHARE, 1.0, f"learning {best.name}"):
                 self.model_ = fit(model)
         self.winner_ = best.name
-        entries += [
-            Entry(candidate=one, rates=nothing, status=f"not tried: it takes {one.needs}") for one in out
-        ]
+        for one in out:
+            why = "classifiers of the shared classes race alone"
+            if not one.takes(task.data):
+                why = f"it takes {one.needs}"
+            entries.append(Entry(candidate=one, rates=nothing, status=f"not tried: {why}"))
         self.leaderboard_ = leaderboard(entries, best, at, task.folds)
 
     def _racing(self, data: Data) -> tuple[list[Candidate], list[Candidate]]:
