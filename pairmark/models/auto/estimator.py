@@ -425,7 +425,9 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
         """This estimator, fitted with what `to_state` gave; an `ArtefactError` names the fact, or the array and its
         row, that no fit writes."""
-        super().from_state({name: arrays[name] for name in arrays if not name.startswith(_WINNER)}, meta)
+        own = {name: arrays[name] for name in arrays if not name.startswith(_WINNER)}
+        # Versions before 1.0 did not look at several samples.
+        super().from_state(own, {"aggregation": None, **meta})
         if self.winner_ not in [entry.get("name") for entry in self.leaderboard_]:
             raise ArtefactError(
                 f"winner is {self.winner_!r}; expected a candidate of leaderboard: restore the artefact or train again"
