@@ -186,7 +186,7 @@ def test_rules_are_given_and_read_back_and_recall_is_measured_where_there_are_la
     scarce = client.link("labelled", candidates_per_record=1)["blocking"]
     assert scarce["candidates_per_record"] <= scarce["at_most"] == 1
     assert scarce["left_out"]
-    with pytest.raises(Conflict, match="not evaluated"):
+    with pytest.raises(Conflict, match="no evaluation"):
         asked(client, "GET", f"/links/{found['id']}/evaluation")
     with pytest.raises(RefusedInput, match="'age' is not compared; expected some of first"):
         client.link("people", rules=[["age"]])
