@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Literal
 
 from pairmark.models.classes.estimator import CLASSES, MOST_VECTORS
@@ -170,6 +171,12 @@ def _classes_fit(data: Data) -> bool:
     return data.closed and is_small and not (data.sparse or data.pairs)
 
 
+_of_classes = partial(
+    Candidate,
+    kind=CLASSES.kind,
+    grown=lambda data: {"n_estimators": _CLASS_TREES},
+    needs=_FEW_CLASSES,
+)
 CANDIDATES: Final[tuple[Candidate, ...]] = (
     Candidate(name="cosine", kind="metric"),
     Candidate(name="plda", kind="plda", cost=_plda_cost, takes=_dense, needs="dense rows"),
@@ -190,33 +197,24 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         takes=lambda data: 2 * data.cells <= data.n * data.d,
         needs="rows of which half or more is zero",
     ),
-    Candidate(
+    _of_classes(
         name="class trees",
-        kind="similarity-classes",
         params={"classifier": "extra-trees"},
-        grown=lambda data: {"n_estimators": _CLASS_TREES},
         cost=_class_trees_cost,
         takes=_classes_fit,
-        needs=_FEW_CLASSES,
     ),
-    # One of the two races.
-    Candidate(
+    # One of these two races.
+    _of_classes(
         name="classes",
-        kind="similarity-classes",
         params={"classifier": "pool"},
-        grown=lambda data: {"n_estimators": _CLASS_TREES},
         cost=lambda data: _classes_cost(data) + _vectors_cost(data),
         takes=lambda data: _classes_fit(data) and _few_vectors(data),
-        needs=_FEW_CLASSES,
     ),
-    Candidate(
+    _of_classes(
         name="classes",
-        kind="similarity-classes",
         params={"classifier": "quick-pool"},
-        grown=lambda data: {"n_estimators": _CLASS_TREES},
         cost=_classes_cost,
         takes=lambda data: _classes_fit(data) and not _few_vectors(data),
-        needs=_FEW_CLASSES,
     ),
     Candidate(
         name="residual forest",

@@ -330,16 +330,16 @@ class CalibrationRecords:
             scores = self.scores[scored_patterns.index(code)]
             return scores if numbers is None else scores[numbers]
         numbers = np.arange(self.same.size) if numbers is None else numbers
-        scores, rest = np.empty(numbers.size, dtype=np.float32), np.ones(numbers.size, dtype=np.bool_)
+        scores, uncompared = np.empty(numbers.size, dtype=np.float32), np.ones(numbers.size, dtype=np.bool_)
         if self.aggregation is None and hasattr(scorer, "compare_once") and (columns[0] == columns[1]).all():
             if not self._compared or self._compared[0] is not scorer:
                 self._compare(scorer, self._few[0])
             _, kept, score = self._compared
             if score is not None:
-                rest = ~np.isin(numbers, kept)
-                scores[~rest] = score(columns[0], np.searchsorted(kept, numbers[~rest]))
-        if rest.any():
-            scores[rest] = self._scored_anew(columns, scorer, numbers[rest])
+                uncompared = ~np.isin(numbers, kept)
+                scores[~uncompared] = score(columns[0], np.searchsorted(kept, numbers[~uncompared]))
+        if uncompared.any():
+            scores[uncompared] = self._scored_anew(columns, scorer, numbers[uncompared])
         return scores
 
     def _compare(self, scorer: Any, numbers: Int64) -> None:
@@ -349,16 +349,16 @@ class CalibrationRecords:
     def _scored_anew(self, columns: Bool, scorer: Any, numbers: Int64) -> Float32:
         subjects, ends = np.unique([self.left[numbers], self.right[numbers]], return_inverse=True)
         left, right = ends.reshape(2, -1)
-        some = self.subjects.take(subjects)
+        subset = self.subjects.take(subjects)
         # Sides without the same columns are of one table, which is prepared once.
         sides = columns if (columns[0] != columns[1]).any() else columns[:1]
         if self.aggregation is not None:
             # Of subjects both sides lack the same.
-            rows = some.rows.copy()
+            rows = subset.rows.copy()
             rows[:, columns[0]] = None
-            sets = SampleSets(rows=rows, index=some.index, counts=some.counts)
+            sets = SampleSets(rows=rows, index=subset.index, counts=subset.counts)
             return score_subject_pairs(scorer, sets, left, right, self.aggregation)
-        cells = np.tile(some.rows[some.index], (len(sides), 1))
+        cells = np.tile(subset.rows[subset.index], (len(sides), 1))
         for start, side in enumerate(sides):
             cells[start * len(subjects) : (start + 1) * len(subjects), side] = None
         scores: Float32 = scorer.score_pairs(cells, left, right + (len(sides) - 1) * len(subjects))

@@ -37,7 +37,8 @@ class EmbedderMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """``fit(X, y)``, then ``transform(X)``."""
         learner: Any = self
         embedder: Any = learner.fit(X, y, **fit_params)
-        return embedder.transform(X)  # type: ignore[no-any-return]
+        vectors: Float32 = embedder.transform(X)
+        return vectors
 
     @abstractmethod
     def transform(self, X: ArrayLike) -> Float32:

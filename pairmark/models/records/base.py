@@ -170,8 +170,10 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
             scores = np.empty(numbers.size, dtype=np.float32)
             for start in range(0, numbers.size, BLOCK):
                 part = numbers[start : start + BLOCK]
-                kept = self._comparators.without(features[part], prepared, left[part], right[part], columns)
-                scores[start : start + BLOCK] = self._scores(kept)
+                compared = self._comparators.without(
+                    features[part], prepared, left[part], right[part], columns
+                )
+                scores[start : start + BLOCK] = self._scores(compared)
             return scores
 
         return score

@@ -62,8 +62,8 @@ def cell_keys(cells: Cells, n: int, is_text: Bool, gram_chars: int) -> tuple[Int
     # Each character begins at most one trigram and one token; a whole cell is one key.
     room = 2 * cells.chars.size + cells.starts.size
     keys, rows = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int32)
-    found = cells.chars, cells.starts, cells.hashes, cells.row_tokens
-    size = kernels.neighbour_keys(*found, n, is_text, gram_chars, keys, rows)
+    tokens = cells.chars, cells.starts, cells.hashes, cells.row_tokens
+    size = kernels.neighbour_keys(*tokens, n, is_text, gram_chars, keys, rows)
     return keys[:size], rows[:size]
 
 

@@ -150,8 +150,8 @@ class Results:
         self.n_tables = int(fitted["tables"])
 
     def rows(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = self.connection.execute(sql, list(params)).fetchall()
-        return found
+        rows: list[tuple[Any, ...]] = self.connection.execute(sql, list(params)).fetchall()
+        return rows
 
     @property
     def links_sql(self) -> str:
@@ -238,14 +238,14 @@ class Results:
     def link(self, one: Key, other: Key) -> tuple[Any, ...] | None:
         """(score, decision, entity) of the link of two records, in either order."""
         either = '(left_side = ? AND "left" = ? AND right_side = ? AND "right" = ?)'
-        found = self.rows(
+        links = self.rows(
             f"SELECT score, decision, entity FROM links WHERE {either} OR {either}",
             *one,
             *other,
             *other,
             *one,
         )
-        return found[0] if found else None
+        return links[0] if links else None
 
     def explain(self, left: Mapping[str, Any], right: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Field by field, what both cells are, how far they agree, and what that adds to the log odds of a match."""
