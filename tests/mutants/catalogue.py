@@ -67,6 +67,12 @@ WATCHED: dict[str, tuple[Row, ...]] = {
     ),
     "tests/e2e/test_team_keys.py": (
         (
+            "a refusal tells a key that decides no threshold",
+            "pairmark/service/scoring",
+            r'error\.facts\.pop\("alternatives", None\)',
+            "pass",
+        ),
+        (
             "a key that only decides sends so many pairs a minute",
             API,
             r'"decisions", limit, "pairs", count=n',
@@ -549,6 +555,14 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             "pairmark/service/datasets",
             r'\{"identity": "open-set"',
             '{"identity": "closed-set"',
+        ),
+    ),
+    "tests/service/test_links_served.py": (
+        (
+            "one thing is said of the share of false links",
+            "pairmark/schemas",
+            "return value is None",
+            "return False",
         ),
     ),
     "tests/models/linking/test_link_classes.py": (
