@@ -237,6 +237,7 @@ def test_no_series_of_questions_brackets_a_score(deployment: RunningServer) -> N
     for answer in answers:
         # A sentence may speak of thresholds; no field or header holds one.
         assert re.search(r'threshold[\w-]*("?:| [a-z]|$)', answer.replace("above the threshold", "")) is None
+        assert '"score' not in answer
         assert "problems/" not in answer
     # Nor does one request of very many pairs along a line.
     line = {**raw, "content": np.linspace(X[0], X[1], 20_002, dtype="<f4").tobytes()}
@@ -255,6 +256,18 @@ def test_no_series_of_questions_brackets_a_score(deployment: RunningServer) -> N
         assert unsupported.json()["type"] == "/problems/insufficient-calibration-data"
         assert "alternatives" not in unsupported.json()
         assert "alternatives" in every("POST", path, json=body).json()
+    # Nor a search at a rate of the whole search, whether its calibration supports that or not.
+    new = np.random.default_rng(1).normal(size=(60, 4)).astype(np.float32)
+    deployment.upload("strangers", np.repeat(new, 2, axis=0), np.repeat(np.arange(60), 2))
+    made_of = every("POST", "/galleries/people/calibrations", json={"dataset": "strangers"})
+    assert made_of.status_code == 201, made_of.text
+    for fpir, status in ((0.2, 200), (1e-5, 422)):
+        found, seen = (
+            one("POST", "/galleries/people/search", json={**search, "fpir": fpir}) for one in (ask, every)
+        )
+        assert (found.status_code, seen.status_code) == (status, status)
+        assert re.search(r'threshold[\w-]*"|"score|alternatives', found.text) is None, found.text
+        assert status == 422 or '"threshold"' in seen.text
     # By default they are rates of every size.
     assert every.status("PUT", "/models/people/policy", json={"rates": None}) == 200
     assert "0.1, 0.03, 0.01" in ask("POST", "/match?fpr=0.2", json=pair).json()["detail"]

@@ -68,7 +68,7 @@ WATCHED: dict[str, tuple[Row, ...]] = {
     "tests/e2e/test_team_keys.py": (
         (
             "a refusal tells a key that decides no threshold",
-            "pairmark/service/scoring",
+            "pairmark/service/runtime",
             r'error\.facts\.pop\("alternatives", None\)',
             "pass",
         ),

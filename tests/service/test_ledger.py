@@ -28,7 +28,9 @@ def test_a_promise_for_whichever_is_chosen_counts_every_version(deployment: Depl
             served = await runtime.version_for(f"faces:{trained}", "similarity")
             chosen = made[2].id
             return (
-                await runtime.operating_point(served, Rate(0.6, "auto", 0.9, simultaneous, chosen))
+                await runtime.operating_point(
+                    served, Rate(0.6, "auto", 0.9, simultaneous, chosen), shows_scores=True
+                )
             ).public
 
         return asyncio.run(ask())
@@ -68,7 +70,9 @@ def test_a_pointwise_answer_says_that_it_is_not_the_first(deployment: Deployment
     def asked(calibration: str) -> dict[str, Any]:
         async def ask() -> dict[str, Any]:
             served = await runtime.version_for(f"faces:{trained}", "similarity")
-            return (await runtime.operating_point(served, Rate(0.3, calibration=calibration))).public
+            return (
+                await runtime.operating_point(served, Rate(0.3, calibration=calibration), shows_scores=True)
+            ).public
 
         return asyncio.run(ask())
 

@@ -419,7 +419,6 @@ class Calibration:
     def summary(self) -> dict[str, Any]:
         """JSON-able facts: sizes, protocol, and the smallest rate by confidence and method."""
         facts = {name: getattr(self.facts, name) for name in _PUBLIC_FACTS}
-        facts["score_range"] = [float(self._thresholds[-1]), float(self._thresholds[0])]
         facts["smallest_fpr"] = {f"{c:.2f}": self.smallest_fpr(c) for c in CONFIDENCES}
         return facts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from functools import partial
 from typing import Annotated
@@ -58,7 +59,7 @@ from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.operating_points import Rate, ServedPoint
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.service.scoring.decide import refusals_for, shows_scores
+from pairmark.service.scoring.decide import shows_scores
 from pairmark.service.store.subjects import SubjectClass
 from pairmark.service.tables import GalleryRow
 
@@ -290,8 +291,7 @@ async def search(call: Call, gallery: Name) -> Response:
         shown = shows_scores(services.runtime, version, rate, call.grants)
         point = None
         if body.fpr is not None and rate is not None:
-            with refusals_for(shown):
-                point = await services.runtime.operating_point(version, rate)
+            point = await services.runtime.operating_point(version, rate, shows_scores=shown)
         ranges = await services.runtime.row_ranges(version)
         found = await place.run(
             math.inf,
@@ -345,8 +345,8 @@ async def verify(call: Call, gallery: Name, subject: Subject) -> Response:
         rows = model_vectors(probe, "probe", version)
         items = await place.run(math.inf, lambda: services.searches.enrolled(state, version, subject))
         has_all = complete(rows, items.vectors)
-        with refusals_for(shown):
-            point, how = await _whole_or_best(call, version, rate, len(items), len(rows), has_all)
+        point_of = partial(services.runtime.operating_point, version, rate, shows_scores=shown)
+        point, how = await _whole_or_best(call, version, point_of, len(items), len(rows), has_all)
         found = await place.run(
             math.inf,
             lambda: services.searches.verify(
@@ -386,21 +386,26 @@ def _keep(
 
 
 async def _whole_or_best(
-    call: Call, version: LoadedVersion, rate: Rate, k: int, p: int, has_all: bool
+    call: Call,
+    version: LoadedVersion,
+    point_of: Callable[..., Awaitable[ServedPoint]],
+    k: int,
+    p: int,
+    has_all: bool,
 ) -> tuple[ServedPoint, str | None]:
     """The operating point of a verification, and how the subject is compared as a whole (None: item by item)."""
-    aggregation, operating_point = call.query.aggregation, call.services.runtime.operating_point
+    aggregation = call.query.aggregation
     how = version.aggregation(aggregation or "auto")
     if k == p == 1 or (p == 1 and aggregation is None and not has_all):
         # Single comparisons are calibrated for records that lack columns too.
-        return await operating_point(version, rate), None
+        return await point_of(), None
     try:
         if aggregation is not None or p > 1 or k <= call.services.settings.max_subject_samples:
-            return await operating_point(version, rate, SubjectClass(max(k, p), min(k, p), how)), how
+            return await point_of(SubjectClass(max(k, p), min(k, p), how)), how
     except (UnsupportedRate, TooLarge):
         if aggregation is not None or p > 1:
             raise
-    return await operating_point(version, rate), None
+    return await point_of(), None
 
 
 def _draw_probes(call: Call, name: str, count: int) -> None:

@@ -425,7 +425,7 @@ async def get_operating_point(
         )
         raise UnknownCalibration(f"{name}:{version} {what}", field="calibration")
     rate = Rate(query.fpr, query.method, query.confidence, query.simultaneous, calibration_id, query.fnr)
-    point = await services.runtime.operating_point(None, rate)
+    point = await services.runtime.operating_point(None, rate, shows_scores=True)
     # As it is: of single vectors a point says nothing of samples.
     return JSONResponse(point.public)
 

@@ -55,7 +55,7 @@ from pairmark.service.runtime.operating_points import Rate, plain
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.scoring.answer import Answer, answer_decisions, answer_scores, model_header, unlike_rows
 from pairmark.service.scoring.binary import parse_npz, parse_npz_rows, parse_octets, parse_rows
-from pairmark.service.scoring.decide import Decided, UnlikeRows, decide, refusals_for, shows_scores
+from pairmark.service.scoring.decide import Decided, UnlikeRows, decide, shows_scores
 from pairmark.service.scoring.ranking import Points, classes_json, parse_points, point_of_query, rank
 from pairmark.service.scoring.requests import (
     Features,
@@ -154,8 +154,7 @@ async def match(call: Call) -> Response:
         limit, n = call.services.settings.decide_limit, len(scored.scores)
         call.services.rates.draw_minute(call.scope, "decisions", limit, "pairs", count=n)
     if isinstance(rate, Rate):
-        with refusals_for(shown):
-            point = await runtime.operating_point(version, rate, subjects)
+        point = await runtime.operating_point(version, rate, subjects, shows_scores=shown)
     else:
         assert version is not None, "given scores need a calibration, which a decision does not take"
         if subjects is not None:

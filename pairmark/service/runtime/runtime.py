@@ -103,7 +103,12 @@ class Runtime:
         return await self.versions.get(*resolved)
 
     async def operating_point(
-        self, version: LoadedVersion | None, rate: Rate, subjects: SubjectClass | None = None
+        self,
+        version: LoadedVersion | None,
+        rate: Rate,
+        subjects: SubjectClass | None = None,
+        *,
+        shows_scores: bool,
     ) -> ServedPoint:
         """The operating point that a request asks for.
 
@@ -111,6 +116,7 @@ class Runtime:
         ----------
         version : that made the scores; None for scores made elsewhere.
         subjects : numbers of samples and aggregation of what was scored; None for single vectors.
+        shows_scores : whether a rate that is refused tells the thresholds of other methods.
         """
         calibration = await self._calibration_for(version, rate, subjects)
         if version is not None:
@@ -136,7 +142,12 @@ class Runtime:
         )
         point = self.points.cached(request)
         if point is None:
-            point = await asyncio.to_thread(self.points.compute, request)
+            try:
+                point = await asyncio.to_thread(self.points.compute, request)
+            except UnsupportedRate as error:
+                if not shows_scores:
+                    error.facts.pop("alternatives", None)
+                raise
             if version is not None:
                 self.patterns.prepare(version.estimator, request)
         # A calibration of subjects is of the same people's rows.

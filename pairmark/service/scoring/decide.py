@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
@@ -16,7 +15,7 @@ from pairmark.models.calibration.monitor import LARGE, moved_at_once
 from pairmark.models.core.arrays import Bool
 from pairmark.schemas.models import DECIDED_RATES
 from pairmark.schemas.scoring import Decision
-from pairmark.service.errors import Forbidden, UnsupportedRate
+from pairmark.service.errors import Forbidden
 from pairmark.service.keys import Grants
 from pairmark.service.runtime.missing_columns import ComparedPairs
 from pairmark.service.runtime.operating_points import Rate, ServedPoint
@@ -42,17 +41,6 @@ def shows_scores(
     if rate is not None:
         check_listed(rate, DECIDED_RATES if model is None else model.rates)
     return False
-
-
-@contextmanager
-def refusals_for(shown: bool) -> Iterator[None]:
-    """Unless scores are ``shown``, a rate that is refused tells no thresholds of other methods."""
-    try:
-        yield
-    except UnsupportedRate as error:
-        if not shown:
-            error.facts.pop("alternatives", None)
-        raise
 
 
 def check_listed(rate: Rate | Decision, listed: Collection[float]) -> None:

@@ -191,8 +191,9 @@ def without_origin(version: VersionOut) -> VersionOut:
 
 
 def calibration_without_origin(calibration: CalibrationOut) -> CalibrationOut:
-    """A calibration without the name and the digest of its dataset."""
-    summary = {name: value for name, value in calibration.summary.items() if name != "dataset"}
+    """A calibration without the name and digest of its dataset, and without what earlier versions kept of scores."""
+    hidden = "dataset", "score_range"
+    summary = {name: value for name, value in calibration.summary.items() if name not in hidden}
     name = calibration.name.partition(" held out of ")[0]
     return calibration.model_copy(update={"name": name, "dataset_sha256": None, "summary": summary})
 
