@@ -65,6 +65,25 @@ def test_no_module_takes_a_private_name_from_another() -> None:
     assert not found
 
 
+LEARNERS = ("estimator", "scorer", "learner", "model", "index")
+
+
+def test_nothing_probes_what_a_learner_has() -> None:
+    """The protocols of `core.spec` say it; scikit-learn's `available_if` alone asks whether there is a method."""
+    probes = [
+        f"{module}:{node.lineno}: {ast.unparse(node)}"
+        for module, path in SOURCES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("getattr", "hasattr")
+        and ast.unparse(node.args[0]).rpartition(".")[2].rstrip("_").endswith(LEARNERS)
+        and isinstance(node.args[1], ast.Constant)
+        # Of any estimator of scikit-learn's.
+        and node.args[1].value not in ("feature_names_in_", "steps", "predict_proba")
+    ]
+    assert [probe for probe in probes if not probe.startswith("pairmark.models.auto.estimator")] == []
+
+
 @pytest.mark.parametrize("module", ["service.names", "models.core.base", "migrations"])
 def test_the_links_at_the_top_make_no_second_module(module: str) -> None:
     code = f"import pairmark.{module}, {module}"

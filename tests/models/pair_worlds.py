@@ -381,6 +381,8 @@ class CellScorer:
     def patterns(self, left: NDArray[np.bool_], right: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return np.repeat((left | right)[:, None], 2, axis=1)
 
+    def compare_once(self, cells: Any, left: NDArray[np.int64], right: NDArray[np.int64]) -> None: ...
+
 
 def record_people(
     m: int, rng: np.random.Generator, *, samples: int = 2, missing: float = 0.0

@@ -239,7 +239,7 @@ class CalibrationRecords:
         columns can be decided by one of these choices that contains them."""
         d = self.lacked.shape[2]
         each = np.eye(d, dtype=np.bool_)
-        if self.aggregation is None and hasattr(scorer, "compare_once"):
+        if self.aggregation is None:
             self._compare(scorer, np.arange(self.same.size))
         natural = scorer.patterns(self.lacked[:, 0], self.lacked[:, 1])
         codes = pattern_codes(natural)
@@ -331,7 +331,7 @@ class CalibrationRecords:
             return scores if numbers is None else scores[numbers]
         numbers = np.arange(self.same.size) if numbers is None else numbers
         scores, uncompared = np.empty(numbers.size, dtype=np.float32), np.ones(numbers.size, dtype=np.bool_)
-        if self.aggregation is None and hasattr(scorer, "compare_once") and (columns[0] == columns[1]).all():
+        if self.aggregation is None and (columns[0] == columns[1]).all():
             if not self._compared or self._compared[0] is not scorer:
                 self._compare(scorer, self._few[0])
             _, kept, score = self._compared

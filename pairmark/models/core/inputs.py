@@ -218,7 +218,7 @@ def _way_out(estimator: Any, *, reset: bool) -> str:
     fill = "fill missing values first, as sklearn.impute.SimpleImputer does"
     if reset:
         return f"{fill}, or use SimilarityAuto, SimilarityForest, SimilarityTree, Plda or MetricSimilarity, which do"
-    if getattr(estimator, "_missing", None) is None:
+    if not estimator.__sklearn_tags__().input_tags.allow_nan:
         return fill
     return f"no training row had a missing value. Train on rows that have some too, or {fill}"
 

@@ -80,6 +80,14 @@ class PairLearner(Protocol):
 
 
 @runtime_checkable
+class Explainer(Protocol):
+    """A similarity that says why a pair scores what it does."""
+
+    def explain(self, left: Any, right: Any, feature_names: Any = None) -> dict[str, Any]:
+        """What each part adds to one pair's score."""
+
+
+@runtime_checkable
 class LabelRanker(Protocol):
     """What every ranker of labels does; `RankerBase` gives most of it."""
 

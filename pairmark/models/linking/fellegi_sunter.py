@@ -77,6 +77,10 @@ class FellegiSunter(RecordScorer):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "prior_")
 
+    @property
+    def prior(self) -> float:
+        return self.prior_
+
     def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
         """Learn from records alone; ``y``, where there is one, is only checked.
 

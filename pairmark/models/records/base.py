@@ -158,6 +158,17 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
         """Similarity of pairs of rows of one table; see `PairScorerMixin.score_pairs`."""
         return super().score_pairs(self._validated(X, "X"), left, right, on_progress)
 
+    def score_candidates(self, X: Any, left: Int64, right: Int64, n_left: int | None = None) -> Float32:
+        """`score_pairs` of the candidates of a whole table, or of two, of which the first has ``n_left`` rows: a model
+        that learned of rivals sees those of each pair."""
+        return self.score_pairs(X, left, right)
+
+    @property
+    def prior(self) -> float | None:
+        """The share of the same among training records' pairs, where scores are log likelihood ratios; None: scores are
+        chances."""
+        return None
+
     def compare_once(self, X: Any, left: Int64, right: Int64) -> ScoreWithout | None:
         """Scores pairs of rows again without some columns, which is faster than blanking them; None where what was
         compared takes too much memory."""

@@ -197,6 +197,11 @@ class RecordSimilarity(RecordScorer):
             out[part] = self.context_.score(np.hstack([features, context]))
         return out
 
+    def score_candidates(self, X: Any, left: Int64, right: Int64, n_left: int | None = None) -> Float32:
+        if self.context_ is None:
+            return self.score_pairs(X, left, right)
+        return self.score_among(X, left, right, n_left=n_left)
+
     def _learn_among(
         self, prepared: Prepared, left: Int64, right: Int64, same: Bool, weight: Float64, n_left: int | None
     ) -> None:

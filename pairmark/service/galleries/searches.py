@@ -249,7 +249,7 @@ class Searches:
         """Which rows of a segment are like those of the calibration; None: all. Looked at once a segment."""
         cached = self._alike.get(segment)
         if cached is None or cached[0] is not ranges:
-            vectors: Any = getattr(segment.index, "vectors", ())
+            vectors: Any = () if segment.index is None else segment.index.vectors
             alike = np.ones(len(segment), dtype=np.bool_)
             for at in range(0, len(vectors), CHECKED_ROWS):
                 flags = ranges.unlike(np.array(vectors[at : at + CHECKED_ROWS], dtype=np.float32))

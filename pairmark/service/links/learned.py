@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pairmark.models.core.arrays import Float64, Int64
+from pairmark.models.records.base import RecordScorer
 from pairmark.models.records.schema import RecordError, Records, Schema
 from pairmark.service.blobs import Blobs
 from pairmark.service.db import Database
@@ -28,9 +29,9 @@ class Learned:
     notes : what to know of the cut.
     """
 
-    def __init__(self, ref: str, estimator: Any, cut: float | None = None) -> None:
+    def __init__(self, ref: str, estimator: RecordScorer, cut: float | None = None) -> None:
         self.ref, self._estimator = ref, estimator
-        prior = getattr(self._estimator, "prior_", None)
+        prior = estimator.prior
         self.cut = cut if cut is not None else 0.5 if prior is None else float(np.log((1 - prior) / prior))
         self.notes = []
         if prior is not None and cut is None:
@@ -81,13 +82,8 @@ class Learned:
         cells[empty] = cells[np.setdiff1d(np.arange(len(cells)), empty)[:1]]
 
         def score(a: Int64, b: Int64) -> Float64:
-            if getattr(self._estimator, "context_", None) is None:
-                scores = self._estimator.score_pairs(cells, a, b)
-            else:
-                scores = self._estimator.score_among(
-                    cells, a, b, n_left=tables.sizes[0] if len(tables.sizes) == 2 else None
-                )
-            scores = scores.astype(np.float64)
+            n_left = tables.sizes[0] if len(tables.sizes) == 2 else None
+            scores = self._estimator.score_candidates(cells, a, b, n_left).astype(np.float64)
             scores[np.isin(a, empty) | np.isin(b, empty)] = -np.inf
             return np.asarray(scores)
 

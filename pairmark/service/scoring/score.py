@@ -17,6 +17,7 @@ from pairmark.models.calibration.records import (
 )
 from pairmark.models.core.arrays import Bool, Float32
 from pairmark.models.core.scores import SampleSets
+from pairmark.models.core.spec import Explainer
 from pairmark.service.errors import InvalidInput, ModelNotCapable
 from pairmark.service.runtime.versions import LoadedVersion, check_finite
 from pairmark.service.scoring.requests import Features, PairRequest
@@ -93,8 +94,8 @@ def score_without(resolved: Resolved, pairs: NDArray[np.intp], lacked: Bool) -> 
 
 def explain(request: PairRequest, version: LoadedVersion, aggregation: str) -> tuple[Scored, dict[str, Any]]:
     """One pair's score, with the learner's explanation."""
-    explained = getattr(version.estimator, "explain", None)
-    if explained is None:
+    learner = version.estimator
+    if not isinstance(learner, Explainer):
         raise ModelNotCapable(f"{version.entry.kind} cannot explain its scores", capability="explain")
     if request.n_pairs != 1:
         raise InvalidInput(f"the request has {request.n_pairs} pairs; expected one to explain", field="left")
@@ -104,7 +105,7 @@ def explain(request: PairRequest, version: LoadedVersion, aggregation: str) -> t
     )
     scored = score(resolve(request, version, aggregation))
     if request.counts is None:
-        return scored, explained(left, right, feature_names=version.feature_names)
+        return scored, learner.explain(left, right, feature_names=version.feature_names)
     a, b = (SampleSets.of_rows(side, np.array([len(side)])) for side in (left, right))
     left, right = (subject.rows for subject in blanked_subjects(a, b))
     grid = version.estimator.score_against(left, right)
@@ -115,7 +116,9 @@ def explain(request: PairRequest, version: LoadedVersion, aggregation: str) -> t
         "samples": [len(left), len(right)],
         "sample_scores": grid,
         "explained_samples": [int(i), int(j)],
-        "explanation": explained(left[i : i + 1], right[j : j + 1], feature_names=version.feature_names),
+        "explanation": learner.explain(
+            left[i : i + 1], right[j : j + 1], feature_names=version.feature_names
+        ),
     }
 
 

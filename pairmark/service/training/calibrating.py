@@ -55,6 +55,9 @@ class FoldScorer:
         """As of the model that is kept."""
         return self.job.estimator.patterns(left, right)
 
+    def compare_once(self, X: Any, left: Int64, right: Int64) -> None:
+        """Nothing that several models have compared serves all of them."""
+
     def score_pairs(self, cells: Any, left: Int64, right: Int64) -> NDArray[np.float32]:
         """(n,) scores of the pairs, all of them in their order."""
         return out_of_fold(self.job.fold_models.__getitem__, self.folds, cells, left, right)
