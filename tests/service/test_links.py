@@ -28,8 +28,11 @@ from pairmark.models.records.compare import LinkField
 from pairmark.schemas.links import LinksRequest, LinkSummary
 from pairmark.service.cli import main
 from pairmark.service.errors import InvalidInput
+from pairmark.service.links import by_hand
 from pairmark.service.links.judging import Pair
 from pairmark.service.links.linking import link_files
+from pairmark.service.links.resolving import Resolver
+from pairmark.service.links.results import Addition, Stored, open_results, rewrite_results
 from pairmark.service.settings import Settings
 
 N = 3_000
@@ -427,6 +430,43 @@ def test_what_is_judged_labels_trains_and_bounds(tmp_path: Path, monkeypatch: py
     assert 8 <= summary.recall.judged <= 60
     assert 0 < summary.recall.bound < summary.recall.recall
     assert f1(read(tmp_path / "l.csv"), identity) > 0.9
+
+
+def test_edits_beside_a_folder_read_as_they_are_written_anew(tmp_path: Path) -> None:
+    state, new_state = tmp_path / "state", tmp_path / "new"
+    for folder in (state, new_state):
+        folder.mkdir()
+    columns = table(300, "dependent")[1]
+    file, request = write(tmp_path / "t.csv", columns), LinksRequest(left="table")
+    link_files([file], tmp_path, Settings(job_threads=1), request, out=tmp_path / "links.csv", folder=state)
+    drawn, added, resolver = np.random.default_rng(0), list[Addition](), Resolver(state)
+    record = {name: cells[0] for name, cells in columns.items() if name != "id"}
+    for step in range(24):
+        with open_results(Stored(state, added)) as results:
+            names = [row[0] for row in results.rows("SELECT DISTINCT entity FROM entities ORDER BY 1")]
+            one, other = drawn.choice(names, 2, replace=False).tolist()
+            ids = [name for _, name in results.members(one)]
+            if step % 3 == 0:
+                edit = by_hand.merge(results, [one, other])
+            elif step % 3 == 1:
+                edit = by_hand.split(results, one, ids[: 1 + step % (len(ids) - 1)])
+            else:
+                edit = resolver.put_in(record | {"last": f"smith{step}"}, f"new{step}")[2]
+        added.append(json.loads(json.dumps(edit)))
+        resolver.take(added[-1])
+    with rewrite_results(Stored(state, added), new_state):
+        pass
+    read = []
+    for stored in (Stored(state, added), Stored(new_state)):
+        with open_results(stored) as results:
+            tables = [
+                results.rows(f"SELECT * EXCLUDE place FROM {name} ORDER BY ALL")
+                for name in ("records", "links", "entities", "changes", "statements")
+            ]
+            read.append([*tables, results.counts()])
+    assert read[0] == read[1]
+    assert all(read[0])
+    assert resolver.resolve(record) == Resolver(new_state).resolve(record)
 
 
 def test_a_run_that_cannot_write_or_is_told_to_end_leaves_what_was_there(tmp_path: Path) -> None:

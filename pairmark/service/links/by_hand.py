@@ -1,35 +1,33 @@
-"""What a person changes of links: entities merged and split, a record erased, in the tables of `rewrite_results`."""
+"""What a person changes of links: entities merged and split, which is added to a folder, and a record erased, in the
+tables of `rewrite_results`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pairmark.service.errors import InvalidInput, UnknownLinks
 from pairmark.service.links.duck import quoted
-from pairmark.service.links.results import Key, Results, free_name, pick_key, written_key
+from pairmark.service.links.results import Addition, Key, Results, pick_key, written_key
 
 
-def merge(results: Results, ids: Sequence[str]) -> None:
+def merge(results: Results, ids: Sequence[str]) -> Addition:
     """Make one entity of several, called by the first; a record alone is called by its own id."""
-    connection = results.connection
-    members: list[Key] = []
-    for name in ids:
-        members += _members_of(connection, name) or [_alone(results, name)]
-    if len({*members}) < 2 or len({*ids}) < 2:
+    members_of = {name: results.members(name) for name in ids}
+    members = [*dict.fromkeys(key for name in ids for key in members_of[name] or [_alone(results, name)])]
+    if len(members) < 2 or len(members_of) < 2:
         raise InvalidInput("merge: expected two different entities or more", field="merge")
-    names = [name for name in ids if _members_of(connection, name)]
-    name = names[0] if names else _free_name(connection, members[:1])
-    _name_members(connection, name, members)
-    # What was said to be different and is one now.
-    _forget(connection, "count(DISTINCT part) > 1", name)
-    _say(connection, {0: members})
+    name = next((name for name in ids if members_of[name]), None) or results.free_name(members[:1])
+    return {
+        "entities": [(name, *key) for key in members],
+        # What was said to be different and is one now.
+        "forgotten": _statements(results, members, "count(DISTINCT part) > 1"),
+        "statements": _said(results, {0: members}),
+    }
 
 
-def split(results: Results, name: str, records: Sequence[str]) -> None:
+def split(results: Results, name: str, records: Sequence[str]) -> Addition:
     """Take records out of an entity, which become one of their own; the others keep its id."""
-    connection = results.connection
-    members = _members_of(connection, name)
+    members = results.members(name)
     if not members:
         raise InvalidInput(
             f"split: there is no entity {name[:100]!r}; GET .../entities lists them", field="split"
@@ -46,13 +44,14 @@ def split(results: Results, name: str, records: Sequence[str]) -> None:
             else "records: expected some of the entity's records, not all",
             field="records",
         )
-    new_name = _free_name(connection, leaving)
-    _name_members(connection, new_name, leaving)
-    # What was said to be one and is two now.
-    _forget(connection, "min(part) = 0 AND count(DISTINCT entity) > 1", name, new_name)
-    for side in (leaving, staying):
-        _say(connection, {0: side})
-    _say(connection, {1: leaving, 2: staying})
+    sides = ((results.free_name(leaving), leaving), (name, staying))
+    within = [{*_statements(results, side, "min(part) = 0")} for _, side in sides]
+    return {
+        "entities": [(entity if len(side) > 1 else None, *key) for entity, side in sides for key in side],
+        # What was said to be one and is two now.
+        "forgotten": sorted(within[0] & within[1]),
+        "statements": _said(results, {0: leaving}, {0: staying}, {1: leaving, 2: staying}),
+    }
 
 
 def erase(results: Results, record_name: str) -> tuple[int, list[str]]:
@@ -71,10 +70,10 @@ def erase(results: Results, record_name: str) -> tuple[int, list[str]]:
     connection.execute(
         f"CREATE VIEW records AS FROM every_record WHERE side <> {key[0]} OR id <> {quoted(record)}"
     )
-    members = _members_of(connection, record)
+    members = [member for member in results.members(record) if member != key]
     name = record if record in [member[1] for member in members] else ""
     if members and not name:
-        name = _free_name(connection, members)
+        name = results.free_name(members)
     connection.execute("UPDATE named SET entity = ? WHERE entity = ?", [name, record])
     connection.execute(
         "UPDATE moved SET entity = CASE WHEN entity = $2 THEN $3 ELSE entity END, "
@@ -86,41 +85,26 @@ def erase(results: Results, record_name: str) -> tuple[int, list[str]]:
     return int(n), refs
 
 
-def _members_of(connection: Any, entity: str) -> list[Key]:
-    return [
-        (side, record)
-        for side, record in connection.execute(
-            "SELECT side, record FROM named WHERE entity = ? ORDER BY place", [entity]
-        ).fetchall()
-    ]
-
-
-def _free_name(connection: Any, members: Sequence[Key]) -> str:
-    taken = {row[0] for row in connection.execute("SELECT DISTINCT entity FROM named").fetchall()}
-    return free_name([key[1] for key in members], taken)
-
-
-def _name_members(connection: Any, entity: str, members: Sequence[Key]) -> None:
-    """Put records into an entity, after those that are there."""
-    connection.executemany("DELETE FROM named WHERE side = ? AND record = ?", members)
-    start = connection.execute("SELECT coalesce(max(place), 0) + 1 FROM named").fetchone()[0]
-    rows = [(entity, *key, start + at) for at, key in enumerate(members)]
-    connection.executemany("INSERT INTO named VALUES (?, ?, ?, ?)", rows)
-
-
-def _say(connection: Any, parts: dict[int, Sequence[Key]]) -> None:
-    number = connection.execute("SELECT coalesce(max(number), 0) + 1 FROM said").fetchone()[0]
-    rows = [(number, part, *key, at) for part, keys in parts.items() for at, key in enumerate(keys)]
-    connection.executemany("INSERT INTO said VALUES (?, ?, ?, ?, ?)", rows)
-
-
-def _forget(connection: Any, having: str, *entities: str) -> None:
-    """Take back statements about records of some entities."""
-    connection.execute(
-        "DELETE FROM said WHERE number IN (SELECT number FROM said s JOIN named n ON n.side = s.side AND "
-        f"n.record = s.record WHERE entity IN (SELECT unnest(?)) GROUP BY number HAVING {having})",
-        [[*entities]],
+def _statements(results: Results, members: Sequence[Key], having: str) -> list[int]:
+    """Numbers of what was said of some records."""
+    rows = results.rows(
+        "SELECT number FROM statements WHERE (side, record) IN (SELECT unnest(?), unnest(?)) GROUP BY number "
+        f"HAVING {having} ORDER BY number",
+        [side for side, _ in members],
+        [record for _, record in members],
     )
+    return [number for (number,) in rows]
+
+
+def _said(results: Results, *parts_of: dict[int, Sequence[Key]]) -> list[tuple[int, int, int, str]]:
+    """Rows of new statements."""
+    first = results.rows("SELECT coalesce(max(number), 0) + 1 FROM statements")[0][0]
+    return [
+        (number, part, *key)
+        for number, parts in enumerate(parts_of, first)
+        for part, keys in parts.items()
+        for key in keys
+    ]
 
 
 def _alone(results: Results, name: str) -> Key:
@@ -129,7 +113,7 @@ def _alone(results: Results, name: str) -> Key:
         key = results.record(name)
     except UnknownLinks:
         key = None
-    if key is None or results.rows("FROM named WHERE side = ? AND record = ?", *key):
+    if key is None or results.rows("FROM entities WHERE side = ? AND record = ?", *key):
         raise InvalidInput(
             f"merge: {name[:100]!r} is neither an entity nor a record that is in none; GET .../entities lists them",
             field="merge",

@@ -20,8 +20,11 @@ from pairmark.service.tables import LinkRow
 REVIEWS = ("review", "missed_review", "recall_review")
 
 T = TypeVar("T")
-Edit = Callable[[Results], Sequence[str]]
+Edit = Callable[[Results], Addition]
+Erasure = Callable[[Results], Sequence[str]]
 """Changes the tables of `rewrite_results`; returns what reviews call the records that it erased."""
+_MOST_ADDED = 1_000
+"""Records and edits that are not in the files yet."""
 
 
 class LinkFolders:
@@ -68,8 +71,49 @@ class LinkFolders:
                 if self._moment(link_id, names)[0] == blob:
                     raise
 
+    def edit(self, link_id: str, names: VisibleNames, edit: Edit, facts: dict[str, Any]) -> None:
+        """Add what a person changes; `Conflict` where somebody else was faster."""
+        with self._db.read(one_moment=True) as session:
+            blob, added = self.blob(session, link_id, names), repository.additions(session, link_id)
+            before = self.find(session, link_id, names)[0].summary or {}
+        with open_results(Stored(self._blobs.folder(blob), added)) as results:
+            addition = edit(results)
+        with open_results(Stored(self._blobs.folder(blob), [*added, addition])) as results:
+            after = results.counts()
+        counts = {name: n - before[name] for name, n in after.items()}
+        # A link that a person made was not among those that were drawn from.
+        counts["by_hand"] = max(0, counts["links"])
+        addition = {**addition, "counts": counts}
+        if not self.add(link_id, names, blob, len(added), addition, "links.edit", facts | after):
+            raise Conflict("somebody else changed these links meanwhile; look at them and try again")
+
+    def add(
+        self,
+        link_id: str,
+        names: VisibleNames,
+        blob: str,
+        number: int,
+        addition: Addition,
+        action: str,
+        facts: dict[str, Any],
+    ) -> bool:
+        """Store an addition to ``number`` others; False where somebody else changed the links since they were looked
+        at."""
+        with self._db.write() as session:
+            row, _ = self.find(session, link_id, names, lock=True)
+            if row.blob != blob or repository.count_additions(session, link_id) != number:
+                return False
+            repository.put_in(session, link_id, number, dict(addition))
+            before = row.summary or {}
+            row.summary = before | {name: before.get(name, 0) + n for name, n in addition["counts"].items()}
+            now, tenant = self._db.now(session), tenant_of(row.name)
+            record(session, now, action, f"links:{row.id}", after=facts, tenant=tenant)
+        if number + 1 >= _MOST_ADDED:
+            self.fold(link_id, names)
+        return True
+
     def fold(self, link_id: str, names: VisibleNames) -> None:
-        """Write a folder that has the records that were put in; whoever is faster does it."""
+        """Write a folder that has what was added; whoever is faster does it."""
         blob, n_added, key, *_ = self._rewrite(link_id, names, lambda results: ())
         with self._db.write() as session:
             row, _ = self.find(session, link_id, names, lock=True)
@@ -77,40 +121,30 @@ class LinkFolders:
                 self._replace(session, row, key, n_added)
         delete_unused(self._db, self._blobs, [blob, key])
 
-    def change(
-        self,
-        link_id: str,
-        names: VisibleNames,
-        edit: Edit,
-        action: str,
-        facts: dict[str, Any],
-    ) -> int:
+    def erase(self, link_id: str, names: VisibleNames, erasure: Erasure) -> int:
         """Put a changed folder in the place of a job's; returns how many items of its reviews were erased."""
-        blob, n_added, key, counts, refs = self._rewrite(link_id, names, edit)
+        blob, n_added, key, counts, refs = self._rewrite(link_id, names, erasure)
         with self._db.write() as session:
             row, _ = self.find(session, link_id, names, lock=True)
             if row.blob != blob or repository.count_additions(session, link_id) != n_added:
                 raise Conflict("somebody else changed these links meanwhile; look at them and try again")
             self._replace(session, row, key, n_added)
-            before = row.summary or {}
-            # A link that a person made was not among those that were drawn from.
-            by_hand = before.get("by_hand", 0) + max(0, counts["links"] - before["links"])
-            row.summary = {**before, **counts, "by_hand": by_hand}
+            row.summary = {**(row.summary or {}), **counts}
             now, tenant = self._db.now(session), tenant_of(row.name)
-            record(session, now, action, f"links:{row.id}", after=facts | counts, tenant=tenant)
+            record(session, now, "links.erase", f"links:{row.id}", after=counts, tenant=tenant)
             of_links = filter(None, (row.summary.get(which) for which in REVIEWS))
-            n = sum(reviews.erase_of_review(session, review, refs) for review in of_links) if refs else 0
+            n = sum(reviews.erase_of_review(session, review, refs) for review in of_links)
         delete_unused(self._db, self._blobs, [blob])
         return n
 
     def _rewrite(
-        self, link_id: str, names: VisibleNames, edit: Edit
+        self, link_id: str, names: VisibleNames, erasure: Erasure
     ) -> tuple[str, int, str, dict[str, int], Sequence[str]]:
         """The blob that was read and how many additions, the new one and what it has, and what was erased."""
         blob, added = self._moment(link_id, names)
         with self._blobs.workspace() as out:
             with rewrite_results(Stored(self._blobs.folder(blob), added), out) as results:
-                refs = edit(results)
+                refs = erasure(results)
             with open_results(Stored(out)) as results:
                 counts = results.counts()
             return blob, len(added), self._blobs.put_folder(out), counts, refs

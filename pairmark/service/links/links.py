@@ -48,8 +48,8 @@ from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import DatasetRow, LinkRow, ModelVersion
 
 _LEARNER = "fellegi-sunter"
-_ATTEMPTS, _MOST_ADDED = 20, 1_000
-"""Looks at links that others put records into; records that are not in the files yet."""
+_ATTEMPTS = 20
+"""Looks at links that others put records into."""
 _OPEN = 8
 """Folders that a process keeps open for records that are resolved."""
 _LISTS: dict[type[Page[Any]], tuple[type[Answer], str]] = {
@@ -246,16 +246,14 @@ class Links:
     def edit(self, link_id: str, edit: EntitiesEdit, names: VisibleNames) -> LinksOut:
         """Merge entities or split one, for good: jobs that go on from this one keep it."""
 
-        def change(results: Results) -> Sequence[str]:
+        def change(results: Results) -> Addition:
             if edit.merge is not None:
-                by_hand.merge(results, edit.merge)
-            else:
-                assert edit.split is not None
-                assert edit.records is not None
-                by_hand.split(results, edit.split, edit.records)
-            return ()
+                return by_hand.merge(results, edit.merge)
+            assert edit.split is not None
+            assert edit.records is not None
+            return by_hand.split(results, edit.split, edit.records)
 
-        self._folders.change(link_id, names, change, "links.edit", edit.model_dump(exclude_none=True))
+        self._folders.edit(link_id, names, change, edit.model_dump(exclude_none=True))
         return self.get(link_id, names)
 
     def resolve(self, link_id: str, request: ResolveRequest, names: VisibleNames) -> LinksResolved:
@@ -270,12 +268,13 @@ class Links:
                 continue
             with resolver.lock:
                 with self._db.read() as session:
-                    for each in repository.additions(session, link_id, resolver.n_added):
+                    for each in repository.additions(session, link_id, len(resolver.added)):
                         resolver.take(each)
                 if not request.add:
                     return LinksResolved(entities=resolver.resolve(request.record))
                 entities, name, added = resolver.put_in(request.record, request.id)
-                if added is None or self._put_in(link_id, names, blob, resolver.n_added, added):
+                n = len(resolver.added)
+                if added is None or self._folders.add(link_id, names, blob, n, added, "links.add", {}):
                     return LinksResolved(entities=entities, added=name)
         raise Conflict("others put records into these links at the same time; try again")
 
@@ -285,21 +284,6 @@ class Links:
             resolver = Resolver(folder)
             self._resolvers.put(link_id, resolver)
         return resolver
-
-    def _put_in(self, link_id: str, names: VisibleNames, blob: str, number: int, added: Addition) -> bool:
-        """Store a record; False where somebody else changed the links since they were looked at."""
-        with self._db.write() as session:
-            row, _ = self._folders.find(session, link_id, names, lock=True)
-            if row.blob != blob or repository.count_additions(session, link_id) != number:
-                return False
-            repository.put_in(session, link_id, number, dict(added))
-            before = row.summary or {}
-            row.summary = before | {name: before.get(name, 0) + n for name, n in added["counts"].items()}
-            now, tenant = self._db.now(session), tenant_of(row.name)
-            record(session, now, "links.add", f"links:{row.id}", after={}, tenant=tenant)
-        if number + 1 >= _MOST_ADDED:
-            self._folders.fold(link_id, names)
-        return True
 
     def erase(self, link_id: str, name: str, names: VisibleNames) -> LinksErased:
         """Erase a record from links, entities, changes and the review."""
@@ -311,7 +295,7 @@ class Links:
             n_links, refs = by_hand.erase(results, name)
             return refs
 
-        n_items = self._folders.change(link_id, names, change, "links.erase", {})
+        n_items = self._folders.erase(link_id, names, change)
         self._resolvers.drop([link_id])
         self._db.truncate_log()
         with self._db.read() as session:

@@ -80,22 +80,18 @@ class Resolver:
         self._rules = [[names.index(name) for name in rule] for rule in fitted["rules"]] + self._must
         self.added, self._records = list[Addition](), list[IndexedRecord]()
         self._rows_of: dict[int, list[int]] = {}
-        self._joined: dict[int, str] = {}
-
-    @property
-    def n_added(self) -> int:
-        return len(self.added)
+        self._joined: dict[int, str | None] = {}
 
     def take(self, added: Addition) -> None:
-        """Know a record that was put in."""
-        ((side, name, _, _, forms, keys, *_),) = added["records"]
-        row = self._n_rows
+        """Know a record that was put in, or an edit."""
         self.added.append(added)
-        self._records.append(IndexedRecord(side, name, None, forms))
-        self._note([*keys, id_key(name)], row)
+        for side, name, _, _, forms, keys, *_ in added.get("records", ()):
+            self._note([*keys, id_key(name)], self._n_rows)
+            self._records.append(IndexedRecord(side, name, None, forms))
         for entity, *key in added["entities"]:
             member = self._row_of(*key)
-            self._note([entity_key(entity)], member)
+            if entity is not None:
+                self._note([entity_key(entity)], member)
             self._joined[member] = entity
 
     def _note(self, keys: Sequence[int], row: int) -> None:
@@ -104,7 +100,7 @@ class Resolver:
 
     @property
     def _n_rows(self) -> int:
-        return len(self._index) + self.n_added
+        return len(self._index) + len(self._records)
 
     def resolve(self, record: Cells) -> list[ResolvedEntity]:
         """Entities that a record may belong to, those that it does first; see `compare` for errors."""
@@ -346,7 +342,7 @@ class Resolver:
 
     def _entity_rows(self, name: str) -> list[int]:
         """The records of an entity; none where there is no such."""
-        rows: list[int] = self._rows(entity_key(name)).tolist()
+        rows: list[int] = np.unique(self._rows(entity_key(name))).tolist()
         return [row for row in rows if self._record(row).entity == name]
 
     def _is_free(self, name: str) -> bool:

@@ -37,7 +37,7 @@ from pairmark.service.links.index import write_index
 FITTED = "fitted.json"
 FORM = 7
 """Of a folder; earlier ones are read no more."""
-_TABLES = ("records", "links", "entities", "changes", "statements")
+_TABLES = ("records", "entities", "links", "changes", "statements")
 _TABLE_NUMBERS = ", left_side + 1 AS left_table, right_side + 1 AS right_table"
 _DECIDED = (
     "f.\"left\", f.\"right\", round(score, 6) AS score, CASE WHEN x.entity = y.entity THEN 'match' ELSE 'different' "
@@ -57,6 +57,13 @@ _WRITTEN = {
 }
 """What the files have, of the tables that are written: ``found`` are links, ``named`` entities, ``moved`` changes, and
 ``said`` statements."""
+# An edit names all records of the entities that it changes: of any other link, what was decided stands.
+_DECIDED_AGAIN = (
+    "SELECT l.* REPLACE (CASE WHEN x.record IS NULL OR y.record IS NULL THEN decision WHEN x.entity = y.entity THEN "
+    "'match' ELSE 'different' END AS decision, CASE WHEN x.record IS NULL OR y.record IS NULL THEN l.entity WHEN "
+    "x.entity = y.entity THEN x.entity END AS entity) FROM ({links}) l LEFT JOIN {members} x ON x.side = left_side AND "
+    'x.record = "left" LEFT JOIN {members} y ON y.side = right_side AND y.record = "right"'
+)
 _PUT_IN_LATER = 2**40
 """The place of the first record that was put in."""
 _LEVELS = ("missing", "different", "weak", "close", "equal")
@@ -64,8 +71,9 @@ _LEVELS = ("missing", "different", "weak", "close", "equal")
 Key = tuple[int, str]
 """Of a record: the number of its table, from 0, and its id."""
 Addition = Mapping[str, Any]
-"""A record that was put in: rows of ``records``, ``links``, ``entities`` and ``changes``, and ``counts``, what a
-summary counts more of."""
+"""A record that was put in, or an edit by hand: rows of the five tables, of ``entities`` with None where a record is in
+none any more; ``forgotten``, numbers of ``statements`` that are taken back; and ``counts``, what a summary counts more
+of."""
 
 
 class Stored(NamedTuple):
@@ -84,19 +92,41 @@ def read_fitted(folder: Path) -> dict[str, Any]:
 
 
 def create_views(connection: Any, stored: Stored, prefix: str = "") -> None:
-    """Views of the tables of a folder."""
+    """Views of the tables of a folder, with what was added since."""
+    rows_of: dict[str, list[Any]] = {name: [] for name in _TABLES}
+    members: dict[Key, tuple[str | None, int, str]] = {}
+    forgotten: set[int] = set()
+    for added in stored.added:
+        gone = added.get("forgotten", ())
+        forgotten |= {*gone}
+        # A number that was taken back is used again.
+        rows_of["statements"] = [row for row in rows_of["statements"] if row[0] not in gone]
+        for name, rows in rows_of.items():
+            rows += added.get(name, ())
+        for entity, side, record in added.get("entities", ()):
+            # The last one says where a record is, and in which place.
+            members.pop((side, record), None)
+            members[side, record] = entity, side, record
+    rows_of["entities"] = [*members.values()]
     for name in _TABLES:
-        file = quoted(stored.folder / f"{name}.parquet")
+        file, new = quoted(stored.folder / f"{name}.parquet"), f"{prefix}new_{name}"
         sql = (
             "SELECT * EXCLUDE file_row_number, file_row_number AS place "
             f"FROM read_parquet({file}, file_row_number=true)"
         )
-        if rows := [row for each in stored.added for row in each.get(name, ())]:
-            connection.execute(f"CREATE TABLE {prefix}new_{name} AS FROM read_parquet({file}) LIMIT 0")
+        if name == "entities" and members:
+            sql += f" ANTI JOIN {new} USING (side, record)"
+        if name == "statements" and forgotten:
+            sql += f" WHERE number NOT IN ({', '.join(map(str, forgotten))})"
+        if rows := rows_of[name]:
+            connection.execute(f"CREATE TABLE {new} AS FROM read_parquet({file}) LIMIT 0")
             columns = [list(cells) for cells in zip(*rows, strict=True)]
             cells = ", ".join("unnest(?)" for _ in columns)
-            connection.execute(f"INSERT INTO {prefix}new_{name} SELECT {cells}", columns)
-            sql += f" UNION ALL SELECT *, {_PUT_IN_LATER} + rowid FROM {prefix}new_{name}"
+            connection.execute(f"INSERT INTO {new} SELECT {cells}", columns)
+            sql += f" UNION ALL SELECT *, {_PUT_IN_LATER} + rowid FROM {new}"
+            sql += " WHERE entity IS NOT NULL" if name == "entities" else ""
+        if name == "links" and members:
+            sql = _DECIDED_AGAIN.format(links=sql, members=f"{prefix}new_entities")
         connection.execute(f"CREATE VIEW {prefix}{name} AS {sql}")
 
 
@@ -216,6 +246,25 @@ class Results:
                 "SELECT side, id FROM records WHERE id IN (SELECT unnest(?))", [*ids]
             )
         ]
+
+    def members(self, entity: str) -> list[Key]:
+        """Records of an entity, in their order; none where there is no such."""
+        return [
+            (side, record)
+            for side, record in self.rows(
+                "SELECT side, record FROM entities WHERE entity = ? ORDER BY place", entity
+            )
+        ]
+
+    def free_name(self, members: Sequence[Key]) -> str:
+        """What a new entity of some records is called."""
+        ids = [record for _, record in members]
+        taken = self.rows(
+            "SELECT DISTINCT entity FROM entities WHERE entity IN (SELECT unnest(?)) OR starts_with(entity, ?)",
+            ids,
+            f"{ids[0]}~",
+        )
+        return free_name(ids, {row[0] for row in taken})
 
     def record(self, name: str) -> Key:
         """The record that a person means; errors as `pick_pair`."""
