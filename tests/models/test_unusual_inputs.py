@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 
 import pairmark
 from pairmark import (
+    LabelRankingTree,
     MetricSimilarity,
     Plda,
     RankBoostKernel,
@@ -287,3 +288,22 @@ def test_others_refuse_them_with_a_way_out() -> None:
     sparse.data[0] = np.nan
     with pytest.raises(ValueError, match="X contains NaN: fill missing values first"):
         MetricSimilarity().fit(sparse, Y)
+
+
+@pytest.mark.parametrize(
+    ("learner", "words"),
+    [
+        (SimilarityAuto(n_jobs=0), "SimilarityAuto: n_jobs is 0: Input should be -1"),
+        (SimilarityForest(n_jobs=0), "n_jobs is 0"),
+        (SimilarityForest(n_jobs="2"), "n_jobs is '2': Input should be the number 2, not text"),
+        (SimilarityForest(n_estimators="5"), "n_estimators is '5'"),
+        (LabelRankingTree(n_jobs=0), "n_jobs is 0"),
+        (LabelRankingTree(), "SimpleImputer does$"),
+    ],
+)
+def test_a_parameter_or_cell_that_a_learner_cannot_take_is_named(learner: Any, words: str) -> None:
+    X, y = people()
+    Y = np.argsort(X[:, :3])
+    X[0, 0] = np.nan
+    with pytest.raises(ValueError, match=words):
+        learner.fit(X, Y if isinstance(learner, LabelRankingTree) else y)

@@ -38,7 +38,7 @@ from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerM
 from pairmark.models.core.progress import as_part, one_blas_thread
 from pairmark.models.core.scores import Aggregation, PairsOfRows, SampleSets
 from pairmark.models.core.search import Rows, SearchLimits, TopK
-from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters, jsonable_params
+from pairmark.models.core.spec import LearnerSpec, RandomState, Threads, document_parameters, jsonable_params
 from pairmark.models.core.state import Fact, State, checked_model
 from pairmark.models.evaluation.validation import (
     REPEATS,
@@ -162,9 +162,7 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
             ),
         ] = 10_000,
         random_state: Annotated[RandomState, Field(description="seed of folds and candidates")] = 0,
-        n_jobs: Annotated[
-            int | None, Field(ge=-64, le=1024, description="threads for candidates that use several")
-        ] = None,
+        n_jobs: Annotated[Threads, Field(description="threads for candidates that use several")] = None,
         verbose: Annotated[
             int, Field(ge=0, le=100, description="1: print a line when a candidate finishes")
         ] = 0,

@@ -112,11 +112,14 @@ def rows_by_group(groups: ArrayLike, units: ArrayLike | None, n: int) -> list[tu
     """
     if units is None:
         raise ValueError("groups are of units; expected units, the person on each side of a pair")
-    names = group_names(two_columns(groups))
-    if names.shape != (n, 2):
+    columns = np.asarray(groups, dtype=object)
+    if isinstance(groups, tuple) and len(groups) == 2:
+        columns = columns.T
+    if columns.shape != (n, 2):
         raise ValueError(
-            f"groups have shape {names.shape}; expected ({n}, 2), the group of the person on each side of a pair"
+            f"groups have shape {columns.shape}; expected ({n}, 2), the group of the person on each side of a pair"
         )
+    names = group_names(columns)
     codes = unit_codes(units, n)
     values, value = np.unique(names.ravel(), return_inverse=True)
     group_of = np.zeros(int(codes.max()) + 1, dtype=np.int64)
@@ -124,9 +127,9 @@ def rows_by_group(groups: ArrayLike, units: ArrayLike | None, n: int) -> list[tu
     differing = np.flatnonzero(group_of[codes.ravel()] != value)
     if differing.size:
         pair = int(differing[0]) // 2
-        other = values[group_of[codes.ravel()[differing[0]]]]
+        one, other = values[[value[differing[0]], group_of[codes.ravel()[differing[0]]]]].tolist()
         raise ValueError(
-            f"groups: pair {pair} puts a unit into group {values[value[differing[0]]]!r}, another pair into {other!r}; "
+            f"groups: pair {pair} puts a unit into group {one!r}, another pair into {other!r}; "
             "expected one group for each unit"
         )
     if values.size > MOST_GROUPS:

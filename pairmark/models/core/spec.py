@@ -27,8 +27,9 @@ from typing import (
 )
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 from sklearn.base import clone
 
 Capability = Literal["similarity", "match", "search", "embed", "classify", "rank-labels"]
@@ -39,7 +40,19 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)] | None
 """A seed; the same one gives the same model."""
 RandomState = Seed | np.random.RandomState
 """A seed, or scikit-learn's kind of generator."""
-Threads = Annotated[int | None, Field(ge=-64, le=1024, description="threads; -1: one per core")]
+
+
+def _some_threads(threads: int | None) -> int | None:
+    if threads == 0:
+        raise PydanticCustomError("threads", "Input should be -1 (one per core), or a number from 1 on")
+    return threads
+
+
+Threads = Annotated[
+    int | None,
+    Field(ge=-64, le=1024, description="threads; -1: one per core"),
+    AfterValidator(_some_threads),
+]
 
 
 @runtime_checkable
@@ -259,14 +272,20 @@ def check_params(estimator: Any) -> None:
         if not isinstance(value, _python_types(annotations[name][0]))
     }
     try:
-        parameters_of(cls).model_validate(values)
+        parsed = parameters_of(cls).model_validate(values)
+        # Numbers written as text are numbers in JSON's model; here the learner would meet the text.
+        messages = {
+            name: f"Input should be the number {getattr(parsed, name)}, not text"
+            for name, value in values.items()
+            if isinstance(value, str) and not isinstance(getattr(parsed, name), str)
+        }
     except ValidationError as error:
         messages = {str(line["loc"][0]): line["msg"] for line in error.errors()}
-        for name, message in messages.items():
-            types = [f", or a {python_type.__name__}" for python_type in _python_types(annotations[name][0])]
-            messages[name] = f"{name} is {values.get(name)!r}: {''.join([message, *types])}"
-        problems = "; ".join(messages.values())
-        raise ValueError(f"{type(estimator).__name__}: {problems}") from None
+    for name, message in messages.items():
+        types = [f", or a {python_type.__name__}" for python_type in _python_types(annotations[name][0])]
+        messages[name] = f"{name} is {values.get(name)!r}: {''.join([message, *types])}"
+    if messages:
+        raise ValueError(f"{cls.__name__}: {'; '.join(messages.values())}")
 
 
 def jsonable_params(spec: LearnerSpec, estimator: Any) -> dict[str, Any]:

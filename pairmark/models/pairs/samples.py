@@ -253,7 +253,8 @@ def _checked_scores(scores: ArrayLike) -> Float32:
     raw = np.asarray(scores)
     if raw.ndim != 1 or raw.size == 0 or raw.dtype.kind not in "fiub":
         raise ValueError(
-            f"scores have shape {raw.shape} and dtype {raw.dtype}; expected numbers, shape (n_pairs,)"
+            f"scores have shape {raw.shape} and dtype {raw.dtype}; expected one number a pair, shape (n_pairs,), and "
+            "at least one pair"
         )
     with np.errstate(over="ignore"):
         values = raw.astype(np.float32)

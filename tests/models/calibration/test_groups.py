@@ -56,7 +56,11 @@ def test_a_group_says_how_many_people_it_lacks() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"groups": [["a", "b"], ["c", "a"]] * 3}, "one group for each unit"),
+        (
+            {"groups": [["a", "b"], ["c", "a"]] * 3},
+            "into group 'c', another pair into 'a'; expected one group",
+        ),
+        ({"groups": [["a", None], *[["a", "a"]] * 5]}, "into group '', another pair into 'a'"),
         ({"groups": [["a", "b", "c"]] * 6}, "expected \\(6, 2\\)"),
         ({"units": None, "independent": True}, "groups are of units"),
         ({"units": None, "population": 100}, "a population is of pairs"),
