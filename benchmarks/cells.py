@@ -44,9 +44,7 @@ def world(name: str, schema: Any, cells: Any, who: Any, n_trees: int) -> World:
     """Learn from a third of the people."""
     parts = np.array_split(np.random.default_rng(0).permutation(np.unique(who)), 3)
     train, calibration, test = (np.flatnonzero(np.isin(who, part)) for part in parts)
-    model = RecordSimilarity(
-        columns=declaration(schema), n_estimators=n_trees, n_forest=n_trees, n_pairs=20_000
-    )
+    model = RecordSimilarity(columns=declaration(schema), n_estimators=n_trees, n_pairs=20_000)
     model.fit(cells[train], who[train])
     fields = [column.name for column in schema.fields]
     return World(name, fields, model, (cells[calibration], who[calibration]), (cells[test], who[test]))

@@ -17,7 +17,7 @@ from tests.serving import RunningServer, serving
 
 RAW = "application/octet-stream"
 
-SMALL = {"n_estimators": 10, "n_forest": 10, "n_pairs": 2_000, "random_state": 0}
+SMALL = {"n_estimators": 20, "n_pairs": 2_000, "random_state": 0}
 CUSTOMERS = [
     {
         "who": f"p{row // 2}",

@@ -105,7 +105,7 @@ def test_rows_of_a_csv_reader_are_read_as_the_file_is() -> None:
 def test_a_record_without_a_cell_is_refused_everywhere() -> None:
     rows = [{"name": f"n{at // 2}", "city": ("graz", "lyon")[at % 2]} for at in range(40)]
     who = [at // 2 for at in range(40)]
-    model = RecordSimilarity(n_estimators=5, n_forest=5, random_state=0).fit(rows, who)
+    model = RecordSimilarity(n_estimators=10, random_state=0).fit(rows, who)
     words = "has no cell, so there is nothing to compare"
     for nothing in ({}, {"name": ""}, {"name": "N/A", "city": None}):
         for asks in (

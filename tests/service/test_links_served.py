@@ -389,7 +389,7 @@ def test_a_learned_model_scores_candidates_and_fpr_takes_its_threshold(
     client: Client, columns: Rows, identity: dict[str, int]
 ) -> None:
     upload(client, "marked", columns | {"who": [f"p{who}" for who in identity.values()]}, identity="who")
-    params = {"n_estimators": 20, "n_forest": 20, "n_pairs": 4_000}
+    params = {"n_estimators": 40, "n_pairs": 4_000}
     client.train("record-trees", "marked", "matcher", params=params, promote=True)
     upload(client, "to-link", columns)
     made = client.link("to-link", model="matcher")

@@ -19,7 +19,7 @@ from tests.models.records.people import people
 from tests.service.conftest import Deployment
 from tests.serving import RunningServer, serving
 
-SMALL: dict[str, Any] = {"n_estimators": 20, "n_forest": 10, "n_pairs": 3_000, "random_state": 0}
+SMALL: dict[str, Any] = {"n_estimators": 30, "n_pairs": 3_000, "random_state": 0}
 TYPES = {"given": "name", "surname": "name", "code": "text"}
 
 

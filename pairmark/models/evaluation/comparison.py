@@ -238,7 +238,7 @@ def pair_baselines(n_features: int, columns: dict[str, str] | None) -> dict[str,
     if columns is not None:
         return {
             "Fellegi-Sunter": ("fellegi-sunter", {"columns": columns}),
-            "boosted comparisons": ("record-trees", {"columns": columns, "n_estimators": 100, "n_forest": 0}),
+            "boosted comparisons": ("record-trees", {"columns": columns, "n_estimators": 100}),
         }
     baselines: dict[str, tuple[str, dict[str, Any]]] = {
         name: ("metric", {"metric": name}) for name in ("cosine", "euclidean")

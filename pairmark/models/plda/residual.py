@@ -23,7 +23,7 @@ from pairmark.models.trees.boosted import TreeSettings, fit_trees
 
 _FOLDS = 5
 _PAIRS = 40_000
-_RATE, _LEAST_HESSIAN, _RIDGE = 0.05, 20.0, 10.0
+_RATE, _LEAST_HESSIAN, _RIDGE, _TRIED_SHARE = 0.05, 20.0, 10.0, 0.3
 _BOUND = 0.5
 """Of the standard deviation of the ratio of different pairs: most that trees may add."""
 
@@ -70,7 +70,7 @@ def fit_residual(
     left, right, same = sample_pairs(codes, _PAIRS, random_state=int(random.integers(2**31)))
     ratios = _left_out(U, codes, left, right, shrinkages, random)
     slope, intercept = _logistic(ratios, same)
-    settings = TreeSettings(rounds, 0, _RATE, kernels.DEPTH, _LEAST_HESSIAN, _RIDGE)
+    settings = TreeSettings(rounds, _RATE, kernels.DEPTH, _LEAST_HESSIAN, _RIDGE, _TRIED_SHARE)
     differences, margin = np.abs(F[left] - F[right]), slope * ratios + intercept
     trees = fit_trees(differences, same, np.ones(left.size), settings, random, margin)
     features, thresholds, values = trees.completed(kernels.DEPTH)

@@ -28,9 +28,9 @@ N_FOLDS = 5
 
 @document_parameters
 class RecordSimilarity(RecordScorer):
-    """Same or different, by boosted trees and a randomised forest on comparators of fields.
+    """Same or different, by boosted trees on comparators of fields.
 
-    A score is the mean chance of same that both give, for pairs as they occur in training.
+    A score is the chance of same, for pairs as they occur in training.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class RecordSimilarity(RecordScorer):
     >>> from pairmark import RecordSimilarity
     >>> rows = [{"name": f"name{at}", "town": f"town{at % 7}", "year": str(1950 + at % 40)} for at in range(80)]
     >>> columns = {"name": "text", "town": "category", "year": "category"}
-    >>> model = RecordSimilarity(columns=columns, n_estimators=10, n_forest=10)
+    >>> model = RecordSimilarity(columns=columns, n_estimators=10)
     >>> model = model.fit(rows + rows, [*range(80), *range(80)])
     >>> same, different = model.score_pairs(rows, [0, 0], [0, 1])
     >>> bool(same > different)
@@ -54,14 +54,11 @@ class RecordSimilarity(RecordScorer):
         self,
         *,
         columns: Annotated[dict[str, str] | None, Field(description=COLUMNS)] = None,
-        n_estimators: Annotated[int, Field(ge=0, le=10_000, description="boosted trees")] = 300,
-        n_forest: Annotated[
-            int, Field(ge=0, le=10_000, description="trees of the randomised forest beside them")
-        ] = 300,
+        n_estimators: Annotated[int, Field(ge=1, le=10_000, description="boosted trees")] = 300,
         learning_rate: Annotated[
-            float, Field(gt=0, le=1, description="how much of each boosted tree is added")
+            float, Field(gt=0, le=1, description="how much of each tree is added")
         ] = 0.05,
-        max_depth: Annotated[int, Field(ge=1, le=12, description="depth of the boosted trees")] = 6,
+        max_depth: Annotated[int, Field(ge=1, le=12, description="depth of the trees")] = 6,
         n_pairs: Annotated[
             int,
             Field(
@@ -75,7 +72,6 @@ class RecordSimilarity(RecordScorer):
     ) -> None:
         self.columns = columns
         self.n_estimators = n_estimators
-        self.n_forest = n_forest
         self.learning_rate = learning_rate
         self.max_depth = max_depth
         self.n_pairs = n_pairs
@@ -111,8 +107,6 @@ class RecordSimilarity(RecordScorer):
         random: np.random.Generator,
     ) -> None:
         """Grow trees on pairs of rows, some of them a second time with whole columns blanked."""
-        if not self.n_estimators and not self.n_forest:
-            raise ValueError("n_estimators and n_forest are 0: expected trees of either kind")
         left, right = sides
         self._comparators.learn_patterns(prepared.missing[left], prepared.missing[right])
         features = [self._comparators.compare(prepared, left, prepared, right)]
@@ -132,7 +126,7 @@ class RecordSimilarity(RecordScorer):
 
     @property
     def _settings(self) -> TreeSettings:
-        return TreeSettings(self.n_estimators, self.n_forest, self.learning_rate, self.max_depth)
+        return TreeSettings(self.n_estimators, self.learning_rate, self.max_depth)
 
     def fit_among(
         self,

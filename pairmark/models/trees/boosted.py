@@ -1,4 +1,4 @@
-"""Boosted trees and a randomised forest on features of rows, averaged; missing features are values of their own."""
+"""Boosted trees on features of rows; missing features are values of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pydantic import Field
 from scipy.special import expit
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.progress import report
 from pairmark.models.core.state import Array, Fact, refuse, require
 from pairmark.models.trees import kernels
@@ -27,15 +26,13 @@ class BoostedTrees(NamedTuple):
 
     Attributes
     ----------
-    roots : (T,) int64 first node of each tree. n_boosted : how many of the first trees are boosted.
-    bias : margin that boosting begins with.
+    roots : (T,) int64 first node of each tree. bias : margin that boosting begins with.
     features : (N,) int32, -1 at leaves. thresholds : (N,) float32, to the low child up to there.
     low_missing : (N,) uint8, whether missing values go to the low child.
     children : (N,) int64, the low child; the high one follows it. values : (N,) float64 of every node.
     """
 
     roots: Annotated[Int64, Array(shape=("trees",), low=0, order="rising")]
-    n_boosted: Annotated[int, Fact(), Field(ge=0)]
     bias: Annotated[float, Fact(), Field(ge=-1e6, le=1e6)]
     features: Annotated[NDArray[np.int32], Array(shape=("nodes",), low=-1, below="comparators")]
     thresholds: Annotated[Float32, Array(shape=("nodes",))]
@@ -71,42 +68,28 @@ class BoostedTrees(NamedTuple):
     def contributions(self, features: Float32) -> Float64:
         """What each feature adds to one pair's score, (m + 1,); the last is what every pair begins with.
 
-        What the boosted margin adds to the chance is shared out as its steps share out the margin.
+        What the margin adds to the chance is shared out as its steps share out the margin.
         """
-        nodes, kinds = self.roots.copy(), (np.arange(self.roots.size) >= self.n_boosted).astype(np.int64)
-        steps = np.zeros((2, features.size))
+        nodes = self.roots.copy()
+        steps = np.zeros(features.size)
         while (inner := np.flatnonzero(self.features[nodes] >= 0)).size:
             at = nodes[inner]
             tested = self.features[at]
             value = features[tested]
             goes_low = np.where(np.isnan(value), self.low_missing[at] == 1, value <= self.thresholds[at])
             nodes[inner] = self.children[at] + ~goes_low
-            np.add.at(steps, (kinds[inner], tested), self.values[nodes[inner]] - self.values[at])
-        starts = np.bincount(kinds, weights=self.values[self.roots], minlength=2)
-        parts = []
-        if self.n_boosted:
-            begin = self.bias + starts[0]
-            ends = expit(begin), expit(begin + steps[0].sum())
-            parts.append(np.append(steps[0] * (ends[1] - ends[0]) / (steps[0].sum() or 1.0), ends[0]))
-        if self.n_boosted < self.roots.size:
-            parts.append(np.append(steps[1], starts[1]) / (self.roots.size - self.n_boosted))
-        return np.asarray(np.mean(parts, axis=0))
+            np.add.at(steps, tested, self.values[nodes[inner]] - self.values[at])
+        begin = self.bias + self.values[self.roots].sum()
+        start, end = expit(begin), expit(begin + steps.sum())
+        return np.append(steps * (end - start) / (steps.sum() or 1.0), start)
 
     def relate(self, prefix: str) -> None:
         """Refuse trees whose nodes lead out of their tree, or back."""
         roots, features, children = self.roots, self.features, self.children
         n = features.size
-        if not 1 <= max(self.n_boosted, 1) <= roots.size:
-            raise ArtefactError(
-                f"{prefix}n_boosted is {self.n_boosted}, and {prefix}roots has {roots.size} trees"
-            )
-        if roots[0] != 0 or roots[-1] >= n:
-            raise refuse(
-                f"{prefix}roots",
-                0,
-                f"begin at {roots[0]} and end at {roots[-1]}",
-                f"0, and less than {n} nodes",
-            )
+        if not roots.size or roots[0] != 0 or roots[-1] >= n:
+            ends_at = f"begin at {roots[0]} and end at {roots[-1]}" if roots.size else "are none"
+            raise refuse(f"{prefix}roots", 0, ends_at, f"0, and less than {n} nodes")
         split = features >= 0
         ends = np.append(roots[1:], n)
         end = ends[np.searchsorted(roots, np.arange(n), side="right") - 1]
@@ -116,18 +99,14 @@ class BoostedTrees(NamedTuple):
 
 
 class TreeSettings(NamedTuple):
-    """How trees are grown; the last three of boosted ones: see `kernels.grow`, and the share of features tried."""
+    """How trees are grown: see `kernels.grow`; and the share of features that each tree tries."""
 
-    n_boosted: int
-    n_forest: int
+    n_trees: int
     learning_rate: float
     max_depth: int
     least_weight: float = 1.0
     ridge: float = 5.0
-    tried_share: float = 0.3
-
-
-_FOREST_DEPTH, _FOREST_LEAST = 40, 1.0
+    tried_share: float = 0.15
 
 
 def fit_trees(
@@ -158,47 +137,30 @@ def fit_trees(
     base = float(np.average(target, weights=weight))
     bias = float(np.log(base / (1 - base))) if 0 < base < 1 else (10.0 if base else -10.0)
     bound = np.zeros(m) if directions is None else directions
-    n_trees = settings.n_boosted + settings.n_forest
     margin = np.full(n, bias) if margin is None else margin.copy()
     n_tried = min(m, max(4, round(settings.tried_share * m)))
     trees: list[Nodes] = []
     leaves = np.empty(n)
-    for tree in range(settings.n_boosted):
+    room = min(2 ** (settings.max_depth + 1), 2 * n + 1)
+    for tree in range(settings.n_trees):
         chance = expit(margin)
         g, h = weight * (chance - target), np.maximum(weight * chance * (1.0 - chance), 1e-12)
         columns = random.permutation(m)[:n_tried].astype(np.int64)
-        limits = settings.max_depth, settings.least_weight, settings.ridge, n_tried, False, bound
-        trees.append(_grown(codes, g, h, np.arange(n), limits, columns, random, leaves))
+        nodes = (
+            np.empty(room, dtype=np.int32), np.zeros(room, dtype=np.int32), np.zeros(room, dtype=np.uint8),
+            np.zeros(room, dtype=np.int64), np.empty(room),
+        )  # fmt: skip
+        limits = settings.max_depth, settings.least_weight, settings.ridge
+        size = kernels.grow(codes, g, h, np.arange(n), *limits, bound, columns, leaves, *nodes)
+        trees.append(tuple(array[:size] for array in nodes))
         trees[-1][-1][:] *= settings.learning_rate
         margin += settings.learning_rate * leaves
         if tree % _REPORT_EVERY == 0:
-            report(tree / n_trees, f"growing trees: {tree} of {n_trees}")
-    g, h = -target * weight, weight.astype(np.float64)
-    rows = np.flatnonzero(weight > 0)
-    for tree in range(settings.n_boosted, n_trees):
-        limits = _FOREST_DEPTH, _FOREST_LEAST, 0.0, max(1, round(np.sqrt(m))), True, bound
-        trees.append(_grown(codes, g, h, rows, limits, np.arange(m), random, leaves))
-        if tree % _REPORT_EVERY == 0:
-            report(tree / n_trees, f"growing trees: {tree} of {n_trees}")
-    return _end_to_end(trees, borders, settings.n_boosted, bias)
+            report(tree / settings.n_trees, f"growing trees: {tree} of {settings.n_trees}")
+    return _end_to_end(trees, borders, bias)
 
 
-def _grown(
-    codes: NDArray[np.uint8], g: Float64, h: Float64, rows: Int64, limits: tuple[Any, ...], columns: Int64,
-    random: np.random.Generator, leaves: Float64,
-) -> Nodes:  # fmt: skip
-    """A tree; ``limits`` are those of `kernels.grow`, and ``leaves`` (n,) become the values of the rows' leaves."""
-    room = min(2 ** (limits[0] + 1), 2 * rows.size + 1)
-    nodes = (
-        np.empty(room, dtype=np.int32), np.zeros(room, dtype=np.int32), np.zeros(room, dtype=np.uint8),
-        np.zeros(room, dtype=np.int64), np.empty(room),
-    )  # fmt: skip
-    state = random.integers(1, 2**63, 1).astype(np.uint64)
-    n = kernels.grow(codes, g, h, rows.copy(), *limits, columns, state, leaves, *nodes)
-    return tuple(array[:n] for array in nodes)
-
-
-def _end_to_end(trees: list[Nodes], borders: Float32, n_boosted: int, bias: float) -> BoostedTrees:
+def _end_to_end(trees: list[Nodes], borders: Float32, bias: float) -> BoostedTrees:
     """Trees in bins as trees in values; numbers of nodes in a tree become numbers in the whole."""
     sizes = [tree[0].size for tree in trees]
     roots = np.cumsum([0, *sizes], dtype=np.int64)[:-1]
@@ -209,7 +171,7 @@ def _end_to_end(trees: list[Nodes], borders: Float32, n_boosted: int, bias: floa
     # A border above all values is the greatest number.
     thresholds = np.minimum(thresholds, np.finfo(np.float32).max).astype(np.float32)
     children = np.where(split, children + np.repeat(roots, sizes), 0)
-    return BoostedTrees(roots, n_boosted, bias, features, thresholds, low_missing, children, values)
+    return BoostedTrees(roots, bias, features, thresholds, low_missing, children, values)
 
 
 def _borders(features: Float32, random: np.random.Generator) -> Float32:

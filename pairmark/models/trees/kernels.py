@@ -1,9 +1,7 @@
 """Trees on features of pairs that may be missing, grown and summed up in compiled loops.
 
-One grower serves boosting and randomised forests: a node is split where ``G^2 / (H + ridge)`` of both sides gains most
-(Newton boosting: Chen and Guestrin 2016, equation 7; with ``g = p - same`` and ``h = 1`` the same is the decrease of
-Gini impurity). Missing values go to the side where they gain more (the same paper, algorithm 3). With
-``random_border`` each tried feature gets one border at random (Geurts, Ernst and Wehenkel 2006).
+A node is split where ``G^2 / (H + ridge)`` of both sides gains most (Newton boosting: Chen and Guestrin 2016, equation
+7). Missing values go to the side where they gain more (the same paper, algorithm 3).
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ import math
 import numpy as np
 
 from pairmark.models.core.compiled import inner_kernel, kernel
-from pairmark.models.core.kernels import next_random
 
 BINS = 128
 MISSING = BINS - 1
@@ -21,12 +18,7 @@ MISSING = BINS - 1
 
 
 @inner_kernel
-def _below(state, n):
-    return np.int64((next_random(state) >> np.uint64(33)) % np.uint64(n))
-
-
-@inner_kernel
-def _best_border(cells, all_g, all_h, min_weight, ridge, random_border, direction, state):
+def _best_border(cells, all_g, all_h, min_weight, ridge, direction):
     """Gain, border and the side of missing values of the best split of a feature: ``cells`` (BINS, 2) of sums."""
     missing_g, missing_h = cells[MISSING, 0], cells[MISSING, 1]
     first, last = 0, MISSING - 1
@@ -36,18 +28,11 @@ def _best_border(cells, all_g, all_h, min_weight, ridge, random_border, directio
         last -= 1
     whole = all_g * all_g / (all_h + ridge)
     best, border, missing_low, middle = 1e-9, -1, 1, 0.0
-    # Empty bins at either end are no borders. A random border is one bin between them; sums still run from
-    # the first.
-    start, stop = first, last
-    if random_border and last > first:
-        start = first + _below(state, last - first)
-        stop = start + 1
+    # Empty bins at either end are no borders.
     low_g, low_h = 0.0, 0.0
-    for b in range(first, stop):
+    for b in range(first, last):
         low_g += cells[b, 0]
         low_h += cells[b, 1]
-        if b < start:
-            continue
         for side in range(2 if missing_h > 0.0 else 1):
             g = low_g + (missing_g if side == 1 else 0.0)
             h = low_h + (missing_h if side == 1 else 0.0)
@@ -77,11 +62,8 @@ def grow(
     depth,
     min_weight,
     ridge,
-    n_tried,
-    random_border,
     directions,
     columns,
-    state,
     leaves,
     features,
     bins,
@@ -97,7 +79,7 @@ def grow(
     depth : most splits on a way. min_weight : least sum of ``h`` of a child.
     directions : (m,) float64, 1 where values may not fall as the feature rises, -1 where they may not rise, else 0: the
         two sides of such a split, and all nodes below, stay on their side of the middle between the two.
-    n_tried : features tried in each node, drawn from ``columns`` (int64, put in another order).
+    columns : (c,) int64 features that are tried.
     leaves : (n,) float64 becomes the value of the leaf of each of ``rows``.
     features, bins, low_missing : (room,) become the splits, feature -1 at leaves. children : (room,) the low child; the
         high one follows it. values : (room,) float64 ``-G / (H + ridge)`` of every node.
@@ -105,6 +87,7 @@ def grow(
     todo = np.empty((2 * depth + 4, 4), dtype=np.int64)
     limits = np.empty((2 * depth + 4, 2))
     limits[0, 0], limits[0, 1] = -np.inf, np.inf
+    n_tried = columns.shape[0]
     cells = np.empty((n_tried, BINS, 2))
     todo[0, 0], todo[0, 1], todo[0, 2], todo[0, 3] = 0, 0, rows.shape[0], 0
     n_todo, n_nodes = 1, 1
@@ -122,11 +105,6 @@ def grow(
             leaves[rows[k]] = values[node]
         if level >= depth or all_h < 2 * min_weight or n_nodes + 2 > features.shape[0]:
             continue
-        # A partial shuffle: the first `n_tried` columns are a uniform draw.
-        if n_tried < columns.shape[0]:
-            for k in range(n_tried):
-                swap = k + _below(state, columns.shape[0] - k)
-                columns[k], columns[swap] = columns[swap], columns[k]
         cells[:] = 0.0
         for k in range(start, stop):
             row = rows[k]
@@ -138,7 +116,7 @@ def grow(
         best, feature, border, missing_low, middle = 1e-9, -1, 0, 1, 0.0
         for at in range(n_tried):
             gain, where, side, between = _best_border(
-                cells[at], all_g, all_h, min_weight, ridge, random_border, directions[columns[at]], state
+                cells[at], all_g, all_h, min_weight, ridge, directions[columns[at]]
             )
             if where >= 0 and gain > best:
                 best, feature, border, missing_low, middle = gain, columns[at], where, side, between
@@ -184,23 +162,21 @@ _TOGETHER, _ALONE = 4_096, 8
 
 
 @kernel
-def score(rows, roots, n_boosted, bias, features, thresholds, low_missing, children, values, out):
-    """Mean of the boosted trees' chance and the forest's, or the only one of them: ``out`` (n,) float32.
+def score(rows, roots, bias, features, thresholds, low_missing, children, values, out):
+    """Chance that the trees' margin over ``bias`` gives: ``out`` (n,) float32.
 
-    The first ``n_boosted`` trees add up to a margin over ``bias``; the others say a chance each. Rows are parted at
-    each node, as when trees are grown, so that no step waits for a guess of the way that one row takes. Each row adds
-    its trees up in their order, whichever rows are beside it.
+    Rows are parted at each node, as when trees are grown, so that no step waits for a guess of the way that one row
+    takes. Each row adds its trees up in their order, whichever rows are beside it.
     """
     n_trees, room = roots.shape[0], min(rows.shape[0], _TOGETHER)
-    sums, order, high = np.empty((2, room)), np.empty(room, dtype=np.int32), np.empty(room, dtype=np.int32)
+    sums, order, high = np.empty(room), np.empty(room, dtype=np.int32), np.empty(room, dtype=np.int32)
     # Parts that wait are of different rows, one at least: there are no more of them than rows.
     todo = np.empty((room, 3), dtype=np.int64)
     for start in range(0, rows.shape[0], _TOGETHER):
         columns = np.ascontiguousarray(rows[start : start + _TOGETHER].T)
         size = columns.shape[1]
-        sums[0, :size], sums[1, :size] = bias, 0.0
+        sums[:size] = bias
         for t in range(n_trees):
-            own = sums[0 if t < n_boosted else 1]
             for p in range(size):
                 order[p] = p
             todo[0, 0], todo[0, 1], todo[0, 2] = roots[t], 0, size
@@ -230,14 +206,8 @@ def score(rows, roots, n_boosted, bias, features, thresholds, low_missing, child
                     node, stop = children[node], last
                 for at in range(first, stop):
                     row = order[at]
-                    own[row] += values[
+                    sums[row] += values[
                         _leaf(rows[start + row], node, features, thresholds, low_missing, children)
                     ]
         for p in range(size):
-            chance, share = 1.0 / (1.0 + math.exp(-sums[0, p])), sums[1, p]
-            if n_boosted == n_trees:
-                out[start + p] = chance
-            elif n_boosted == 0:
-                out[start + p] = share / n_trees
-            else:
-                out[start + p] = 0.5 * chance + 0.5 * share / (n_trees - n_boosted)
+            out[start + p] = 1.0 / (1.0 + math.exp(-sums[p]))

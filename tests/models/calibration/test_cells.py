@@ -210,7 +210,7 @@ def test_a_long_list_of_all_pairs_keeps_its_origin_without_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [RecordSimilarity(n_estimators=8, n_forest=8, n_pairs=2_000), FellegiSunter(n_pairs=2_000)]
+    "model", [RecordSimilarity(n_estimators=16, n_pairs=2_000), FellegiSunter(n_pairs=2_000)]
 )
 def test_what_was_compare_once_scores_as_records_with_blanked_cells(model: Any) -> None:
     """To the last bit, whatever the kinds of columns and the cells that records lack of themselves."""

@@ -13,7 +13,7 @@ from pairmark.models.core.artefact import ArtefactError, read_artefact, write_ar
 from pairmark.models.registry import load, save
 
 COLUMNS = {"title": "text"}
-SMALL: dict[str, Any] = {"columns": COLUMNS, "n_estimators": 40, "n_forest": 40, "random_state": 0}
+SMALL: dict[str, Any] = {"columns": COLUMNS, "n_estimators": 40, "random_state": 0}
 N_TWINS = 120
 N = 2 * N_TWINS
 N_WORDS = 14

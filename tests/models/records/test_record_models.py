@@ -30,7 +30,7 @@ def rows(table: dict[str, list[Any]]) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def trees() -> RecordSimilarity:
-    return RecordSimilarity(n_estimators=40, n_forest=20, **SMALL).fit(TABLE, WHO)
+    return RecordSimilarity(n_estimators=40, **SMALL).fit(TABLE, WHO)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ class TestLearning:
             assert (equal >= apart).all(), name
 
     def test_the_seed_decides_the_model(self, trees: RecordSimilarity) -> None:
-        again = RecordSimilarity(n_estimators=40, n_forest=20, **SMALL).fit(TABLE, WHO)
+        again = RecordSimilarity(n_estimators=40, **SMALL).fit(TABLE, WHO)
         assert (
             again.score_pairs(TABLE, [0, 1], [2, 3]).tobytes()
             == trees.score_pairs(TABLE, [0, 1], [2, 3]).tobytes()
@@ -94,7 +94,7 @@ class TestLearning:
                    for column in infer(TABLE).schema.columns}  # fmt: skip
         columns["born"] = "date:YYYY-MM-DD"
         for model in (
-            RecordSimilarity(columns=columns, n_estimators=30, n_forest=10),
+            RecordSimilarity(columns=columns, n_estimators=30),
             FellegiSunter(columns=columns),
         ):
             assert misjudged(model.fit_pairs(left, right, same)) < 0.06
